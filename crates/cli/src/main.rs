@@ -1,0 +1,2 @@
+//! lastwords: the command line
+fn main() {}
