@@ -1,1 +1,33 @@
-//! lastwords: abi
+//! The on-memory format of lastwords sessions: `repr(C)` shapes, constants, version, size assertions. No logic.
+//!
+//! A session is a set of *regions*. Each begins on a 4096-byte boundary with a [`region::RegionHeader`] that says what it
+//! is, how long it is and which session it belongs to, so that a reader finds every region by its magic alone: in a
+//! folder of files, in the mappings of a process core, or anywhere in a memory image. All integers are native-endian;
+//! [`region::RegionHeader::byte_order`] tells a reader on another machine.
+//!
+//! `docs/ABI.md` is the prose account of the same facts.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod header;
+pub mod packet;
+pub mod region;
+pub mod registry;
+pub mod session;
+pub mod spans;
+pub mod stream;
+
+/// The atomics the shapes are made of: core's, or the model checker's under `--cfg loom`.
+pub mod sync {
+    #[cfg(not(loom))]
+    pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    #[cfg(loom)]
+    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+
+/// Major version: a reader refuses a region whose major version it does not list.
+pub const VERSION_MAJOR: u16 = 1;
+/// Minor version: fields were only added since; a reader of the same major version reads it.
+pub const VERSION_MINOR: u16 = 0;
+/// The major versions a reader of this crate understands.
+pub const READABLE_MAJORS: [u16; 1] = [1];

@@ -1,0 +1,95 @@
+//! The registry region: descriptions of events, appended while the session lives.
+//!
+//! Order: [`RegionHeader`](crate::region::RegionHeader) at 0, [`RegistryControl`] at [`CONTROL_OFF`], records from
+//! [`RECORDS_OFF`]. A record is a [`RecordHeader`] and `len - 16` bytes of body, padded to 8. Records are appended under
+//! [`RegistryControl::lock`], and exist when [`RegistryControl::end`] has passed them.
+//!
+//! Bodies are sequences of: `u8`, `u16`, `u32`, `u64` native-endian, packed; `str` = u16 length and UTF-8 bytes.
+
+use crate::sync::AtomicU64;
+
+/// Offset of [`RegistryControl`].
+pub const CONTROL_OFF: usize = 128;
+/// Offset of the first record.
+pub const RECORDS_OFF: usize = 192;
+
+/// What changes in a registry.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct RegistryControl {
+    /// Held while a record is appended. See [`crate::session::OwnerLock`].
+    pub lock: AtomicU64,
+    /// Offset in the region behind the last record; stored last.
+    pub end: AtomicU64,
+    /// Records that found no room.
+    pub dropped: AtomicU64,
+    pad0: [u64; 5],
+}
+const _: () = assert!(size_of::<RegistryControl>() == 64 || cfg!(loom));
+
+/// Begins each record.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RecordHeader {
+    /// Bytes of header and body, padding excluded.
+    pub len: u32,
+    /// One of `KIND_`.
+    pub kind: u16,
+    /// 0.
+    pub flags: u16,
+    /// [`crate::region::checksum`] of the body.
+    pub check: u64,
+}
+/// Size of [`RecordHeader`].
+pub const RECORD_HEADER_LEN: usize = 16;
+const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_LEN);
+
+/// An event class. Body: channel u16, id u16, level u8, field count u8, provider str, name str, format str (markers:
+/// the format string, else empty), source file str, source line u32, then each field: name str, type (below).
+pub const KIND_EVENT: u16 = 1;
+/// A user-defined context of a channel. Body: channel u16, index u16, name str, type. Only fixed-size types.
+pub const KIND_CONTEXT: u16 = 2;
+/// A module mapped in a process. Body: pid u32, base u64 (load bias), start u64, end u64 (mapped text), build id str (bytes,
+/// not text), path str.
+pub const KIND_MODULE: u16 = 3;
+/// A property of the trace (CTF `env`). Body: key str, value str.
+pub const KIND_ENV: u16 = 4;
+
+/// Field types: one byte, then what the line says.
+pub mod field {
+    /// Unsigned integer; then bytes u8 (1, 2, 4, 8), base u8 (10 or 16).
+    pub const UNSIGNED: u8 = 1;
+    /// Signed integer; then bytes u8, base u8.
+    pub const SIGNED: u8 = 2;
+    /// IEEE float; then bytes u8 (4 or 8).
+    pub const FLOAT: u8 = 3;
+    /// One byte, 0 or 1.
+    pub const BOOL: u8 = 4;
+    /// UTF-8 up to and with a NUL. An inner NUL of the source was replaced by 0x1a (SUB).
+    pub const STRING: u8 = 5;
+    /// u32 count, then that many elements; then the element's type (scalar).
+    pub const SEQUENCE: u8 = 6;
+    /// Elements only; then count u32, then the element's type (scalar).
+    pub const ARRAY: u8 = 7;
+    /// Enumeration; then the container (UNSIGNED or SIGNED with bytes and base), label count u16, each label: value
+    /// u64 (sign-extended), str.
+    pub const ENUM: u8 = 8;
+    /// Fixed-size text, NUL-padded; then bytes u32.
+    pub const TEXT: u8 = 9;
+    /// Raw bytes: u32 count, then that many bytes, shown in hexadecimal.
+    pub const BYTES: u8 = 10;
+}
+
+/// Severity of an event, as in tracing: most severe first.
+pub mod level {
+    /// Error.
+    pub const ERROR: u8 = 1;
+    /// Warning.
+    pub const WARN: u8 = 2;
+    /// Information.
+    pub const INFO: u8 = 3;
+    /// Debug.
+    pub const DEBUG: u8 = 4;
+    /// Trace.
+    pub const TRACE: u8 = 5;
+}

@@ -1,0 +1,321 @@
+//! The session region: identity, control, clock, channels, processes, reservations in flight.
+//!
+//! Order in the region: [`RegionHeader`](crate::region::RegionHeader) at 0, [`SessionInfo`] at 128 (fixed), then, each
+//! at the offset that `SessionInfo` gives: [`Control`], [`ClockArea`], [`Channel`]s, [`Process`]es, [`Thread`]s.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// [`SessionInfo::reservation`]: restartable sequences publish each event by one store.
+pub const RESERVATION_RSEQ: u32 = 1;
+/// [`SessionInfo::reservation`]: compare-and-swap reservation, commit counters.
+pub const RESERVATION_LOCKLESS: u32 = 2;
+/// [`SessionInfo::reservation`]: signals blocked and a lock.
+pub const RESERVATION_LOCKED: u32 = 3;
+
+/// [`SessionInfo::backend`]: pages on the heap.
+pub const BACKEND_HEAP: u32 = 1;
+/// [`SessionInfo::backend`]: shared-memory files.
+pub const BACKEND_SHM: u32 = 2;
+/// [`SessionInfo::backend`]: a memfd.
+pub const BACKEND_MEMFD: u32 = 3;
+/// [`SessionInfo::backend`]: huge pages.
+pub const BACKEND_HUGE: u32 = 4;
+/// [`SessionInfo::backend`]: a DAX file or device.
+pub const BACKEND_DAX: u32 = 5;
+/// [`SessionInfo::backend`]: a fixed physical range through a device file.
+pub const BACKEND_PHYSICAL: u32 = 6;
+
+/// [`SessionInfo::scope`]: the buffers of one process and its forked children.
+pub const SCOPE_PROCESS: u32 = 1;
+/// [`SessionInfo::scope`]: shared by all processes of a user that join.
+pub const SCOPE_USER: u32 = 2;
+
+/// [`ClockArea::kind`]: the x86 time stamp counter.
+pub const CLOCK_TSC: u32 = 1;
+/// [`ClockArea::kind`]: CLOCK_MONOTONIC, nanoseconds.
+pub const CLOCK_MONOTONIC: u32 = 2;
+/// [`ClockArea::kind`]: CLOCK_MONOTONIC_RAW, nanoseconds.
+pub const CLOCK_MONOTONIC_RAW: u32 = 3;
+/// [`ClockArea::kind`]: CLOCK_BOOTTIME, nanoseconds.
+pub const CLOCK_BOOTTIME: u32 = 4;
+/// [`ClockArea::kind`]: CLOCK_REALTIME, nanoseconds.
+pub const CLOCK_REALTIME: u32 = 5;
+/// [`ClockArea::kind`]: the aarch64 virtual counter.
+pub const CLOCK_CNTVCT: u32 = 6;
+
+/// Most channels of a session.
+pub const MAX_CHANNELS: usize = 32;
+/// Most processes that can be joined at a time.
+pub const MAX_PROCESSES: usize = 256;
+/// Most threads that reserve without rseq at a time.
+pub const MAX_THREADS: usize = 510;
+/// Nesting levels of one thread (a record inside a signal handler inside a record).
+pub const MAX_LEVELS: usize = 4;
+/// Most rules of enabling and disabling.
+pub const MAX_RULES: usize = 64;
+
+/// Identity and geometry; fixed, covered by the region's checksum.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct SessionInfo {
+    /// CLOCK_REALTIME at creation, ns.
+    pub created_realtime: u64,
+    /// CLOCK_MONOTONIC at creation, ns.
+    pub created_monotonic: u64,
+    /// Start time of the creator, clock ticks since boot (field 22 of /proc/PID/stat).
+    pub creator_start: u64,
+    /// Inode of the creator's pid namespace.
+    pub creator_pidns: u64,
+    /// Process id of the creator in its own namespace.
+    pub creator_pid: u32,
+    /// User id of the creator.
+    pub uid: u32,
+    /// One of `RESERVATION_`.
+    pub reservation: u32,
+    /// One of `BACKEND_`.
+    pub backend: u32,
+    /// One of `SCOPE_`.
+    pub scope: u32,
+    /// CPUs that have a stream of their own in each channel.
+    pub cpus: u32,
+    /// Offset of [`Control`] in this region, bytes.
+    pub control_off: u32,
+    /// Offset of [`ClockArea`].
+    pub clock_off: u32,
+    /// Offset of the [`Channel`] table ([`MAX_CHANNELS`] entries).
+    pub channels_off: u32,
+    /// Offset of the [`Process`] table ([`MAX_PROCESSES`] entries).
+    pub processes_off: u32,
+    /// Offset of the [`Thread`] table.
+    pub threads_off: u32,
+    /// Entries of the [`Thread`] table.
+    pub threads: u32,
+    /// Boot id of the machine, 16 bytes of the UUID.
+    pub boot_id: [u8; 16],
+    /// Name of the session, NUL-padded UTF-8.
+    pub name: [u8; 64],
+    /// Host name, NUL-padded.
+    pub hostname: [u8; 64],
+    /// Path of the creator's program, NUL-padded, cut at the front when too long.
+    pub program: [u8; 256],
+}
+const _: () = assert!(size_of::<SessionInfo>() == 480);
+
+/// A lock that names its owner, so that others see when the owner is dead. 0 = free, else `tid << 32 | start_low`,
+/// where `start_low` is the low 32 bits of the owner's start time.
+pub type OwnerLock = AtomicU64;
+
+/// What changes at run time and is read by every recorder; each group on cache lines of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Control {
+    /// Which half of each stream is live, xor'd with [`crate::stream::StreamControl::flip`]; only bit 0. Written by the
+    /// taker of a snapshot, read by recorders inside their critical section.
+    pub flip: AtomicU32,
+    /// 1 while the session records.
+    pub recording: AtomicU32,
+    /// Counts changes of rules, channels and `recording`; a futex that listeners wait on.
+    pub generation: AtomicU32,
+    /// 1 when the session was ended by its owner in good order.
+    pub finished: AtomicU32,
+    pad0: [u64; 6],
+
+    /// One of `SNAPSHOT_`.
+    pub snapshot: AtomicU32,
+    /// Counts snapshots taken.
+    pub snapshots: AtomicU32,
+    /// Held while `snapshot` changes and rings are swapped.
+    pub snapshot_lock: OwnerLock,
+    /// Process id of the reader that holds the snapshot while it is read.
+    pub snapshot_reader: AtomicU64,
+    /// Clock when the snapshot was taken.
+    pub snapshot_clock: AtomicU64,
+    /// The stream that was swapped alone, plus one; 0 = all.
+    pub snapshot_stream: AtomicU32,
+    pad1: [u32; 7],
+
+    /// Held while rules or channels change.
+    pub rules_lock: OwnerLock,
+    /// Rules in use.
+    pub rules_len: AtomicU32,
+    pad2: [u32; 13],
+    /// The rules in order; the last that matches decides.
+    pub rules: [Rule; MAX_RULES],
+}
+const _: () = assert!(size_of::<Control>() == 192 + MAX_RULES * 128 || cfg!(loom));
+
+/// No spare buffers.
+pub const SNAPSHOT_OFF: u32 = 0;
+/// The spare is allocated and empty.
+pub const SNAPSHOT_READY: u32 = 1;
+/// Live and spare are being swapped.
+pub const SNAPSHOT_SWAPPING: u32 = 2;
+/// The spare holds a snapshot.
+pub const SNAPSHOT_TAKEN: u32 = 3;
+/// The snapshot is being read; a second is refused as busy.
+pub const SNAPSHOT_READING: u32 = 4;
+
+/// One line of `lastwords enable` or `disable`. Written whole, then `rules_len` grows.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Rule {
+    /// 1 enable, 0 disable.
+    pub enable: u32,
+    /// Channel id plus one, or 0 for all channels.
+    pub channel: u32,
+    /// Least severe level that matches plus one ([`crate::registry`] levels), or 0 for any.
+    pub level: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Glob over `provider:name`, NUL-padded.
+    pub pattern: [u8; 112],
+}
+
+/// Time: how the session's clock relates to CLOCK_MONOTONIC and to wall time.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ClockArea {
+    /// One of `CLOCK_`.
+    pub kind: AtomicU32,
+    /// Which of `samples` is newest: 1 or 2; samples[0] is the first ever taken and stays.
+    pub newest: AtomicU32,
+    /// Ticks a second as first measured or as the machine says; samples refine it. 1e9 for the nanosecond clocks.
+    pub frequency: AtomicU64,
+    /// The refresher holds this (0 or 1, try-lock; whoever fails leaves it).
+    pub busy: AtomicU64,
+    pad0: [u64; 5],
+    /// Readings of the three clocks at one moment.
+    pub samples: [ClockSample; 3],
+}
+
+/// One reading of the session's clock, CLOCK_MONOTONIC and CLOCK_REALTIME at one moment.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ClockSample {
+    /// The session's clock, ticks. 0 = no sample.
+    pub clock: AtomicU64,
+    /// CLOCK_MONOTONIC, ns.
+    pub monotonic: AtomicU64,
+    /// CLOCK_REALTIME, ns.
+    pub realtime: AtomicU64,
+    /// Uncertainty: width of the interval in which the readings were taken, ns.
+    pub width: AtomicU64,
+}
+
+/// Context fields written before each event's payload, in the order of the bits.
+pub mod context {
+    /// `vpid`: i32.
+    pub const PID: u32 = 1;
+    /// `vtid`: i32.
+    pub const TID: u32 = 2;
+    /// `procname`: 16 bytes of text, NUL-padded: the thread's name.
+    pub const THREAD_NAME: u32 = 4;
+    /// `cpu`: u32, where the event was recorded.
+    pub const CPU: u32 = 8;
+    /// User-defined contexts follow, described by [`crate::registry::KIND_CONTEXT`] records of the channel in the order of
+    /// their index.
+    pub const USER: u32 = 16;
+}
+
+/// [`Channel::mode`]: the newest events overwrite the oldest.
+pub const MODE_OVERWRITE: u32 = 1;
+/// [`Channel::mode`]: events that do not fit are discarded and counted.
+pub const MODE_DISCARD: u32 = 2;
+/// [`Channel::flags`]: every header carries the payload size.
+pub const CHANNEL_PAYLOAD_SIZE: u32 = 1;
+
+/// A channel. Published by `state`.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Channel {
+    /// 0 free, 1 in use, 2 destroyed.
+    pub state: AtomicU32,
+    /// 1 while the channel records.
+    pub recording: AtomicU32,
+    /// Next event id to give; ids are given from 0 up, under the registry's lock.
+    pub next_id: AtomicU32,
+    /// One of `MODE_`.
+    pub mode: u32,
+    /// `CHANNEL_` flags.
+    pub flags: u32,
+    /// Bits of [`context`].
+    pub contexts: u32,
+    /// Index of the channel's first stream; its streams follow each other: one a CPU and, in rseq sessions, one more
+    /// that is lockless, for threads without rseq ([`crate::stream::ANY_CPU`]).
+    pub first_stream: u32,
+    /// Streams of the channel.
+    pub streams: u32,
+    /// Sub-buffer size in bytes, a power of two.
+    pub sub_buffer_size: u64,
+    /// Sub-buffers of each half of a stream, a power of two, at least 2.
+    pub sub_buffers: u32,
+    /// 0.
+    pub reserved: u32,
+    /// 0.
+    pub reserved2: u64,
+    /// NUL-padded UTF-8.
+    pub name: [u8; 64],
+}
+const _: () = assert!(size_of::<Channel>() == 128 || cfg!(loom));
+
+/// A process that joined the session.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Process {
+    /// Process id in its own namespace; 0 = free. Claimed by compare-and-swap.
+    pub pid: AtomicU32,
+    /// 0.
+    pub reserved: u32,
+    /// Start time, ticks since boot.
+    pub start: AtomicU64,
+    /// Inode of its pid namespace.
+    pub pidns: AtomicU64,
+    /// 0.
+    pub reserved2: u64,
+}
+
+/// A thread that reserves without rseq: what it is writing, for whoever finds it dead.
+///
+/// An entry is free for another thread when `owner` is 0, or when its owner is dead and all levels are idle.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Thread {
+    /// `tid << 32 | pid`; 0 = free. Claimed by compare-and-swap.
+    pub owner: AtomicU64,
+    /// Start time of the thread, ticks since boot (0 until it is known).
+    pub start: AtomicU64,
+    /// Inode of its pid namespace.
+    pub pidns: AtomicU64,
+    pad0: [u64; 5],
+    /// One for each nesting level.
+    pub levels: [InFlight; MAX_LEVELS],
+}
+const _: () = assert!(size_of::<Thread>() == 64 + 64 * MAX_LEVELS || cfg!(loom));
+
+/// A reservation in flight: announced before the compare-and-swap, withdrawn after the commit.
+///
+/// It is a hole (bytes reserved, never to be committed) if `state` is [`IN_FLIGHT_RESERVING`] and the reservation
+/// succeeded: `confirmed >= end`, or the stream's reserve word is `(end, this owner)`.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct InFlight {
+    /// 0 idle, else `(stream index << 1 | half) + 1`. Written last when announced, first when withdrawn.
+    pub target: AtomicU64,
+    /// Position where the reservation begins.
+    pub begin: AtomicU64,
+    /// Position where it ends.
+    pub end: AtomicU64,
+    /// Greatest end that a later reserver has seen in the reserve word with this owner; only ever grows while in use
+    /// for one target; set to 0 by the owner before it announces.
+    pub confirmed: AtomicU64,
+    /// [`IN_FLIGHT_RESERVING`] or [`IN_FLIGHT_COPIED`].
+    pub state: AtomicU64,
+    pad0: [u64; 3],
+}
+
+/// The bytes are not all there.
+pub const IN_FLIGHT_RESERVING: u64 = 1;
+/// The bytes are all there, the commit counter may not be.
+pub const IN_FLIGHT_COPIED: u64 = 2;
+/// The bytes are a sub-buffer's padding and the next one's header: no event is in them.
+pub const IN_FLIGHT_SWITCH: u64 = 3;

@@ -1,0 +1,139 @@
+//! What events look like: channels, event classes, fields.
+
+use std::collections::BTreeMap;
+
+/// Byte order of the packets' integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// The schema of a whole trace.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    /// UUID of the trace.
+    pub uuid: [u8; 16],
+    /// Name of the trace: session or instance.
+    pub name: String,
+    /// Byte order of packets.
+    pub byte_order: ByteOrder,
+    /// Properties (`hostname`, `tracer_name`, ...), in order of key.
+    pub env: BTreeMap<String, EnvValue>,
+    /// The trace's clock.
+    pub clock: crate::clock::Clock,
+    /// Channels, by position; [`Channel::id`] need not equal the position.
+    pub channels: Vec<Channel>,
+}
+
+/// A property of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvValue {
+    /// Text.
+    Text(String),
+    /// Number.
+    Integer(i64),
+}
+
+/// A channel: CTF's stream class.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    /// Stream class id.
+    pub id: u32,
+    /// Name, or empty where the source has none.
+    pub name: String,
+    /// Fields before each payload, packed.
+    pub contexts: Vec<Field>,
+    /// Event classes, in order of id.
+    pub events: Vec<EventClass>,
+}
+
+/// An event class.
+#[derive(Debug, Clone)]
+pub struct EventClass {
+    /// Id in its channel.
+    pub id: u64,
+    /// `provider:name`.
+    pub name: String,
+    /// Severity 1 (error) to 5 (trace); 0 = unknown.
+    pub level: u8,
+    /// Markers: the format string, with `{}` where a field goes; else empty.
+    pub format: String,
+    /// Source position, `file:line`, or empty.
+    pub location: String,
+    /// Payload fields, packed.
+    pub fields: Vec<Field>,
+}
+
+/// A named field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Name.
+    pub name: String,
+    /// Shape.
+    pub class: FieldClass,
+}
+
+/// The shape of a field's bytes; everything packed, without alignment.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FieldClass {
+    /// Integer of 1, 2, 4 or 8 bytes.
+    Integer {
+        /// Bytes.
+        size: u8,
+        /// Two's complement.
+        signed: bool,
+        /// 10 or 16: how it is shown.
+        base: u8,
+    },
+    /// Float of 4 or 8 bytes.
+    Float {
+        /// Bytes.
+        size: u8,
+    },
+    /// One byte, 0 or 1.
+    Bool,
+    /// UTF-8 up to and with a NUL.
+    String,
+    /// Fixed-size text, NUL-padded.
+    Text {
+        /// Bytes.
+        size: u32,
+    },
+    /// A u32 count, then that many bytes.
+    Bytes,
+    /// A u32 count, then that many elements of a scalar class.
+    Sequence(Box<FieldClass>),
+    /// Elements of a scalar class.
+    Array {
+        /// How many.
+        count: u32,
+        /// Of what.
+        element: Box<FieldClass>,
+    },
+    /// An integer with labels.
+    Enum {
+        /// Bytes.
+        size: u8,
+        /// Two's complement.
+        signed: bool,
+        /// Value (sign-extended) and label.
+        labels: Vec<(i64, String)>,
+    },
+}
+
+impl FieldClass {
+    /// Bytes, where every value has the same.
+    #[must_use]
+    pub fn fixed_size(&self) -> Option<usize> {
+        match self {
+            Self::Integer { size, .. } | Self::Float { size } | Self::Enum { size, .. } => Some(usize::from(*size)),
+            Self::Bool => Some(1),
+            Self::Text { size } => usize::try_from(*size).ok(),
+            Self::Array { count, element } => usize::try_from(*count).ok()?.checked_mul(element.fixed_size()?),
+            Self::String | Self::Bytes | Self::Sequence(_) => None,
+        }
+    }
+}
