@@ -23,6 +23,7 @@ impl Clock {
     pub fn nanoseconds(&self, ticks: u64) -> i128 {
         let frequency = i128::from(self.frequency.max(1));
         let since = i128::from(ticks) + i128::from(self.offset_ticks);
-        i128::from(self.offset_seconds) * 1_000_000_000 + (since * 1_000_000_000).div_euclid(frequency)
+        i128::from(self.offset_seconds) * 1_000_000_000
+            + (since * 1_000_000_000).div_euclid(frequency)
     }
 }
