@@ -62,18 +62,46 @@ const _: () = assert!(core::mem::offset_of!(RegionHeader, check) == 112);
 /// `sum = rotate_left(sum, 7) ^ lane`, begun with the length of `bytes`.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
-    let mut lanes = CHECK_INIT;
-    let mut blocks = bytes.chunks_exact(64);
-    for block in &mut blocks {
-        add_block(&mut lanes, block);
+    let mut sum = Checksum::default();
+    sum.add(bytes);
+    sum.finish()
+}
+
+/// [`checksum`] of bytes that come in pieces.
+#[derive(Debug, Clone)]
+pub struct Checksum {
+    lanes: [u64; 8],
+    len: u64,
+}
+
+impl Default for Checksum {
+    fn default() -> Self {
+        Self { lanes: CHECK_INIT, len: 0 }
     }
-    let rest = blocks.remainder();
-    if !rest.is_empty() {
-        let mut last = [0u8; 64];
-        last[..rest.len()].copy_from_slice(rest);
-        add_block(&mut lanes, &last);
+}
+
+impl Checksum {
+    /// Adds a piece. Every piece but the last has a multiple of 64 bytes.
+    #[inline]
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.len = self.len.wrapping_add(bytes.len() as u64);
+        let mut blocks = bytes.chunks_exact(64);
+        for block in &mut blocks {
+            add_block(&mut self.lanes, block);
+        }
+        let rest = blocks.remainder();
+        if !rest.is_empty() {
+            let mut last = [0u8; 64];
+            last[..rest.len()].copy_from_slice(rest);
+            add_block(&mut self.lanes, &last);
+        }
     }
-    lanes.iter().fold(bytes.len() as u64, |sum, lane| sum.rotate_left(7) ^ lane)
+
+    /// The sum of all that was added.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.lanes.iter().fold(self.len, |sum, lane| sum.rotate_left(7) ^ lane)
+    }
 }
 
 /// The lanes' first values: distinct odd numbers, so that zeroes do not sum to zero.

@@ -278,7 +278,7 @@ pub struct Process {
 ///
 /// An entry is free for another thread when `owner` is 0, or when its owner is dead and all levels are idle.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Thread {
     /// `tid << 32 | pid`; 0 = free. Claimed by compare-and-swap.
     pub owner: AtomicU64,
@@ -294,10 +294,11 @@ const _: () = assert!(size_of::<Thread>() == 64 + 64 * MAX_LEVELS || cfg!(loom))
 
 /// A reservation in flight: announced before the compare-and-swap, withdrawn after the commit.
 ///
-/// It is a hole (bytes reserved, never to be committed) if `state` is [`IN_FLIGHT_RESERVING`] and the reservation
-/// succeeded: `confirmed >= end`, or the stream's reserve word is `(end, this owner)`.
+/// It is a hole (bytes reserved, never to be committed) if `state` is not [`IN_FLIGHT_COPIED`] and the reservation
+/// succeeded: `confirmed` carries this target's tag and a position not below `end`, or the position and owner in the
+/// half's reserve word are `end` and this one.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InFlight {
     /// 0 idle, else `(stream index << 1 | half) + 1`. Written last when announced, first when withdrawn.
     pub target: AtomicU64,
@@ -305,8 +306,8 @@ pub struct InFlight {
     pub begin: AtomicU64,
     /// Position where it ends.
     pub end: AtomicU64,
-    /// Greatest end that a later reserver has seen in the reserve word with this owner; only ever grows while in use
-    /// for one target; set to 0 by the owner before it announces.
+    /// Written by a later reserver that found this owner in the reserve word, before it replaces the word: low
+    /// [`crate::stream::POSITION_BITS`] bits the position in that word, above them the low 12 bits of `target`.
     pub confirmed: AtomicU64,
     /// [`IN_FLIGHT_RESERVING`] or [`IN_FLIGHT_COPIED`].
     pub state: AtomicU64,

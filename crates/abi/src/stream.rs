@@ -49,7 +49,7 @@ const _: () = assert!(size_of::<StreamInfo>() == 64);
 
 /// What changes.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StreamControl {
     /// Xor'd with [`crate::session::Control::flip`]: which half is live; only bit 0.
     pub flip: AtomicU32,
@@ -80,7 +80,7 @@ pub const SKIPPED: usize = 6;
 
 /// One half of a stream.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HalfControl {
     /// The produced position. rseq and locked: a position; all before it is committed. Lockless: `closed | owner |
     /// position`: all before it is reserved.
@@ -105,7 +105,7 @@ const _: () = assert!(size_of::<HalfControl>() == 192 || cfg!(loom));
 
 /// Lockless: one for each sub-buffer place.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slot {
     /// Bytes ever committed in this place, as if it had been filled on every lap from lap 0: a lap `l` is whole at
     /// `(l + 1) * sub_buffer_size`. The header's [`crate::packet::HEADER_LEN`] bytes are committed last, by whoever closes it.
