@@ -91,37 +91,18 @@ pub struct DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            offset,
-            value,
-            expected,
-        } = *self;
+        let Self { offset, value, expected } = *self;
         match expected {
-            Expected::Header => write!(
-                f,
-                "offset {offset}: {value} bytes left, less than an event header"
-            ),
+            Expected::Header => write!(f, "offset {offset}: {value} bytes left, less than an event header"),
             Expected::KnownId => {
                 write!(f, "offset {offset}: event id {value} is not in the channel")
             }
-            Expected::Bytes(n) => write!(
-                f,
-                "offset {offset}: a field needs {n} bytes, {value} are left"
-            ),
-            Expected::Nul => write!(
-                f,
-                "offset {offset}: no NUL ends the string in the {value} bytes left"
-            ),
+            Expected::Bytes(n) => write!(f, "offset {offset}: a field needs {n} bytes, {value} are left"),
+            Expected::Nul => write!(f, "offset {offset}: no NUL ends the string in the {value} bytes left"),
             Expected::PayloadSize(n) => {
-                write!(
-                    f,
-                    "offset {offset}: the header says a payload of {value} bytes, its fields have {n}"
-                )
+                write!(f, "offset {offset}: the header says a payload of {value} bytes, its fields have {n}")
             }
-            Expected::Scalar => write!(
-                f,
-                "offset {offset}: a field class of event id {value} cannot be decoded"
-            ),
+            Expected::Scalar => write!(f, "offset {offset}: a field class of event id {value} cannot be decoded"),
             Expected::Channel => write!(f, "no channel {value} in the schema"),
         }
     }
@@ -172,13 +153,9 @@ fn op(class: &FieldClass) -> Op {
     match class {
         FieldClass::String => Op::Nul,
         FieldClass::Bytes => Op::Counted(1),
-        FieldClass::Sequence(element) if element.is_scalar() => {
-            element.fixed_size().map_or(Op::Opaque, Op::Counted)
-        }
+        FieldClass::Sequence(element) if element.is_scalar() => element.fixed_size().map_or(Op::Opaque, Op::Counted),
         FieldClass::Array { element, .. } if !element.is_scalar() => Op::Opaque,
-        FieldClass::Integer { .. } | FieldClass::Float { .. } | FieldClass::Enum { .. }
-            if !class.is_scalar() =>
-        {
+        FieldClass::Integer { .. } | FieldClass::Float { .. } | FieldClass::Enum { .. } if !class.is_scalar() => {
             Op::Opaque
         }
         other => other.fixed_size().map_or(Op::Opaque, Op::Skip),
@@ -214,11 +191,7 @@ impl Decoder {
     /// Compiles a schema.
     #[must_use]
     pub fn new(schema: &Schema) -> Self {
-        let channels = schema
-            .channels
-            .iter()
-            .map(|c| ChannelDecoder::new(c, schema.byte_order))
-            .collect();
+        let channels = schema.channels.iter().map(|c| ChannelDecoder::new(c, schema.byte_order)).collect();
         Self { channels }
     }
 
@@ -231,20 +204,11 @@ impl Decoder {
     /// The events of a packet's bytes. `channel` is the position in [`Schema::channels`], `begin_clock` the packet's
     /// begin, `events_at` the offset of the first event. Stops behind the last event or at the first error.
     #[must_use]
-    pub fn events<'a>(
-        &'a self,
-        channel: usize,
-        bytes: &'a [u8],
-        begin_clock: u64,
-        events_at: usize,
-    ) -> Events<'a> {
+    pub fn events<'a>(&'a self, channel: usize, bytes: &'a [u8], begin_clock: u64, events_at: usize) -> Events<'a> {
         Events {
             channel: self.channels.get(channel).ok_or(channel),
             bytes,
-            position: Position {
-                offset: events_at,
-                clock: begin_clock,
-            },
+            position: Position { offset: events_at, clock: begin_clock },
             done: false,
         }
     }
@@ -269,11 +233,7 @@ impl ChannelDecoder {
             little: order == ByteOrder::Little,
             contexts: Plan::new(&channel.contexts),
             ids,
-            payloads: channel
-                .events
-                .iter()
-                .map(|e| Plan::new(&e.fields))
-                .collect(),
+            payloads: channel.events.iter().map(|e| Plan::new(&e.fields)).collect(),
         }
     }
 
@@ -282,46 +242,22 @@ impl ChannelDecoder {
     /// # Errors
     /// The bytes are not an event of this channel; `position` stays where the event begins.
     #[inline]
-    pub fn step(
-        &self,
-        position: &mut Position,
-        bytes: &[u8],
-    ) -> Result<Option<RawEvent>, DecodeError> {
+    pub fn step(&self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
         let start = position.offset;
         if start >= bytes.len() {
             return Ok(None);
         }
-        let Header {
-            id,
-            clock,
-            size,
-            end: context_at,
-        } = self.header(bytes, start, position.clock)?;
-        let class = self.class(id).ok_or(DecodeError {
-            offset: start,
-            value: u64::from(id),
-            expected: Expected::KnownId,
-        })?;
+        let Header { id, clock, size, end: context_at } = self.header(bytes, start, position.clock)?;
+        let class =
+            self.class(id).ok_or(DecodeError { offset: start, value: u64::from(id), expected: Expected::KnownId })?;
         let payload_at = self.walk(&self.contexts, bytes, context_at, id)?;
         let end = self.walk(&self.payloads[class], bytes, payload_at, id)?;
         if size != NO_SIZE && usize::try_from(size) != Ok(end - payload_at) {
             let expected = Expected::PayloadSize(end - payload_at);
-            return Err(DecodeError {
-                offset: start,
-                value: u64::from(size),
-                expected,
-            });
+            return Err(DecodeError { offset: start, value: u64::from(size), expected });
         }
         *position = Position { offset: end, clock };
-        Ok(Some(RawEvent {
-            clock,
-            id,
-            class,
-            start,
-            context_at,
-            payload_at,
-            end,
-        }))
+        Ok(Some(RawEvent { clock, id, class, start, context_at, payload_at, end }))
     }
 
     /// Position in [`Channel::events`] of the class of an id.
@@ -329,57 +265,29 @@ impl ChannelDecoder {
     #[must_use]
     pub fn class(&self, id: u16) -> Option<usize> {
         let position = *self.ids.get(usize::from(id))?;
-        if position == ABSENT {
-            None
-        } else {
-            usize::try_from(position).ok()
-        }
+        if position == ABSENT { None } else { usize::try_from(position).ok() }
     }
 
     #[inline]
     fn header(&self, bytes: &[u8], start: usize, previous: u64) -> Result<Header, DecodeError> {
         let rest = bytes.get(start..).unwrap_or_default();
-        let short = DecodeError {
-            offset: start,
-            value: rest.len() as u64,
-            expected: Expected::Header,
-        };
+        let short = DecodeError { offset: start, value: rest.len() as u64, expected: Expected::Header };
         let word = self.u32_at(rest, 0).ok_or(short)?;
         let clock = full_clock(previous, u64::from(word >> TAG_BITS));
         let tag = word & TAG_MASK;
         if tag < TAG_FULL {
-            return Ok(Header {
-                id: tag as u16,
-                clock,
-                size: NO_SIZE,
-                end: start + 4,
-            });
+            return Ok(Header { id: tag as u16, clock, size: NO_SIZE, end: start + 4 });
         }
         let id = self.u16_at(rest, 4).ok_or(short)?;
         if tag == TAG_ID {
-            return Ok(Header {
-                id,
-                clock,
-                size: NO_SIZE,
-                end: start + 6,
-            });
+            return Ok(Header { id, clock, size: NO_SIZE, end: start + 6 });
         }
         let size = self.u32_at(rest, 6).ok_or(short)?;
         if tag == TAG_SIZE {
-            return Ok(Header {
-                id,
-                clock,
-                size,
-                end: start + 10,
-            });
+            return Ok(Header { id, clock, size, end: start + 10 });
         }
         let clock = self.u64_at(rest, 10).ok_or(short)?;
-        Ok(Header {
-            id,
-            clock,
-            size,
-            end: start + 18,
-        })
+        Ok(Header { id, clock, size, end: start + 18 })
     }
 
     #[inline]
@@ -390,13 +298,7 @@ impl ChannelDecoder {
         }
     }
 
-    fn walk_ops(
-        &self,
-        ops: &[Op],
-        bytes: &[u8],
-        mut at: usize,
-        id: u16,
-    ) -> Result<usize, DecodeError> {
+    fn walk_ops(&self, ops: &[Op], bytes: &[u8], mut at: usize, id: u16) -> Result<usize, DecodeError> {
         for op in ops {
             let rest = bytes.get(at..).unwrap_or_default();
             let left = rest.len() as u64;
@@ -404,31 +306,16 @@ impl ChannelDecoder {
                 Op::Skip(size) => skip(bytes, at, size)?,
                 Op::Nul => {
                     let nul = memchr::memchr(0, rest);
-                    at + 1
-                        + nul.ok_or(DecodeError {
-                            offset: at,
-                            value: left,
-                            expected: Expected::Nul,
-                        })?
+                    at + 1 + nul.ok_or(DecodeError { offset: at, value: left, expected: Expected::Nul })?
                 }
                 Op::Counted(element) => {
-                    let short = DecodeError {
-                        offset: at,
-                        value: left,
-                        expected: Expected::Bytes(4),
-                    };
+                    let short = DecodeError { offset: at, value: left, expected: Expected::Bytes(4) };
                     let count = self.u32_at(rest, 0).ok_or(short)?;
-                    let size = usize::try_from(count)
-                        .unwrap_or(usize::MAX)
-                        .saturating_mul(element);
+                    let size = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(element);
                     skip(bytes, at + 4, size)?
                 }
                 Op::Opaque => {
-                    return Err(DecodeError {
-                        offset: at,
-                        value: u64::from(id),
-                        expected: Expected::Scalar,
-                    });
+                    return Err(DecodeError { offset: at, value: u64::from(id), expected: Expected::Scalar });
                 }
             };
         }
@@ -438,31 +325,19 @@ impl ChannelDecoder {
     #[inline]
     fn u16_at(&self, bytes: &[u8], at: usize) -> Option<u16> {
         let raw = *bytes.get(at..)?.first_chunk()?;
-        Some(if self.little {
-            u16::from_le_bytes(raw)
-        } else {
-            u16::from_be_bytes(raw)
-        })
+        Some(if self.little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
     }
 
     #[inline]
     fn u32_at(&self, bytes: &[u8], at: usize) -> Option<u32> {
         let raw = *bytes.get(at..)?.first_chunk()?;
-        Some(if self.little {
-            u32::from_le_bytes(raw)
-        } else {
-            u32::from_be_bytes(raw)
-        })
+        Some(if self.little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
     }
 
     #[inline]
     fn u64_at(&self, bytes: &[u8], at: usize) -> Option<u64> {
         let raw = *bytes.get(at..)?.first_chunk()?;
-        Some(if self.little {
-            u64::from_le_bytes(raw)
-        } else {
-            u64::from_be_bytes(raw)
-        })
+        Some(if self.little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
     }
 }
 
@@ -479,22 +354,14 @@ struct Header {
 pub fn full_clock(previous: u64, low: u64) -> u64 {
     let base = previous & !(CLOCK_SPAN - 1);
     let clock = base | low;
-    if clock < previous {
-        clock.wrapping_add(CLOCK_SPAN)
-    } else {
-        clock
-    }
+    if clock < previous { clock.wrapping_add(CLOCK_SPAN) } else { clock }
 }
 
 #[inline]
 fn skip(bytes: &[u8], at: usize, size: usize) -> Result<usize, DecodeError> {
     let left = bytes.len().saturating_sub(at);
     if size > left {
-        return Err(DecodeError {
-            offset: at,
-            value: left as u64,
-            expected: Expected::Bytes(size),
-        });
+        return Err(DecodeError { offset: at, value: left as u64, expected: Expected::Bytes(size) });
     }
     Ok(at + size)
 }
@@ -526,11 +393,7 @@ impl Iterator for Events<'_> {
         }
         let item = match self.channel {
             Ok(channel) => channel.step(&mut self.position, self.bytes).transpose(),
-            Err(value) => Some(Err(DecodeError {
-                offset: 0,
-                value: value as u64,
-                expected: Expected::Channel,
-            })),
+            Err(value) => Some(Err(DecodeError { offset: 0, value: value as u64, expected: Expected::Channel })),
         };
         self.done = !matches!(item, Some(Ok(_)));
         item

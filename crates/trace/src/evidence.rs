@@ -125,11 +125,9 @@ impl Evidence {
     #[must_use]
     pub fn has_losses(&self) -> bool {
         self.gaps.iter().any(|g| g.cause.is_loss())
-            || self.sub_buffers.iter().any(|s| {
-                matches!(
-                    s.verdict,
-                    Verdict::Invalid | Verdict::Missing | Verdict::Stale
-                )
-            })
+            || self
+                .sub_buffers
+                .iter()
+                .any(|s| matches!(s.verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale))
     }
 }

@@ -9,5 +9,7 @@
 pub mod clock;
 pub mod decode;
 pub mod evidence;
+pub mod merge;
 pub mod schema;
 pub mod source;
+pub mod value;

@@ -132,11 +132,7 @@ impl FieldClass {
             Self::Integer { size, .. } | Self::Enum { size, .. } => matches!(size, 1 | 2 | 4 | 8),
             Self::Float { size } => matches!(size, 4 | 8),
             Self::Bool => true,
-            Self::String
-            | Self::Text { .. }
-            | Self::Bytes
-            | Self::Sequence(_)
-            | Self::Array { .. } => false,
+            Self::String | Self::Text { .. } | Self::Bytes | Self::Sequence(_) | Self::Array { .. } => false,
         }
     }
 
@@ -144,14 +140,10 @@ impl FieldClass {
     #[must_use]
     pub fn fixed_size(&self) -> Option<usize> {
         match self {
-            Self::Integer { size, .. } | Self::Float { size } | Self::Enum { size, .. } => {
-                Some(usize::from(*size))
-            }
+            Self::Integer { size, .. } | Self::Float { size } | Self::Enum { size, .. } => Some(usize::from(*size)),
             Self::Bool => Some(1),
             Self::Text { size } => usize::try_from(*size).ok(),
-            Self::Array { count, element } => usize::try_from(*count)
-                .ok()?
-                .checked_mul(element.fixed_size()?),
+            Self::Array { count, element } => usize::try_from(*count).ok()?.checked_mul(element.fixed_size()?),
             Self::String | Self::Bytes | Self::Sequence(_) => None,
         }
     }

@@ -23,7 +23,9 @@ pub struct PacketInfo {
     pub begin: u64,
     /// When it was closed, or the time of its last event.
     pub end: u64,
-    /// Running total of discarded events of the stream at its end.
+    /// Running total of discarded events of the stream at its end: the stream's lost events of all causes and, where a
+    /// gap before the end of this packet has a countable number of events, those too. In the last packet of a stream, all
+    /// that were lost since as well.
     pub discarded: u64,
     /// What is said of the sub-buffer.
     pub verdict: Verdict,
@@ -31,6 +33,14 @@ pub struct PacketInfo {
     pub events_at: usize,
     /// Whole bytes that the packet has in a file, content and padding; at least the length of the bytes delivered.
     pub packet_len: u64,
+}
+
+impl PacketInfo {
+    /// Facts of no packet: all 0.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { sequence: 0, begin: 0, end: 0, discarded: 0, verdict: Verdict::Open, events_at: 0, packet_len: 0 }
+    }
 }
 
 /// Reads the packets of one stream in order.
