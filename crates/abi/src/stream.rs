@@ -94,7 +94,7 @@ pub struct HalfControl {
     /// Where the half was begun anew: positions before it never existed or were cleared. Inside a sub-buffer, events before
     /// it are cleared.
     pub first: AtomicU64,
-    /// Lockless: all before this position was committed when it was stored.
+    /// Lockless: a position; all bytes before it in its sub-buffer were committed when it was stored.
     pub contiguous: AtomicU64,
     pad1: [u64; 6],
     /// Position up to which a consuming reader has read; in discard mode, what gives room to the writer.
@@ -112,6 +112,8 @@ pub struct Slot {
     pub committed: AtomicU64,
     /// Position behind the last event of the sub-buffer last closed or being closed here.
     pub content_end: AtomicU64,
-    pad0: [u64; 6],
+    /// Clock when that sub-buffer was left, which is its end.
+    pub end_clock: AtomicU64,
+    pad0: [u64; 5],
 }
 const _: () = assert!(size_of::<Slot>() == 64 || cfg!(loom));

@@ -1,1 +1,39 @@
-//! lastwords: ring
+//! The per-CPU ring buffer of lastwords.
+//!
+//! Three layers, each a trait with one implementation chosen when a recorder is monomorphised, so that no call through a
+//! table is left on the fast path:
+//!
+//! 1. [`header`]: event header and id;
+//! 2. [`reserve`]: space reservation: restartable sequences, lockless, locked;
+//! 3. [`memory`]: how a position becomes an address; [`backend`] makes the memory.
+//!
+//! A [`Channel`] ties them together for the recorder; [`swap`] exchanges live and spare halves for a snapshot. The shapes
+//! in memory are those of `lastwords-abi`.
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+extern crate alloc;
+
+#[cfg(all(feature = "std", not(loom)))]
+pub mod backend;
+pub mod channel;
+pub mod clock;
+pub mod cpu;
+pub mod header;
+pub mod init;
+pub mod memory;
+#[cfg(loom)]
+pub mod model;
+pub mod os;
+pub mod packet;
+pub mod record;
+pub mod reserve;
+pub mod stream;
+pub mod swap;
+pub mod threads;
+
+pub use channel::Channel;
+pub use clock::ClockKind;
+pub use cpu::rseq_available;
+pub use init::{StreamSpec, init_stream};
+pub use record::Lost;
+pub use stream::{AttachError, Stream};

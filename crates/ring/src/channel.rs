@@ -1,0 +1,246 @@
+//! The recorder's handle on one channel: which stream, which algorithm.
+
+use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
+use lastwords_abi::session::{
+    CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo,
+    Thread,
+};
+use lastwords_abi::stream::ANY_CPU;
+use lastwords_abi::sync::AtomicU32;
+use lastwords_abi::sync::Ordering::Relaxed;
+
+use crate::clock::ClockKind;
+use crate::memory::{Contiguous, Memory, Paged};
+use crate::record::{Lost, Record};
+use crate::reserve::locked::Locked;
+use crate::reserve::lockless::Lockless;
+use crate::reserve::rseq::{self, Rseq};
+use crate::reserve::Reserve;
+use crate::stream::Stream;
+use crate::{cpu, os};
+
+/// What persistent memory needs before and after a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Persist {
+    /// Starts writing the cache lines of a range back.
+    pub flush: fn(*const u8, usize),
+    /// Waits until that is done.
+    pub fence: fn(),
+}
+
+/// Where the parts of a session are, for recorders of any of its channels.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionParts {
+    pub(crate) flip: &'static AtomicU32,
+    pub(crate) clock_area: Option<&'static ClockArea>,
+    pub(crate) threads: &'static [Thread],
+    pub(crate) foreign: bool,
+}
+
+impl SessionParts {
+    /// The parts of a mapped session region. `foreign`: processes of several pid namespaces may have joined.
+    ///
+    /// # Safety
+    /// `region` is a session region of this version, initialised, mapped read-write until the process ends.
+    #[must_use]
+    pub unsafe fn of_region(region: *mut u8, foreign: bool) -> Self {
+        // SAFETY: the caller gives an initialised region, whose info names offsets inside it, aligned for their shapes.
+        unsafe {
+            let info = &*region.add(lastwords_abi::region::HEADER_SIZE as usize).cast::<SessionInfo>();
+            Self {
+                flip: &(*region.add(info.control_off as usize).cast::<Control>()).flip,
+                clock_area: Some(&*region.add(info.clock_off as usize).cast::<ClockArea>()),
+                threads: core::slice::from_raw_parts(
+                    region.add(info.threads_off as usize).cast::<Thread>(),
+                    info.threads as usize,
+                ),
+                foreign,
+            }
+        }
+    }
+}
+
+/// Records into one channel. Fields of the fast path first.
+#[derive(Debug)]
+pub struct Channel {
+    flip: &'static AtomicU32,
+    streams: alloc::boxed::Box<[Stream]>,
+    pub(crate) sub_buffer_mask: u64,
+    pub(crate) half_mask: u64,
+    /// Largest end of an event in a sub-buffer.
+    limit: u64,
+    /// Streams that are bound to a CPU.
+    cpus: u32,
+    /// rseq, contiguous, counter clock, plain headers: [`rseq::record_words`] may be tried.
+    fast: bool,
+    paged: bool,
+    pub(crate) payload_size: bool,
+    pub(crate) foreign: bool,
+    reservation: u32,
+    pub(crate) clock: ClockKind,
+    pub(crate) threads: &'static [Thread],
+    pub(crate) persist: Option<Persist>,
+    clock_area: Option<&'static ClockArea>,
+    refresh: Option<fn(&ClockArea)>,
+}
+
+impl Channel {
+    /// A recorder over the channel's streams, in order of index: one a CPU, then, if the session reserves by rseq, the
+    /// lockless one. `flags` are the channel's.
+    ///
+    /// # Panics
+    /// `streams` is empty or of several geometries.
+    #[must_use]
+    pub fn new(parts: SessionParts, streams: alloc::vec::Vec<Stream>, clock: ClockKind, flags: u32) -> Self {
+        cpu::init();
+        os::prepare_process();
+        let first = streams[0].info;
+        let same = |s: &Stream| s.half_size() == streams[0].half_size() && s.info.sub_buffer_size == first.sub_buffer_size;
+        assert!(streams.iter().all(same), "the streams of a channel have one geometry");
+        let cpus = streams.iter().filter(|s| s.info.cpu != ANY_CPU).count() as u32;
+        let paged = first.page_size != 0;
+        let counter = matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
+        let payload_size = flags & CHANNEL_PAYLOAD_SIZE != 0;
+        Self {
+            flip: parts.flip,
+            sub_buffer_mask: first.sub_buffer_size - 1,
+            half_mask: streams[0].half_size() - 1,
+            limit: first.sub_buffer_size - TRAILER_LEN as u64,
+            cpus,
+            fast: first.reservation == RESERVATION_RSEQ && !paged && counter && !payload_size,
+            paged,
+            payload_size,
+            foreign: parts.foreign,
+            reservation: first.reservation,
+            clock,
+            threads: parts.threads,
+            persist: None,
+            clock_area: parts.clock_area,
+            refresh: None,
+            streams: streams.into_boxed_slice(),
+        }
+    }
+
+    /// Flushes around each commit: for memory that must be whole after a loss of power.
+    #[must_use]
+    pub fn with_persist(mut self, persist: Persist) -> Self {
+        self.persist = Some(persist);
+        self
+    }
+
+    /// Calls `refresh` when a sub-buffer is closed, so that the clock's calibration stays fresh.
+    #[must_use]
+    pub fn with_refresh(mut self, refresh: fn(&ClockArea)) -> Self {
+        self.refresh = Some(refresh);
+        self
+    }
+
+    /// The streams, in order of index.
+    #[must_use]
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// How the channel reserves, one of `RESERVATION_`.
+    #[must_use]
+    pub fn reservation(&self) -> u32 {
+        self.reservation
+    }
+
+    /// Records an event whose payload is the first `len` bytes of `words`, in memory order. `W` is `len` rounded up to
+    /// words, or more where `len` is only known at run time (then at least 5).
+    ///
+    /// # Errors
+    /// The event was lost, and counted.
+    #[inline]
+    pub fn record_fixed<const W: usize>(&self, id: u16, words: &[u64; W], len: usize) -> Result<(), Lost> {
+        debug_assert!(len <= 8 * W && (W > 4 || len + 8 > 8 * W));
+        if self.fast && rseq::record_words::<W>(self, id, words, len) {
+            return Ok(());
+        }
+        self.record_flat(id, words.as_slice(), len)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_flat(&self, id: u16, words: &[u64], len: usize) -> Result<(), Lost> {
+        // SAFETY: any bytes of initialised u64s are initialised u8s; the length is that of the same memory.
+        let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) };
+        self.record_parts(id, &[&bytes[..len]])
+    }
+
+    /// Records an event whose payload is `parts`, one behind the other.
+    ///
+    /// # Errors
+    /// The event was lost, and counted.
+    pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
+        let record = Record::new(id, parts);
+        if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
+    }
+
+    fn record_in<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
+        match self.reservation {
+            RESERVATION_RSEQ => Rseq::record::<M>(self, &self.streams[0], record),
+            RESERVATION_LOCKED => self.counted::<Locked, M>(self.home(), record),
+            _ => self.counted::<Lockless, M>(self.home(), record),
+        }
+    }
+
+    fn counted<R: Reserve, M: Memory>(&self, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+        R::record::<M>(self, stream, record).inspect_err(|cause| stream.count(*cause))
+    }
+
+    /// Records in the stream that is bound to no CPU, for a thread in which no section completes.
+    #[cold]
+    pub(crate) fn record_unbound<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
+        let last = &self.streams[self.streams.len() - 1];
+        debug_assert!(last.info.reservation == RESERVATION_LOCKLESS);
+        self.counted::<Lockless, M>(last, record)
+    }
+
+    /// The stream of the CPU where the thread runs now.
+    fn home(&self) -> &Stream {
+        #[cfg(loom)]
+        return &self.streams[0];
+        #[cfg(not(loom))]
+        {
+            let cpu = cpu::current() as usize;
+            &self.streams[cpu.min(self.cpus.max(1) as usize - 1)]
+        }
+    }
+
+    /// The stream of a CPU; none for a CPU that the session does not know.
+    #[inline]
+    pub(crate) fn stream_of(&self, cpu: u32) -> Option<&Stream> {
+        if cpu < self.cpus { self.streams.get(cpu as usize) } else { None }
+    }
+
+    /// The half of `stream` that recorders use now.
+    #[inline]
+    pub(crate) fn live_half(&self, stream: &Stream) -> u32 {
+        (self.flip.load(Relaxed) ^ stream.control.flip.load(Relaxed)) & 1
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn flip_word(&self) -> *const u32 {
+        self.flip.as_ptr()
+    }
+
+    /// An event of `total` bytes, header included, fits behind `within`.
+    #[inline]
+    pub(crate) fn fits(&self, within: u64, total: u64) -> bool {
+        within >= HEADER_LEN as u64 && within + total <= self.limit
+    }
+
+    /// The counter, known to be the clock where the fast path is tried.
+    #[inline]
+    pub(crate) fn clock_fast(&self) -> u64 {
+        crate::clock::counter()
+    }
+
+    pub(crate) fn refresh_clock(&self) {
+        if let (Some(refresh), Some(area)) = (self.refresh, self.clock_area) {
+            refresh(area);
+        }
+    }
+}

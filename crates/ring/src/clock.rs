@@ -1,0 +1,124 @@
+//! The session's clock, read where an event is recorded.
+
+use lastwords_abi::session as abi;
+
+/// Which clock a session records with. All are monotonic but `Realtime`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockKind {
+    /// The x86 time stamp counter; only where it is invariant and synchronised.
+    Tsc,
+    /// The aarch64 virtual counter.
+    Cntvct,
+    /// CLOCK_MONOTONIC, ns.
+    Monotonic,
+    /// CLOCK_MONOTONIC_RAW, ns.
+    MonotonicRaw,
+    /// CLOCK_BOOTTIME, ns.
+    Boottime,
+    /// CLOCK_REALTIME, ns; may step back: events then carry the last reading.
+    Realtime,
+}
+
+impl ClockKind {
+    /// The value of [`abi::ClockArea::kind`].
+    #[must_use]
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Tsc => abi::CLOCK_TSC,
+            Self::Cntvct => abi::CLOCK_CNTVCT,
+            Self::Monotonic => abi::CLOCK_MONOTONIC,
+            Self::MonotonicRaw => abi::CLOCK_MONOTONIC_RAW,
+            Self::Boottime => abi::CLOCK_BOOTTIME,
+            Self::Realtime => abi::CLOCK_REALTIME,
+        }
+    }
+
+    /// The clock of that code, if it can be read on this machine.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        match code {
+            abi::CLOCK_TSC if cfg!(target_arch = "x86_64") => Some(Self::Tsc),
+            abi::CLOCK_CNTVCT if cfg!(target_arch = "aarch64") => Some(Self::Cntvct),
+            abi::CLOCK_MONOTONIC => Some(Self::Monotonic),
+            abi::CLOCK_MONOTONIC_RAW => Some(Self::MonotonicRaw),
+            abi::CLOCK_BOOTTIME => Some(Self::Boottime),
+            abi::CLOCK_REALTIME => Some(Self::Realtime),
+            _ => None,
+        }
+    }
+
+    /// A reading, ticks. Not ordered against the loads and stores around it.
+    #[inline]
+    #[must_use]
+    pub fn now(self) -> u64 {
+        match self {
+            Self::Tsc | Self::Cntvct => counter(),
+            Self::Monotonic => posix(libc::CLOCK_MONOTONIC),
+            Self::MonotonicRaw => posix(libc::CLOCK_MONOTONIC_RAW),
+            Self::Boottime => posix(libc::CLOCK_BOOTTIME),
+            Self::Realtime => posix(libc::CLOCK_REALTIME),
+        }
+    }
+
+    /// A reading that is not taken before earlier loads are done: for buffers that several CPUs write.
+    #[inline]
+    #[must_use]
+    pub fn now_ordered(self) -> u64 {
+        #[cfg(loom)]
+        return crate::model::tick();
+        #[cfg(not(loom))]
+        {
+            if matches!(self, Self::Tsc | Self::Cntvct) {
+                barrier();
+            }
+            self.now()
+        }
+    }
+}
+
+#[cfg(not(loom))]
+#[inline]
+fn barrier() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: LFENCE has no operands and is part of the x86_64 baseline (SSE2).
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: ISB has no operands and no effect but ordering.
+    unsafe {
+        core::arch::asm!("isb", options(nostack, nomem, preserves_flags));
+    }
+}
+
+/// The CPU's counter, ticks.
+#[inline]
+#[must_use]
+pub fn counter() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: RDTSC is part of the baseline; a kernel that forbids it to user space is not one where `Tsc` is chosen.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: reading CNTVCT_EL0 is allowed to user space on Linux and touches no memory.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, nomem, preserves_flags));
+        }
+        ticks
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    posix(libc::CLOCK_MONOTONIC)
+}
+
+#[inline]
+fn posix(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid place for the result; the call cannot fail for these clocks.
+    unsafe {
+        libc::clock_gettime(clock, &raw mut t);
+    }
+    (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
+}

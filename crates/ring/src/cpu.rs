@@ -1,0 +1,160 @@
+//! The CPU of this thread, and its restartable-sequence area.
+//!
+//! glibc from 2.35 on registers an area for each thread and says where it lies relative to the thread pointer. Where it did
+//! not (another C library, an older one, or `glibc.pthread.rseq=0`), a thread registers one of our own, once.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
+
+/// What precedes every abort handler; the value that glibc registers.
+#[cfg(target_arch = "x86_64")]
+pub const SIGNATURE: u32 = 0x5305_3053;
+/// What precedes every abort handler; the value that glibc registers.
+#[cfg(not(target_arch = "x86_64"))]
+pub const SIGNATURE: u32 = 0xd428_bc00;
+
+/// The part of the kernel's `struct rseq` (include/uapi/linux/rseq.h) that every version has.
+#[repr(C, align(32))]
+#[derive(Debug)]
+pub struct Area {
+    /// CPU, or 0 before registration.
+    pub cpu_id_start: AtomicU32,
+    /// CPU; 0xffff_ffff before registration, 0xffff_fffe after a failed one.
+    pub cpu_id: AtomicU32,
+    /// Address of the descriptor of the section that runs, or 0.
+    pub rseq_cs: UnsafeCell<u64>,
+    flags: u32,
+    node_id: u32,
+    mm_cid: u32,
+}
+
+const UNKNOWN: isize = isize::MIN;
+const NONE: isize = isize::MAX;
+/// From the thread pointer to the area; [`UNKNOWN`] until looked for, [`NONE`] where the kernel or the machine has no rseq.
+static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
+
+std::thread_local! {
+    /// Our own area, for threads whose C library registered none.
+    static OWN: Area = const {
+        Area {
+            cpu_id_start: AtomicU32::new(0),
+            cpu_id: AtomicU32::new(u32::MAX),
+            rseq_cs: UnsafeCell::new(0),
+            flags: 0,
+            node_id: 0,
+            mm_cid: 0,
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn thread_pointer() -> *mut u8 {
+    let tp: *mut u8;
+    // SAFETY: on x86_64 Linux the first word at the thread pointer is its own address, in every C library.
+    unsafe {
+        core::arch::asm!("mov {}, fs:[0]", out(reg) tp, options(nostack, readonly, preserves_flags, pure));
+    }
+    tp
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn thread_pointer() -> *mut u8 {
+    let tp: *mut u8;
+    // SAFETY: reading TPIDR_EL0 touches no memory.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) tp, options(nostack, nomem, preserves_flags, pure));
+    }
+    tp
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline]
+fn thread_pointer() -> *mut u8 {
+    core::ptr::null_mut()
+}
+
+/// This thread's area, if there is one; its `cpu_id` tells whether it is registered.
+#[inline]
+#[must_use]
+pub fn area() -> Option<&'static Area> {
+    let offset = OFFSET.load(Relaxed);
+    if offset == UNKNOWN || offset == NONE {
+        return None;
+    }
+    let area = thread_pointer().wrapping_offset(offset).cast::<Area>();
+    // SAFETY: `init` found that every thread has, at this offset, a place for an area: glibc's in its thread
+    // block, or `OWN` in static thread-local storage. The reference is used by this thread only, while it runs.
+    Some(unsafe { &*area })
+}
+
+/// The CPU this thread runs on, by the cheapest way there is; it may have changed when the call returns.
+#[inline]
+#[must_use]
+pub fn current() -> u32 {
+    if let Some(area) = area() {
+        let cpu = area.cpu_id.load(Relaxed);
+        if cpu < 0xffff_0000 {
+            return cpu;
+        }
+    }
+    // SAFETY: no arguments; answered by the vDSO.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u32::try_from(cpu).unwrap_or(0)
+}
+
+/// Restartable sequences work in this thread: the area is registered, by the C library or now by us.
+#[must_use]
+pub fn rseq_available() -> bool {
+    init();
+    register_thread()
+}
+
+/// Registers this thread's own area where the C library did not register one. False where that fails.
+pub(crate) fn register_thread() -> bool {
+    let Some(area) = area() else { return false };
+    match area.cpu_id.load(Relaxed) {
+        cpu if cpu < 0xffff_0000 => true,
+        u32::MAX if OWN.with(|own| core::ptr::eq(own, area)) => register(area),
+        _ => false,
+    }
+}
+
+fn register(area: &Area) -> bool {
+    // SAFETY: the area is 32-aligned, 32 bytes long, and lives until the thread ends, when the kernel forgets it.
+    let done = unsafe { libc::syscall(libc::SYS_rseq, core::ptr::from_ref(area), 32u32, 0, SIGNATURE) };
+    done == 0
+}
+
+/// Looks for the area, once a process.
+pub(crate) fn init() {
+    if OFFSET.load(Relaxed) != UNKNOWN {
+        return;
+    }
+    OFFSET.store(find().unwrap_or(NONE), Relaxed);
+}
+
+fn find() -> Option<isize> {
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        return None;
+    }
+    if let (Some(offset), Some(size)) = (symbol(c"__rseq_offset"), symbol(c"__rseq_size")) {
+        // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
+        let (offset, size) = unsafe { (offset.cast::<isize>().read(), size.cast::<u32>().read()) };
+        if size != 0 {
+            return Some(offset);
+        }
+    }
+    let own = OWN.with(core::ptr::from_ref);
+    let offset = (own as isize).wrapping_sub(thread_pointer() as isize);
+    // SAFETY: `own` is this thread's; another thread may find its own elsewhere (dynamic TLS), and then `register_thread`
+    // refuses it.
+    register(unsafe { &*own }).then_some(offset)
+}
+
+fn symbol(name: &core::ffi::CStr) -> Option<*mut u8> {
+    // SAFETY: the name is NUL-terminated; RTLD_DEFAULT needs no handle.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!address.is_null()).then_some(address.cast())
+}

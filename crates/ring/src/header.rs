@@ -1,0 +1,52 @@
+//! Layer 1: event header and id.
+
+use lastwords_abi::header as abi;
+
+/// Writes event headers.
+pub trait EventHeader {
+    /// Bytes of the longest header.
+    const MAX: usize;
+    /// Puts the header of an event into `out` and returns its length. `last_clock` is the reading of an event that is
+    /// in the ring and not newer than the newest; `full` asks for the full time stamp in any case; `size` is the payload's
+    /// size where headers carry it.
+    fn encode(id: u16, clock: u64, last_clock: u64, full: bool, size: Option<u32>, out: &mut [u8; 24]) -> usize;
+}
+
+/// 5 bits of id, 27 of clock, and the extended forms.
+#[derive(Debug, Clone, Copy)]
+pub struct Compact;
+
+/// The clock has moved by more than 27 bits can tell (or back) since `last`.
+#[inline]
+#[must_use]
+pub fn overflows(clock: u64, last: u64) -> bool {
+    clock.wrapping_sub(last) >> abi::CLOCK_BITS != 0
+}
+
+impl EventHeader for Compact {
+    const MAX: usize = abi::LEN_FULL;
+
+    #[inline]
+    fn encode(id: u16, clock: u64, last_clock: u64, full: bool, size: Option<u32>, out: &mut [u8; 24]) -> usize {
+        let word = |tag: u32| ((clock as u32) << abi::TAG_BITS) | tag;
+        if full || overflows(clock, last_clock) {
+            out[..4].copy_from_slice(&word(abi::TAG_FULL).to_ne_bytes());
+            out[4..6].copy_from_slice(&id.to_ne_bytes());
+            out[6..10].copy_from_slice(&size.unwrap_or(abi::NO_SIZE).to_ne_bytes());
+            out[10..18].copy_from_slice(&clock.to_ne_bytes());
+            abi::LEN_FULL
+        } else if let Some(size) = size {
+            out[..4].copy_from_slice(&word(abi::TAG_SIZE).to_ne_bytes());
+            out[4..6].copy_from_slice(&id.to_ne_bytes());
+            out[6..10].copy_from_slice(&size.to_ne_bytes());
+            abi::LEN_SIZE
+        } else if id > abi::MAX_COMPACT_ID {
+            out[..4].copy_from_slice(&word(abi::TAG_ID).to_ne_bytes());
+            out[4..6].copy_from_slice(&id.to_ne_bytes());
+            abi::LEN_ID
+        } else {
+            out[..4].copy_from_slice(&word(u32::from(id)).to_ne_bytes());
+            abi::LEN_COMPACT
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Geometry of a stream region, and its first bytes.
+
+use core::ops::Range;
+
+use lastwords_abi::region::{self, RegionHeader};
+use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
+use lastwords_abi::{VERSION_MAJOR, VERSION_MINOR};
+
+use crate::memory::PAGE;
+
+/// What a stream is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamSpec {
+    /// UUID of the session.
+    pub session: [u8; 16],
+    /// Index of the stream in the session.
+    pub index: u32,
+    /// Channel id.
+    pub channel: u32,
+    /// CPU, or [`abi::ANY_CPU`].
+    pub cpu: u32,
+    /// How it is written, one of `RESERVATION_`.
+    pub reservation: u32,
+    /// One of `MODE_`.
+    pub mode: u32,
+    /// Bytes of a sub-buffer: a power of two, at least 256 (4096 where paged).
+    pub sub_buffer_size: u64,
+    /// Sub-buffers of a half: a power of two, at least 2.
+    pub sub_buffers: u32,
+    /// 0, or 4096 for data in pages.
+    pub page_size: u32,
+}
+
+impl StreamSpec {
+    /// Bytes of a half's data.
+    #[must_use]
+    pub fn half_size(&self) -> u64 {
+        self.sub_buffer_size * u64::from(self.sub_buffers)
+    }
+
+    fn slots_off(&self, half: usize) -> u64 {
+        let slots = u64::from(self.sub_buffers) * size_of::<Slot>() as u64;
+        (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64 + slots * half as u64
+    }
+
+    /// Bytes that a half takes in the region: its data, or its page table.
+    fn half_len(&self) -> u64 {
+        let len = if self.page_size == 0 { self.half_size() } else { self.half_size() / PAGE as u64 * 8 };
+        len.next_multiple_of(PAGE as u64)
+    }
+
+    /// Where a half's data (or page table) lies in the region; page-aligned.
+    #[must_use]
+    pub fn data_range(&self, half: usize) -> Range<u64> {
+        let first = self.slots_off(2).next_multiple_of(PAGE as u64);
+        let at = first + self.half_len() * half as u64;
+        at..at + self.half_len()
+    }
+
+    /// Bytes of the region, both halves included.
+    #[must_use]
+    pub fn region_len(&self) -> u64 {
+        self.data_range(1).end
+    }
+
+    /// The geometry makes a ring.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let least = if self.page_size == 0 { 256 } else { PAGE as u64 };
+        self.sub_buffer_size.is_power_of_two()
+            && self.sub_buffer_size >= least
+            && self.sub_buffer_size <= 1 << 30
+            && self.sub_buffers.is_power_of_two()
+            && self.sub_buffers >= 2
+            && self.sub_buffers <= 1 << 20
+            && self.half_size() <= 1 << 40
+            && (self.page_size == 0 || self.page_size as usize == PAGE)
+    }
+
+    fn info(&self) -> StreamInfo {
+        StreamInfo {
+            channel: self.channel,
+            cpu: self.cpu,
+            reservation: self.reservation,
+            mode: self.mode,
+            sub_buffer_size: self.sub_buffer_size,
+            sub_buffers: self.sub_buffers,
+            page_size: self.page_size,
+            slots_off: [self.slots_off(0), self.slots_off(1)],
+            data_off: [self.data_range(0).start, self.data_range(1).start],
+        }
+    }
+}
+
+/// The header of a region, its checksum over `fixed` included.
+#[must_use]
+pub fn region_header(kind: u32, size: u64, session: [u8; 16], index: u32, fixed: &[u8]) -> RegionHeader {
+    let mut header = RegionHeader {
+        magic: region::MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        kind,
+        byte_order: region::BYTE_ORDER_MARK,
+        word_size: size_of::<usize>() as u32,
+        size,
+        session,
+        index,
+        fixed_len: fixed.len() as u32,
+        reserved: [0; 6],
+        check: 0,
+        reserved2: 0,
+    };
+    header.check = check_of(&header, fixed);
+    header
+}
+
+/// The checksum that belongs in `header`, which `fixed` follows.
+#[must_use]
+pub fn check_of(header: &RegionHeader, fixed: &[u8]) -> u64 {
+    let covered = core::mem::offset_of!(RegionHeader, check);
+    let mut both = alloc::vec::Vec::with_capacity(covered + fixed.len());
+    both.extend_from_slice(&bytes_of(header)[..covered]);
+    both.extend_from_slice(fixed);
+    region::checksum(&both)
+}
+
+/// The bytes of a shape of the ABI that has no padding and no atomics.
+pub fn bytes_of<T: Fixed>(value: &T) -> &[u8] {
+    // SAFETY: `Fixed` types are `repr(C)` integers without padding, so that all their bytes are initialised.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Shapes whose bytes are all initialised.
+///
+/// # Safety
+/// `repr(C)`, integers and arrays of integers only, no padding.
+pub unsafe trait Fixed: Copy {}
+// SAFETY: fields of 16, 2+2+4+4+4, 8, 16, 4+4, 48, 8, 8 bytes: each naturally aligned, 128 in all.
+unsafe impl Fixed for RegionHeader {}
+// SAFETY: fields of 4 x 4, 8, 4 + 4, 16, 16 bytes: each naturally aligned, 64 in all.
+unsafe impl Fixed for StreamInfo {}
+// SAFETY: 4 x 8, 12 x 4, then byte arrays of 16, 64, 64 and 256: each naturally aligned, 480 in all.
+unsafe impl Fixed for lastwords_abi::session::SessionInfo {}
+
+/// Makes a stream of a zeroed region. The magic is stored last, so that a reader finds a whole region or none.
+///
+/// # Safety
+/// `region` is valid for writes of [`StreamSpec::region_len`] bytes, zeroed, 4096-aligned, and nobody records in it yet.
+pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
+    let info = spec.info();
+    let header = region_header(region::KIND_STREAM, spec.region_len(), spec.session, spec.index, bytes_of(&info));
+    // SAFETY: the caller gives `region_len` bytes, which is more than both shapes together; the region is aligned for all.
+    unsafe {
+        region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>().write(info);
+        write_header(region, &header);
+    }
+}
+
+/// Stores a region's header, its magic last.
+///
+/// # Safety
+/// `region` is valid for writes of 128 bytes and 8-aligned.
+pub unsafe fn write_header(region: *mut u8, header: &RegionHeader) {
+    let mut unpublished = *header;
+    unpublished.magic = [0; 16];
+    // SAFETY: as the caller vouches.
+    unsafe {
+        region.cast::<RegionHeader>().write(unpublished);
+        core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
+        region.cast::<[u8; 16]>().write_volatile(header.magic);
+    }
+}
+
+/// A half begun anew at `first`, a multiple of the half's size: nothing is in it.
+pub(crate) fn reset(half: &HalfControl, slots: &[Slot], sub_buffer_size: u64, first: u64) {
+    use lastwords_abi::sync::Ordering::{Relaxed, Release};
+    let laps = first / (sub_buffer_size * slots.len() as u64);
+    for slot in slots {
+        slot.committed.store(laps * sub_buffer_size, Relaxed);
+        slot.content_end.store(0, Relaxed);
+    }
+    half.last_clock.store(0, Relaxed);
+    half.contiguous.store(first, Relaxed);
+    half.consumed.store(first, Relaxed);
+    half.first.store(first, Relaxed);
+    half.attempt.store(first, Relaxed);
+    half.reserve.store(first, Release);
+}

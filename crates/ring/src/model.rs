@@ -1,0 +1,1 @@
+//! What the model checker needs in place of the kernel: clock, identity, death.

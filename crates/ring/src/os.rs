@@ -1,0 +1,225 @@
+//! What the ring asks of the kernel, all off the fast path: who am I, is that thread alive, take a lock from the dead.
+
+use lastwords_abi::sync::{AtomicU64, Ordering};
+
+/// Thread id in this pid namespace.
+#[must_use]
+pub fn tid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// Process id in this pid namespace.
+#[must_use]
+pub fn pid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::getpid() as u32 }
+}
+
+/// The thread exists (a zombie does not count as gone: it writes no more, but its id is not reused either).
+#[must_use]
+pub fn exists(tid: u32) -> bool {
+    // SAFETY: signal 0 sends nothing.
+    let sent = unsafe { libc::syscall(libc::SYS_tkill, tid, 0) };
+    // SAFETY: errno is this thread's.
+    sent == 0 || unsafe { *libc::__errno_location() } != libc::ESRCH
+}
+
+/// Start time of a thread (or process, by its first thread) in clock ticks since boot: field 22 of /proc/TID/stat. 0 where it
+/// cannot be read. Async-signal-safe: no allocation.
+#[must_use]
+pub fn start_time(tid: u32) -> u64 {
+    stat(tid).map_or(0, |(_, start)| start)
+}
+
+/// State letter and start time of a thread, from /proc/TID/stat.
+fn stat(tid: u32) -> Option<(u8, u64)> {
+    let mut path = [0u8; 32];
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        path[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    let mut digits = [0u8; 10];
+    put(b"/proc/");
+    put(decimal(tid, &mut digits));
+    put(b"/stat\0");
+    let mut text = [0u8; 512];
+    let len = read_file(&path, &mut text)?;
+    let text = text.get(..len)?;
+    // The second field is the name in parentheses and may hold anything; the fields after the last ')' are plain.
+    let close = text.iter().rposition(|&b| b == b')')?;
+    let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
+    let state = *fields.next()?.first()?;
+    let start = fields.nth(18)?;
+    let start = start.iter().try_fold(0u64, |n, d| d.is_ascii_digit().then(|| n.wrapping_mul(10) + u64::from(d - b'0')))?;
+    Some((state, start))
+}
+
+fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+fn read_file(path: &[u8], out: &mut [u8]) -> Option<usize> {
+    // SAFETY: `path` is NUL-terminated (its callers write the NUL); the buffer is valid for its length; the descriptor is
+    // closed before return.
+    unsafe {
+        let fd = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return None;
+        }
+        let len = libc::read(fd, out.as_mut_ptr().cast(), out.len());
+        libc::close(fd);
+        usize::try_from(len).ok()
+    }
+}
+
+/// Inode of this process's pid namespace, 0 where /proc does not tell.
+#[must_use]
+pub fn pid_namespace() -> u64 {
+    // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
+    unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        if libc::stat(c"/proc/self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
+    }
+}
+
+/// The thread that had this id and start time (low 32 bits; 0 = not known) can still run.
+#[must_use]
+pub fn is_alive(tid: u32, start_low: u32) -> bool {
+    if !exists(tid) {
+        return false;
+    }
+    match stat(tid) {
+        Some((state, start)) => state != b'Z' && state != b'X' && (start_low == 0 || start as u32 == start_low),
+        None => true,
+    }
+}
+
+/// What a thread stores in an owner lock, [`lastwords_abi::session::OwnerLock`].
+#[must_use]
+pub fn lock_word(tid: u32, start: u64) -> u64 {
+    (u64::from(tid) << 32) | (start & 0xffff_ffff)
+}
+
+/// Takes an owner lock in bounded time: spins, yields, and takes it from an owner that is dead. False when a living owner
+/// keeps it, or when this very thread holds it already (a signal handler inside the section).
+///
+/// `foreign` says that owners may be of another pid namespace, where ids say nothing: a lock is then taken only from an
+/// owner that has kept it for the whole bound.
+pub fn lock(word: &AtomicU64, mine: u64, foreign: bool) -> bool {
+    for round in 0..LOCK_ROUNDS {
+        let owner = match word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(owner) => owner,
+        };
+        if owner == mine {
+            return false;
+        }
+        let dead = round % 64 == 63 && !foreign && !is_alive((owner >> 32) as u32, owner as u32);
+        let given_up = foreign && round == LOCK_ROUNDS - 1;
+        if (dead || given_up) && word.compare_exchange(owner, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        pause(round);
+    }
+    false
+}
+
+const LOCK_ROUNDS: u32 = 1024;
+
+/// Gives an owner lock back, unless it was taken from us.
+pub fn unlock(word: &AtomicU64, mine: u64) {
+    let _ = word.compare_exchange(mine, 0, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Waits a little, more with each round.
+pub fn pause(round: u32) {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    if round < 32 {
+        core::hint::spin_loop();
+    } else if round < 512 {
+        // SAFETY: no arguments.
+        unsafe { libc::sched_yield() };
+    } else {
+        let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        // SAFETY: the time is valid; no remainder is asked for.
+        unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+    }
+}
+
+/// What a process needs before it records: a forked child must forget what its parent's thread had claimed, and a
+/// snapshot must be able to restart sections.
+pub fn prepare_process() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only writes this thread's own cells. A failure leaves what a program without fork needs.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED_RSEQ);
+    });
+}
+
+extern "C" fn in_child() {
+    crate::threads::forget_in_child();
+}
+
+const MEMBARRIER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call has no memory operands.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Restarts every section of this process that runs now. False where the kernel cannot (before Linux 5.10).
+#[must_use]
+pub fn restart_sections() -> bool {
+    membarrier(MEMBARRIER_PRIVATE_EXPEDITED_RSEQ)
+}
+
+/// Runs this thread for a moment on each of the CPUs, so that whatever ran there was preempted and its section restarts;
+/// then puts its affinity back. Returns the CPUs where it may not run though they are on line; sections there had 20 ms to
+/// end.
+pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
+    let mut unvisited = alloc::vec::Vec::new();
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: the sets are plain bit arrays, valid when zeroed, and passed with their size.
+    unsafe {
+        let mut before: libc::cpu_set_t = core::mem::zeroed();
+        if libc::sched_getaffinity(0, size, &raw mut before) != 0 {
+            return cpus.collect();
+        }
+        for cpu in cpus {
+            let mut one: libc::cpu_set_t = core::mem::zeroed();
+            if cpu as usize >= 8 * size {
+                unvisited.push(cpu);
+                continue;
+            }
+            libc::CPU_SET(cpu as usize, &mut one);
+            if libc::sched_setaffinity(0, size, &raw const one) != 0 && is_online(cpu) {
+                unvisited.push(cpu);
+            }
+        }
+        libc::sched_setaffinity(0, size, &raw const before);
+    }
+    if !unvisited.is_empty() {
+        let nap = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        // SAFETY: the time is valid; no remainder is asked for.
+        unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+    }
+    unvisited
+}
+
+/// The CPU is on line; CPU 0, which has no such file, always is.
+fn is_online(cpu: u32) -> bool {
+    std::fs::read(std::format!("/sys/devices/system/cpu/cpu{cpu}/online")).map_or(true, |t| t.first() != Some(&b'0'))
+}

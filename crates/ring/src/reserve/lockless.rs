@@ -1,0 +1,294 @@
+//! Compare-and-swap reservation, commit counters, a contiguous count: any architecture, several CPUs on one buffer.
+//!
+//! A recorder announces what it is about to reserve in its entry of the session's thread table, swaps the reserve word
+//! (position and owner), copies, and adds the bytes to the commit counter of the sub-buffer's place. The counters are
+//! cumulative over laps. A sub-buffer's header bytes are committed by whoever commits the last of the others: that
+//! thread closes it. When the ring comes round to a place that is not whole, a dead recorder's hole is made good, and a
+//! living recorder's place is passed over: no killed thread stops the ring.
+
+use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
+use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_RESERVING, IN_FLIGHT_SWITCH, InFlight};
+use lastwords_abi::stream::{CLOSED_BIT, HalfControl, OWNER_SHIFT, POSITION_BITS, RECLAIMED, SKIPPED, Slot};
+use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::{Reserve, encode};
+use crate::channel::Channel;
+use crate::memory::Memory;
+use crate::packet::{self, Closing};
+use crate::record::{Lost, Pieces, Record};
+use crate::stream::Stream;
+use crate::threads::{self, Level};
+use crate::os;
+
+/// Bits of a reserve word that are the position.
+const POSITION: u64 = (1 << POSITION_BITS) - 1;
+/// Times a recorder reads the flip words again after it met a half that was closed by a swap.
+const CLOSED_ROUNDS: u32 = 1024;
+
+/// Records with compare-and-swap.
+#[derive(Debug, Clone, Copy)]
+pub struct Lockless;
+
+impl Reserve for Lockless {
+    fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+        threads::with_level(channel.threads, |level| run::<M>(channel, stream, record, level)).unwrap_or(Err(Lost::NoEntry))
+    }
+}
+
+/// A half as it was when its reserve word was read.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    channel: &'a Channel,
+    stream: &'a Stream,
+    level: &'a Level<'a>,
+    half: usize,
+    control: &'a HalfControl,
+    /// The reserve word.
+    word: u64,
+    position: u64,
+    clock: u64,
+}
+
+fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level: &Level<'_>) -> Result<(), Lost> {
+    let mut closed = 0;
+    loop {
+        let half = channel.live_half(stream) as usize;
+        let control = stream.half(half);
+        let word = control.reserve.load(Acquire);
+        if word & CLOSED_BIT != 0 {
+            closed += 1;
+            if closed > CLOSED_ROUNDS {
+                return Err(Lost::Busy);
+            }
+            os::pause(closed);
+            continue;
+        }
+        let last = control.last_clock.load(Relaxed);
+        let clock = super::not_before(channel.clock.now_ordered(), last);
+        let view = View { channel, stream, level, half, control, word, position: word & POSITION, clock };
+        if attempt::<M>(view, record, last)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Records, or makes room; true when the event is committed.
+fn attempt<M: Memory>(view: View<'_>, record: &Record<'_>, last: u64) -> Result<bool, Lost> {
+    let (stream, level) = (view.stream, view.level);
+    let place = stream.place(view.position);
+    // The first event of a sub-buffer has the full clock, so that it can be read where the header was never written.
+    let first = place.within == HEADER_LEN as u64;
+    let (header, header_len) = encode(view.channel, record, view.clock, last, first);
+    let len = (header_len + record.len) as u64;
+    let memory = M::at(stream.data[view.half]);
+    if !stream.fits(place.within, len) {
+        return switch(view, memory, len).map(|()| false);
+    }
+    let Some(pieces) = super::pieces(memory, place, &header[..header_len], record) else { return Err(Lost::TooBig) };
+    if !view.reserve(view.position + len, IN_FLIGHT_RESERVING) {
+        return Ok(false);
+    }
+    // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
+    // recorders of the lap before were done or dead.
+    unsafe { pieces.copy() };
+    view.persist(&pieces);
+    level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
+    view.control.last_clock.store(view.clock, Relaxed);
+    view.commit(memory, place.number, len);
+    level.in_flight.target.store(0, Release);
+    Ok(true)
+}
+
+impl View<'_> {
+    fn target(&self) -> u64 {
+        ((u64::from(self.stream.identity.stream) << 1) | self.half as u64) + 1
+    }
+
+    fn slot(&self, number: u64) -> &Slot {
+        let slots = self.stream.slots[self.half];
+        &slots[(number % slots.len() as u64) as usize]
+    }
+
+    /// Bytes that a place has committed before lap of sub-buffer `number` begins.
+    fn lap_base(&self, number: u64) -> u64 {
+        number / u64::from(self.stream.info.sub_buffers) * self.stream.info.sub_buffer_size
+    }
+
+    /// Announces and reserves all up to `end`; false when another came first.
+    fn reserve(&self, end: u64, state: u64) -> bool {
+        let owner = (self.word & !CLOSED_BIT) >> OWNER_SHIFT;
+        if owner != self.level.owner {
+            confirm(self, owner);
+        }
+        let mine: &InFlight = self.level.in_flight;
+        mine.begin.store(self.position, Relaxed);
+        mine.end.store(end, Relaxed);
+        mine.state.store(state, Relaxed);
+        mine.target.store(self.target(), Release);
+        let new = end | (self.level.owner << OWNER_SHIFT);
+        let reserved = self.control.reserve.compare_exchange(self.word, new, AcqRel, Relaxed).is_ok();
+        if !reserved {
+            mine.target.store(0, Release);
+        }
+        reserved
+    }
+
+    /// Adds committed bytes to the place of sub-buffer `number`; closes it if they were the last.
+    fn commit<M: Memory>(&self, memory: M, number: u64, len: u64) {
+        let slot = self.slot(number);
+        let size = self.stream.info.sub_buffer_size;
+        let sum = slot.committed.fetch_add(len, AcqRel).wrapping_add(len).wrapping_sub(self.lap_base(number));
+        if sum == size - HEADER_LEN as u64 {
+            self.close(memory, number, slot);
+        } else {
+            let position = self.control.reserve.load(Relaxed) & POSITION;
+            if position == number * size + HEADER_LEN as u64 + sum {
+                self.control.contiguous.store(position, Relaxed);
+            }
+        }
+        if let Some(persist) = self.channel.persist {
+            (persist.flush)(core::ptr::from_ref(slot).cast(), 64);
+            (persist.flush)(core::ptr::from_ref(self.control).cast(), 128);
+            (persist.fence)();
+        }
+    }
+
+    /// All of the sub-buffer but its header is committed: completes the header, and commits it.
+    fn close<M: Memory>(&self, memory: M, number: u64, slot: &Slot) {
+        let size = self.stream.info.sub_buffer_size;
+        let end = slot.content_end.load(Acquire);
+        let mut place = self.stream.place(number * size);
+        place.within = end & (size - 1);
+        // SAFETY: all bytes are committed, and only this thread saw the counter come to this value.
+        let (header, sum) = unsafe { self.stream.closing(memory, place, slot.end_clock.load(Relaxed)) };
+        let mut pieces = Pieces::new();
+        pieces.add(memory, place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+        pieces.add(memory, place.sub_buffer + size - CHECK_FROM_END as u64, &sum);
+        // SAFETY: header and trailer are this thread's until it commits the header's bytes.
+        unsafe { pieces.copy() };
+        self.persist(&pieces);
+        slot.committed.fetch_add(HEADER_LEN as u64, Release);
+        self.channel.refresh_clock();
+    }
+
+    fn persist(&self, pieces: &Pieces) {
+        if let Some(persist) = self.channel.persist {
+            pieces.as_slice().iter().for_each(|p| (persist.flush)(p.dst, p.len));
+            (persist.fence)();
+        }
+    }
+}
+
+/// Tells the owner that the reserve word names that its reservation succeeded, before the word forgets it.
+fn confirm(view: &View<'_>, owner: u64) {
+    let Some(previous) = threads::level_of(view.channel.threads, owner) else { return };
+    let target = view.target();
+    let mine = (target << POSITION_BITS) | view.position;
+    loop {
+        let seen = previous.confirmed.load(Relaxed);
+        let same_target = seen >> POSITION_BITS == mine >> POSITION_BITS;
+        if previous.target.load(Acquire) != target || (same_target && seen >= mine) {
+            return;
+        }
+        if previous.confirmed.compare_exchange(seen, mine, AcqRel, Relaxed).is_ok() {
+            return;
+        }
+    }
+}
+
+/// Leaves the sub-buffer of the position, in which an event of `len` bytes does not fit, for the next that can be had.
+fn switch<M: Memory>(view: View<'_>, memory: M, len: u64) -> Result<(), Lost> {
+    let stream = view.stream;
+    let size = stream.info.sub_buffer_size;
+    // The header that an event gets in a fresh sub-buffer is the long one.
+    if len + lastwords_abi::header::LEN_FULL as u64 > stream.room() {
+        return Err(Lost::TooBig);
+    }
+    let place = stream.place(view.position);
+    let next = if place.within == 0 { view.position } else { stream.next_sub_buffer(view.position) };
+    let mut start = next;
+    while !available(&view, start)? {
+        start += size;
+        if start - next >= stream.half_size() - size {
+            return Err(Lost::Busy);
+        }
+    }
+    if !view.reserve(start + HEADER_LEN as u64, IN_FLIGHT_SWITCH) {
+        return Ok(());
+    }
+    for passed in (next..start).step_by(size as usize) {
+        view.slot(passed / size).committed.fetch_add(size, AcqRel);
+        stream.control.lost[SKIPPED].fetch_add(1, Relaxed);
+    }
+    let number = start / size;
+    let header = packet::header(&stream.identity, number, view.clock, Closing::default());
+    let mut pieces = Pieces::new();
+    pieces.add(memory, stream.place(start).sub_buffer, &header);
+    // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
+    unsafe { pieces.copy() };
+    view.persist(&pieces);
+    if place.within != 0 {
+        let left = view.slot(place.number);
+        left.content_end.store(view.position, Relaxed);
+        left.end_clock.store(view.clock, Relaxed);
+        view.commit(memory, place.number, size - place.within);
+    }
+    view.level.in_flight.target.store(0, Release);
+    Ok(())
+}
+
+/// The place of the sub-buffer that would begin at `start` can be written: all of the lap before is committed, or was
+/// left by recorders that are dead. `Full` in discard mode where it was not consumed.
+fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
+    if view.stream.is_full(view.control, start) {
+        return Err(Lost::Full);
+    }
+    let size = view.stream.info.sub_buffer_size;
+    let number = start / size;
+    let slot = view.slot(number);
+    let whole = view.lap_base(number);
+    loop {
+        let committed = slot.committed.load(Acquire);
+        if committed >= whole {
+            return Ok(true);
+        }
+        let old = start.wrapping_sub(view.stream.half_size());
+        if is_in_flight(view, old, old + size) {
+            return Ok(false);
+        }
+        if slot.committed.compare_exchange(committed, whole, AcqRel, Relaxed).is_ok() {
+            view.stream.control.lost[RECLAIMED].fetch_add(1, Relaxed);
+            forget_dead(view, old + size);
+            return Ok(true);
+        }
+    }
+}
+
+/// A living thread has reserved in these positions and not committed.
+#[cold]
+fn is_in_flight(view: &View<'_>, begin: u64, end: u64) -> bool {
+    let target = view.target();
+    let here = |l: &InFlight| {
+        l.target.load(Acquire) == target && l.begin.load(Relaxed) < end && l.end.load(Relaxed) > begin
+    };
+    let mut namespace = None;
+    view.channel.threads.iter().any(|thread| {
+        thread.levels.iter().any(here)
+            && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
+    })
+}
+
+/// Frees the announcements of dead threads for positions that are being overwritten.
+#[cold]
+fn forget_dead(view: &View<'_>, before: u64) {
+    let target = view.target();
+    let namespace = os::pid_namespace();
+    for thread in view.channel.threads {
+        for level in &thread.levels {
+            let old = level.target.load(Acquire) == target && level.end.load(Relaxed) <= before;
+            if old && !threads::is_alive(thread, namespace) {
+                let _ = level.target.compare_exchange(target, 0, AcqRel, Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Layer 2: space reservation. One algorithm is chosen for each stream; [`crate::Channel`] calls it monomorphised.
+
+pub(crate) mod exclusive;
+pub mod locked;
+pub mod lockless;
+pub mod rseq;
+
+use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
+
+use crate::channel::Channel;
+use crate::header::{Compact, EventHeader};
+use crate::memory::Memory;
+use crate::packet::{self, Closing};
+use crate::record::{Lost, Pieces, Record};
+use crate::stream::Stream;
+
+/// A way to give each event a place of its own, and to make it known when it is whole.
+pub trait Reserve {
+    /// Records one event; when it returns `Ok`, the event is recovered after a crash at any later instruction.
+    ///
+    /// # Errors
+    /// Why it was not recorded. The caller counts it.
+    fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost>;
+}
+
+/// Where a position lies in its ring.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Offset in the half of the position's sub-buffer.
+    pub(crate) sub_buffer: u64,
+    /// Offset in the sub-buffer.
+    pub(crate) within: u64,
+    /// Number of the sub-buffer since the ring was begun.
+    pub(crate) number: u64,
+}
+
+impl Stream {
+    /// Where `position` lies.
+    #[inline]
+    pub(crate) fn place(&self, position: u64) -> Place {
+        let size = self.info.sub_buffer_size;
+        Place {
+            sub_buffer: position & (self.half_size() - 1) & !(size - 1),
+            within: position & (size - 1),
+            number: position / size,
+        }
+    }
+
+    /// Position of the sub-buffer behind that of `position`.
+    pub(crate) fn next_sub_buffer(&self, position: u64) -> u64 {
+        (position | (self.info.sub_buffer_size - 1)) + 1
+    }
+
+    /// An event of `len` bytes, header included, fits behind `within`.
+    #[inline]
+    pub(crate) fn fits(&self, within: u64, len: u64) -> bool {
+        within >= HEADER_LEN as u64 && within + len <= self.info.sub_buffer_size - TRAILER_LEN as u64
+    }
+
+    /// Header of the sub-buffer at `place` as it stands when closed at `within`, and its checksum.
+    ///
+    /// # Safety
+    /// All `within` bytes of the sub-buffer are committed, and nobody but closing threads writes them.
+    pub(crate) unsafe fn closing<M: Memory>(&self, memory: M, place: Place, end: u64) -> ([u8; HEADER_LEN], [u8; 8]) {
+        // SAFETY: as the caller vouches; the header is part of the committed bytes.
+        let begin = unsafe { packet::begin_clock(memory, place.sub_buffer) };
+        let closing = Closing { end, content: place.within, discarded: self.lost() };
+        let header = packet::header(&self.identity, place.number, begin, closing);
+        // SAFETY: as the caller vouches.
+        let sum = unsafe { packet::checksum(memory, place.sub_buffer, &header, place.within) };
+        (header, sum.to_ne_bytes())
+    }
+}
+
+/// `clock`, but never before `last` where the clock has stepped back by little (counters of two CPUs, a wall clock).
+pub(crate) fn not_before(clock: u64, last: u64) -> u64 {
+    let back = last.wrapping_sub(clock);
+    if clock < last && back >> 40 == 0 { last } else { clock }
+}
+
+/// The copies that put an event at `place`; none when there are too many.
+pub(crate) fn pieces<M: Memory>(memory: M, place: Place, header: &[u8], record: &Record<'_>) -> Option<Pieces> {
+    let mut pieces = Pieces::new();
+    let mut offset = place.sub_buffer + place.within;
+    for part in core::iter::once(&header).chain(record.parts) {
+        if !pieces.add(memory, offset, part) {
+            return None;
+        }
+        offset += part.len() as u64;
+    }
+    Some(pieces)
+}
+
+/// The header of `record` at this clock.
+pub(crate) fn encode(channel: &Channel, record: &Record<'_>, clock: u64, last: u64, full: bool) -> ([u8; 24], usize) {
+    let mut bytes = [0u8; 24];
+    let size = channel.payload_size.then(|| u32::try_from(record.len).unwrap_or(u32::MAX));
+    let len = Compact::encode(record.id, clock, last, full, size, &mut bytes);
+    (bytes, len)
+}

@@ -1,0 +1,154 @@
+//! Restartable sequences: the whole event is copied inside one section, whose last store publishes it.
+//!
+//! The section runs on one CPU and is the only one that runs on it: the kernel sends a thread that was preempted, moved or
+//! interrupted by a signal inside the section to its abort handler. So plain stores suffice, a killed thread leaves
+//! nothing but bytes behind the produced position, and a signal handler may record in the middle of a record.
+//!
+//! Everything that the section needs is computed before it, from a produced position that the section checks again: if the
+//! position still stands, nobody has recorded here in between, and the clock read since is not older than any event's.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use lastwords_abi::stream::HalfControl;
+
+use super::Reserve;
+use super::exclusive::{self, At, Publish, Step};
+use crate::channel::Channel;
+use crate::cpu::{self, Area};
+use crate::memory::Memory;
+use crate::record::{Lost, Piece, Pieces, Record};
+use crate::stream::Stream;
+
+#[cfg(target_arch = "aarch64")]
+#[path = "rseq_aarch64.rs"]
+mod section;
+#[cfg(target_arch = "x86_64")]
+#[path = "rseq_x86_64.rs"]
+mod section;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "rseq_none.rs"]
+mod section;
+
+/// Times a section may be aborted before the event is recorded in the channel's lockless stream: under a debugger that
+/// steps, or valgrind, a section never ends.
+pub const RETRIES: u32 = 16;
+
+/// What a section checks before it copies, and what it publishes.
+///
+/// The sections read it by offset: 0 area, 8 cpu, 12 half, 16 flip, 24 stream's flip, 32 control, 40 position, 48 end.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Commit<'a> {
+    area: &'a Area,
+    cpu: u32,
+    /// The half in which the copies lie.
+    half: u32,
+    /// The session's flip word.
+    flip: *const u32,
+    /// The stream's flip word.
+    stream_flip: *const u32,
+    control: &'a HalfControl,
+    /// Position that must still stand.
+    position: u64,
+    /// Position to publish.
+    end: u64,
+}
+
+/// Records on the CPU where the thread runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Rseq;
+
+impl Reserve for Rseq {
+    fn record<M: Memory>(channel: &Channel, _home: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+        let Some(area) = cpu::area().filter(|_| cpu::register_thread()) else {
+            return channel.record_unbound::<M>(record);
+        };
+        let mut retries = 0;
+        while retries < RETRIES {
+            let cpu = area.cpu_id.load(Relaxed);
+            let Some(stream) = channel.stream_of(cpu) else { break };
+            let section = Section { area, cpu, channel };
+            match exclusive::step::<M, _>(channel, stream, &section, record) {
+                Step::Done => return Ok(()),
+                Step::Progress => {}
+                Step::Aborted => retries += 1,
+                Step::Lost(cause) => {
+                    stream.count(cause);
+                    return Err(cause);
+                }
+            }
+        }
+        channel.record_unbound::<M>(record)
+    }
+}
+
+const _: () = assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(target_pointer_width = "64")));
+
+/// Publishes in a section on this CPU.
+struct Section<'a> {
+    area: &'a Area,
+    cpu: u32,
+    channel: &'a Channel,
+}
+
+impl Publish for Section<'_> {
+    fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool {
+        let commit = Commit {
+            area: self.area,
+            cpu: self.cpu,
+            half: at.half,
+            flip: self.channel.flip_word(),
+            stream_flip: stream.control.flip.as_ptr(),
+            control: stream.half(at.half as usize),
+            position: at.position,
+            end,
+        };
+        let list: &[Piece] = pieces.as_slice();
+        // SAFETY: `exclusive` lets each piece's destination lie in the half's data between the position and the end (or in
+        // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
+        // while this CPU's position stands there.
+        unsafe { section::publish(&commit, list) }
+    }
+}
+
+/// The fast path: a compact header and `W` words of payload behind it, where everything fits. `len` bytes of the words are
+/// payload; up to 11 bytes behind the event may be written, all before the trailer's end and never published.
+#[inline]
+pub(crate) fn record_words<const W: usize>(channel: &Channel, id: u16, words: &[u64; W], len: usize) -> bool {
+    let Some(area) = cpu::area() else { return false };
+    let cpu = area.cpu_id.load(Relaxed);
+    let Some(stream) = channel.stream_of(cpu) else { return false };
+    let half = channel.live_half(stream);
+    let control = stream.half(half as usize);
+    let position = control.reserve.load(Relaxed);
+    let within = position & channel.sub_buffer_mask;
+    let total = (lastwords_abi::header::LEN_COMPACT + len) as u64;
+    let clock = channel.clock_fast();
+    let last = control.last_clock.load(Relaxed);
+    if !channel.fits(within, total)
+        || crate::header::overflows(clock, last)
+        || id > lastwords_abi::header::MAX_COMPACT_ID
+    {
+        return false;
+    }
+    let header = ((clock as u32) << lastwords_abi::header::TAG_BITS) | u32::from(id);
+    let to = stream.data[half as usize].wrapping_add((position & channel.half_mask) as usize);
+    let commit = Commit {
+        area,
+        cpu,
+        flip: channel.flip_word(),
+        stream_flip: stream.control.flip.as_ptr(),
+        half,
+        control,
+        position,
+        end: position + total,
+    };
+    // SAFETY: `fits` leaves the trailer's 16 bytes behind the event, and the copy goes at most 11 bytes past it; the section
+    // copies only while this CPU's position is the one from which `to` was computed.
+    let done = unsafe { section::publish_words::<W>(&commit, to, header, words, len) };
+    if done {
+        // A reading of this event, which is committed: not newer than the newest, whoever stores last.
+        control.last_clock.store(clock, Release);
+    }
+    done
+}

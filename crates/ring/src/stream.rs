@@ -1,0 +1,215 @@
+//! A stream region that is mapped in this process.
+
+use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
+use lastwords_abi::region::{self, RegionHeader};
+use lastwords_abi::session::MODE_DISCARD;
+use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
+
+use crate::init;
+use crate::packet::Identity;
+use crate::record::Lost;
+
+/// A mapped stream. The mapping stays for the life of the process.
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) control: &'static StreamControl,
+    pub(crate) data: [*mut u8; 2],
+    pub(crate) slots: [&'static [Slot]; 2],
+    pub(crate) info: StreamInfo,
+    pub(crate) identity: Identity,
+}
+
+// SAFETY: all shared state is behind atomics; the data bytes are written by the protocols of `reserve`, which give each byte
+// one writer at a time.
+unsafe impl Send for Stream {}
+// SAFETY: as for Send.
+unsafe impl Sync for Stream {}
+
+/// A region is not a stream that this program can record in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachError {
+    /// The magic is not there.
+    NoMagic,
+    /// Another version, with the major number found.
+    Version(u16),
+    /// Not a stream region, with the kind found.
+    Kind(u32),
+    /// The header's size against that of the mapping.
+    Size(u64, u64),
+    /// The checksum in the header against the one computed.
+    Check(u64, u64),
+    /// The geometry does not describe a ring that lies in the region.
+    Geometry,
+}
+
+impl core::fmt::Display for AttachError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NoMagic => write!(f, "offset 0: no lastwords magic"),
+            Self::Version(v) => write!(f, "offset 16: version {v}, this program records version {}", lastwords_abi::VERSION_MAJOR),
+            Self::Kind(k) => write!(f, "offset 20: kind {k}, a stream is kind {}", region::KIND_STREAM),
+            Self::Size(said, is) => write!(f, "offset 32: size {said}, the mapping has {is} bytes"),
+            Self::Check(said, is) => write!(f, "offset 112: checksum {said:#x}, computed {is:#x}"),
+            Self::Geometry => write!(f, "offset 128: the geometry is not that of a ring in this region"),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+impl Stream {
+    /// The stream in a mapped region.
+    ///
+    /// # Errors
+    /// The region is not a stream of this version, or its geometry does not fit its length.
+    ///
+    /// # Safety
+    /// `region` is mapped readable and writable for `len` bytes, 4096-aligned, until the process ends. Where the stream is
+    /// paged, the entries of its page table are addresses of pages of this process, for as long as they are not 0.
+    pub unsafe fn attach(region: *mut u8, len: u64) -> Result<Self, AttachError> {
+        if len < 4096 {
+            return Err(AttachError::Size(0, len));
+        }
+        // SAFETY: the mapping has at least 4096 bytes and is aligned for both shapes, which are plain integers.
+        let (header, info) = unsafe {
+            let info = region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>().read();
+            (region.cast::<RegionHeader>().read(), info)
+        };
+        check_header(&header, &info, len)?;
+        let spec = spec_of(&header, &info);
+        let slots_end = info.slots_off[1] + u64::from(info.sub_buffers) * size_of::<Slot>() as u64;
+        if !spec.is_valid() || spec.region_len() != len || slots_end > len || info.data_off != [0, 1].map(|h| spec.data_range(h).start) {
+            return Err(AttachError::Geometry);
+        }
+        // SAFETY: the offsets were found to be those of `spec`, all inside `len`, aligned; atomics may be shared with other
+        // processes; the mapping outlives the process's recorders as the caller vouches.
+        unsafe {
+            let slots = |half: usize| {
+                let at = region.add(info.slots_off[half] as usize).cast::<Slot>();
+                core::slice::from_raw_parts(at, info.sub_buffers as usize)
+            };
+            Ok(Self {
+                control: &*region.add(abi::CONTROL_OFF).cast::<StreamControl>(),
+                data: [0, 1].map(|h: usize| region.add(info.data_off[h] as usize)),
+                slots: [slots(0), slots(1)],
+                info,
+                identity: identity_of(&header, &info),
+            })
+        }
+    }
+
+    /// The geometry.
+    #[must_use]
+    pub fn info(&self) -> &StreamInfo {
+        &self.info
+    }
+
+    /// What changes.
+    #[must_use]
+    pub fn control(&self) -> &StreamControl {
+        self.control
+    }
+
+    /// Bytes of a half's data.
+    #[must_use]
+    pub fn half_size(&self) -> u64 {
+        self.info.sub_buffer_size * u64::from(self.info.sub_buffers)
+    }
+
+    /// The produced position of a half.
+    #[must_use]
+    pub fn position(&self, half: usize) -> u64 {
+        let word = self.half(half).reserve.load(Acquire);
+        if self.is_lockless() { word & ((1 << abi::POSITION_BITS) - 1) } else { word }
+    }
+
+    pub(crate) fn half(&self, half: usize) -> &'static HalfControl {
+        &self.control.half[half & 1]
+    }
+
+    pub(crate) fn is_lockless(&self) -> bool {
+        self.info.reservation == lastwords_abi::session::RESERVATION_LOCKLESS
+    }
+
+    /// Makes a half empty. Its first position lies beyond all positions of the other half, so that sub-buffer numbers are
+    /// not used twice.
+    ///
+    /// The half must be the spare, and no recorder may still be in it: [`crate::swap`] sees to that.
+    pub fn reset_half(&self, half: usize) {
+        let other = self.position(half ^ 1).max(self.position(half));
+        let size = self.half_size();
+        init::reset(self.half(half), self.slots[half & 1], self.info.sub_buffer_size, (other / size + 3) * size);
+    }
+
+    /// Makes a reader pass over all that is in `half` now.
+    pub fn clear(&self, half: usize) {
+        self.half(half).first.store(self.position(half), Relaxed);
+    }
+
+    /// Events lost so far, all causes.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.control.lost[..=abi::LOST_LOCK].iter().map(|c| c.load(Relaxed)).sum()
+    }
+
+    #[cold]
+    pub(crate) fn count(&self, cause: Lost) {
+        self.control.lost[cause.counter()].fetch_add(1, Relaxed);
+    }
+
+    /// Bytes of events that a sub-buffer can hold.
+    pub(crate) fn room(&self) -> u64 {
+        self.info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
+    }
+
+    /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was not consumed.
+    pub(crate) fn is_full(&self, half: &HalfControl, start: u64) -> bool {
+        if self.info.mode != MODE_DISCARD {
+            return false;
+        }
+        let consumed = half.consumed.load(Acquire) & !(self.info.sub_buffer_size - 1);
+        start.wrapping_sub(consumed) >= self.half_size()
+    }
+}
+
+fn check_header(header: &RegionHeader, info: &StreamInfo, len: u64) -> Result<(), AttachError> {
+    if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
+        return Err(AttachError::NoMagic);
+    }
+    if header.major != lastwords_abi::VERSION_MAJOR {
+        return Err(AttachError::Version(header.major));
+    }
+    if header.kind != region::KIND_STREAM {
+        return Err(AttachError::Kind(header.kind));
+    }
+    if header.size != len {
+        return Err(AttachError::Size(header.size, len));
+    }
+    let computed = init::check_of(header, init::bytes_of(info));
+    if header.check == computed { Ok(()) } else { Err(AttachError::Check(header.check, computed)) }
+}
+
+fn spec_of(header: &RegionHeader, info: &StreamInfo) -> init::StreamSpec {
+    init::StreamSpec {
+        session: header.session,
+        index: header.index,
+        channel: info.channel,
+        cpu: info.cpu,
+        reservation: info.reservation,
+        mode: info.mode,
+        sub_buffer_size: info.sub_buffer_size,
+        sub_buffers: info.sub_buffers,
+        page_size: info.page_size,
+    }
+}
+
+fn identity_of(header: &RegionHeader, info: &StreamInfo) -> Identity {
+    Identity {
+        session: header.session,
+        channel: info.channel,
+        stream: header.index,
+        cpu: info.cpu,
+        sub_buffer_size: info.sub_buffer_size,
+    }
+}

@@ -1,0 +1,127 @@
+//! Exchanging live and spare halves for a snapshot, while recording goes on.
+//!
+//! One store to the session's flip word (or to one stream's) moves all recorders to the other half. What was recorded
+//! before it is in the old half, what is recorded after it is not. Then the old half comes to rest: sections that still run
+//! are restarted and see the new half, lockless reservations are closed off and awaited, locks are held across the store.
+
+use lastwords_abi::session::Thread;
+use lastwords_abi::stream::{ANY_CPU, CLOSED_BIT};
+use lastwords_abi::sync::AtomicU32;
+use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
+
+use crate::channel::SessionParts;
+use crate::stream::Stream;
+use crate::{os, threads};
+
+/// How sections that still run in the old half are made to restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quiesce {
+    /// All recorders are threads of this process: one system call.
+    Membarrier,
+    /// Recorders are elsewhere: this thread runs for a moment on each CPU.
+    VisitCpus,
+}
+
+/// What could not be made sure of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// CPUs on which this thread may not run and whose sections were only waited for.
+    pub unvisited: alloc::vec::Vec<u32>,
+    /// Reservations of living threads that were not finished in bounded time.
+    pub in_flight: usize,
+}
+
+/// A swap of all streams of a session, or of one.
+#[derive(Debug)]
+pub struct Swap<'a> {
+    /// The session.
+    pub parts: SessionParts,
+    /// All its streams, in order of index.
+    pub streams: &'a [&'a Stream],
+    /// Index in `streams` of the one to swap alone; none for all.
+    pub only: Option<usize>,
+    /// How sections are restarted.
+    pub quiesce: Quiesce,
+}
+
+/// The locks of the locked streams could not all be had in bounded time; nothing was swapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockHeld;
+
+impl Swap<'_> {
+    /// Swaps. The spare must be allocated, and nobody else swaps meanwhile.
+    ///
+    /// # Errors
+    /// A living recorder kept a stream's lock; nothing was changed but that the spare is empty.
+    pub fn run(&self) -> Result<Rest, LockHeld> {
+        let chosen: alloc::vec::Vec<&Stream> = match self.only {
+            Some(index) => self.streams.get(index).copied().into_iter().collect(),
+            None => self.streams.to_vec(),
+        };
+        for stream in &chosen {
+            stream.reset_half(live(self.parts.flip, stream) ^ 1);
+        }
+        let mine = threads::lock_word();
+        let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
+        for (held, stream) in locked.iter().enumerate() {
+            if !os::lock(&stream.control.lock, mine, self.parts.foreign) {
+                locked[..held].iter().for_each(|s| os::unlock(&s.control.lock, mine));
+                return Err(LockHeld);
+            }
+        }
+        match self.only {
+            Some(_) => chosen.iter().for_each(|s| {
+                s.control.flip.fetch_xor(1, SeqCst);
+            }),
+            None => {
+                self.parts.flip.fetch_xor(1, SeqCst);
+            }
+        }
+        locked.iter().for_each(|s| os::unlock(&s.control.lock, mine));
+        Ok(self.settle(&chosen))
+    }
+
+    /// Waits until nobody writes in the old halves.
+    fn settle(&self, chosen: &[&Stream]) -> Rest {
+        let mut rest = Rest::default();
+        for stream in chosen.iter().filter(|s| s.is_lockless()) {
+            let old = live(self.parts.flip, stream) ^ 1;
+            stream.half(old).reserve.fetch_or(CLOSED_BIT, AcqRel);
+            rest.in_flight += wait_for_reservations(self.parts.threads, stream, old);
+        }
+        if chosen.iter().any(|s| !s.is_lockless() && !is_locked(s)) {
+            let done = self.quiesce == Quiesce::Membarrier && os::restart_sections();
+            if !done {
+                rest.unvisited = os::visit_cpus(chosen.iter().map(|s| s.info.cpu).filter(|&c| c != ANY_CPU));
+            }
+        }
+        rest
+    }
+}
+
+fn is_locked(stream: &Stream) -> bool {
+    stream.info.reservation == lastwords_abi::session::RESERVATION_LOCKED
+}
+
+fn live(flip: &AtomicU32, stream: &Stream) -> usize {
+    ((flip.load(Acquire) ^ stream.control.flip.load(Acquire)) & 1) as usize
+}
+
+/// Waits for the reservations of living threads in a closed half; how many are left after a bounded time.
+fn wait_for_reservations(threads: &[Thread], stream: &Stream, half: usize) -> usize {
+    let target = ((u64::from(stream.identity.stream) << 1) | half as u64) + 1;
+    let namespace = os::pid_namespace();
+    let pending = || {
+        let writing = |t: &&Thread| t.levels.iter().any(|l| l.target.load(Acquire) == target);
+        threads.iter().filter(writing).filter(|t| threads::is_alive(t, namespace)).count()
+    };
+    for round in 0..WAIT_ROUNDS {
+        if pending() == 0 {
+            return 0;
+        }
+        os::pause(round);
+    }
+    pending()
+}
+
+const WAIT_ROUNDS: u32 = 1024;

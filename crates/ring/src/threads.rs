@@ -1,0 +1,134 @@
+//! The table of threads that reserve without rseq: each announces what it is about to write, so that whoever finds it dead
+//! knows what it left behind. See [`lastwords_abi::session::InFlight`].
+
+use core::cell::Cell;
+
+use lastwords_abi::session::{InFlight, MAX_LEVELS, Thread};
+use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::os;
+
+/// Sessions whose entry a thread remembers; one more claims anew each time it comes round.
+const REMEMBERED: usize = 8;
+
+#[derive(Clone, Copy)]
+struct Claim {
+    table: usize,
+    entry: usize,
+}
+
+const NO_CLAIM: Claim = Claim { table: 0, entry: 0 };
+
+#[cfg(loom)]
+use loom::thread_local;
+#[cfg(not(loom))]
+use std::thread_local;
+
+thread_local! {
+    static CLAIMS: [Cell<Claim>; REMEMBERED] = const { [const { Cell::new(NO_CLAIM) }; REMEMBERED] };
+    static NEXT: Cell<usize> = const { Cell::new(0) };
+    static LEVEL: Cell<usize> = const { Cell::new(0) };
+    static START: Cell<u64> = const { Cell::new(0) };
+    static TID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What a thread forgets in a forked child: it is another thread there.
+pub(crate) fn forget_in_child() {
+    CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(NO_CLAIM)));
+    START.with(|s| s.set(0));
+    TID.with(|t| t.set(0));
+}
+
+/// This thread's word for owner locks; its start time is read once.
+pub fn lock_word() -> u64 {
+    let (tid, start) = identity();
+    os::lock_word(tid, start)
+}
+
+fn identity() -> (u32, u64) {
+    #[cfg(loom)]
+    return (crate::model::tid(), 1);
+    #[cfg(not(loom))]
+    {
+        if TID.get() == 0 {
+            TID.set(os::tid());
+            START.set(os::start_time(TID.get()));
+        }
+        (TID.get(), START.get())
+    }
+}
+
+/// One nesting level of this thread's entry, while it records.
+pub(crate) struct Level<'a> {
+    /// Where it announces.
+    pub(crate) in_flight: &'a InFlight,
+    /// Its number for the reserve word, 1 and up.
+    pub(crate) owner: u64,
+}
+
+/// Runs `record` with a level of this thread's entry; none when the table is full or nesting too deep.
+pub(crate) fn with_level<T>(threads: &[Thread], record: impl FnOnce(&Level<'_>) -> T) -> Option<T> {
+    let level = LEVEL.with(Cell::get);
+    if level >= MAX_LEVELS {
+        return None;
+    }
+    LEVEL.with(|l| l.set(level + 1));
+    let done = entry(threads).map(|entry| {
+        let in_flight = &threads[entry].levels[level];
+        record(&Level { in_flight, owner: (entry * MAX_LEVELS + level + 1) as u64 })
+    });
+    LEVEL.with(|l| l.set(level));
+    done
+}
+
+/// The level that a reserve word's owner number means.
+pub(crate) fn level_of(threads: &[Thread], owner: u64) -> Option<&InFlight> {
+    let index = usize::try_from(owner.checked_sub(1)?).ok()?;
+    threads.get(index / MAX_LEVELS)?.levels.get(index % MAX_LEVELS)
+}
+
+fn entry(threads: &[Thread]) -> Option<usize> {
+    let table = threads.as_ptr() as usize;
+    let known = CLAIMS.with(|claims| claims.iter().map(Cell::get).find(|c| c.table == table));
+    if let Some(claim) = known {
+        return Some(claim.entry);
+    }
+    let entry = claim(threads)?;
+    let slot = NEXT.with(|next| next.replace(next.get() + 1)) % REMEMBERED;
+    CLAIMS.with(|claims| claims[slot].set(Claim { table, entry }));
+    Some(entry)
+}
+
+/// Claims an entry: one of our own forgotten, one that is free, or one whose owner died idle.
+#[cold]
+fn claim(threads: &[Thread]) -> Option<usize> {
+    let (tid, start) = identity();
+    let mine = (u64::from(tid) << 32) | u64::from(os::pid());
+    let namespace = os::pid_namespace();
+    let found = threads
+        .iter()
+        .position(|t| t.owner.load(Acquire) == 0 && t.owner.compare_exchange(0, mine, AcqRel, Relaxed).is_ok())
+        .or_else(|| threads.iter().position(|t| take_over(t, mine, namespace)))?;
+    let thread = &threads[found];
+    thread.start.store(start, Relaxed);
+    thread.pidns.store(namespace, Release);
+    Some(found)
+}
+
+fn take_over(thread: &Thread, mine: u64, namespace: u64) -> bool {
+    let owner = thread.owner.load(Acquire);
+    let idle = thread.levels.iter().all(|l| l.target.load(Acquire) == 0);
+    idle && !is_alive(thread, namespace) && thread.owner.compare_exchange(owner, mine, AcqRel, Relaxed).is_ok()
+}
+
+/// The entry's owner can still run, as far as this process can tell: owners of another pid namespace count as alive.
+pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
+    #[cfg(loom)]
+    return crate::model::is_alive(thread, namespace);
+    #[cfg(not(loom))]
+    {
+        let owner = thread.owner.load(Acquire);
+        let of = thread.pidns.load(Acquire);
+        owner != 0 && ((of != 0 && of != namespace) || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
+    }
+}
