@@ -213,3 +213,25 @@ fn identity_of(header: &RegionHeader, info: &StreamInfo) -> Identity {
         sub_buffer_size: info.sub_buffer_size,
     }
 }
+
+impl Stream {
+    /// A copy of a half's data. Only what is committed is of use, and only while no recorder comes round to it.
+    #[must_use]
+    pub fn copy_half(&self, half: usize) -> alloc::vec::Vec<u8> {
+        use crate::memory::{Contiguous, Memory, Paged};
+        let base = self.data[half & 1];
+        let size = self.half_size() as usize;
+        let mut bytes = alloc::vec![0u8; size];
+        let mut at = 0;
+        while at < size {
+            let (from, run) =
+                if self.info.page_size == 0 { Contiguous::at(base).run(at as u64) } else { Paged::at(base).run(at as u64) };
+            let len = run.min(size - at);
+            // SAFETY: `run` gives bytes of this half's mapping; the destination is our own. Recorders may write what is
+            // read: the caller knows which bytes are committed.
+            unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(at), len) };
+            at += len;
+        }
+        bytes
+    }
+}

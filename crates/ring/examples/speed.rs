@@ -1,0 +1,35 @@
+//! Nanoseconds an event of u32 and u64, for each reservation: a quick look, not the bench.
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use common::{Shape, channel};
+use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
+
+fn main() {
+    let events = 20_000_000u64;
+    let mut ring = vec![0u64; 8192];
+    let time = |name: &str, f: &mut dyn FnMut(u64)| {
+        let start = Instant::now();
+        (0..events).for_each(&mut *f);
+        println!("{name}: {:.2} ns", start.elapsed().as_nanos() as f64 / events as f64);
+    };
+    let mut at = 0;
+    time("floor", &mut |n| {
+        let c = lastwords_ring::clock::counter();
+        ring[at..at + 4].copy_from_slice(&[c, n, n, n]);
+        at = (at + 4) & 8191;
+    });
+    for (name, reservation) in
+        [("rseq", RESERVATION_RSEQ), ("lockless", RESERVATION_LOCKLESS), ("locked", RESERVATION_LOCKED)]
+    {
+        let shape = Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 8, ..Shape::default() };
+        let channel = channel(&shape);
+        time(name, &mut |n| {
+            let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
+            let _ = channel.record_fixed::<2>(3, &words, 12);
+        });
+    }
+}

@@ -1,0 +1,217 @@
+//! A session on the heap, and a plain reader of its streams written from docs/ABI.md.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::alloc::{Layout, alloc_zeroed};
+
+use lastwords_abi::session as abi;
+use lastwords_abi::stream::ANY_CPU;
+use lastwords_ring::channel::SessionParts;
+use lastwords_ring::{Channel, ClockKind, Stream, StreamSpec, init_stream};
+
+pub(crate) const THREADS: usize = 16;
+
+/// Zeroed, page-aligned, never freed.
+pub(crate) fn pages(len: usize) -> *mut u8 {
+    // SAFETY: the layout has a size above 0.
+    unsafe { alloc_zeroed(Layout::from_size_align(len.max(1), 4096).expect("a layout")) }
+}
+
+pub(crate) fn session_region() -> *mut u8 {
+    let region = pages(128 * 1024);
+    let control_off = 4096u32;
+    let clock_off = control_off + size_of::<abi::Control>() as u32;
+    let threads_off = (clock_off + size_of::<abi::ClockArea>() as u32).next_multiple_of(64);
+    // SAFETY: the region has 128 KiB, more than all the parts; all-zero is a valid `SessionInfo`.
+    unsafe {
+        let info = &mut *region.add(128).cast::<abi::SessionInfo>();
+        info.control_off = control_off;
+        info.clock_off = clock_off;
+        info.threads_off = threads_off;
+        info.threads = THREADS as u32;
+    }
+    region
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub reservation: u32,
+    pub mode: u32,
+    pub sub_buffer_size: u64,
+    pub sub_buffers: u32,
+    pub paged: bool,
+    pub flags: u32,
+    pub clock: ClockKind,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            reservation: abi::RESERVATION_RSEQ,
+            mode: abi::MODE_OVERWRITE,
+            sub_buffer_size: 4096,
+            sub_buffers: 4,
+            paged: false,
+            flags: 0,
+            clock: ClockKind::Tsc,
+        }
+    }
+}
+
+fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
+    let spec = StreamSpec {
+        session: *b"0123456789abcdef",
+        index,
+        channel: 0,
+        cpu,
+        reservation,
+        mode: shape.mode,
+        sub_buffer_size: shape.sub_buffer_size,
+        sub_buffers: shape.sub_buffers,
+        page_size: if shape.paged { 4096 } else { 0 },
+    };
+    let region = pages(spec.region_len() as usize);
+    // SAFETY: fresh zeroed pages of the length that the specification asks for, never freed; the page tables are filled
+    // with pages that live as long.
+    unsafe {
+        init_stream(region, &spec);
+        if shape.paged {
+            for half in 0..2 {
+                let table = region.add(spec.data_range(half).start as usize).cast::<u64>();
+                for page in 0..(spec.half_size() / 4096) as usize {
+                    table.add(page).write(pages(4096) as u64);
+                }
+            }
+        }
+        Stream::attach(region, spec.region_len()).expect("a stream")
+    }
+}
+
+pub(crate) fn parts() -> SessionParts {
+    // SAFETY: `session_region` makes what `of_region` reads, never freed.
+    unsafe { SessionParts::of_region(session_region(), false) }
+}
+
+pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> Channel {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    let mut streams: Vec<Stream> = (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
+    if shape.reservation == abi::RESERVATION_RSEQ {
+        streams.push(stream(shape, cpus, ANY_CPU, abi::RESERVATION_LOCKLESS));
+    }
+    Channel::new(parts, streams, shape.clock, shape.flags)
+}
+
+pub(crate) fn channel(shape: &Shape) -> Channel {
+    channel_in(parts(), shape)
+}
+
+/// The region's bytes of a half, in order of offset.
+fn half_bytes(stream: &Stream, half: usize) -> Vec<u8> {
+    stream.copy_half(half)
+}
+
+/// One event: clock, id, payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub clock: u64,
+    pub id: u16,
+    pub payload: Vec<u8>,
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(b[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// Events of one quiet stream's half, whose payloads begin with a u32 that says how long they are.
+pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
+    let bytes = half_bytes(stream, half);
+    let size = stream.info().sub_buffer_size;
+    let n = u64::from(stream.info().sub_buffers);
+    let position = stream.position(half);
+    let first = stream.control().half[half].first.load(std::sync::atomic::Ordering::Relaxed);
+    let last = position.div_ceil(size);
+    let mut events = Vec::new();
+    for number in last.saturating_sub(n).max(first / size)..last {
+        let at = (number % n * size) as usize;
+        let packet = &bytes[at..at + size as usize];
+        let content = if (number + 1) * size <= position {
+            (u64_at(packet, 48) / 8) as usize
+        } else {
+            (position - number * size) as usize
+        };
+        if content < 84 {
+            continue;
+        }
+        assert_eq!(u64_at(packet, 64), number, "number of the sub-buffer");
+        if (number + 1) * size <= position {
+            let sum = lastwords_abi::region::checksum(&packet[..content]);
+            assert_eq!(sum, u64_at(packet, size as usize - 8), "checksum of sub-buffer {number}");
+        }
+        events.extend(split(packet, content));
+    }
+    events
+}
+
+fn split(packet: &[u8], content: usize) -> Vec<Event> {
+    let mut clock = u64_at(packet, 32);
+    let mut at = 84;
+    let mut events = Vec::new();
+    while at < content {
+        let word = u32::from_ne_bytes(packet[at..at + 4].try_into().expect("4 bytes"));
+        let (tag, low) = (word & 31, u64::from(word >> 5));
+        let mut full = (clock & !((1 << 27) - 1)) | low;
+        if full < clock {
+            full += 1 << 27;
+        }
+        clock = full;
+        at += 4;
+        let id16 = |at: usize| u16::from_ne_bytes(packet[at..at + 2].try_into().expect("2 bytes"));
+        let id = match tag {
+            29 => {
+                clock = u64_at(packet, at + 6);
+                at += 14;
+                id16(at - 14)
+            }
+            30 => {
+                at += 6;
+                id16(at - 6)
+            }
+            31 => {
+                at += 2;
+                id16(at - 2)
+            }
+            id => id as u16,
+        };
+        let len = u32::from_ne_bytes(packet[at..at + 4].try_into().expect("4 bytes")) as usize;
+        events.push(Event { clock, id, payload: packet[at..at + len].to_vec() });
+        at += len;
+    }
+    assert_eq!(at, content, "the last event ends where the content ends");
+    events
+}
+
+/// A payload of `len` bytes (at least 8): its length, `sequence`, filler.
+pub(crate) fn payload(sequence: u32, len: usize) -> Vec<u8> {
+    let mut p = (len as u32).to_ne_bytes().to_vec();
+    p.extend(sequence.to_ne_bytes());
+    p.extend((8..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(sequence as u8)));
+    p
+}
+
+pub(crate) fn sequence(event: &Event) -> u32 {
+    u32::from_ne_bytes(event.payload[4..8].try_into().expect("4 bytes"))
+}
+
+/// Events of all streams, each checked to be of rising clock and right payload, in order of clock.
+pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
+    let mut all = Vec::new();
+    for stream in channel.streams() {
+        let events = read(stream, half);
+        assert!(events.is_sorted_by_key(|e| e.clock), "clocks rise in a stream");
+        all.extend(events);
+    }
+    for e in &all {
+        assert_eq!(e.payload, payload(sequence(e), e.payload.len()), "payload is whole");
+    }
+    all.sort_by_key(|e| e.clock);
+    all
+}

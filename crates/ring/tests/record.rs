@@ -1,0 +1,109 @@
+//! Each reservation, each memory, each header form: what is recorded is what is there.
+mod common;
+
+use common::{Shape, channel, payload, read_all, sequence};
+use lastwords_abi::session::{
+    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+};
+use lastwords_ring::{ClockKind, Lost};
+
+const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
+
+fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
+    let mut words = [0u64; W];
+    for (i, chunk) in bytes.chunks(8).enumerate() {
+        let mut w = [0u8; 8];
+        w[..chunk.len()].copy_from_slice(chunk);
+        words[i] = u64::from_ne_bytes(w);
+    }
+    words
+}
+
+#[test]
+fn what_fits_is_all_there_in_order() {
+    for reservation in RESERVATIONS {
+        for paged in [false, true] {
+            for clock in [ClockKind::Tsc, ClockKind::Monotonic] {
+                let shape = Shape { reservation, paged, clock, sub_buffers: 8, ..Shape::default() };
+                let channel = channel(&shape);
+                for n in 0..200u32 {
+                    let p = payload(n, 8 + (n as usize * 7) % 90);
+                    channel.record_parts((n % 40) as u16, &[&p[..5], &p[5..]]).expect("room");
+                }
+                let events = read_all(&channel, 0);
+                assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+                assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 40));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_newest_survive_many_laps_by_the_fast_path() {
+    let channel = channel(&Shape::default());
+    for n in 0..100_000u32 {
+        match n % 3 {
+            0 => channel.record_fixed::<1>(1, &words(&payload(n, 8)), 8),
+            1 => channel.record_fixed::<4>(28, &words(&payload(n, 29)), 29),
+            _ => channel.record_fixed::<8>(29, &words(&payload(n, 40)), 40),
+        }
+        .expect("overwrite mode has room");
+    }
+    let events = read_all(&channel, 0);
+    let first = sequence(&events[0]);
+    let got: Vec<u32> = events.iter().map(sequence).filter(|&n| n >= 99_700).collect();
+    assert_eq!(got, (99_700..100_000).collect::<Vec<_>>(), "first there is {first}");
+}
+
+#[test]
+fn payload_sizes_and_events_over_pages() {
+    for reservation in RESERVATIONS {
+        let shape =
+            Shape { reservation, paged: true, sub_buffer_size: 65536, flags: CHANNEL_PAYLOAD_SIZE, ..Shape::default() };
+        let channel = channel(&shape);
+        for n in 0..12 {
+            channel.record_parts(3, &[&payload(n, 8 + 1500 * n as usize)]).expect("room");
+        }
+        assert_eq!(read_all(&channel, 0).len(), 12);
+        assert_eq!(channel.record_parts(3, &[&payload(1, 65536)]), Err(Lost::TooBig));
+        assert_eq!(channel.streams().iter().map(lastwords_ring::Stream::lost).sum::<u64>(), 1);
+    }
+}
+
+#[test]
+fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
+    for reservation in RESERVATIONS {
+        let channel = channel(&Shape { reservation, mode: MODE_DISCARD, ..Shape::default() });
+        let results: Vec<_> = (0..5000u32).map(|n| channel.record_parts(1, &[&payload(n, 64)])).collect();
+        let events = read_all(&channel, 0);
+        let kept = results.iter().filter(|r| r.is_ok()).count();
+        assert_eq!(events.len(), kept, "reservation {reservation}");
+        assert!(results.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))));
+        let lost: u64 = channel.streams().iter().map(lastwords_ring::Stream::lost).sum();
+        assert_eq!(lost as usize, 5000 - kept, "reservation {reservation}");
+    }
+}
+
+#[test]
+fn threads_on_all_cpus_lose_nothing() {
+    for reservation in RESERVATIONS {
+        let shape = Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
+        let channel = channel(&shape);
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let channel = &channel;
+                scope.spawn(move || {
+                    for n in 0..10_000u32 {
+                        let p = payload(thread << 24 | n, 8 + (n as usize % 40));
+                        channel.record_parts(thread as u16, &[&p]).expect("room");
+                    }
+                });
+            }
+        });
+        let events = read_all(&channel, 0);
+        for thread in 0..4 {
+            let of: Vec<u32> = events.iter().filter(|e| e.id == thread).map(|e| sequence(e) & 0xff_ffff).collect();
+            assert_eq!(of, (0..10_000).collect::<Vec<_>>(), "reservation {reservation}, thread {thread}");
+        }
+    }
+}
