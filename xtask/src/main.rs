@@ -1,2 +1,55 @@
-//! Project automation
-fn main() {}
+//! The project's own commands: `cargo xtask VERB`. One module a verb.
+#![deny(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod setup;
+mod test;
+mod tidy;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own checks, set-up and test runs")]
+struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Check what the compiler does not: the crate graph, sizes, where `unsafe` stands, left-overs
+    Tidy(tidy::Args),
+    /// Install what the tests need (Debian, Ubuntu), or say exactly what is missing
+    Setup(setup::Args),
+    /// Run every step of CI; the one command for the tests
+    Test(test::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().verb {
+        Verb::Tidy(args) => tidy::run(&args),
+        Verb::Setup(args) => setup::run(&args),
+        Verb::Test(args) => test::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The top folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let here = PathBuf::from(here);
+    here.parent().map_or_else(|| here.clone(), PathBuf::from)
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}

@@ -1,0 +1,193 @@
+//! `cargo xtask test`: every step of CI, in order; the one command for the tests.
+//!
+//! A step is a row of [`STEPS`]: to add one, add a row. A peer tool that is missing fails the step that needs it; no step
+//! is passed over silently.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{setup, tidy};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run this step alone (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    step: Vec<String>,
+    /// Go on after a step that failed
+    #[arg(long)]
+    keep_going: bool,
+    /// List the steps
+    #[arg(long)]
+    list: bool,
+}
+
+struct Step {
+    name: &'static str,
+    does: Does,
+    what: &'static str,
+}
+
+enum Does {
+    /// Another verb of ours, in this process.
+    Verb(fn() -> Result<()>),
+    /// `cargo` and these arguments.
+    Cargo(&'static [&'static str]),
+    /// `cargo` and these arguments, with variables of the environment.
+    CargoWith(&'static [(&'static str, &'static str)], &'static [&'static str]),
+}
+
+/// The steps, the quick ones first.
+const STEPS: &[Step] = &[
+    Step { name: "setup", does: Does::Verb(run_setup), what: "the tools that the tests need are there" },
+    Step { name: "tidy", does: Does::Verb(run_tidy), what: "crate graph, sizes, where unsafe stands" },
+    Step { name: "fmt", does: Does::Cargo(&["fmt", "--all", "--check"]), what: "formatting" },
+    Step {
+        name: "clippy",
+        does: Does::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        what: "lints",
+    },
+    Step {
+        name: "test",
+        does: Does::Cargo(&["test", "--workspace"]),
+        what: "unit, integration and documentation tests",
+    },
+    Step {
+        name: "doc",
+        does: Does::CargoWith(
+            &[("RUSTDOCFLAGS", "-D warnings")],
+            &["doc", "--workspace", "--no-deps", "--exclude", "lastwords-cli", "--exclude", "xtask"],
+        ),
+        what: "the documentation builds, every link leads somewhere",
+    },
+    // Further steps (loom, tsan, crash-step, kills, corpus, examples, bench, demo): a row each, below this line.
+];
+
+fn run_setup() -> Result<()> {
+    setup::run(&setup::Args::default())
+}
+
+fn run_tidy() -> Result<()> {
+    tidy::run(&tidy::Args {})
+}
+
+/// Runs the steps; an error if one failed.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        for step in STEPS {
+            println!("{:<12} {}", step.name, step.what);
+        }
+        return Ok(());
+    }
+    let steps = choose(&args.step)?;
+    let mut results: Vec<(&str, bool, Duration)> = Vec::new();
+    for step in &steps {
+        println!("==> {}: {}", step.name, step.shown());
+        let start = Instant::now();
+        let done = step.run();
+        let took = start.elapsed();
+        match &done {
+            Ok(()) => println!("==> {}: passed in {:.1} s\n", step.name, took.as_secs_f64()),
+            Err(error) => println!("==> {}: FAILED in {:.1} s: {error:#}\n", step.name, took.as_secs_f64()),
+        }
+        results.push((step.name, done.is_ok(), took));
+        if done.is_err() && !args.keep_going {
+            break;
+        }
+    }
+    summarize(&steps, &results)
+}
+
+/// The steps of these names, in the table's order; all of them where no name is given.
+fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
+    if let Some(name) = names.iter().find(|n| !STEPS.iter().any(|s| s.name == **n)) {
+        let known: Vec<&str> = STEPS.iter().map(|s| s.name).collect();
+        bail!("no step `{name}`: there are {}", known.join(", "));
+    }
+    Ok(STEPS.iter().filter(|s| names.is_empty() || names.iter().any(|n| n == s.name)).collect())
+}
+
+fn summarize(steps: &[&Step], results: &[(&str, bool, Duration)]) -> Result<()> {
+    for (name, passed, took) in results {
+        println!("{name:<12} {:<7} {:>8.1} s", if *passed { "passed" } else { "FAILED" }, took.as_secs_f64());
+    }
+    for step in &steps[results.len()..] {
+        println!("{:<12} not run", step.name);
+    }
+    let failed = results.iter().filter(|(_, passed, _)| !passed).count();
+    println!("{} passed, {failed} failed", results.len() - failed);
+    let names: Vec<&str> = results.iter().filter(|(_, passed, _)| !passed).map(|(name, ..)| *name).collect();
+    if failed > 0 {
+        bail!("failed: {}", names.join(", "));
+    }
+    Ok(())
+}
+
+impl Step {
+    fn run(&self) -> Result<()> {
+        match self.does {
+            Does::Verb(verb) => verb(),
+            Does::Cargo(arguments) => run_cargo(&[], arguments),
+            Does::CargoWith(variables, arguments) => run_cargo(variables, arguments),
+        }
+    }
+
+    /// The command by which a user would run the step.
+    fn shown(&self) -> String {
+        match self.does {
+            Does::Verb(_) => format!("cargo xtask {}", self.name),
+            Does::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+            Does::CargoWith(variables, arguments) => {
+                let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
+                format!("{set}cargo {}", arguments.join(" "))
+            }
+        }
+    }
+}
+
+fn run_cargo(variables: &[(&str, &str)], arguments: &[&str]) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(setup::bin()).chain(std::env::split_paths(&path));
+    let status = Command::new(crate::cargo())
+        .current_dir(crate::root())
+        .args(arguments)
+        .env("PATH", std::env::join_paths(folders)?)
+        .envs(variables.iter().copied())
+        .status()
+        .context("cargo")?;
+    if !status.success() {
+        bail!("cargo {}: {status}", arguments.first().copied().unwrap_or_default());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (index, step) in STEPS.iter().enumerate() {
+            assert!(STEPS[..index].iter().all(|s| s.name != step.name), "{}", step.name);
+        }
+    }
+
+    #[test]
+    fn chosen_in_the_order_of_the_table() {
+        let names = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|n| (*n).to_string()).collect();
+            choose(&list).map(|steps| steps.iter().map(|s| s.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["fmt", "tidy"]).unwrap(), ["tidy", "fmt"]);
+        assert_eq!(names(&[]).unwrap().len(), STEPS.len());
+        assert!(names(&["fmt", "nothing"]).unwrap_err().to_string().starts_with("no step `nothing`"));
+    }
+
+    #[test]
+    fn one_failure_fails() {
+        let steps: Vec<&Step> = STEPS.iter().collect();
+        assert!(summarize(&steps, &[("setup", true, Duration::ZERO), ("tidy", false, Duration::ZERO)]).is_err());
+        assert!(summarize(&steps, &[("setup", true, Duration::ZERO)]).is_ok());
+    }
+}

@@ -1,0 +1,134 @@
+//! `cargo xtask tidy`: the rules of the project that no compiler checks. Each finding is `file:line: message`.
+//!
+//! The rules' data stand in [`rules`]; each check is a pure function from a text (or from cargo's metadata) to findings,
+//! so that its tests need no checkout.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+mod graph;
+mod left_overs;
+mod rules;
+mod sizes;
+mod unsafety;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+/// One breach of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    file: String,
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { file: file.into(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.message)
+    }
+}
+
+/// A text file of the project, its path relative to the top folder.
+struct Text<'a> {
+    path: &'a str,
+    text: &'a str,
+}
+
+impl Text<'_> {
+    fn has_extension(&self, extensions: &[&str]) -> bool {
+        self.path.rsplit_once('.').is_some_and(|(_, e)| extensions.contains(&e))
+    }
+}
+
+/// Checks the checkout; an error if anything was found.
+pub(crate) fn run(_: &Args) -> Result<()> {
+    let root = crate::root();
+    let packages = graph::packages(&root)?;
+    let mut findings = graph::check(&packages);
+    let mut used = sizes::Used::default();
+    let mut files = Vec::new();
+    list(&root, "", &mut files)?;
+    files.sort();
+    for path in &files {
+        // A file that is not UTF-8 is a fixture, not a text.
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
+        check_text(&Text { path, text: &text }, &packages, &mut used, &mut findings);
+    }
+    findings.extend(sizes::stale(&used));
+    findings.sort();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        n => bail!("tidy: {n} finding{} in {} files", if n == 1 { "" } else { "s" }, files.len()),
+    }
+}
+
+fn check_text(text: &Text<'_>, packages: &[graph::Package], used: &mut sizes::Used, findings: &mut Vec<Finding>) {
+    left_overs::check(text, findings);
+    if !text.has_extension(&["rs"]) {
+        return;
+    }
+    match syn::parse_file(text.text) {
+        Ok(syntax) => {
+            sizes::check(text, &syntax, used, findings);
+            unsafety::check_root(text, &syntax, packages, findings);
+        }
+        Err(error) => findings.push(Finding::new(text.path, error.span().start().line, format!("no Rust: {error}"))),
+    }
+    unsafety::check_tokens(text, findings);
+    left_overs::check_tokens(text, findings);
+}
+
+/// Lists the files under `folder` (relative to `root`, empty for the root), without what builds and tools leave behind.
+fn list(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<()> {
+    let at = root.join(folder);
+    for entry in std::fs::read_dir(&at).with_context(|| format!("{}: cannot list the folder", at.display()))? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !rules::SKIPPED.contains(&name.as_str()) && !name.ends_with(".ctf") {
+            list(root, &path, files)?;
+        } else if kind.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_as_compilers_do() {
+        assert_eq!(Finding::new("a/b.rs", 3, "what").to_string(), "a/b.rs:3: what");
+    }
+
+    #[test]
+    fn a_file_that_does_not_parse_is_a_finding() {
+        let mut findings = Vec::new();
+        let text = Text { path: "crates/walk/src/a.rs", text: "fn a() {}\nfn (" };
+        check_text(&text, &[], &mut sizes::Used::default(), &mut findings);
+        assert_eq!((findings.len(), findings[0].line), (1, 2), "{findings:?}");
+    }
+
+    #[test]
+    fn lists_files_but_not_the_target_folder() {
+        let mut files = Vec::new();
+        list(&crate::root(), "xtask", &mut files).unwrap();
+        assert!(files.contains(&"xtask/src/tidy.rs".to_string()));
+        assert!(files.iter().all(|f| !f.contains("/target/")));
+    }
+}

@@ -1,0 +1,53 @@
+//! The data of the rules: what may use what, how long things may be, where `unsafe` may stand.
+
+/// The crate graph: each crate and the crates of ours that it may use (as normal or build dependencies), in the order of
+/// the data's flow. ARCHITECTURE.md has the reasons. `lastwords-NAME` is written `NAME`.
+pub(super) const GRAPH: &[(&str, &[&str])] = &[
+    ("abi", &[]),
+    ("ring", &["abi"]),
+    ("lastwords", &["ring", "abi"]),
+    ("capi", &["lastwords"]),
+    ("bytes", &[]),
+    ("image", &["bytes"]),
+    ("trace", &[]),
+    ("walk", &["image", "abi", "trace", "bytes"]),
+    ("formats", &["trace", "bytes"]),
+    ("cli", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats"]),
+    ("testkit", &[]),
+    ("bench", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats", "testkit"]),
+    ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats", "testkit"]),
+];
+
+/// Every crate's licence.
+pub(super) const LICENCE: &str = "MIT OR Apache-2.0";
+
+/// Most lines of a `.rs` file.
+pub(super) const FILE_LINES: usize = 600;
+/// Most lines of a function, from its signature to its closing brace.
+pub(super) const FUNCTION_LINES: usize = 80;
+
+/// Files that may be longer: path and reason. Tables only.
+pub(super) const LONG_FILES: &[(&str, &str)] = &[];
+/// Functions that may be longer: path, name and reason. Tables only.
+pub(super) const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
+
+/// Where `unsafe` may stand: the beginning of a path and the reason.
+pub(super) const UNSAFE: &[(&str, &str)] = &[
+    ("crates/ring/", "atomics over shared memory, restartable sequences"),
+    ("crates/lastwords/", "mappings, signal handlers, writes into reserved space"),
+    ("crates/capi/", "the C boundary"),
+    ("crates/image/src/map.rs", "the one module that maps files"),
+    ("crates/testkit/src/ptrace", "the crash stepper: ptrace"),
+    ("crates/testkit/src/stepper", "the crash stepper: ptrace"),
+    ("xtask/src/crash_step", "the crash stepper: ptrace"),
+    ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
+];
+
+/// Folders that are not ours to check: what builds, fuzzers and git leave.
+pub(super) const SKIPPED: &[&str] = &["target", ".git", "artifacts", "corpus"];
+
+/// What the folder beside the checkout is called at the project's own place, and who may look for it.
+pub(super) const BESIDE: (&str, &[&str]) = (concat!("..", "/shared"), &[".ci/run", "xtask/src/test.rs"]);
+
+/// Places of our own machines, which no committed file names.
+pub(super) const PLACES: &[&str] = &[concat!("/wo", "rk/"), concat!(".li", "brary"), concat!("issues", " show")];

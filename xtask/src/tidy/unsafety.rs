@@ -1,0 +1,110 @@
+//! `unsafe` stays in the places of [`rules::UNSAFE`]; every other crate forbids it at its root.
+
+use proc_macro2::{TokenStream, TokenTree};
+
+use super::graph::Package;
+use super::{Finding, Text, rules};
+
+/// Finds the word `unsafe` in code, macro bodies and attributes included; comments and strings are not code.
+pub(super) fn check_tokens(text: &Text<'_>, findings: &mut Vec<Finding>) {
+    if rules::UNSAFE.iter().any(|(place, _)| text.path.starts_with(place)) {
+        return;
+    }
+    let Ok(tokens) = text.text.parse::<TokenStream>() else { return };
+    each_ident(tokens, &mut |ident| {
+        if ident == "unsafe" {
+            let message = "`unsafe` may not stand here: the places are in tidy's rules";
+            findings.push(Finding::new(text.path, ident.span().start().line, message));
+        }
+    });
+}
+
+/// Where the file is a crate's root, checks that it forbids `unsafe`, or denies it where one module is excepted.
+pub(super) fn check_root(text: &Text<'_>, syntax: &syn::File, packages: &[Package], findings: &mut Vec<Finding>) {
+    let Some(package) = packages.iter().find(|p| p.roots.iter().any(|r| r == text.path)) else { return };
+    let folder = package.manifest.strip_suffix("Cargo.toml").unwrap_or(&package.manifest);
+    if rules::UNSAFE.iter().any(|(place, _)| *place == folder) {
+        return;
+    }
+    let partly = rules::UNSAFE.iter().any(|(place, _)| place.starts_with(folder));
+    let enough: &[&str] = if partly { &["forbid", "deny"] } else { &["forbid"] };
+    if !syntax.attrs.iter().any(|attribute| sets_unsafe_code(attribute, enough)) {
+        let level = enough.last().copied().unwrap_or_default();
+        findings.push(Finding::new(text.path, 1, format!("`#![{level}(unsafe_code)]` is missing")));
+    }
+}
+
+fn sets_unsafe_code(attribute: &syn::Attribute, levels: &[&str]) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let mut named = false;
+    each_ident(list.tokens.clone(), &mut |ident| named |= ident == "unsafe_code");
+    named && levels.iter().any(|level| list.path.is_ident(level))
+}
+
+/// Calls `visit` with every identifier and keyword.
+pub(super) fn each_ident(tokens: TokenStream, visit: &mut impl FnMut(&proc_macro2::Ident)) {
+    for token in tokens {
+        match token {
+            TokenTree::Ident(ident) => visit(&ident),
+            TokenTree::Group(group) => each_ident(group.stream(), visit),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(path: &str, text: &str) -> Vec<usize> {
+        let mut findings = Vec::new();
+        check_tokens(&Text { path, text }, &mut findings);
+        findings.iter().map(|f| f.line).collect()
+    }
+
+    fn roots(name: &str, text: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let path = format!("crates/{name}/src/lib.rs");
+        let manifest = format!("crates/{name}/Cargo.toml");
+        let package = Package { name: name.into(), manifest, roots: vec![path.clone()], ..Package::default() };
+        check_root(&Text { path: &path, text }, &syn::parse_file(text).unwrap(), &[package], &mut findings);
+        findings
+    }
+
+    #[test]
+    fn found_in_code_macros_and_attributes() {
+        let text = "fn a() {\n    unsafe { b() }\n}\nmacro_rules! c {\n    () => { unsafe { b() } };\n}\n#[unsafe(no_mangle)]\nfn d() {}\n";
+        assert_eq!(tokens("crates/walk/src/a.rs", text), [2, 5, 7]);
+        assert_eq!(tokens("crates/image/src/other.rs", "unsafe fn a() {}"), [1]);
+    }
+
+    #[test]
+    fn not_found_in_comments_strings_and_lints() {
+        let text = "#![forbid(unsafe_code)]\n//! unsafe\n// unsafe\nconst A: &str = \"unsafe\";\n";
+        assert_eq!(tokens("crates/walk/src/a.rs", text), [0; 0]);
+    }
+
+    #[test]
+    fn the_places_that_may() {
+        for path in
+            ["crates/ring/src/a.rs", "crates/ring/tests/a.rs", "crates/image/src/map.rs", "xtask/src/crash_step/a.rs"]
+        {
+            assert_eq!(tokens(path, "unsafe fn a() {}"), [0; 0], "{path}");
+        }
+    }
+
+    #[test]
+    fn roots_forbid() {
+        assert_eq!(roots("walk", "#![no_std]\n#![forbid(unsafe_code)]\n"), []);
+        assert_eq!(roots("walk", "#![deny(unsafe_code)]\n")[0].message, "`#![forbid(unsafe_code)]` is missing");
+        assert_eq!(roots("walk", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
+        assert_eq!(roots("walk", "//! Nothing.\n").len(), 1);
+    }
+
+    #[test]
+    fn roots_with_an_excepted_module_deny() {
+        assert_eq!(roots("image", "#![deny(unsafe_code)]\n"), []);
+        assert_eq!(roots("image", "//! Nothing.\n")[0].message, "`#![deny(unsafe_code)]` is missing");
+        assert_eq!(roots("ring", "//! Nothing.\n"), []);
+    }
+}
