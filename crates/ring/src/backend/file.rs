@@ -1,0 +1,130 @@
+//! The system calls that the file-like back-ends share.
+
+use core::ptr::NonNull;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
+
+use super::mapping::{Backing, Mapping};
+use super::{BackendError, Plan};
+
+/// Calls `call` until it is not interrupted; negative results are errors.
+fn retry(mut call: impl FnMut() -> i32) -> Result<i32, ()> {
+    loop {
+        let result = call();
+        if result >= 0 {
+            return Ok(result);
+        }
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return Err(());
+        }
+    }
+}
+
+/// `openat`, with O_CLOEXEC and O_NOFOLLOW added.
+pub(super) fn open_at(dir: i32, name: &str, shown: &str, flags: i32) -> Result<OwnedFd, BackendError> {
+    let c_name = CString::new(name).map_err(|_| BackendError::invalid(shown, 0, 0, "a NUL in the name"))?;
+    let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: `c_name` is a C string that outlives the call.
+    let fd = retry(|| unsafe { libc::openat(dir, c_name.as_ptr(), flags, 0o600) });
+    match fd {
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        Err(()) => Err(BackendError::last("open", shown, 0, 0)),
+    }
+}
+
+/// Creates a file that must not exist.
+pub(super) fn create_at(dir: i32, name: &str, shown: &str) -> Result<OwnedFd, BackendError> {
+    open_at(dir, name, shown, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)
+}
+
+/// What `fstat` says.
+pub(super) fn stat(fd: &OwnedFd, path: &str) -> Result<libc::stat, BackendError> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the descriptor is open and the buffer is a `stat`.
+    if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(BackendError::last("stat", path, 0, 0));
+    }
+    // SAFETY: filled by the call that succeeded.
+    Ok(unsafe { stat.assume_init() })
+}
+
+pub(super) fn truncate(fd: &OwnedFd, path: &str, len: u64) -> Result<(), BackendError> {
+    // SAFETY: the descriptor is open.
+    match retry(|| unsafe { libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) }) {
+        Ok(_) => Ok(()),
+        Err(()) => Err(BackendError::last("ftruncate", path, 0, len)),
+    }
+}
+
+/// Gives blocks to a range of a file. A file system that knows no fallocate gets zeroes written.
+pub(super) fn fallocate(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: the descriptor is open.
+    let done = retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) });
+    if done.is_ok() {
+        return Ok(());
+    }
+    let error = BackendError::last("fallocate", path, offset, len);
+    match error.source.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => fill_holes(fd, path, offset, len),
+        _ => Err(error),
+    }
+}
+
+/// Writes back, page by page, what is there: holes get blocks, data stays.
+fn fill_holes(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+    let mut page = [0u8; 4096];
+    let end = offset + len;
+    let mut at = offset;
+    while at < end {
+        let n = (end - at).min(page.len() as u64) as usize;
+        page.fill(0);
+        // SAFETY: `n` bytes of `page` are writable and then readable; the descriptor is open.
+        unsafe { libc::pread(fd.as_raw_fd(), page.as_mut_ptr().cast(), n, at as libc::off_t) };
+        // SAFETY: as above.
+        let wrote = unsafe { libc::pwrite(fd.as_raw_fd(), page.as_ptr().cast(), n, at as libc::off_t) };
+        if wrote <= 0 {
+            return Err(BackendError::last("write", path, at, n as u64));
+        }
+        at += wrote as u64;
+    }
+    Ok(())
+}
+
+pub(super) fn punch(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+    if len == 0 {
+        return Ok(());
+    }
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is open.
+    let done = retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), mode, offset as libc::off_t, len as libc::off_t) });
+    done.map(|_| ()).map_err(|()| BackendError::last("punch a hole", path, offset, len))
+}
+
+/// `mmap`, shared, readable and writable, with `extra` flags.
+pub(super) fn map(fd: &OwnedFd, path: &str, offset: u64, len: u64, extra: i32) -> Result<NonNull<u8>, BackendError> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
+    let start = unsafe {
+        libc::mmap(core::ptr::null_mut(), len as usize, protection, extra, fd.as_raw_fd(), offset as libc::off_t)
+    };
+    match NonNull::new(start.cast::<u8>()) {
+        Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(start),
+        _ => Err(BackendError::last("mmap", path, offset, len)),
+    }
+}
+
+/// Sizes a fresh file for one plan, gives blocks to what is needed, and maps it.
+pub(super) fn map_plan(fd: OwnedFd, path: String, plan: &Plan) -> Result<Mapping, BackendError> {
+    truncate(&fd, &path, plan.len)?;
+    for range in plan.needed() {
+        fallocate(&fd, &path, range.start, range.end - range.start)?;
+    }
+    let start = map(&fd, &path, 0, plan.len, libc::MAP_SHARED)?;
+    let backing = Backing::File { fd: Arc::new(fd), path, offset: 0, blocks: true };
+    Ok(Mapping { name: plan.name.clone(), start, len: plan.len, backing })
+}

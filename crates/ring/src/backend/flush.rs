@@ -1,0 +1,189 @@
+//! Pushing bytes out of the CPU's caches into persistent memory, and ordering it.
+//!
+//! x86_64: `clwb`, else `clflushopt`, else `clflush`, by CPUID; then `sfence`. aarch64: `dc cvap` where the machine has
+//! it, else `dc cvac`; then `dsb ish`. Elsewhere there is nothing to be had.
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Bytes of a cache line that are flushed at a time; lines are never smaller on the machines we know.
+pub const LINE: usize = 64;
+
+/// Writes back every cache line that `len` bytes at `start` touch. [`fence`] waits for it.
+///
+/// # Safety
+/// The bytes are mapped and readable.
+#[inline]
+pub unsafe fn flush(start: *const u8, len: usize) {
+    let first = start as usize & !(LINE - 1);
+    let end = start as usize + len;
+    let way = machine::way();
+    let mut line = first;
+    while line < end {
+        // SAFETY: the line holds at least one byte of the caller's range, so its page is mapped.
+        unsafe { machine::flush_line(line as *const u8, way) };
+        line += LINE;
+    }
+}
+
+/// Orders flushes before it with stores after it.
+#[inline]
+pub fn fence() {
+    machine::fence();
+}
+
+/// What recorders are given for persistent memory.
+pub const PERSIST: crate::channel::Persist = crate::channel::Persist { flush: flush_mapped, fence };
+
+fn flush_mapped(start: *const u8, len: usize) {
+    // SAFETY: recorders flush what they have just written in their own mappings.
+    unsafe { flush(start, len) };
+}
+
+/// How lines are flushed here, for people.
+#[must_use]
+pub fn way() -> &'static str {
+    machine::name()
+}
+
+#[cfg(target_arch = "x86_64")]
+mod machine {
+    use super::{AtomicU8, Ordering};
+    use core::arch::asm;
+    use core::arch::x86_64::__cpuid_count;
+
+    const CLFLUSH: u8 = 1;
+    const CLFLUSHOPT: u8 = 2;
+    const CLWB: u8 = 3;
+
+    /// 0 until CPUID was asked. Any thread may write it, all write the same; nothing is ordered by it.
+    static WAY: AtomicU8 = AtomicU8::new(0);
+
+    #[inline]
+    pub(super) fn way() -> u8 {
+        match WAY.load(Ordering::Relaxed) {
+            0 => detect(),
+            way => way,
+        }
+    }
+
+    #[cold]
+    fn detect() -> u8 {
+        // Leaf 7 is there whenever CPUID's highest leaf says so.
+        let highest = __cpuid_count(0, 0).eax;
+        let features = if highest >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
+        let way = match features {
+            f if f & (1 << 24) != 0 => CLWB,
+            f if f & (1 << 23) != 0 => CLFLUSHOPT,
+            _ => CLFLUSH,
+        };
+        WAY.store(way, Ordering::Relaxed);
+        way
+    }
+
+    /// # Safety
+    /// `line` points into a mapped page.
+    #[inline]
+    pub(super) unsafe fn flush_line(line: *const u8, way: u8) {
+        // SAFETY: the instructions read no register but the address and change no memory that Rust sees; CPUID names
+        // the one that is used.
+        unsafe {
+            match way {
+                CLWB => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
+                CLFLUSHOPT => asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)),
+                _ => asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn fence() {
+        // SAFETY: every x86_64 has SSE.
+        unsafe { core::arch::x86_64::_mm_sfence() };
+    }
+
+    pub(super) fn name() -> &'static str {
+        match way() {
+            CLWB => "clwb, sfence",
+            CLFLUSHOPT => "clflushopt, sfence",
+            _ => "clflush, sfence",
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod machine {
+    use super::{AtomicU8, Ordering};
+    use core::arch::asm;
+
+    const CVAC: u8 = 1;
+    const CVAP: u8 = 2;
+    /// HWCAP_DCPOP, include/uapi/asm/hwcap.h of arm64.
+    const HWCAP_DCPOP: u64 = 1 << 16;
+
+    /// 0 until the kernel was asked. Any thread may write it, all write the same; nothing is ordered by it.
+    static WAY: AtomicU8 = AtomicU8::new(0);
+
+    #[inline]
+    pub(super) fn way() -> u8 {
+        match WAY.load(Ordering::Relaxed) {
+            0 => {
+                // SAFETY: getauxval reads a vector that the kernel made at start.
+                let features = unsafe { libc::getauxval(libc::AT_HWCAP) } as u64;
+                let way = if features & HWCAP_DCPOP != 0 { CVAP } else { CVAC };
+                WAY.store(way, Ordering::Relaxed);
+                way
+            }
+            way => way,
+        }
+    }
+
+    /// # Safety
+    /// `line` points into a mapped page.
+    #[inline]
+    pub(super) unsafe fn flush_line(line: *const u8, way: u8) {
+        // SAFETY: cache maintenance by address, which Linux allows to user space; `dc cvap` only where it exists, written
+        // as its `sys` encoding so that assemblers of ARMv8.0 take it.
+        unsafe {
+            match way {
+                CVAP => asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)),
+                _ => asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn fence() {
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
+    }
+
+    pub(super) fn name() -> &'static str {
+        match way() {
+            CVAP => "dc cvap, dsb",
+            _ => "dc cvac, dsb",
+        }
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod machine {
+    #[inline]
+    pub(super) fn way() -> u8 {
+        0
+    }
+
+    /// # Safety
+    /// `line` points into a mapped page.
+    #[inline]
+    pub(super) unsafe fn flush_line(_line: *const u8, _way: u8) {}
+
+    #[inline]
+    pub(super) fn fence() {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(super) fn name() -> &'static str {
+        "no flush on this machine"
+    }
+}

@@ -1,0 +1,120 @@
+//! Huge pages: fewer TLB misses for large rings. hugetlbfs where it has free pages, else transparent ones by advice.
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lastwords_abi::session::BACKEND_HUGE;
+
+use super::arena::{Arena, length};
+use super::{Backend, BackendError, Mapping, Plan, file};
+
+/// Bytes of the huge pages that are asked for when the system does not say.
+const HUGE: u64 = 2 << 20;
+/// Name of the file in the session's folder.
+const FILE: &str = "arena";
+
+/// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder
+/// with advice to the kernel.
+#[derive(Debug)]
+pub struct HugeBackend {
+    folder: OwnedFd,
+    path: String,
+    unique: String,
+    note: String,
+    in_folder: bool,
+}
+
+impl HugeBackend {
+    /// `folder` is the session's folder, open; `path` names it; `unique` names the session's file in a hugetlbfs.
+    #[must_use]
+    pub fn new(folder: OwnedFd, path: impl Into<String>, unique: impl Into<String>) -> Self {
+        let note = "not allocated yet".to_owned();
+        Self { folder, path: path.into(), unique: unique.into(), note, in_folder: true }
+    }
+
+    /// A file in a mounted hugetlbfs, or why not.
+    fn hugetlb(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, String> {
+        let mount = hugetlb_mount().ok_or("no hugetlbfs is mounted")?;
+        let step = page_bytes(&mount).unwrap_or(HUGE);
+        let path = mount.join(&self.unique).display().to_string();
+        let fd = file::create_at(libc::AT_FDCWD, &path, &path).map_err(|error| error.to_string())?;
+        let made = reserve(fd, &path, plans, step);
+        match made {
+            Ok(mappings) => {
+                self.note = format!("{} KiB pages of hugetlbfs at {}", step >> 10, mount.display());
+                self.in_folder = false;
+                Ok(mappings)
+            }
+            Err(error) => {
+                // The file is ours and of no use; if it cannot be removed it is empty.
+                drop(std::fs::remove_file(&path));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn transparent(&mut self, plans: &[Plan], why_not: &str) -> Result<Vec<Mapping>, BackendError> {
+        let path = format!("{}/{FILE}", self.path);
+        let fd = file::create_at(self.folder.as_raw_fd(), FILE, &path)?;
+        let len = length(plans, HUGE);
+        file::truncate(&fd, &path, len)?;
+        let arena = Arena { fd: Arc::new(fd), path, base: 0, blocks: true, step: HUGE, flags: libc::MAP_SHARED };
+        let start = file::map(&arena.fd, &arena.path, 0, len, libc::MAP_SHARED)?;
+        // SAFETY: advice on a mapping of our own; it changes no contents.
+        let advised = unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_HUGEPAGE) } == 0;
+        if advised {
+            // Touching under the advice is what takes huge pages; where it fails, fallocate below gives the reason.
+            // SAFETY: populates a mapping of our own.
+            unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_POPULATE_WRITE) };
+        }
+        arena.back(plans)?;
+        let what =
+            if advised { "transparent huge pages by advice" } else { "ordinary pages: the kernel took no advice" };
+        self.note = format!("{what} ({why_not})");
+        Ok(arena.cut(start, plans))
+    }
+}
+
+impl Backend for HugeBackend {
+    fn kind(&self) -> u32 {
+        BACKEND_HUGE
+    }
+
+    fn allocate(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
+        match self.hugetlb(plans) {
+            Ok(mappings) => Ok(mappings),
+            Err(why_not) => self.transparent(plans, &why_not),
+        }
+    }
+
+    fn note(&self) -> String {
+        self.note.clone()
+    }
+}
+
+fn reserve(fd: OwnedFd, path: &str, plans: &[Plan], step: u64) -> Result<Vec<Mapping>, BackendError> {
+    let len = length(plans, step);
+    file::truncate(&fd, path, len)?;
+    file::fallocate(&fd, path, 0, len)?;
+    // Huge pages are taken and given back whole: no part of the file is sparse.
+    let path = path.to_owned();
+    Arena { fd: Arc::new(fd), path, base: 0, blocks: false, step, flags: libc::MAP_SHARED }.allocate(plans)
+}
+
+/// The first hugetlbfs of /proc/self/mounts.
+fn hugetlb_mount() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let place = words.nth(1)?;
+        (words.next()? == "hugetlbfs").then(|| PathBuf::from(place))
+    })
+}
+
+/// Page size of a hugetlbfs, which it reports as its block size.
+fn page_bytes(mount: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let bytes = std::fs::metadata(mount).ok()?.blksize();
+    bytes.is_power_of_two().then_some(bytes).filter(|bytes| *bytes >= 4096)
+}

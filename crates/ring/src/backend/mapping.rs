@@ -1,0 +1,178 @@
+//! A region's memory in this process.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::alloc::Layout;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+
+use super::{BackendError, file};
+
+/// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
+#[derive(Debug)]
+pub struct Mapping {
+    pub(crate) name: String,
+    pub(crate) start: NonNull<u8>,
+    pub(crate) len: u64,
+    pub(crate) backing: Backing,
+}
+
+/// What is behind the memory.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// A block of the heap.
+    Heap,
+    /// A file, or a device that acts as one.
+    File {
+        fd: Arc<OwnedFd>,
+        /// For messages and for other processes.
+        path: String,
+        /// Offset of the region in the file.
+        offset: u64,
+        /// Whether the file's blocks come and go (false for devices).
+        blocks: bool,
+    },
+}
+
+// SAFETY: the memory is shared by design and is reached through atomics or raw pointers by whoever uses it; the handle
+// itself holds an address, a length and a file.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method of a shared handle writes to the handle.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// First byte; on a 4096-byte boundary.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Name of the region in its session.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Path of the file behind it and the offset there, or `None` for the heap.
+    #[must_use]
+    pub fn place(&self) -> Option<(&str, u64)> {
+        match &self.backing {
+            Backing::Heap => None,
+            Backing::File { path, offset, .. } => Some((path, *offset)),
+        }
+    }
+
+    /// Gives memory to `range`: what was sparse can be written from now on.
+    ///
+    /// # Errors
+    /// The file system is full, or refuses.
+    pub fn populate(&self, range: Range<u64>) -> Result<(), BackendError> {
+        let Backing::File { fd, path, offset, blocks: true } = &self.backing else { return Ok(()) };
+        let range = self.bounded(range);
+        file::fallocate(fd, path, offset + range.start, range.end - range.start)
+    }
+
+    /// Takes the memory of `range` back; it reads as zeroes after. Nobody may be writing there.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn release(&self, range: Range<u64>) -> Result<(), BackendError> {
+        let range = self.bounded(range);
+        let Backing::File { fd, path, offset, blocks } = &self.backing else { return Ok(()) };
+        let len = range.end - range.start;
+        if *blocks && file::punch(fd, path, offset + range.start, len).is_ok() {
+            return Ok(());
+        }
+        // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the process.
+        unsafe { self.as_ptr().add(range.start as usize).write_bytes(0, len as usize) };
+        Ok(())
+    }
+
+    /// Puts private zeroes in the place of the whole region, in this process only: late recorders write there and harm
+    /// nothing, and the file's memory goes with its last name. A heap block stays.
+    pub fn detach(&self) {
+        if matches!(self.backing, Backing::Heap) {
+            return;
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the range is a mapping of our own, made by this module, and nothing holds references into it: users
+        // go through raw pointers and atomics, for which zeroes are a valid value. Failure leaves it as it was.
+        unsafe { libc::mmap(self.as_ptr().cast(), self.len as usize, protection, flags, -1, 0) };
+    }
+
+    /// Enters fresh zeroed pages of `page_size` bytes in the page table of `pages` entries at `table` (byte offset in the
+    /// region), where it has none.
+    pub fn fill_pages(&self, table: u64, pages: usize, page_size: u32) {
+        let layout = page_layout(page_size);
+        for entry in self.table(table, pages) {
+            if entry.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            // SAFETY: the layout has a size that is not 0.
+            let page = unsafe { std::alloc::alloc_zeroed(layout) };
+            if page.is_null() {
+                std::alloc::handle_alloc_error(layout);
+            }
+            entry.store(page as u64, Ordering::Release);
+        }
+    }
+
+    /// Frees the pages of a page table. Nobody may be reading or writing the half.
+    pub fn free_pages(&self, table: u64, pages: usize, page_size: u32) {
+        let layout = page_layout(page_size);
+        for entry in self.table(table, pages) {
+            let page = entry.swap(0, Ordering::AcqRel) as *mut u8;
+            if !page.is_null() {
+                // SAFETY: `fill_pages` made it with this layout, and the swap gave it to us alone.
+                unsafe { std::alloc::dealloc(page, layout) };
+            }
+        }
+    }
+
+    /// Gives the memory of a page table's pages back to the system but leaves them mapped: late recorders may write.
+    pub fn discard_pages(&self, table: u64, pages: usize, page_size: u32) {
+        for entry in self.table(table, pages) {
+            let page = entry.load(Ordering::Relaxed) as *mut libc::c_void;
+            if !page.is_null() {
+                // SAFETY: a page of our own, aligned to its size, private and anonymous: it reads as zeroes after.
+                unsafe { libc::madvise(page, page_size as usize, libc::MADV_DONTNEED) };
+            }
+        }
+    }
+
+    fn table(&self, table: u64, pages: usize) -> &[AtomicU64] {
+        let end = table + pages as u64 * 8;
+        assert!(end <= self.len && table.is_multiple_of(8), "page table {table}..{end} lies outside the region");
+        // SAFETY: inside the region by the check above, aligned to 8, alive as long as the process, and only used as
+        // atomics.
+        unsafe { core::slice::from_raw_parts(self.as_ptr().add(table as usize).cast(), pages) }
+    }
+
+    fn bounded(&self, range: Range<u64>) -> Range<u64> {
+        let end = range.end.min(self.len);
+        range.start.min(end)..end
+    }
+
+    /// The file behind the mapping.
+    #[must_use]
+    pub fn raw_fd(&self) -> Option<i32> {
+        match &self.backing {
+            Backing::Heap => None,
+            Backing::File { fd, .. } => Some(fd.as_raw_fd()),
+        }
+    }
+}
+
+fn page_layout(page_size: u32) -> Layout {
+    let size = page_size as usize;
+    Layout::from_size_align(size, size).expect("a page size is a power of two")
+}
