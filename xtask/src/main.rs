@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod setup;
 mod test;
 mod tidy;
@@ -25,6 +26,8 @@ enum Verb {
     Setup(setup::Args),
     /// Run every step of CI; the one command for the tests
     Test(test::Args),
+    /// Measure recording and recovering beside the peers
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Bench(args) => bench::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

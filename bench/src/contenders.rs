@@ -1,0 +1,23 @@
+//! The contenders written in Rust: a row each. `xtask/src/bench/contenders.rs` has the table of all of them and says how
+//! each is run; a name that stands there and not here is a slot that is still empty.
+
+use crate::Result;
+use crate::job::{Job, Sample};
+
+mod backbeat;
+mod tracing;
+
+/// A recorder, and how it is set up and run.
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Job) -> Result<Sample>,
+}
+
+/// All of them.
+pub(crate) const ALL: &[Contender] = &[
+    Contender { name: "backbeat", run: backbeat::plain },
+    Contender { name: "backbeat-tsc", run: backbeat::with_tsc },
+    Contender { name: "backbeat-off", run: backbeat::disabled },
+    Contender { name: "tracing-none", run: tracing::without_subscriber },
+    Contender { name: "tracing-flight-recorder", run: tracing::flight_recorder },
+];

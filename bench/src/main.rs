@@ -1,0 +1,52 @@
+//! One contender of `cargo xtask bench record`, alone in its process; and a stop-watch for other programs.
+//!
+//! ```text
+//! lastwords-bench list                                   the contenders that are built in
+//! lastwords-bench NAME PAYLOAD EVENTS CPU[,CPU...]       run one, print a line of JSON
+//! lastwords-bench measure CPU PROGRAM [ARGUMENT...]      run a program on one CPU, print a line of JSON
+//! ```
+//!
+//! The contenders written in C (`bench/c/`) take the same command line and print the same line.
+#![deny(unsafe_code)]
+
+use std::process::ExitCode;
+
+mod contenders;
+mod job;
+mod machine;
+mod measure;
+
+/// What a contender or the stop-watch can fail with: a text for the person at the terminal.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lastwords-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    match arguments {
+        [verb] if verb == "list" => {
+            contenders::ALL.iter().for_each(|contender| println!("{}", contender.name));
+            Ok(())
+        }
+        [verb, cpu, program, rest @ ..] if verb == "measure" => {
+            println!("{}", measure::run(cpu.parse()?, program, rest)?);
+            Ok(())
+        }
+        [name, rest @ ..] => {
+            let Some(contender) = contenders::ALL.iter().find(|contender| contender.name == *name) else {
+                return Err(format!("no contender `{name}`: `list` prints those that are built in").into());
+            };
+            println!("{}", (contender.run)(&job::Job::parse(rest)?)?);
+            Ok(())
+        }
+        [] => Err("expected `list`, `measure` or a contender's name".into()),
+    }
+}

@@ -1,0 +1,123 @@
+//! `cargo xtask bench`: what we cost and how fast we read, beside the peers, in one run on one machine.
+//!
+//! The numbers of two runs, or of two machines, don't compare; ratios within a run do. That is what `--check` looks at.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use self::floors::Verdict;
+
+mod contenders;
+mod floors;
+mod lttng;
+mod programs;
+mod record;
+mod recover;
+mod report;
+mod scratch;
+mod stats;
+mod stopwatch;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(clap::Subcommand)]
+enum Bench {
+    /// Nanoseconds an event: us, the peers and the least that is possible, interleaved
+    Record(record::Args),
+    /// Events and bytes a second: recover to CTF and report to text, against babeltrace2
+    Recover(recover::Args),
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.bench {
+        Bench::Record(args) => record::run(args),
+        Bench::Recover(args) => recover::run(args),
+    }
+}
+
+/// Which clock the numbers are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Clock {
+    /// Time that passed; right on a machine that does nothing else
+    Wall,
+    /// CPU time of the thread or process; steadier on a busy machine, blind to waiting
+    Cpu,
+}
+
+impl Clock {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wall => "wall",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// The machine, as `--json` names it.
+fn machine() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu_info = read("/proc/cpuinfo");
+    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    json!({
+        "cpu": model.trim_start_matches([' ', '\t', ':']),
+        "cpus": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "load": read("/proc/loadavg").split(' ').next().unwrap_or_default(),
+    })
+}
+
+/// The CPUs that we may run on, from `/proc/self/status`.
+fn allowed_cpus() -> Result<Vec<usize>> {
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    parse_cpus(list.unwrap_or_default().trim())
+}
+
+/// A list such as `0-2,5`.
+fn parse_cpus(list: &str) -> Result<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for item in list.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let number = |text: &str| text.parse::<usize>().with_context(|| format!("CPU list `{list}`: `{text}`"));
+        cpus.extend(number(first)?..=number(last)?);
+    }
+    if cpus.is_empty() {
+        bail!("CPU list `{list}` is empty");
+    }
+    Ok(cpus)
+}
+
+/// Writes the results as data, where they are wanted so.
+fn write_json(file: Option<&Path>, value: &Value) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    std::fs::write(file, format!("{value:#}\n")).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// An error if a floor was not met, or not measured.
+fn check(verdicts: &[Verdict]) -> Result<()> {
+    let failed: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.is_met()).map(|v| v.what).collect();
+    if !failed.is_empty() {
+        bail!("{} of {} floors not met: {}", failed.len(), verdicts.len(), failed.join("; "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpus("0-2,5").unwrap(), [0, 1, 2, 5]);
+        assert_eq!(parse_cpus("3").unwrap(), [3]);
+        for wrong in ["", "a", "2-1", "1,"] {
+            assert!(parse_cpus(wrong).is_err(), "{wrong}");
+        }
+    }
+}

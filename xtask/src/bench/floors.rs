@@ -1,0 +1,122 @@
+//! What `--check` holds us to.
+
+use std::fmt;
+
+use super::contenders::Payload;
+use Payload::{A, B};
+
+/// A row of results: contender, payload, threads.
+pub(super) type Row = (&'static str, Payload, usize);
+
+/// A bound of a ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Limit {
+    fn admits(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "<= {limit}"),
+            Self::AtLeast(limit) => write!(f, ">= {limit}"),
+        }
+    }
+}
+
+/// The time of one row divided by that of another is at most, or at least, so much.
+pub(super) struct Floor {
+    what: &'static str,
+    time: Row,
+    by: Row,
+    limit: Limit,
+}
+
+impl Floor {
+    /// The contenders that it needs.
+    pub(super) fn needs(&self) -> [&'static str; 2] {
+        [self.time.0, self.by.0]
+    }
+
+    /// Compares, by the medians that `median` knows.
+    pub(super) fn verdict(&self, median: impl Fn(Row) -> Option<f64>) -> Verdict {
+        let value = median(self.time).zip(median(self.by)).map(|(time, by)| time / by);
+        Verdict { what: self.what, limit: self.limit, value }
+    }
+}
+
+/// A floor, and what was measured; nothing where a row is missing.
+pub(super) struct Verdict {
+    pub(super) what: &'static str,
+    pub(super) limit: Limit,
+    pub(super) value: Option<f64>,
+}
+
+impl Verdict {
+    pub(super) fn is_met(&self) -> bool {
+        self.value.is_some_and(|value| self.limit.admits(value))
+    }
+}
+
+const fn floor(what: &'static str, time: Row, by: Row, limit: Limit) -> Floor {
+    Floor { what, time, by, limit }
+}
+
+const F: Row = ("floor", A, 1);
+const F2: Row = ("floor", A, 2);
+const RSEQ_A: Row = ("lastwords-rseq", A, 1);
+const RSEQ_B: Row = ("lastwords-rseq", B, 1);
+
+/// The floors of `bench record`.
+pub(super) const RECORD: &[Floor] = &[
+    floor("event! with rseq, to F", RSEQ_A, F, Limit::AtMost(1.5)),
+    floor("the same with a string", RSEQ_B, F, Limit::AtMost(1.8)),
+    floor("lockless, to F", ("lastwords-lockless", A, 1), F, Limit::AtMost(3.3)),
+    floor("disabled, to F", ("lastwords-off", A, 1), F, Limit::AtMost(0.1)),
+    floor("two threads, to F of two", ("lastwords-rseq", A, 2), F2, Limit::AtMost(1.4)),
+    floor("LTTng-UST, to ours", ("lttng", A, 1), RSEQ_A, Limit::AtLeast(8.0)),
+    floor("LTTng-UST with a string, to ours", ("lttng", B, 1), RSEQ_B, Limit::AtLeast(8.0)),
+    floor("backbeat with its TSC clock, to ours", ("backbeat-tsc", A, 1), RSEQ_A, Limit::AtLeast(2.0)),
+    floor("the same with a string", ("backbeat-tsc", B, 1), RSEQ_B, Limit::AtLeast(2.0)),
+    floor(
+        "tracing-flight-recorder, to our layer",
+        ("tracing-flight-recorder", A, 1),
+        ("lastwords-tracing", A, 1),
+        Limit::AtLeast(4.0),
+    ),
+    floor("from C, to Rust", ("lastwords-c", A, 1), RSEQ_A, Limit::AtMost(1.1)),
+    floor("from C with a string, to Rust", ("lastwords-c", B, 1), RSEQ_B, Limit::AtMost(1.1)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::contenders;
+    use super::*;
+
+    #[test]
+    fn every_row_is_a_contender_measured_so() {
+        for (name, payload, _) in RECORD.iter().flat_map(|floor| [floor.time, floor.by]) {
+            let contender = contenders::ALL.iter().find(|contender| contender.name == name);
+            assert!(contender.is_some_and(|contender| contender.takes(payload)), "{name} {payload}");
+        }
+    }
+
+    #[test]
+    fn verdicts() {
+        let floor = floor("x", RSEQ_A, F, Limit::AtMost(1.5));
+        let with = |ours: f64| move |row: Row| Some(if row == F { 10.0 } else { ours });
+        assert!(floor.verdict(with(15.0)).is_met());
+        assert!(!floor.verdict(with(15.1)).is_met());
+        assert!(!floor.verdict(|_| None).is_met());
+        assert!(Limit::AtLeast(8.0).admits(8.0) && !Limit::AtLeast(8.0).admits(7.9));
+    }
+}
