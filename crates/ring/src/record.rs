@@ -1,5 +1,7 @@
 //! One event on its way into the ring.
 
+use core::mem::MaybeUninit;
+
 use crate::memory::Memory;
 
 /// Why an event was not recorded; each has its counter in [`lastwords_abi::stream::StreamControl::lost`].
@@ -67,28 +69,29 @@ pub struct Piece {
 pub const MAX_PIECES: usize = 48;
 
 /// The copies that put bytes into the ring.
-#[derive(Debug)]
+#[allow(missing_debug_implementations, reason = "raw copies, most of them not there")]
 pub struct Pieces {
-    list: [Piece; MAX_PIECES],
+    list: [MaybeUninit<Piece>; MAX_PIECES],
     used: usize,
 }
 
 impl Pieces {
     /// No copies.
+    #[inline]
     #[must_use]
     pub fn new() -> Self {
-        const NONE: Piece = Piece { dst: core::ptr::null_mut(), src: core::ptr::null(), len: 0 };
-        Self { list: [NONE; MAX_PIECES], used: 0 }
+        Self { list: [const { MaybeUninit::uninit() }; MAX_PIECES], used: 0 }
     }
 
     /// Adds the copies that bring `bytes` to `offset` of the half; false when there are too many.
+    #[inline]
     pub fn add<M: Memory>(&mut self, memory: M, mut offset: u64, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while !rest.is_empty() {
             let (dst, run) = memory.run(offset);
             let len = run.min(rest.len());
             let Some(piece) = self.list.get_mut(self.used) else { return false };
-            *piece = Piece { dst, src: rest.as_ptr(), len };
+            piece.write(Piece { dst, src: rest.as_ptr(), len });
             self.used += 1;
             offset += len as u64;
             rest = &rest[len..];
@@ -99,7 +102,8 @@ impl Pieces {
     /// The copies.
     #[must_use]
     pub fn as_slice(&self) -> &[Piece] {
-        &self.list[..self.used]
+        // SAFETY: `add` initialised the first `used` pieces.
+        unsafe { core::slice::from_raw_parts(self.list.as_ptr().cast(), self.used) }
     }
 
     /// Does the copies, one byte run after the other.

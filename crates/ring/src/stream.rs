@@ -18,6 +18,9 @@ pub struct Stream {
     pub(crate) slots: [&'static [Slot]; 2],
     pub(crate) info: StreamInfo,
     pub(crate) identity: Identity,
+    /// Logarithms of the sub-buffer size and of the number of sub-buffers.
+    pub(crate) size_shift: u32,
+    pub(crate) slots_shift: u32,
 }
 
 // SAFETY: all shared state is behind atomics; the data bytes are written by the protocols of `reserve`, which give each byte
@@ -95,6 +98,8 @@ impl Stream {
                 slots: [slots(0), slots(1)],
                 info,
                 identity: identity_of(&header, &info),
+                size_shift: info.sub_buffer_size.trailing_zeros(),
+                slots_shift: info.sub_buffers.trailing_zeros(),
             })
         }
     }
@@ -114,7 +119,7 @@ impl Stream {
     /// Bytes of a half's data.
     #[must_use]
     pub fn half_size(&self) -> u64 {
-        self.info.sub_buffer_size * u64::from(self.info.sub_buffers)
+        self.info.sub_buffer_size << self.slots_shift
     }
 
     /// The produced position of a half.

@@ -66,6 +66,7 @@ pub(crate) struct Level<'a> {
     pub(crate) owner: u64,
 }
 
+#[inline]
 /// Runs `record` with a level of this thread's entry; none when the table is full or nesting too deep.
 pub(crate) fn with_level<T>(threads: &[Thread], record: impl FnOnce(&Level<'_>) -> T) -> Option<T> {
     let level = LEVEL.with(Cell::get);
@@ -87,8 +88,15 @@ pub(crate) fn level_of(threads: &[Thread], owner: u64) -> Option<&InFlight> {
     threads.get(index / MAX_LEVELS)?.levels.get(index % MAX_LEVELS)
 }
 
+#[inline]
 fn entry(threads: &[Thread]) -> Option<usize> {
     let table = threads.as_ptr() as usize;
+    let first = CLAIMS.with(|claims| claims[0].get());
+    if first.table == table { Some(first.entry) } else { entry_slow(threads, table) }
+}
+
+#[cold]
+fn entry_slow(threads: &[Thread], table: usize) -> Option<usize> {
     let known = CLAIMS.with(|claims| claims.iter().map(Cell::get).find(|c| c.table == table));
     if let Some(claim) = known {
         return Some(claim.entry);

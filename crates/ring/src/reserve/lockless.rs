@@ -15,7 +15,7 @@ use super::{Reserve, encode};
 use crate::channel::Channel;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
-use crate::record::{Lost, Pieces, Record};
+use crate::record::{Lost, Record};
 use crate::stream::Stream;
 use crate::threads::{self, Level};
 use crate::os;
@@ -84,14 +84,15 @@ fn attempt<M: Memory>(view: View<'_>, record: &Record<'_>, last: u64) -> Result<
     if !stream.fits(place.within, len) {
         return switch(view, memory, len).map(|()| false);
     }
-    let Some(pieces) = super::pieces(memory, place, &header[..header_len], record) else { return Err(Lost::TooBig) };
     if !view.reserve(view.position + len, IN_FLIGHT_RESERVING) {
         return Ok(false);
     }
     // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
-    unsafe { pieces.copy() };
-    view.persist(&pieces);
+    unsafe { super::write(memory, place, &header[..header_len], record) };
+    if view.channel.persist.is_some() {
+        view.persist(memory, place.sub_buffer + place.within, len as usize);
+    }
     level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
     view.control.last_clock.store(view.clock, Relaxed);
     view.commit(memory, place.number, len);
@@ -106,14 +107,15 @@ impl View<'_> {
 
     fn slot(&self, number: u64) -> &Slot {
         let slots = self.stream.slots[self.half];
-        &slots[(number % slots.len() as u64) as usize]
+        &slots[(number & (slots.len() as u64 - 1)) as usize]
     }
 
     /// Bytes that a place has committed before lap of sub-buffer `number` begins.
     fn lap_base(&self, number: u64) -> u64 {
-        number / u64::from(self.stream.info.sub_buffers) * self.stream.info.sub_buffer_size
+        (number >> self.stream.slots_shift) << self.stream.size_shift
     }
 
+    #[inline]
     /// Announces and reserves all up to `end`; false when another came first.
     fn reserve(&self, end: u64, state: u64) -> bool {
         let owner = (self.word & !CLOSED_BIT) >> OWNER_SHIFT;
@@ -134,6 +136,7 @@ impl View<'_> {
     }
 
     /// Adds committed bytes to the place of sub-buffer `number`; closes it if they were the last.
+    #[inline]
     fn commit<M: Memory>(&self, memory: M, number: u64, len: u64) {
         let slot = self.slot(number);
         let size = self.stream.info.sub_buffer_size;
@@ -153,6 +156,8 @@ impl View<'_> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     /// All of the sub-buffer but its header is committed: completes the header, and commits it.
     fn close<M: Memory>(&self, memory: M, number: u64, slot: &Slot) {
         let size = self.stream.info.sub_buffer_size;
@@ -161,24 +166,31 @@ impl View<'_> {
         place.within = end & (size - 1);
         // SAFETY: all bytes are committed, and only this thread saw the counter come to this value.
         let (header, sum) = unsafe { self.stream.closing(memory, place, slot.end_clock.load(Relaxed)) };
-        let mut pieces = Pieces::new();
-        pieces.add(memory, place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
-        pieces.add(memory, place.sub_buffer + size - CHECK_FROM_END as u64, &sum);
         // SAFETY: header and trailer are this thread's until it commits the header's bytes.
-        unsafe { pieces.copy() };
-        self.persist(&pieces);
+        unsafe {
+            super::write_bytes(memory, place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+            super::write_bytes(memory, place.sub_buffer + size - CHECK_FROM_END as u64, &sum);
+        }
+        self.persist(memory, place.sub_buffer, size as usize);
         slot.committed.fetch_add(HEADER_LEN as u64, Release);
         self.channel.refresh_clock();
     }
 
-    fn persist(&self, pieces: &Pieces) {
-        if let Some(persist) = self.channel.persist {
-            pieces.as_slice().iter().for_each(|p| (persist.flush)(p.dst, p.len));
-            (persist.fence)();
+    /// Writes `len` bytes at `offset` of the half back to memory that keeps them.
+    fn persist<M: Memory>(&self, memory: M, mut offset: u64, mut len: usize) {
+        let Some(persist) = self.channel.persist else { return };
+        while len > 0 {
+            let (at, run) = memory.run(offset);
+            let part = run.min(len);
+            (persist.flush)(at, part);
+            offset += part as u64;
+            len -= part;
         }
+        (persist.fence)();
     }
 }
 
+#[cold]
 /// Tells the owner that the reserve word names that its reservation succeeded, before the word forgets it.
 fn confirm(view: &View<'_>, owner: u64) {
     let Some(previous) = threads::level_of(view.channel.threads, owner) else { return };
@@ -196,6 +208,8 @@ fn confirm(view: &View<'_>, owner: u64) {
     }
 }
 
+#[cold]
+#[inline(never)]
 /// Leaves the sub-buffer of the position, in which an event of `len` bytes does not fit, for the next that can be had.
 fn switch<M: Memory>(view: View<'_>, memory: M, len: u64) -> Result<(), Lost> {
     let stream = view.stream;
@@ -217,16 +231,15 @@ fn switch<M: Memory>(view: View<'_>, memory: M, len: u64) -> Result<(), Lost> {
         return Ok(());
     }
     for passed in (next..start).step_by(size as usize) {
-        view.slot(passed / size).committed.fetch_add(size, AcqRel);
+        view.slot(passed >> stream.size_shift).committed.fetch_add(size, AcqRel);
         stream.control.lost[SKIPPED].fetch_add(1, Relaxed);
     }
-    let number = start / size;
+    let number = start >> view.stream.size_shift;
     let header = packet::header(&stream.identity, number, view.clock, Closing::default());
-    let mut pieces = Pieces::new();
-    pieces.add(memory, stream.place(start).sub_buffer, &header);
+    let at = stream.place(start).sub_buffer;
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
-    unsafe { pieces.copy() };
-    view.persist(&pieces);
+    unsafe { super::write_bytes(memory, at, &header) };
+    view.persist(memory, at, header.len());
     if place.within != 0 {
         let left = view.slot(place.number);
         left.content_end.store(view.position, Relaxed);
@@ -244,7 +257,7 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
         return Err(Lost::Full);
     }
     let size = view.stream.info.sub_buffer_size;
-    let number = start / size;
+    let number = start >> view.stream.size_shift;
     let slot = view.slot(number);
     let whole = view.lap_base(number);
     loop {

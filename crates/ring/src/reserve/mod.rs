@@ -42,7 +42,7 @@ impl Stream {
         Place {
             sub_buffer: position & (self.half_size() - 1) & !(size - 1),
             within: position & (size - 1),
-            number: position / size,
+            number: position >> self.size_shift,
         }
     }
 
@@ -76,6 +76,68 @@ impl Stream {
 pub(crate) fn not_before(clock: u64, last: u64) -> u64 {
     let back = last.wrapping_sub(clock);
     if clock < last && back >> 40 == 0 { last } else { clock }
+}
+
+/// Writes an event at `place`, exactly its bytes.
+///
+/// # Safety
+/// The event's bytes from `place` on are this thread's to write, in the half that `memory` is of.
+#[inline]
+pub(crate) unsafe fn write<M: Memory>(memory: M, place: Place, header: &[u8], record: &Record<'_>) {
+    let mut offset = place.sub_buffer + place.within;
+    // SAFETY: as the caller vouches, for the header and then for each part behind it.
+    unsafe {
+        write_bytes(memory, offset, header);
+        offset += header.len() as u64;
+        for part in record.parts {
+            write_bytes(memory, offset, part);
+            offset += part.len() as u64;
+        }
+    }
+}
+
+/// Writes `bytes` at `offset` of a half, run by run.
+///
+/// # Safety
+/// Those bytes are this thread's to write.
+#[inline]
+pub(crate) unsafe fn write_bytes<M: Memory>(memory: M, mut offset: u64, bytes: &[u8]) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (to, run) = memory.run(offset);
+        let len = run.min(rest.len());
+        // SAFETY: `run` bytes lie behind `to` in the half, and the caller vouches for them; `rest` is not ring memory.
+        unsafe { copy(rest.as_ptr(), to, len) };
+        offset += len as u64;
+        rest = &rest[len..];
+    }
+}
+
+/// Copies `len` bytes; short runs, of which events are made, without a call.
+///
+/// # Safety
+/// As for [`core::ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: each access is within `len` bytes of its side: words at multiples of 8 below `len - 8`, and the last at
+    // `len - 8` (or the halves of it), overlapping what was copied before.
+    unsafe {
+        if (8..=64).contains(&len) {
+            let mut at = 0;
+            while at < len - 8 {
+                to.add(at).cast::<u64>().write_unaligned(from.add(at).cast::<u64>().read_unaligned());
+                at += 8;
+            }
+            at = len - 8;
+            to.add(at).cast::<u64>().write_unaligned(from.add(at).cast::<u64>().read_unaligned());
+        } else if (4..8).contains(&len) {
+            let last = from.add(len - 4).cast::<u32>().read_unaligned();
+            to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned());
+            to.add(len - 4).cast::<u32>().write_unaligned(last);
+        } else {
+            core::ptr::copy_nonoverlapping(from, to, len);
+        }
+    }
 }
 
 /// The copies that put an event at `place`; none when there are too many.

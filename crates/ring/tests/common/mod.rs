@@ -92,7 +92,8 @@ pub(crate) fn parts() -> SessionParts {
 }
 
 pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> Channel {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    // SAFETY: no arguments but a constant.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u32;
     let mut streams: Vec<Stream> = (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
     if shape.reservation == abi::RESERVATION_RSEQ {
         streams.push(stream(shape, cpus, ANY_CPU, abi::RESERVATION_LOCKLESS));
