@@ -87,6 +87,9 @@ fn install() -> Result<()> {
     }
     let components = tools::components(&missing);
     if !components.is_empty() {
+        if !tools::has("rustup") {
+            bail!("not found: {}, and no rustup to add them with: install those of your Rust", components.join(", "));
+        }
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
     babeltrace::install()
