@@ -1,2 +1,19 @@
-//! lastwords: the command line
-fn main() {}
+//! `lastwords`: records nothing itself; controls sessions, and recovers what they held. One file a verb.
+#![forbid(unsafe_code)]
+
+mod args;
+mod exit;
+mod inputs;
+mod pager;
+mod paint;
+mod progress;
+mod table;
+mod verbs;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = args::parse();
+    paint::init(args.color);
+    exit::code(verbs::run(args.verb))
+}

@@ -1,0 +1,44 @@
+//! The command line's surface: what every verb shares.
+
+use crate::paint::When;
+use crate::verbs::Verb;
+use clap::{CommandFactory, Parser};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lastwords",
+    version,
+    about = "A flight recorder: keeps the newest events in memory that outlives the crash, and recovers them afterwards",
+    after_help = AFTER,
+    max_term_width = 110,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Args {
+    /// When to colour what a person reads
+    #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    pub(crate) color: When,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const AFTER: &str = "\
+An INPUT is a session's folder, the name of a session, the folder of all sessions, or a process core (as the kernel, \
+gcore or systemd-coredump leave it, zstd-compressed or not). A session that still records is read without being \
+stopped.
+
+Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
+
+Exit status: 0 done; 1 error; 2 wrong usage; 3 (with --strict) recovered with losses.";
+
+/// Parses the process's arguments; ends the process with status 2 where they are wrong.
+pub(crate) fn parse() -> Args {
+    Args::parse()
+}
+
+/// The command, for completions and manual pages.
+pub(crate) fn command() -> clap::Command {
+    Args::command()
+}

@@ -1,0 +1,21 @@
+//! `lastwords completions SHELL`.
+
+use crate::exit::Outcome;
+use std::io::Write;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "For bash: lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords")]
+pub(crate) struct Args {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+/// Prints them.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::args::command(), "lastwords", &mut text);
+    std::io::stdout().lock().write_all(&text)?;
+    Ok(Outcome::Done)
+}

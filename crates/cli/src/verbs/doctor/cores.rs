@@ -1,0 +1,125 @@
+//! What a process core would keep of a session: where cores go, how large they may be, which mappings are in them.
+
+use super::{Finding, read};
+use std::path::Path;
+
+pub(super) fn check() -> Vec<Finding> {
+    let pattern = read("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Core).current;
+    let mut findings = vec![target(&pattern), size(&pattern, limit)];
+    let filter = read("/proc/self/coredump_filter").unwrap_or_default();
+    match u32::from_str_radix(&filter, 16) {
+        Ok(bits) => findings.push(kept(bits)),
+        Err(_) => findings.push(
+            Finding::partial("core filter", format!("/proc/self/coredump_filter is {filter:?}: not a number"), "")
+                .without_mend(),
+        ),
+    }
+    findings
+}
+
+/// Where core(5) sends them.
+fn target(pattern: &str) -> Finding {
+    const CHECK: &str = "cores";
+    let mend = "sysctl -w kernel.core_pattern=/var/crash/core.%e.%p (sessions in shared memory need no core)";
+    if let Some(handler) = pattern.strip_prefix('|') {
+        let program = handler.split_whitespace().next().unwrap_or_default();
+        if !Path::new(program).exists() {
+            return Finding::partial(CHECK, format!("piped to {program}, which is not there: no core is kept"), mend);
+        }
+        let how = if program.ends_with("systemd-coredump") {
+            "take one out with: coredumpctl -o CORE dump PID; and read it, or its .zst, as it is"
+        } else {
+            "see its manual for where it leaves them"
+        };
+        return Finding::good(CHECK, format!("piped to {program}: {how}"));
+    }
+    if pattern.is_empty() {
+        return Finding::partial(CHECK, "core_pattern is empty: no core is written", mend);
+    }
+    let parent = Path::new(pattern).parent().filter(|p| pattern.starts_with('/') && !p.to_string_lossy().contains('%'));
+    match parent {
+        Some(parent) if !parent.is_dir() => {
+            let found = format!("written to {pattern}, but {} is no folder", parent.display());
+            Finding::partial(CHECK, found, format!("mkdir -p {}", parent.display()))
+        }
+        Some(_) => Finding::good(CHECK, format!("written to {pattern}")),
+        None => Finding::good(CHECK, format!("written to `{pattern}` in the folder the process is in")),
+    }
+}
+
+/// `limit` in bytes; none = unlimited.
+fn size(pattern: &str, limit: Option<u64>) -> Finding {
+    const CHECK: &str = "core size";
+    // core(5): a handler is fed whatever the limit, but for the value 1.
+    if pattern.starts_with('|') && limit != Some(1) {
+        return Finding::good(CHECK, "not limited: cores go to a program");
+    }
+    match limit {
+        None => Finding::good(CHECK, "unlimited"),
+        Some(limit) => Finding::partial(
+            CHECK,
+            format!(
+                "limited to {limit} bytes in this shell: heap and memfd sessions of what it starts would not be in a \
+                 core; those in shared memory need none"
+            ),
+            "ulimit -c unlimited",
+        ),
+    }
+}
+
+/// Bits of core(5), and which back-end's buffers are in such mappings.
+const FILTER: [(u32, &str); 5] = [
+    (0, "heap (private memory)"),
+    (1, "memfd (and unlinked files)"),
+    (3, "shared-memory files"),
+    (6, "huge pages (shared)"),
+    (8, "DAX (shared)"),
+];
+/// What makes heap and memfd sessions recoverable from a core.
+const WANTED: u32 = 0b11;
+
+fn kept(bits: u32) -> Finding {
+    const CHECK: &str = "core filter";
+    let (mut in_core, mut out) = (Vec::new(), Vec::new());
+    for (bit, what) in FILTER {
+        if bits >> bit & 1 == 1 { in_core.push(what) } else { out.push(what) }
+    }
+    let list = |what: &[&str]| if what.is_empty() { "nothing".to_owned() } else { what.join(", ") };
+    let found = format!("{bits:#x}: a core keeps the buffers of: {}; not of: {}", list(&in_core), list(&out));
+    if bits & WANTED == WANTED {
+        return Finding::good(CHECK, found);
+    }
+    Finding::partial(CHECK, found, format!("echo {:#x} > /proc/self/coredump_filter", bits | WANTED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn the_default_filter_keeps_heap_and_memfd() {
+        let finding = kept(0x33);
+        assert_eq!(finding.status, Status::Good);
+        assert!(finding.found.contains("keeps the buffers of: heap (private memory), memfd (and unlinked files);"));
+        assert!(finding.found.contains("not of: shared-memory files"));
+        assert_eq!(kept(0x31).mend.as_deref(), Some("echo 0x33 > /proc/self/coredump_filter"));
+    }
+
+    #[test]
+    fn a_limit_counts_for_files_not_for_handlers() {
+        assert_eq!(size("core", Some(0)).status, Status::Partial);
+        assert_eq!(size("core", None).status, Status::Good);
+        assert_eq!(size("|/bin/cat", Some(0)).status, Status::Good);
+        assert_eq!(size("|/bin/cat", Some(1)).status, Status::Partial);
+    }
+
+    #[test]
+    fn where_cores_go() {
+        assert_eq!(target("core").status, Status::Good);
+        assert_eq!(target("|/no/such/handler %p").status, Status::Partial);
+        assert_eq!(target("/no/such/folder/core.%p").mend.as_deref(), Some("mkdir -p /no/such/folder"));
+        assert_eq!(target("").status, Status::Partial);
+    }
+}

@@ -1,0 +1,108 @@
+//! `lastwords doctor`: what this machine, and this shell, would keep; the line that mends what is missing.
+
+mod cores;
+mod machine;
+mod room;
+
+use crate::exit::Outcome;
+use crate::paint;
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 where sessions can be recorded and recovered; 1 where they cannot.")]
+pub(crate) struct Args {
+    /// Print data instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    /// As it should be.
+    Good,
+    /// Only some back-ends or some ways of recovery are concerned.
+    Partial,
+    /// Nothing can be recorded.
+    Bad,
+}
+
+/// What one check found.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    status: Status,
+    /// What is so, and what follows from it.
+    found: String,
+    /// The line that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+}
+
+impl Finding {
+    fn good(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, status: Status::Good, found: found.into(), mend: None }
+    }
+
+    fn partial(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { check, status: Status::Partial, found: found.into(), mend: Some(mend.into()) }
+    }
+
+    fn bad(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { check, status: Status::Bad, found: found.into(), mend: Some(mend.into()) }
+    }
+
+    fn without_mend(mut self) -> Self {
+        self.mend = None;
+        self
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    version: u32,
+    good: bool,
+    checks: &'a [Finding],
+}
+
+/// Checks, prints.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let mut findings = room::check();
+    findings.extend(machine::check());
+    findings.extend(cores::check());
+    let good = findings.iter().all(|f| f.status != Status::Bad);
+    let text = if args.json {
+        let report = Report { schema: "lastwords.doctor", version: 1, good, checks: &findings };
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        render(&findings)
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(if good { Outcome::Done } else { Outcome::Negative })
+}
+
+fn render(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let word = match finding.status {
+            Status::Good => paint::good("good   "),
+            Status::Partial => paint::warning("partial"),
+            Status::Bad => paint::bad("bad    "),
+        };
+        text.push_str(&format!("{word}  {}: {}\n", paint::bold(finding.check), finding.found));
+        if let Some(mend) = &finding.mend {
+            text.push_str(&format!("         mend: {mend}\n"));
+        }
+    }
+    text
+}
+
+/// The text of a file of /proc or /sys, trimmed; none where it cannot be read.
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
+}

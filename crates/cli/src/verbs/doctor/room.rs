@@ -1,0 +1,112 @@
+//! The folder of sessions: is it there, is it memory, is there room.
+
+use super::{Finding, Status};
+use crate::progress::human_bytes;
+use rustix::fs::{StatVfs, statfs, statvfs};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Less room than this is said to be little: two CPUs, three channels, both halves.
+const LITTLE: u64 = 16 << 20;
+/// `f_type` of tmpfs and ramfs (include/uapi/linux/magic.h).
+const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+pub(super) fn check() -> Vec<Finding> {
+    let dir = crate::inputs::sessions_dir();
+    let there = existing(&dir);
+    let mut findings = vec![folder(&dir, &there)];
+    if findings.iter().all(|f| f.status != Status::Bad) {
+        findings.push(kind(&there));
+        findings.push(room(&there));
+    }
+    findings
+}
+
+/// The nearest folder that exists.
+fn existing(dir: &Path) -> PathBuf {
+    dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("/")).to_path_buf()
+}
+
+fn folder(dir: &Path, there: &Path) -> Finding {
+    const CHECK: &str = "folder of sessions";
+    let shown = dir.display();
+    let mine = rustix::process::geteuid().as_raw();
+    match std::fs::metadata(there) {
+        Err(error) => Finding::bad(CHECK, format!("{shown}: {error}"), "export LASTWORDS_DIR=/dev/shm/mine"),
+        Ok(_) if rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_err() => {
+            let found = format!("{shown}: {} cannot be written by user {mine}", there.display());
+            Finding::bad(CHECK, found, "export LASTWORDS_DIR=/dev/shm/lastwords-$(id -u)")
+        }
+        Ok(meta) if there == dir && meta.uid() != mine => {
+            let found = format!("{shown} belongs to user {}, you are {mine}", meta.uid());
+            Finding::bad(CHECK, found, "export LASTWORDS_DIR=/dev/shm/lastwords-$(id -u)-$RANDOM")
+        }
+        Ok(meta) if there == dir && meta.mode() & 0o077 != 0 => {
+            let found = format!("{shown} has mode {:o}: others may look into it", meta.mode() & 0o777);
+            Finding::partial(CHECK, found, format!("chmod 700 {shown}"))
+        }
+        Ok(_) if there == dir => Finding::good(CHECK, format!("{shown}")),
+        Ok(_) => Finding::good(CHECK, format!("{shown}, made when the first session is")),
+    }
+}
+
+fn kind(there: &Path) -> Finding {
+    const CHECK: &str = "kind of memory";
+    match statfs(there) {
+        Ok(fs) if MEMORY.contains(&fs.f_type) => {
+            Finding::good(CHECK, "tmpfs: sessions outlive their processes, not a reboot")
+        }
+        Ok(fs) => {
+            let found = format!(
+                "{} is on a disk (file system type {:#x}): what is recorded is written back to it all the time",
+                there.display(),
+                fs.f_type
+            );
+            Finding::partial(CHECK, found, "export LASTWORDS_DIR=/dev/shm/lastwords-$(id -u)")
+        }
+        Err(error) => Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend(),
+    }
+}
+
+fn room(there: &Path) -> Finding {
+    const CHECK: &str = "room";
+    match statvfs(there) {
+        Ok(fs) => room_of(there, free(&fs)),
+        Err(error) => Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend(),
+    }
+}
+
+fn free(fs: &StatVfs) -> u64 {
+    fs.f_bavail.saturating_mul(fs.f_frsize)
+}
+
+fn room_of(there: &Path, free: u64) -> Finding {
+    const CHECK: &str = "room";
+    let found = format!("{} free in {}", human_bytes(free), there.display());
+    if free >= LITTLE {
+        return Finding::good(CHECK, found);
+    }
+    let mend = format!("mount -o remount,size=1G \"$(df --output=target {} | tail -n 1)\"", there.display());
+    let found = format!("{found}: too little for rings of the default size");
+    if free == 0 { Finding::bad(CHECK, found, mend) } else { Finding::partial(CHECK, found, mend) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_room_is_told_with_the_line_that_mends_it() {
+        let here = Path::new("/dev/shm");
+        assert_eq!(room_of(here, 1 << 30).status, Status::Good);
+        assert_eq!(room_of(here, 1 << 20).status, Status::Partial);
+        let none = room_of(here, 0);
+        assert_eq!(none.status, Status::Bad);
+        assert!(none.mend.unwrap().contains("remount"));
+    }
+
+    #[test]
+    fn the_nearest_folder_that_exists() {
+        assert_eq!(existing(Path::new("/proc/no-such/folder")), Path::new("/proc"));
+    }
+}

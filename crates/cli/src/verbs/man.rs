@@ -1,0 +1,39 @@
+//! `lastwords man`: manual pages from the command line's own description.
+
+use crate::exit::Outcome;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "To read one: man -l DIR/lastwords-recover.1")]
+pub(crate) struct Args {
+    /// Folder to write them into; it is made where it is missing
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+/// Writes them.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let folder = &args.output;
+    std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot create the folder", folder.display()))?;
+    let mut command = crate::args::command();
+    command.build();
+    let pages = pages(&command, folder)?;
+    println!("{pages} pages in {}", folder.display());
+    Ok(Outcome::Done)
+}
+
+/// Writes the page of a command and those of its subcommands; tells how many.
+fn pages(command: &clap::Command, folder: &Path) -> anyhow::Result<usize> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let path = folder.join(format!("{name}.1"));
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    std::fs::write(&path, page).with_context(|| format!("{}: cannot write", path.display()))?;
+    let mut count = 1;
+    for verb in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        count += pages(verb, folder)?;
+    }
+    Ok(count)
+}
