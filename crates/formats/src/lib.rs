@@ -1,1 +1,30 @@
-//! lastwords: formats
+//! Writers: CTF 1.8 and CTF 2 folders, text, JSON lines; and the evidence, as text and as data.
+//!
+//! Each takes [`lastwords_trace::source::Source`]s and returns [`Totals`]. CTF copies packets without decoding them where
+//! their verdict allows; text and JSON decode and merge the streams by time.
+#![forbid(unsafe_code)]
+
+pub mod ctf;
+mod error;
+pub mod events;
+mod folder;
+pub mod select;
+pub mod text;
+
+pub use error::{Error, Result};
+pub use folder::{create_file, create_folder};
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Streams with at least one packet.
+    pub streams: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Events; 0 where they were not counted.
+    pub events: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Packets that could not be decoded to their end, or were mended.
+    pub faults: u64,
+}

@@ -21,7 +21,8 @@ pub const TAG_ID: u32 = 31;
 /// A payload size that says nothing.
 pub const NO_SIZE: u32 = u32::MAX;
 
-const TAG_BITS: u32 = 5;
+/// Bits of the tag in a header's first word; the clock's low 27 bits are above.
+pub const TAG_BITS: u32 = 5;
 const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
 const CLOCK_SPAN: u64 = 1 << 27;
 const ABSENT: u32 = u32::MAX;

@@ -162,6 +162,12 @@ impl<'s> Merge<'s> {
         })
     }
 
+    /// Streams that are merged.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.cursors.len()
+    }
+
     /// What has been read so far.
     #[must_use]
     pub fn progress(&self) -> Progress {

@@ -1,0 +1,121 @@
+//! CTF folders: a metadata file and a data file for each stream.
+//!
+//! Data files are the same for both versions. A packet whose verdict is committed is copied as it stood in memory, its
+//! header and context rewritten from [`PacketInfo`] and its padding cut; other packets are looked through first, so that
+//! what a reader meets is always a trace without errors.
+//!
+//! [`PacketInfo`]: lastwords_trace::source::PacketInfo
+
+mod copy;
+pub(crate) mod names;
+mod spec2;
+mod tsdl;
+
+use crate::error::{Error, Result};
+use crate::{Totals, create_file, create_folder};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::merge::Progress;
+use lastwords_trace::schema::{EnvValue, Schema};
+use lastwords_trace::source::Source;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// Which CTF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// CTF 1.8.3: metadata in TSDL.
+    V1_8,
+    /// CTF 2: metadata as a JSON text sequence (CTF2-SPEC-2.0).
+    V2,
+}
+
+/// How to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Which CTF.
+    pub version: Version,
+    /// Count events: decodes committed packets too.
+    pub count_events: bool,
+}
+
+/// Writes `source` as a CTF folder, which must not exist. `progress` is told after each packet.
+///
+/// # Errors
+/// The folder exists; a file cannot be written; a field class that CTF cannot express.
+pub fn write(
+    source: &dyn Source,
+    folder: &Path,
+    options: Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Totals> {
+    let metadata = metadata(source.schema(), source.evidence(), options.version)?;
+    create_folder(folder)?;
+    let mut totals = Totals::default();
+    for stream in 0..source.streams().len() {
+        copy::stream(source, stream, folder, options, &mut totals, progress)?;
+    }
+    let path = folder.join("metadata");
+    let mut file = create_file(&path)?;
+    file.write_all(metadata.as_bytes()).map_err(Error::io(&path, "write"))?;
+    totals.bytes += metadata.len() as u64;
+    Ok(totals)
+}
+
+/// The text of the metadata file.
+///
+/// # Errors
+/// A field class that CTF cannot express.
+pub fn metadata(schema: &Schema, evidence: &Evidence, version: Version) -> Result<String> {
+    match version {
+        Version::V1_8 => tsdl::metadata(schema, &environment(schema, evidence)),
+        Version::V2 => spec2::metadata(schema, &environment(schema, evidence)),
+    }
+}
+
+/// The schema's properties, with the tracer's name and the losses where it has not its own.
+fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValue> {
+    let number = |text: &str| EnvValue::Integer(text.parse().unwrap_or(0));
+    let lost: u64 = evidence
+        .gaps
+        .iter()
+        .filter(|gap| gap.cause.is_loss())
+        .filter_map(|gap| gap.events)
+        .fold(0, u64::saturating_add);
+    let mut env = schema.env.clone();
+    for (key, value) in [
+        ("tracer_name", EnvValue::Text("lastwords".to_owned())),
+        ("tracer_major", number(env!("CARGO_PKG_VERSION_MAJOR"))),
+        ("tracer_minor", number(env!("CARGO_PKG_VERSION_MINOR"))),
+        ("tracer_patchlevel", number(env!("CARGO_PKG_VERSION_PATCH"))),
+        ("trace_name", EnvValue::Text(schema.name.clone())),
+        ("lost_events", EnvValue::Integer(i64::try_from(lost).unwrap_or(i64::MAX))),
+    ] {
+        env.entry(key.to_owned()).or_insert(value);
+    }
+    env
+}
+
+/// The layout of `uuid` as text.
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// The number by which LTTng and babeltrace2 know a severity of 1 to 5; none for others.
+fn loglevel(level: u8) -> Option<(u8, &'static str)> {
+    match level {
+        1 => Some((3, "error")),
+        2 => Some((4, "warning")),
+        3 => Some((6, "info")),
+        4 => Some((14, "debug")),
+        5 => Some((13, "debug:line")),
+        _ => None,
+    }
+}

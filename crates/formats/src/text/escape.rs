@@ -1,0 +1,81 @@
+//! Text that cannot steer a terminal.
+
+use crate::ctf::names::is_unsafe;
+
+/// Bytes that are not copied as they are: control characters, quotes, backslash, `?`, and all that is not ASCII.
+static SPECIAL: [bool; 256] = special();
+
+const fn special() -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut i = 0;
+    while i < 256 {
+        table[i] = i < 32 || i >= 127 || matches!(i as u8, b'\\' | b'\'' | b'"' | b'?');
+        i += 1;
+    }
+    table
+}
+
+/// Appends `text` in double quotes, escaped as babeltrace2 does; and, where it would let them pass, C1 control
+/// characters, characters that reorder a line, and bytes that are not UTF-8 as `\xNN`.
+#[inline]
+pub(crate) fn quoted(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    if text.iter().any(|b| SPECIAL[usize::from(*b)]) {
+        escaped(out, text);
+    } else {
+        out.extend_from_slice(text);
+    }
+    out.push(b'"');
+}
+
+fn escaped(out: &mut Vec<u8>, text: &[u8]) {
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            character(out, c);
+        }
+        chunk.invalid().iter().for_each(|b| hexadecimal(out, *b));
+    }
+}
+
+fn character(out: &mut Vec<u8>, c: char) {
+    let short = match c {
+        '\\' | '\'' | '"' | '?' => c as u8,
+        '\u{7}' => b'a',
+        '\u{8}' => b'b',
+        '\u{1b}' => b'e',
+        '\u{c}' => b'f',
+        '\n' => b'n',
+        '\r' => b'r',
+        '\t' => b't',
+        '\u{b}' => b'v',
+        _ => 0,
+    };
+    let mut utf8 = [0; 4];
+    let bytes = c.encode_utf8(&mut utf8).as_bytes();
+    if short != 0 {
+        out.extend_from_slice(&[b'\\', short]);
+    } else if is_unsafe(c) {
+        bytes.iter().for_each(|b| hexadecimal(out, *b));
+    } else {
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// Appends `text` without quotes; only what is unsafe, and the backslash, is escaped.
+pub(crate) fn bare(out: &mut Vec<u8>, text: &[u8]) {
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' || is_unsafe(c) {
+                character(out, c)
+            } else {
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes())
+            }
+        }
+        chunk.invalid().iter().for_each(|b| hexadecimal(out, *b));
+    }
+}
+
+fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
+    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
+    out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte)]);
+}

@@ -1,0 +1,63 @@
+//! Folders for tests, and the installed babeltrace2.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that goes away with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("lastwords-formats-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a temporary folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a run of babeltrace2 printed.
+pub struct Printed {
+    pub out: Vec<u8>,
+    pub err: String,
+    pub success: bool,
+}
+
+/// Prints a trace with a babeltrace2 program.
+pub fn babeltrace(program: &Path, trace: &Path) -> Printed {
+    let output = Command::new(program)
+        .env("TZ", "UTC")
+        .arg("--color=never")
+        .arg(trace)
+        .output()
+        .unwrap_or_else(|e| panic!("{}: {e}; `cargo xtask setup` installs it", program.display()));
+    Printed {
+        out: output.stdout,
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        success: output.status.success(),
+    }
+}
+
+/// The system's babeltrace2.
+pub fn babeltrace20() -> PathBuf {
+    PathBuf::from("babeltrace2")
+}
+
+/// A babeltrace2 of 2.1 or newer: `$BABELTRACE21`, else what `cargo xtask setup` unpacked, else the system's if new enough.
+pub fn babeltrace21() -> PathBuf {
+    if let Some(path) = std::env::var_os("BABELTRACE21") {
+        return path.into();
+    }
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/babeltrace2.1");
+    if unpacked.exists() {
+        return unpacked;
+    }
+    babeltrace20()
+}
