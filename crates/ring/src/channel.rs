@@ -161,12 +161,12 @@ impl Channel {
         self.record_flat(id, words.as_slice(), len)
     }
 
-    #[cold]
     #[inline(never)]
     fn record_flat(&self, id: u16, words: &[u64], len: usize) -> Result<(), Lost> {
         // SAFETY: any bytes of initialised u64s are initialised u8s; the length is that of the same memory.
         let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) };
-        self.record_parts(id, &[&bytes[..len]])
+        let record = Record { id, parts: &[&bytes[..len]], len };
+        if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
     }
 
     /// Records an event whose payload is `parts`, one behind the other.
@@ -178,6 +178,7 @@ impl Channel {
         if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
     }
 
+    #[inline]
     fn record_in<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
         match self.reservation {
             RESERVATION_RSEQ => Rseq::record::<M>(self, &self.streams[0], record),
@@ -186,6 +187,7 @@ impl Channel {
         }
     }
 
+    #[inline]
     fn counted<R: Reserve, M: Memory>(&self, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
         R::record::<M>(self, stream, record).inspect_err(|cause| stream.count(*cause))
     }

@@ -36,7 +36,6 @@ impl Reserve for Lockless {
 }
 
 /// A half as it was when its reserve word was read.
-#[derive(Clone, Copy)]
 struct View<'a> {
     channel: &'a Channel,
     stream: &'a Stream,
@@ -64,16 +63,24 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level
             continue;
         }
         let last = control.last_clock.load(Relaxed);
-        let clock = super::not_before(channel.clock.now_ordered(), last);
+        let clock = super::not_before(clock_after(channel, word, level), last);
         let view = View { channel, stream, level, half, control, word, position: word & POSITION, clock };
-        if attempt::<M>(view, record, last)? {
+        if attempt::<M>(&view, record, last)? {
             return Ok(());
         }
     }
 }
 
+/// The clock, not older than that of the reservation that `word` tells of. Where that was this very thread's, the two
+/// readings are in program order; else the counter must not be read before the word was.
+#[inline]
+fn clock_after(channel: &Channel, word: u64, level: &Level<'_>) -> u64 {
+    if word >> OWNER_SHIFT == level.owner && !cfg!(loom) { channel.clock.now() } else { channel.clock.now_ordered() }
+}
+
 /// Records, or makes room; true when the event is committed.
-fn attempt<M: Memory>(view: View<'_>, record: &Record<'_>, last: u64) -> Result<bool, Lost> {
+#[inline]
+fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result<bool, Lost> {
     let (stream, level) = (view.stream, view.level);
     let place = stream.place(view.position);
     // The first event of a sub-buffer has the full clock, so that it can be read where the header was never written.
@@ -211,7 +218,7 @@ fn confirm(view: &View<'_>, owner: u64) {
 #[cold]
 #[inline(never)]
 /// Leaves the sub-buffer of the position, in which an event of `len` bytes does not fit, for the next that can be had.
-fn switch<M: Memory>(view: View<'_>, memory: M, len: u64) -> Result<(), Lost> {
+fn switch<M: Memory>(view: &View<'_>, memory: M, len: u64) -> Result<(), Lost> {
     let stream = view.stream;
     let size = stream.info.sub_buffer_size;
     // The header that an event gets in a fresh sub-buffer is the long one.
@@ -221,7 +228,7 @@ fn switch<M: Memory>(view: View<'_>, memory: M, len: u64) -> Result<(), Lost> {
     let place = stream.place(view.position);
     let next = if place.within == 0 { view.position } else { stream.next_sub_buffer(view.position) };
     let mut start = next;
-    while !available(&view, start)? {
+    while !available(view, start)? {
         start += size;
         if start - next >= stream.half_size() - size {
             return Err(Lost::Busy);
