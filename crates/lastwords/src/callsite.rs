@@ -1,0 +1,335 @@
+//! Callsites: the static data of each `event!` and `mark!`, and the path from there into the rings.
+//!
+//! A disabled event is one load and one branch. A callsite makes itself known when it is first reached, whatever the state
+//! of the sessions: types of the values are known there and nowhere before. From then on it is in a list, and whoever changes
+//! rules, sessions or channels calls [`refresh_all`].
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
+
+use crate::context;
+use crate::encode::writer::{Bytes, Pieces as PieceList, Words};
+use crate::encode::{Described, Pieces, Site, Values};
+use crate::registry::EventDesc;
+use crate::target::{self, TARGETS, Target};
+
+/// Most targets (channel of a session) at a time.
+pub const MAX_TARGETS: usize = 32;
+/// [`Callsite::enabled`] before the callsite was first reached.
+const UNKNOWN: u32 = u32::MAX;
+/// Place of an id that was not given.
+const NO_ID: u16 = u16::MAX;
+
+/// The static data of a callsite.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Callsite {
+    /// Bit per target that takes the event; [`UNKNOWN`] at first. Written under [`LOCK`].
+    enabled: AtomicU32,
+    /// 1 once `desc` and `next` hold. Written under [`LOCK`].
+    known: AtomicU32,
+    /// Id of the event in each target. Written under [`LOCK`], before the bit of `enabled`.
+    ids: [AtomicU16; MAX_TARGETS],
+    desc: AtomicPtr<EventDesc>,
+    next: AtomicPtr<Callsite>,
+}
+
+/// The callsites that were reached, newest first.
+static LIST: AtomicPtr<Callsite> = AtomicPtr::new(std::ptr::null_mut());
+/// Held while callsites change: `pid << 32 | tid`, or 0.
+static LOCK: AtomicU64 = AtomicU64::new(0);
+
+impl Callsite {
+    /// A callsite that was not reached yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            enabled: AtomicU32::new(UNKNOWN),
+            known: AtomicU32::new(0),
+            ids: [const { AtomicU16::new(NO_ID) }; MAX_TARGETS],
+            desc: AtomicPtr::new(std::ptr::null_mut()),
+            next: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Not 0 when the event is to be recorded, or was never reached.
+    #[inline(always)]
+    pub fn enabled(&self) -> u32 {
+        self.enabled.load(Acquire)
+    }
+
+    /// The target's handle and the event's id there, if it takes the event.
+    #[inline(always)]
+    fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
+        // The target first: an id is cleared before its slot is given to another target.
+        let target = TARGETS[slot].load(Acquire);
+        let id = self.ids[slot].load(Relaxed);
+        if target.is_null() || id == NO_ID {
+            return None;
+        }
+        // SAFETY: targets are published whole and never freed.
+        Some((unsafe { &*target }, id))
+    }
+
+    /// Makes the callsite known, then calls `record` for each target that takes the event.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn each_target(&'static self, desc: &'static EventDesc, record: &mut dyn FnMut(&'static Target, u16)) {
+        if self.known.load(Acquire) == 0 && !self.register(desc) {
+            return;
+        }
+        let mut rest = self.enabled.load(Acquire);
+        while rest != 0 {
+            let slot = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            if let Some((target, id)) = self.target(slot) {
+                record(target, id);
+            }
+        }
+    }
+
+    /// Puts the callsite on the list. False if the lock was not had: the event is not recorded, the next try may be.
+    fn register(&'static self, desc: &'static EventDesc) -> bool {
+        let Some(_guard) = Guard::take() else { return false };
+        if self.known.load(Acquire) != 0 {
+            return true;
+        }
+        self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
+        self.refresh(desc);
+        self.next.store(LIST.load(Relaxed), Relaxed);
+        LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
+        self.known.store(1, Release);
+        true
+    }
+
+    /// Judges each target anew; the caller holds [`LOCK`].
+    fn refresh(&self, desc: &EventDesc) {
+        let mut enabled = 0;
+        for (slot, target) in TARGETS.iter().enumerate() {
+            let target = target.load(Acquire);
+            if target.is_null() {
+                self.ids[slot].store(NO_ID, Relaxed);
+                continue;
+            }
+            // SAFETY: targets are published whole and never freed.
+            let target = unsafe { &*target };
+            if target::enabled(target, desc) && self.give_id(slot, target, desc) {
+                enabled |= 1 << slot;
+            }
+        }
+        self.enabled.store(enabled, Release);
+    }
+
+    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> bool {
+        if self.ids[slot].load(Relaxed) == NO_ID {
+            let Some(id) = target::register_event(target, desc) else { return false };
+            self.ids[slot].store(id, Relaxed);
+        }
+        true
+    }
+}
+
+impl Default for Callsite {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Judges every callsite anew: after a change of rules, channels or sessions. A slot of [`TARGETS`] that was emptied may be
+/// filled again only after a call in between.
+pub fn refresh_all() {
+    let Some(_guard) = Guard::take() else { return };
+    let mut next = LIST.load(Acquire);
+    while !next.is_null() {
+        // SAFETY: only `&'static Callsite`s are put on the list.
+        let site = unsafe { &*next };
+        // SAFETY: `desc` was stored from a `&'static EventDesc` before the callsite was put on the list.
+        let desc = unsafe { &*site.desc.load(Relaxed) };
+        site.refresh(desc);
+        next = site.next.load(Relaxed);
+    }
+}
+
+/// The callsites that were reached.
+pub fn known() -> Vec<&'static EventDesc> {
+    let mut all = Vec::new();
+    let mut next = LIST.load(Acquire);
+    while !next.is_null() {
+        // SAFETY: only `&'static Callsite`s are put on the list, with their descriptions stored before.
+        let site = unsafe { &*next };
+        // SAFETY: as above.
+        all.push(unsafe { &*site.desc.load(Relaxed) });
+        next = site.next.load(Relaxed);
+    }
+    all
+}
+
+/// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
+struct Guard {
+    old_mask: libc::sigset_t,
+}
+
+impl Guard {
+    /// None when this thread holds it already (a crash handler inside a refresh), or nobody lets go for a second.
+    fn take() -> Option<Self> {
+        let me = context::identity();
+        let me = u64::from(me.pid) << 32 | u64::from(me.tid);
+        let guard = Self { old_mask: block_signals() };
+        for _ in 0..20_000 {
+            let Err(owner) = LOCK.compare_exchange(0, me, AcqRel, Relaxed) else { return Some(guard) };
+            // The owner is a thread of the process that this one was forked from: it is not here.
+            let gone = owner >> 32 != me >> 32;
+            if gone && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
+                return Some(guard);
+            }
+            if owner == me {
+                break;
+            }
+            // SAFETY: plain calls without memory but the local timespec.
+            unsafe {
+                libc::usleep(50);
+            }
+        }
+        restore_signals(&guard.old_mask);
+        std::mem::forget(guard);
+        None
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        LOCK.store(0, Release);
+        restore_signals(&self.old_mask);
+    }
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: sigset_t is plain memory, filled by sigfillset and pthread_sigmask before use.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut old);
+        old
+    }
+}
+
+fn restore_signals(old: &libc::sigset_t) {
+    // SAFETY: `old` was filled by pthread_sigmask.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, old, std::ptr::null_mut());
+    }
+}
+
+/// The description of a callsite's event: its names joined with the types of its values.
+struct Description<S, V>(std::marker::PhantomData<(S, V)>);
+
+impl<S: Site, V: Described<S>> Description<S, V> {
+    const DESC: &'static EventDesc = &EventDesc {
+        provider: S::PROVIDER,
+        name: S::NAME,
+        level: S::LEVEL,
+        format: S::FORMAT,
+        file: S::FILE,
+        line: S::LINE,
+        fields: V::FIELDS,
+    };
+}
+
+/// Records the values of a callsite; called by the macros when `enabled` is not 0.
+#[inline(always)]
+pub fn record<S: Site, V: Values + Described<S>>(_: &S, site: &'static Callsite, enabled: u32, values: V) {
+    if enabled.is_power_of_two()
+        && let Some((target, id)) = site.target(enabled.trailing_zeros() as usize)
+    {
+        record_to(target, id, &values);
+    } else {
+        site.each_target(Description::<S, V>::DESC, &mut |target, id| record_to(target, id, &values));
+    }
+}
+
+/// Records one payload in one target.
+#[inline(always)]
+pub(crate) fn record_to<V: Values>(target: &Target, id: u16, values: &V) {
+    if target.contexts != 0 {
+        return record_long(target, id, values, values.size());
+    }
+    match const { words_of(V::FIXED) } {
+        0 => record_exact::<0, V>(target, id, values),
+        1 => record_exact::<1, V>(target, id, values),
+        2 => record_exact::<2, V>(target, id, values),
+        3 => record_exact::<3, V>(target, id, values),
+        4 => record_exact::<4, V>(target, id, values),
+        5 => record_exact::<5, V>(target, id, values),
+        6 => record_exact::<6, V>(target, id, values),
+        7 => record_exact::<7, V>(target, id, values),
+        8 => record_exact::<8, V>(target, id, values),
+        _ => {
+            let size = values.size();
+            if size <= 64 {
+                let mut words = Words::<8>::new();
+                values.write(&mut words);
+                // What is lost is counted in the stream.
+                let _ = target.channel.record_fixed(id, &words.finish(), size);
+            } else {
+                record_long(target, id, values, size);
+            }
+        }
+    }
+}
+
+/// Words of a payload of fixed size; a large number for all others.
+const fn words_of(fixed: Option<usize>) -> usize {
+    match fixed {
+        Some(size) => size.div_ceil(8),
+        None => usize::MAX,
+    }
+}
+
+#[inline(always)]
+fn record_exact<const W: usize, V: Values>(target: &Target, id: u16, values: &V) {
+    let mut words = Words::<W>::new();
+    values.write(&mut words);
+    // What is lost is counted in the stream.
+    let _ = target.channel.record_fixed(id, &words.finish(), values.size());
+}
+
+/// Contexts, or more than 64 bytes.
+#[inline(never)]
+fn record_long<V: Values>(target: &Target, id: u16, values: &V, size: usize) {
+    let contexts = if target.contexts == 0 { 0 } else { target.contexts_len };
+    let total = contexts.saturating_add(size);
+    if total <= 256 {
+        let mut words = Words::<32>::new();
+        if contexts != 0 {
+            context::write(target.contexts, &target.user_contexts, &mut words);
+        }
+        values.write(&mut words);
+        let _ = target.channel.record_fixed(id, &words.finish(), total);
+    } else if total <= 2048 {
+        record_buffered(target, id, values);
+    } else {
+        record_pieces(target, id, values);
+    }
+}
+
+#[inline(never)]
+fn record_buffered<V: Values>(target: &Target, id: u16, values: &V) {
+    let mut buffer = [0u8; 2048];
+    let mut bytes = Bytes::new(&mut buffer);
+    context::write(target.contexts, &target.user_contexts, &mut bytes);
+    values.write(&mut bytes);
+    if let Some(payload) = bytes.finish() {
+        let _ = target.channel.record_parts(id, &[payload]);
+    }
+}
+
+#[inline(never)]
+fn record_pieces<V: Values>(target: &Target, id: u16, values: &V) {
+    let mut pieces = Pieces(PieceList::new());
+    context::write(target.contexts, &target.user_contexts, &mut pieces);
+    values.pieces(&mut pieces);
+    if pieces.0.finish(|parts| target.channel.record_parts(id, parts)).is_none() {
+        target.lost_too_big();
+    }
+}

@@ -1,0 +1,182 @@
+//! Values to bytes: which types an event may carry, and how a payload of them is put together without allocation.
+
+mod fields;
+mod labels;
+pub(crate) mod writer;
+
+pub use self::fields::{Element, Hex, Integer, hex};
+pub use self::labels::Labeled;
+pub use self::writer::Out;
+
+use self::writer::Pieces as PieceList;
+use crate::registry::{FieldDesc, FieldType};
+
+/// The pieces of a payload too long for a buffer on the stack.
+pub struct Pieces<'a>(pub(crate) PieceList<'a>);
+
+impl Out for Pieces<'_> {
+    fn scalar(&mut self, value: u64, size: usize) {
+        let bytes = value.to_ne_bytes();
+        self.0.copied(if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[8 - size..] });
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.0.copied(bytes);
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0.copied(&[if *byte == 0 { writer::INNER_NUL } else { *byte }]);
+        }
+        self.0.copied(&[0]);
+    }
+}
+
+/// A value that an event can carry.
+pub trait Field {
+    /// How a reader sees it.
+    const TYPE: FieldType;
+    /// Bytes, where every value has the same number.
+    const FIXED: Option<usize>;
+    /// Bytes of this value.
+    fn size(&self) -> usize;
+    /// Writes exactly [`Field::size`] bytes.
+    fn write(&self, out: &mut impl Out);
+    /// The same, keeping references to long values in place of copies.
+    #[inline]
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        self.write(out);
+    }
+}
+
+impl<T: Field + ?Sized> Field for &T {
+    const TYPE: FieldType = T::TYPE;
+    const FIXED: Option<usize> = T::FIXED;
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        T::size(self)
+    }
+
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        T::write(self, out);
+    }
+
+    #[inline]
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        T::pieces(self, out);
+    }
+}
+
+impl<T: Field + ?Sized> Field for &mut T {
+    const TYPE: FieldType = T::TYPE;
+    const FIXED: Option<usize> = T::FIXED;
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        T::size(self)
+    }
+
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        T::write(self, out);
+    }
+
+    #[inline]
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        T::pieces(self, out);
+    }
+}
+
+/// The values of one event: a tuple of [`Field`]s.
+pub trait Values {
+    /// Bytes, where every payload has the same number.
+    const FIXED: Option<usize>;
+    /// Bytes of this payload.
+    fn size(&self) -> usize;
+    /// Writes exactly [`Values::size`] bytes.
+    fn write(&self, out: &mut impl Out);
+    /// The same as pieces.
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>);
+}
+
+/// What a callsite's macro knows before any value is seen.
+pub trait Site {
+    /// Provider.
+    const PROVIDER: &'static str;
+    /// Name.
+    const NAME: &'static str;
+    /// Severity, 1 to 5.
+    const LEVEL: u8;
+    /// Format string of a marker, or empty.
+    const FORMAT: &'static str;
+    /// Source file.
+    const FILE: &'static str;
+    /// Source line.
+    const LINE: u32;
+    /// Names of the fields.
+    const NAMES: &'static [&'static str];
+}
+
+/// The names of a [`Site`] joined with the types of its values.
+pub trait Described<S: Site> {
+    /// The fields.
+    const FIELDS: &'static [FieldDesc];
+}
+
+const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        _ => None,
+    }
+}
+
+macro_rules! tuple {
+    ($($T:ident $i:tt),*) => {
+        impl<$($T: Field),*> Values for ($($T,)*) {
+            const FIXED: Option<usize> = {
+                let sum = Some(0);
+                $(let sum = add(sum, $T::FIXED);)*
+                sum
+            };
+
+            #[inline(always)]
+            fn size(&self) -> usize {
+                0 $(+ self.$i.size())*
+            }
+
+            #[inline(always)]
+            fn write(&self, _out: &mut impl Out) {
+                $(self.$i.write(_out);)*
+            }
+
+            #[inline]
+            fn pieces<'a>(&'a self, _out: &mut Pieces<'a>) {
+                $(self.$i.pieces(_out);)*
+            }
+        }
+
+        impl<S: Site, $($T: Field),*> Described<S> for ($($T,)*) {
+            const FIELDS: &'static [FieldDesc] = &[$(FieldDesc { name: S::NAMES[$i], ty: $T::TYPE }),*];
+        }
+    };
+}
+
+tuple!();
+tuple!(A 0);
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+tuple!(A 0, B 1, C 2, D 3, E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14, P 15);

@@ -1,0 +1,117 @@
+//! `event!` and `mark!`.
+
+/// Records an event: provider, name, fields.
+///
+/// ```
+/// # let (sector, bytes, path) = (7u64, 4096u32, "/data");
+/// lastwords::event!(disk, "read", sector = sector, bytes, path = path);
+/// lastwords::event!(disk, "failed", level: ERROR, code = -5i32, status = lastwords::hex(0x40u8));
+/// ```
+///
+/// The provider is a name or a string literal, the event's name a string literal; both together, joined by a colon, are what
+/// rules select by. `level:` is ERROR, WARN, INFO (the default), DEBUG or TRACE. A field is `name = value`, or `name` alone
+/// for a variable of that name; up to 16, of any type that is a [`Field`](crate::Field). Values are evaluated only when
+/// the event is recorded.
+///
+/// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the system; only the first
+/// time a callsite is reached it makes itself known, under a lock.
+#[macro_export]
+macro_rules! event {
+    ($provider:tt, $name:literal, level: $level:ident $(, $field:ident $(= $value:expr)?)* $(,)?) => {
+        $crate::__record!(
+            ($crate::__provider!($provider)), $name, "", $level,
+            [$(stringify!($field)),*], [$($crate::__value!($field $(, $value)?)),*]
+        )
+    };
+    ($provider:tt, $name:literal $(, $field:ident $(= $value:expr)?)* $(,)?) => {
+        $crate::event!($provider, $name, level: INFO $(, $field $(= $value)?)*)
+    };
+}
+
+/// Records a marker: an event that is described by its format string, with the arguments stored in binary.
+///
+/// ```
+/// # let (prev, next) = (1u32, 2u32);
+/// lastwords::mark!("switch");
+/// lastwords::mark!("prev {} next {}", prev, next);
+/// lastwords::mark!("load {percent} of {}", prev, percent = 80u8);
+/// ```
+///
+/// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ...; an argument `name = value` fills
+/// `{name}`. The provider of all markers is `marker`, their name the format string.
+#[macro_export]
+macro_rules! mark {
+    ($format:literal $(, $($args:tt)*)?) => {
+        $crate::__mark!(
+            $format, [], [],
+            (arg0 arg1 arg2 arg3 arg4 arg5 arg6 arg7 arg8 arg9 arg10 arg11 arg12 arg13 arg14 arg15)
+            $($($args)*)?
+        )
+    };
+}
+
+/// Sorts the arguments of a marker.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __mark {
+    ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt) => {
+        $crate::__record!(("marker"), $format, $format, INFO, [$($names),*], [$($values),*])
+    };
+    ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt $name:ident = $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__mark!(
+            $format, [$($names,)* stringify!($name)], [$($values,)* &$value], $free $($($rest)*)?
+        )
+    };
+    ($format:literal, [$($names:expr),*], [$($values:expr),*], ($first:ident $($free:ident)*) $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__mark!(
+            $format, [$($names,)* stringify!($first)], [$($values,)* &$value], ($($free)*) $($($rest)*)?
+        )
+    };
+}
+
+/// A provider as text.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __provider {
+    ($provider:literal) => {
+        $provider
+    };
+    ($provider:ident) => {
+        stringify!($provider)
+    };
+}
+
+/// The value of a field.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __value {
+    ($field:ident) => {
+        &$field
+    };
+    ($field:ident, $value:expr) => {
+        &$value
+    };
+}
+
+/// A callsite and its use.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __record {
+    (($provider:expr), $name:expr, $format:expr, $level:ident, [$($names:expr),*], [$($values:expr),*]) => {{
+        struct __LwSite;
+        impl $crate::__private::Site for __LwSite {
+            const PROVIDER: &'static str = $provider;
+            const NAME: &'static str = $name;
+            const LEVEL: u8 = $crate::__private::level::$level;
+            const FORMAT: &'static str = $format;
+            const FILE: &'static str = file!();
+            const LINE: u32 = line!();
+            const NAMES: &'static [&'static str] = &[$($names),*];
+        }
+        static __LW_CALLSITE: $crate::__private::Callsite = $crate::__private::Callsite::new();
+        let enabled = __LW_CALLSITE.enabled();
+        if enabled != 0 {
+            $crate::__private::record(&__LwSite, &__LW_CALLSITE, enabled, ($($values,)*));
+        }
+    }};
+}
