@@ -1,0 +1,93 @@
+//! Snapshots while recording goes on: each event is in the snapshot taken after it, and in no other.
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use common::{Shape, channel_in, parts, payload, read_all, sequence};
+use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
+use lastwords_ring::Stream;
+use lastwords_ring::swap::{Quiesce, Rest, Swap};
+
+const ROUNDS: usize = 60;
+
+fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
+    let parts = parts();
+    let shape = Shape { reservation, paged, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
+    let channel = channel_in(parts, &shape);
+    let streams: Vec<&Stream> = channel.streams().iter().collect();
+    let stop = AtomicBool::new(false);
+    let done = [const { AtomicU32::new(0) }; 3];
+    std::thread::scope(|scope| {
+        for (id, done) in done.iter().enumerate() {
+            let (channel, stop) = (&channel, &stop);
+            scope.spawn(move || {
+                for n in 0u32.. {
+                    if stop.load(SeqCst) {
+                        break;
+                    }
+                    channel.record_parts(id as u16, &[&payload(n, 8 + n as usize % 50)]).expect("room");
+                    done.store(n + 1, SeqCst);
+                    if n % 8 == 0 {
+                        std::thread::sleep(std::time::Duration::from_micros(20));
+                    }
+                }
+            });
+        }
+        let mut next = [0u32; 3];
+        let mut old_half = 0;
+        for _ in 0..ROUNDS {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let before = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
+            let rest = Swap { parts, streams: &streams, only: None, quiesce }.run().expect("locks are free");
+            assert_eq!(rest, Rest::default());
+            let after = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
+            let events = read_all(&channel, old_half);
+            for t in 0..3 {
+                let got: Vec<u32> = events.iter().filter(|e| usize::from(e.id) == t).map(sequence).collect();
+                let end = next[t] + got.len() as u32;
+                assert_eq!(got, (next[t]..end).collect::<Vec<_>>(), "gapless, from where the last one ended");
+                assert!(end >= before[t], "thread {t}: {end} of {} recorded before the swap", before[t]);
+                assert!(end <= after[t] + 1, "thread {t}: {end} though {} were recorded after it", after[t]);
+                next[t] = end;
+            }
+            old_half ^= 1;
+        }
+        stop.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn rseq_with_membarrier() {
+    run(RESERVATION_RSEQ, Quiesce::Membarrier, false);
+}
+
+#[test]
+fn rseq_by_visiting_cpus_and_paged() {
+    run(RESERVATION_RSEQ, Quiesce::VisitCpus, true);
+}
+
+#[test]
+fn lockless() {
+    run(RESERVATION_LOCKLESS, Quiesce::Membarrier, false);
+}
+
+#[test]
+fn locked() {
+    run(RESERVATION_LOCKED, Quiesce::Membarrier, false);
+}
+
+#[test]
+fn one_stream_alone() {
+    let parts = parts();
+    let channel = channel_in(parts, &Shape { reservation: RESERVATION_LOCKLESS, ..Shape::default() });
+    let streams: Vec<&Stream> = channel.streams().iter().collect();
+    for n in 0..20 {
+        channel.record_parts(0, &[&payload(n, 16)]).expect("room");
+    }
+    for only in 0..streams.len() {
+        Swap { parts, streams: &streams, only: Some(only), quiesce: Quiesce::Membarrier }.run().expect("no locks");
+    }
+    assert_eq!(read_all(&channel, 0).len(), 20);
+    channel.record_parts(0, &[&payload(20, 16)]).expect("room");
+    assert_eq!(read_all(&channel, 1).len(), 1);
+}
