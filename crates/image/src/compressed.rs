@@ -1,0 +1,89 @@
+//! Cores that systemd-coredump compressed with zstd: decompressed to an unlinked temporary file, zero pages left out.
+
+use crate::file::Backing;
+use crate::{Progress, Watch};
+use lastwords_bytes::{Budget, Error};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The first bytes of a zstd frame (RFC 8878, 3.1.1).
+pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+const CHUNK: usize = 1 << 20;
+const PAGE: usize = 4096;
+/// Largest window of a frame, as the zstd tool has by default: 128 MiB.
+const WINDOW_LOG_MAX: u32 = 27;
+
+/// Decompresses `source`. What comes before damage or a premature end is kept, and the damage told in `notes`.
+pub(crate) fn decompress(
+    source: &Backing,
+    budget: &Budget,
+    watch: Watch<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Backing, Error> {
+    let name = source.name.to_string();
+    let io = |e: std::io::Error| Error::io(&name, 0, &e);
+    let folder = temporary_folder();
+    let out = tempfile::tempfile_in(&folder).map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
+    let counted = Counted { file: &source.file, at: 0, done: std::cell::Cell::new(0) };
+    let mut decoder = zstd::Decoder::new(BufReader::with_capacity(CHUNK, &counted)).map_err(io)?;
+    decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
+    let mut chunk = vec![0u8; CHUNK];
+    let mut len = 0u64;
+    loop {
+        let got = match decoder.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) => {
+                notes.push(format!("{name}: decompression stops after {len} bytes: {e}; the rest is missing"));
+                break;
+            }
+        };
+        budget.bytes(&name, got as u64)?;
+        let bytes = chunk.get(..got).unwrap_or_default();
+        write_sparse(&out, bytes, len).map_err(|e| Error::io(&folder.display().to_string(), len, &e))?;
+        len = len.saturating_add(got as u64);
+        watch(Progress { what: "decompressing", done: counted.done.get(), total: Some(source.len) });
+    }
+    out.set_len(len).map_err(io)?;
+    Backing::of(out, &name)
+}
+
+/// Writes all but pages of zeroes.
+fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
+    let mut offset = at;
+    for page in bytes.chunks(PAGE) {
+        if page.iter().any(|b| *b != 0) {
+            out.write_all_at(page, offset)?;
+        }
+        offset = offset.saturating_add(page.len() as u64);
+    }
+    Ok(())
+}
+
+/// Where large temporary files go: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not memory.
+fn temporary_folder() -> PathBuf {
+    match std::env::var_os("TMPDIR") {
+        Some(folder) => folder.into(),
+        None if Path::new("/var/tmp").is_dir() => "/var/tmp".into(),
+        None => std::env::temp_dir(),
+    }
+}
+
+/// Reads a file from its start by offset, counting.
+struct Counted<'a> {
+    file: &'a File,
+    at: u64,
+    done: std::cell::Cell<u64>,
+}
+
+impl Read for &Counted<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let done = self.done.get();
+        let got = self.file.read_at(buf, self.at.saturating_add(done))?;
+        self.done.set(done.saturating_add(got as u64));
+        Ok(got)
+    }
+}

@@ -1,0 +1,134 @@
+//! ELF64 program headers and notes, both byte orders. Layout: System V gABI, chapters 4 and 5.
+
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+
+/// The first bytes of an ELF file.
+pub(crate) const MAGIC: [u8; 4] = *b"\x7fELF";
+/// Size of the file header.
+pub(crate) const HEADER_LEN: usize = 64;
+/// `e_type` of a core.
+const ET_CORE: u16 = 4;
+/// `e_phnum`: the number stands in section 0's `sh_info`.
+const PN_XNUM: u16 = 0xffff;
+/// Bytes of a program header.
+pub(crate) const PROGRAM_HEADER_LEN: u64 = 56;
+/// `p_type`: loadable.
+pub(crate) const PT_LOAD: u32 = 1;
+/// `p_type`: notes.
+pub(crate) const PT_NOTE: u32 = 4;
+/// Offset of `sh_info` in a section header.
+const SH_INFO: usize = 44;
+/// Most program headers that are looked at: Linux allows 2^31 - 1 mappings at most, by default 65,530.
+const MAX_PROGRAM_HEADERS: u64 = 1 << 22;
+
+/// What the file header says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileHeader {
+    pub(crate) order: ByteOrder,
+    pub(crate) machine: u16,
+    pub(crate) program_headers_at: u64,
+    section_headers_at: u64,
+    count: u16,
+}
+
+/// A program header.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProgramHeader {
+    pub(crate) kind: u32,
+    pub(crate) offset: u64,
+    pub(crate) address: u64,
+    pub(crate) file_size: u64,
+    pub(crate) memory_size: u64,
+}
+
+impl FileHeader {
+    /// Reads the header of a core; `what` is the file's name.
+    pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let probe = Reader::new(what, bytes, ByteOrder::Little);
+        if probe.array_at::<4>(0)? != MAGIC {
+            return Err(Error::value(what, 0, u64::from(probe.u32_at(0)?), "the ELF magic"));
+        }
+        let class = probe.u8_at(4)?;
+        if class != 2 {
+            return Err(Error::value(what, 4, u64::from(class), "2 (ELF64); cores of 32-bit processes are not read"));
+        }
+        let order = match probe.u8_at(5)? {
+            1 => ByteOrder::Little,
+            2 => ByteOrder::Big,
+            other => return Err(Error::value(what, 5, u64::from(other), "byte order 1 or 2")),
+        };
+        let reader = Reader::new(what, bytes, order);
+        let kind = reader.u16_at(16)?;
+        if kind != ET_CORE {
+            return Err(Error::value(what, 16, u64::from(kind), "e_type 4 (a core)"));
+        }
+        let entry = reader.u16_at(54)?;
+        if u64::from(entry) != PROGRAM_HEADER_LEN {
+            return Err(Error::value(what, 54, u64::from(entry), "e_phentsize 56"));
+        }
+        Ok(Self {
+            order,
+            machine: reader.u16_at(18)?,
+            program_headers_at: reader.u64_at(32)?,
+            section_headers_at: reader.u64_at(40)?,
+            count: reader.u16_at(56)?,
+        })
+    }
+
+    /// How many program headers there are; `read` gives file bytes.
+    pub(crate) fn count(
+        &self,
+        what: &str,
+        read: impl FnOnce(u64, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        if self.count != PN_XNUM {
+            return Ok(u64::from(self.count));
+        }
+        let mut section = [0u8; 64];
+        read(self.section_headers_at, &mut section)?;
+        let count = u64::from(Reader::new(what, &section, self.order).u32_at(SH_INFO)?);
+        if count > MAX_PROGRAM_HEADERS {
+            let at = self.section_headers_at.saturating_add(SH_INFO as u64);
+            return Err(Error::value(what, at, count, "at most 2^22 program headers"));
+        }
+        Ok(count)
+    }
+}
+
+impl ProgramHeader {
+    /// The next program header.
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let kind = reader.u32()?;
+        reader.skip(4)?;
+        let offset = reader.u64()?;
+        let address = reader.u64()?;
+        reader.skip(8)?;
+        let (file_size, memory_size) = (reader.u64()?, reader.u64()?);
+        reader.skip(8)?;
+        Ok(Self { kind, offset, address, file_size, memory_size })
+    }
+}
+
+/// A note.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Note<'a> {
+    pub(crate) kind: u32,
+    pub(crate) name: &'a [u8],
+    pub(crate) body: Reader<'a>,
+}
+
+/// The next note, or none at the end; a note that does not fit is an error and ends the walk.
+pub(crate) fn next_note<'a>(reader: &mut Reader<'a>, budget: &Budget) -> Result<Option<Note<'a>>, Error> {
+    if reader.left() < 12 {
+        return Ok(None);
+    }
+    budget.steps(reader.what(), 1)?;
+    let (name_len, body_len, kind) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let len = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let name = reader.take(len(name_len))?;
+    reader.align(4);
+    let body = reader.sub(len(body_len))?;
+    reader.align(4);
+    let name = name.split(|b| *b == 0).next().unwrap_or_default();
+    Ok(Some(Note { kind, name, body }))
+}

@@ -1,0 +1,76 @@
+//! Files that are read at offsets.
+
+use lastwords_bytes::Error;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file of known length.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    pub(crate) file: File,
+    pub(crate) len: u64,
+    pub(crate) name: Arc<str>,
+}
+
+/// What came of reading: how many bytes are there, and whether more failed to be read.
+pub(crate) enum Got {
+    All,
+    /// The file ended after so many bytes.
+    Ended(usize),
+    /// Reading failed after so many bytes.
+    Failed(usize),
+}
+
+impl Backing {
+    /// Opens `path` for reading. With `follow` false a symbolic link is refused.
+    pub(crate) fn open(path: &Path, follow: bool) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        if !follow {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(&name, 0, &e.into()))?;
+        Self::of(File::from(file), &name)
+    }
+
+    /// A file that is open already.
+    pub(crate) fn of(mut file: File, name: &str) -> Result<Self, Error> {
+        let kind = file.metadata().map_err(|e| Error::io(name, 0, &e))?.file_type();
+        if kind.is_dir() {
+            return Err(Error::io(name, 0, &std::io::Error::from(ErrorKind::IsADirectory)));
+        }
+        // The end found by seeking is right for block devices too; a pipe has none and is refused here.
+        let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
+        Ok(Self { file, len, name: name.into() })
+    }
+
+    /// Fills `buf` from `offset` on.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let Some(rest) = buf.get_mut(done..) else { break };
+            match self.file.read_at(rest, at) {
+                Ok(0) => return Got::Ended(done),
+                Ok(n) => done = done.saturating_add(n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Got::Failed(done),
+            }
+        }
+        Got::All
+    }
+
+    /// The first offset from `offset` on that is not in a hole of a sparse file.
+    pub(crate) fn next_data(&self, offset: u64) -> u64 {
+        use rustix::fs::{SeekFrom as To, seek};
+        match seek(&self.file, To::Data(offset)) {
+            Ok(data) => data.max(offset),
+            Err(rustix::io::Errno::NXIO) => self.len.max(offset),
+            Err(_) => offset,
+        }
+    }
+}
