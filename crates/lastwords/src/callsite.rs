@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::context;
 use crate::encode::writer::{Bytes, Pieces as PieceList, Words};
-use crate::encode::{Described, Pieces, Site, Values};
+use crate::encode::{Described, Out, Pieces, Site, Values};
 use crate::registry::EventDesc;
 use crate::target::{self, TARGETS, Target};
 
@@ -238,43 +238,53 @@ impl<S: Site, V: Described<S>> Description<S, V> {
 
 /// Records the values of a callsite; called by the macros when `enabled` is not 0.
 #[inline(always)]
-pub fn record<S: Site, V: Values + Described<S>>(_: &S, site: &'static Callsite, enabled: u32, values: V) {
+pub fn record<S: Site, V: Values + Described<S> + Copy>(_: &S, site: &'static Callsite, enabled: u32, values: V) {
     if enabled.is_power_of_two()
         && let Some((target, id)) = site.target(enabled.trailing_zeros() as usize)
     {
-        record_to(target, id, &values);
+        record_to(target, id, values);
     } else {
-        site.each_target(Description::<S, V>::DESC, &mut |target, id| record_to(target, id, &values));
+        record_cold::<S, V>(site, values);
     }
+}
+
+/// Several targets, or the first time. Takes a copy of the references, so that those of the fast path need no memory.
+#[cold]
+#[inline(never)]
+fn record_cold<S: Site, V: Values + Described<S> + Copy>(site: &'static Callsite, values: V) {
+    site.each_target(Description::<S, V>::DESC, &mut |target, id| record_to(target, id, values));
 }
 
 /// Records one payload in one target.
 #[inline(always)]
-pub(crate) fn record_to<V: Values>(target: &Target, id: u16, values: &V) {
+pub(crate) fn record_to<V: Values + Copy>(target: &Target, id: u16, values: V) {
     if target.contexts != 0 {
         return record_long(target, id, values, values.size());
     }
     match const { words_of(V::FIXED) } {
-        0 => record_exact::<0, V>(target, id, values),
-        1 => record_exact::<1, V>(target, id, values),
-        2 => record_exact::<2, V>(target, id, values),
-        3 => record_exact::<3, V>(target, id, values),
-        4 => record_exact::<4, V>(target, id, values),
-        5 => record_exact::<5, V>(target, id, values),
-        6 => record_exact::<6, V>(target, id, values),
-        7 => record_exact::<7, V>(target, id, values),
-        8 => record_exact::<8, V>(target, id, values),
-        _ => {
-            let size = values.size();
-            if size <= 64 {
-                let mut words = Words::<8>::new();
-                values.write(&mut words);
-                // What is lost is counted in the stream.
-                let _ = target.channel.record_fixed(id, &words.finish(), size);
-            } else {
-                record_long(target, id, values, size);
-            }
-        }
+        0 => record_exact::<0, V>(target, id, &values),
+        1 => record_exact::<1, V>(target, id, &values),
+        2 => record_exact::<2, V>(target, id, &values),
+        3 => record_exact::<3, V>(target, id, &values),
+        4 => record_exact::<4, V>(target, id, &values),
+        5 => record_exact::<5, V>(target, id, &values),
+        6 => record_exact::<6, V>(target, id, &values),
+        7 => record_exact::<7, V>(target, id, &values),
+        8 => record_exact::<8, V>(target, id, &values),
+        _ => record_short(target, id, values),
+    }
+}
+
+/// A payload whose size is only known now. Two to four words, the common sizes of a short text and a number or two, are
+/// copied by the ring without a loop.
+#[inline(always)]
+fn record_short<V: Values + Copy>(target: &Target, id: u16, values: V) {
+    let size = values.size();
+    match size.div_ceil(8) {
+        2 => record_exact::<2, V>(target, id, &values),
+        3 => record_exact::<3, V>(target, id, &values),
+        4 => record_exact::<4, V>(target, id, &values),
+        _ => record_long(target, id, values, size),
     }
 }
 
@@ -288,37 +298,55 @@ const fn words_of(fixed: Option<usize>) -> usize {
 
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(target: &Target, id: u16, values: &V) {
-    let mut words = Words::<W>::new();
-    values.write(&mut words);
+    let size = values.size();
+    let mut words = [0; W];
+    let mut out = Words::new(&mut words);
+    values.write(&mut out);
+    out.finish();
     // What is lost is counted in the stream.
-    let _ = target.channel.record_fixed(id, &words.finish(), values.size());
+    let _ = target.channel.record_fixed(id, &words, size);
 }
 
 /// Contexts, or more than 64 bytes.
 #[inline(never)]
-fn record_long<V: Values>(target: &Target, id: u16, values: &V, size: usize) {
+fn record_long<V: Values>(target: &Target, id: u16, values: V, size: usize) {
     let contexts = if target.contexts == 0 { 0 } else { target.contexts_len };
     let total = contexts.saturating_add(size);
-    if total <= 256 {
-        let mut words = Words::<32>::new();
-        if contexts != 0 {
-            context::write(target.contexts, &target.user_contexts, &mut words);
-        }
-        values.write(&mut words);
-        let _ = target.channel.record_fixed(id, &words.finish(), total);
+    if total <= 64 {
+        record_all::<8, V>(target, id, &values, total);
+    } else if total <= 128 {
+        record_all::<16, V>(target, id, &values, total);
+    } else if total <= 256 {
+        record_all::<32, V>(target, id, &values, total);
     } else if total <= 2048 {
-        record_buffered(target, id, values);
+        record_buffered(target, id, &values);
     } else {
-        record_pieces(target, id, values);
+        record_pieces(target, id, &values);
     }
+}
+
+#[inline(always)]
+fn record_all<const W: usize, V: Values>(target: &Target, id: u16, values: &V, total: usize) {
+    let mut words = [0; W];
+    let mut out = Words::new(&mut words);
+    write_all(target, values, &mut out);
+    out.finish();
+    let _ = target.channel.record_fixed(id, &words, total);
+}
+
+#[inline(always)]
+fn write_all<V: Values>(target: &Target, values: &V, out: &mut impl Out) {
+    if target.contexts != 0 {
+        context::write(target.contexts, &target.user_contexts, out);
+    }
+    values.write(out);
 }
 
 #[inline(never)]
 fn record_buffered<V: Values>(target: &Target, id: u16, values: &V) {
     let mut buffer = [0u8; 2048];
     let mut bytes = Bytes::new(&mut buffer);
-    context::write(target.contexts, &target.user_contexts, &mut bytes);
-    values.write(&mut bytes);
+    write_all(target, values, &mut bytes);
     if let Some(payload) = bytes.finish() {
         let _ = target.channel.record_parts(id, &[payload]);
     }

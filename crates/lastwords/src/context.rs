@@ -140,6 +140,7 @@ pub fn len(mask: u32, user: &[UserContext]) -> usize {
 }
 
 /// Writes the contexts; the CPU is the one of now, which the record can still leave.
+#[inline(always)]
 pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     if mask & (bits::PID | bits::TID | bits::THREAD_NAME) != 0 {
         let me = identity();
@@ -161,6 +162,7 @@ pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     }
 }
 
+#[inline(never)]
 fn write_user(user: &[UserContext], out: &mut impl Out) {
     let mut room = [0u8; MAX_LEN];
     for context in user {

@@ -14,28 +14,29 @@ pub trait Out {
 }
 
 /// Collects a payload in whole words. With sizes known at compile time every index and shift is a constant after inlining
-/// and the words never touch memory before the ring does.
-pub(crate) struct Words<const W: usize> {
-    words: [u64; W],
+/// and the words never touch memory before the ring does. The array is apart from the counters, so that these stay in
+/// registers even where the index is only known at run time.
+pub(crate) struct Words<'a, const W: usize> {
+    words: &'a mut [u64; W],
     index: usize,
     /// The word in progress; `used` bytes of it are filled.
     acc: u64,
     used: usize,
 }
 
-impl<const W: usize> Words<W> {
+impl<'a, const W: usize> Words<'a, W> {
+    /// Writes to `words`, which are zero: what is put lies in them in memory order.
     #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self { words: [0; W], index: 0, acc: 0, used: 0 }
+    pub(crate) fn new(words: &'a mut [u64; W]) -> Self {
+        Self { words, index: 0, acc: 0, used: 0 }
     }
 
-    /// The words; what was put lies in them in memory order, the rest is zero.
+    /// Writes the word in progress.
     #[inline(always)]
-    pub(crate) fn finish(mut self) -> [u64; W] {
+    pub(crate) fn finish(self) {
         if self.used > 0 && self.index < W {
             self.words[self.index] = self.acc;
         }
-        self.words
     }
 
     /// Puts the `size` bytes of `value`, which come first in memory order.
@@ -122,7 +123,7 @@ fn without_zeros(word: u64) -> u64 {
     u64::from_ne_bytes(word.to_ne_bytes().map(|byte| if byte == 0 { INNER_NUL } else { byte }))
 }
 
-impl<const W: usize> Out for Words<W> {
+impl<const W: usize> Out for Words<'_, W> {
     #[inline(always)]
     fn scalar(&mut self, value: u64, size: usize) {
         self.push(value, size);
