@@ -7,7 +7,9 @@
 pub mod ctf;
 mod error;
 pub mod events;
+pub mod evidence;
 mod folder;
+pub mod json;
 pub mod select;
 pub mod text;
 

@@ -171,6 +171,10 @@ pub struct ChannelDecoder {
     /// Event id to position in `payloads`, or [`ABSENT`].
     ids: Vec<u32>,
     payloads: Vec<Plan>,
+    /// Bytes of contexts and payload together, where both are fixed; by position, like `payloads`.
+    fixed: Vec<Option<usize>>,
+    /// By tag: bytes of the whole event, header included, where the tag is the id and the size is fixed; else 0.
+    compact: [u32; 1 << TAG_BITS],
 }
 
 /// A schema, compiled.
@@ -230,12 +234,16 @@ impl ChannelDecoder {
             }
             ids[id] = position;
         }
-        Self {
-            little: order == ByteOrder::Little,
-            contexts: Plan::new(&channel.contexts),
-            ids,
-            payloads: channel.events.iter().map(|e| Plan::new(&e.fields)).collect(),
+        let contexts = Plan::new(&channel.contexts);
+        let payloads: Vec<Plan> = channel.events.iter().map(|e| Plan::new(&e.fields)).collect();
+        let fixed: Vec<Option<usize>> =
+            payloads.iter().map(|payload| contexts.fixed?.checked_add(payload.fixed?)).collect();
+        let mut compact = [0; 1 << TAG_BITS];
+        for (position, size) in ids.iter().zip(&mut compact[..TAG_FULL as usize]) {
+            let total = fixed.get(*position as usize).copied().flatten();
+            *size = total.and_then(|total| u32::try_from(total.checked_add(4)?).ok()).unwrap_or(0);
         }
+        Self { little: order == ByteOrder::Little, contexts, ids, payloads, fixed, compact }
     }
 
     /// The event at `position`, which moves behind it; none at the end of `bytes`.
@@ -251,14 +259,45 @@ impl ChannelDecoder {
         let Header { id, clock, size, end: context_at } = self.header(bytes, start, position.clock)?;
         let class =
             self.class(id).ok_or(DecodeError { offset: start, value: u64::from(id), expected: Expected::KnownId })?;
-        let payload_at = self.walk(&self.contexts, bytes, context_at, id)?;
-        let end = self.walk(&self.payloads[class], bytes, payload_at, id)?;
+        let (payload_at, end) = match self.fixed[class] {
+            Some(total) if total <= bytes.len() - context_at => {
+                (context_at + self.contexts.fixed.unwrap_or(0), context_at + total)
+            }
+            _ => {
+                let payload_at = self.walk(&self.contexts, bytes, context_at, id)?;
+                (payload_at, self.walk(&self.payloads[class], bytes, payload_at, id)?)
+            }
+        };
         if size != NO_SIZE && usize::try_from(size) != Ok(end - payload_at) {
             let expected = Expected::PayloadSize(end - payload_at);
             return Err(DecodeError { offset: start, value: u64::from(size), expected });
         }
         *position = Position { offset: end, clock };
         Ok(Some(RawEvent { clock, id, class, start, context_at, payload_at, end }))
+    }
+
+    /// How many events there are from `offset` to the end of `bytes`. Several times faster than [`Self::step`]: looks at
+    /// sizes only, not at clocks.
+    ///
+    /// # Errors
+    /// The first that [`Self::step`] would meet.
+    pub fn count(&self, bytes: &[u8], offset: usize) -> Result<u64, DecodeError> {
+        let mut position = Position { offset, clock: 0 };
+        let mut count = 0;
+        loop {
+            while let Some(word) = bytes.get(position.offset..).and_then(|rest| self.u32_at(rest, 0)) {
+                let size = self.compact[(word & TAG_MASK) as usize] as usize;
+                if size == 0 || size > bytes.len() - position.offset {
+                    break;
+                }
+                position.offset += size;
+                count += 1;
+            }
+            if self.step(&mut position, bytes)?.is_none() {
+                return Ok(count);
+            }
+            count += 1;
+        }
     }
 
     /// Position in [`Channel::events`] of the class of an id.

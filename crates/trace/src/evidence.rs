@@ -1,7 +1,7 @@
 //! What was found and what was lost, with place, size and cause.
 
 /// What is said of one sub-buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// Closed, and its checksum (where the format has one) holds.
     Committed,

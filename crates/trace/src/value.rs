@@ -126,27 +126,27 @@ impl<'a> Iterator for Values<'a> {
 pub fn take<'a>(class: &'a FieldClass, bytes: &mut &'a [u8], order: ByteOrder) -> Option<Value<'a>> {
     Some(match class {
         FieldClass::Integer { size, signed: false, base } => {
-            Value::Unsigned { value: integer(bytes, *size, order)?, base: *base }
+            Value::Unsigned { value: take_integer(bytes, *size, order)?, base: *base }
         }
         FieldClass::Integer { size, signed: true, base } => {
-            Value::Signed { value: extend(integer(bytes, *size, order)?, *size), base: *base, size: *size }
+            Value::Signed { value: extend(take_integer(bytes, *size, order)?, *size), base: *base, size: *size }
         }
-        FieldClass::Float { size: 4 } => Value::Single(f32::from_bits(integer(bytes, 4, order)? as u32)),
-        FieldClass::Float { size } => Value::Double(f64::from_bits(integer(bytes, *size, order)?)),
+        FieldClass::Float { size: 4 } => Value::Single(f32::from_bits(take_integer(bytes, 4, order)? as u32)),
+        FieldClass::Float { size } => Value::Double(f64::from_bits(take_integer(bytes, *size, order)?)),
         FieldClass::Bool => Value::Bool(bytes.split_off_first().copied()?),
         FieldClass::String => text(bytes)?,
         FieldClass::Text { size } => padded(bytes.split_off(..usize::try_from(*size).ok()?)?),
         FieldClass::Bytes => {
-            let count = usize::try_from(integer(bytes, 4, order)?).ok()?;
+            let count = usize::try_from(take_integer(bytes, 4, order)?).ok()?;
             Value::Bytes(bytes.split_off(..count)?)
         }
         FieldClass::Sequence(element) => {
-            let count = usize::try_from(integer(bytes, 4, order)?).ok()?;
+            let count = usize::try_from(take_integer(bytes, 4, order)?).ok()?;
             elements(element, count, bytes, order)?
         }
         FieldClass::Array { count, element } => elements(element, usize::try_from(*count).ok()?, bytes, order)?,
         FieldClass::Enum { size, signed, labels } => {
-            let raw = integer(bytes, *size, order)?;
+            let raw = take_integer(bytes, *size, order)?;
             let value = if *signed { extend(raw, *size) } else { raw.cast_signed() };
             Value::Enum(EnumValue { value, signed: *signed, labels })
         }
@@ -172,8 +172,9 @@ fn elements<'a>(class: &'a FieldClass, count: usize, bytes: &mut &'a [u8], order
     Some(Value::Elements(Elements { class, bytes, order, count }))
 }
 
+/// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none where it does not fit.
 #[inline]
-fn integer(bytes: &mut &[u8], size: u8, order: ByteOrder) -> Option<u64> {
+pub fn take_integer(bytes: &mut &[u8], size: u8, order: ByteOrder) -> Option<u64> {
     match (size, order) {
         (1, _) => bytes.split_off_first().map(|b| u64::from(*b)),
         (2, ByteOrder::Little) => chunk(bytes).map(u16::from_le_bytes).map(u64::from),
@@ -193,8 +194,10 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
+/// The value of a two's complement number of `size` bytes.
 #[inline]
-fn extend(raw: u64, size: u8) -> i64 {
+#[must_use]
+pub fn extend(raw: u64, size: u8) -> i64 {
     match size {
         1 => i64::from((raw as u8).cast_signed()),
         2 => i64::from((raw as u16).cast_signed()),

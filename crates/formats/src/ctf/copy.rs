@@ -105,7 +105,13 @@ impl Copier {
         };
         let in_order = info.begin >= last.end && info.end >= info.begin;
         let trusted = info.verdict == Verdict::Committed && in_order && !self.begins_sized(content);
-        let written = if trusted && !self.count {
+        let counted = match trusted {
+            true if self.count => self.decoder.count(content, 0).ok(),
+            true => Some(0),
+            false => None,
+        };
+        let written = if let Some(events) = counted {
+            totals.events += events;
             self.write(next, info.begin, content)?
         } else {
             let survey = self.survey(content, info.begin);

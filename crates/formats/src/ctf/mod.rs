@@ -12,6 +12,7 @@ mod spec2;
 mod tsdl;
 
 use crate::error::{Error, Result};
+use crate::evidence::lost_events;
 use crate::{Totals, create_file, create_folder};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::merge::Progress;
@@ -76,12 +77,7 @@ pub fn metadata(schema: &Schema, evidence: &Evidence, version: Version) -> Resul
 /// The schema's properties, with the tracer's name and the losses where it has not its own.
 fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValue> {
     let number = |text: &str| EnvValue::Integer(text.parse().unwrap_or(0));
-    let lost: u64 = evidence
-        .gaps
-        .iter()
-        .filter(|gap| gap.cause.is_loss())
-        .filter_map(|gap| gap.events)
-        .fold(0, u64::saturating_add);
+    let lost = lost_events(evidence);
     let mut env = schema.env.clone();
     for (key, value) in [
         ("tracer_name", EnvValue::Text("lastwords".to_owned())),
@@ -97,7 +93,7 @@ fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValu
 }
 
 /// The layout of `uuid` as text.
-fn uuid_text(uuid: &[u8; 16]) -> String {
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (i, byte) in uuid.iter().enumerate() {
         if matches!(i, 4 | 6 | 8 | 10) {

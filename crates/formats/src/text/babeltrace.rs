@@ -1,7 +1,7 @@
 //! Lines as babeltrace2's `sink.text.pretty` prints them.
 
 use super::escape::quoted;
-use super::number::{general, hexadecimal, masked, nine, signed, unsigned};
+use super::number::{Constant, general, hexadecimal, masked, nine, signed, unsigned};
 use super::time::{TimeOfDay, Zone};
 use crate::ctf::Version;
 use crate::ctf::names::{members, plain};
@@ -9,22 +9,22 @@ use crate::events::Line;
 use lastwords_trace::merge::Event;
 use lastwords_trace::schema::{ByteOrder, EnvValue, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
-use lastwords_trace::value::{Elements, EnumValue, Value, take};
+use lastwords_trace::value::{Elements, EnumValue, Value, extend, take, take_integer};
 
 const GIGA: u64 = 1_000_000_000;
 
 /// A field and the text before it.
 struct Part<'s> {
-    /// ` name = `, or `, name = `; for a counted field, its length's.
-    prefix: Vec<u8>,
+    /// ` }, { name = ` (the brace closes the scope before), or `, name = `; for a counted field, its length's.
+    prefix: Constant,
     /// Counted fields: `, name = `.
-    second: Option<Vec<u8>>,
+    second: Option<Constant>,
     class: &'s FieldClass,
 }
 
 struct Class<'s> {
     /// `hostname provider:name: { cpu_id = `.
-    head: Vec<u8>,
+    head: Constant,
     parts: Vec<Part<'s>>,
 }
 
@@ -37,7 +37,7 @@ struct Plan<'s> {
     order: ByteOrder,
     channels: Vec<Channel<'s>>,
     /// By stream.
-    cpus: Vec<u32>,
+    cpus: Vec<Constant>,
 }
 
 /// Makes the lines of some sources.
@@ -62,7 +62,7 @@ fn plan<'s>(source: &'s dyn Source, version: Version) -> Plan<'s> {
         let mut text = head.clone();
         text.extend_from_slice(plain(&event.name).as_bytes());
         text.extend_from_slice(b": { cpu_id = ");
-        Class { head: text, parts: parts(&event.fields, version) }
+        Class { head: Constant::new(&text), parts: parts(&event.fields, version) }
     };
     let channel = |channel: &'s lastwords_trace::schema::Channel| Channel {
         contexts: parts(&channel.contexts, version),
@@ -71,8 +71,12 @@ fn plan<'s>(source: &'s dyn Source, version: Version) -> Plan<'s> {
     Plan {
         order: schema.byte_order,
         channels: schema.channels.iter().map(channel).collect(),
-        cpus: source.streams().iter().map(|s| s.cpu.unwrap_or(u32::MAX)).collect(),
+        cpus: source.streams().iter().map(|s| cpu(s.cpu)).collect(),
     }
+}
+
+fn cpu(cpu: Option<u32>) -> Constant {
+    Constant::new(cpu.unwrap_or(u32::MAX).to_string().as_bytes())
 }
 
 /// What stands before the name: `hostname:procname:(vpid) `, whichever the environment has.
@@ -98,13 +102,13 @@ fn header(schema: &Schema) -> Vec<u8> {
 fn parts(fields: &[Field], version: Version) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     for (i, member) in members(fields, version).into_iter().enumerate() {
-        let comma = if i == 0 { " " } else { ", " };
+        let comma = if i == 0 { " }, { " } else { ", " };
         let name = member.name;
         let (prefix, second) = match member.length {
-            Some(length) => (format!("{comma}{length} = "), Some(format!(", {name} = ").into_bytes())),
+            Some(length) => (format!("{comma}{length} = "), Some(Constant::new(format!(", {name} = ").as_bytes()))),
             None => (format!("{comma}{name} = "), None),
         };
-        parts.push(Part { prefix: prefix.into_bytes(), second, class: &member.field.class });
+        parts.push(Part { prefix: Constant::new(prefix.as_bytes()), second, class: &member.field.class });
     }
     parts
 }
@@ -112,33 +116,38 @@ fn parts(fields: &[Field], version: Version) -> Vec<Part<'_>> {
 impl Line for Lines<'_> {
     #[inline]
     fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        out.push(b'[');
-        self.time.put(event.nanoseconds, out);
-        out.extend_from_slice(b"] (+");
+        self.time.put_in(b"[", b"] (+", event.nanoseconds, out);
         match self.previous.replace(event.nanoseconds) {
             Some(previous) => delta(event.nanoseconds.wrapping_sub(previous).cast_unsigned(), out),
-            None => out.extend_from_slice(b"?.?????????"),
+            None => out.extend_from_slice(b"?.?????????) "),
         }
-        out.extend_from_slice(b") ");
         let plan = &self.plans[event.source];
         let channel = &plan.channels[event.channel];
         let class = &channel.classes[event.raw.class];
-        out.extend_from_slice(&class.head);
-        unsigned(out, u64::from(plan.cpus[event.stream]));
-        out.extend_from_slice(b" }");
+        class.head.put(out);
+        plan.cpus[event.stream].put(out);
         let values = Values { order: plan.order, version: self.version };
         if !channel.contexts.is_empty() {
             values.scope(out, &channel.contexts, event.context());
         }
         values.scope(out, &class.parts, event.payload());
-        out.push(b'\n');
+        out.extend_from_slice(b" }\n");
     }
 }
 
+/// `S.nnnnnnnnn) `.
+#[inline]
 fn delta(nanoseconds: u64, out: &mut Vec<u8>) {
-    unsigned(out, nanoseconds / GIGA);
-    out.push(b'.');
-    out.extend_from_slice(&nine((nanoseconds % GIGA) as u32));
+    let mut text = *b"0.000000000) ";
+    if nanoseconds < 10 * GIGA {
+        text[0] += (nanoseconds / GIGA) as u8;
+        text[2..11].copy_from_slice(&nine((nanoseconds % GIGA) as u32));
+        out.extend_from_slice(&text);
+    } else {
+        unsigned(out, nanoseconds / GIGA);
+        text[2..11].copy_from_slice(&nine((nanoseconds % GIGA) as u32));
+        out.extend_from_slice(&text[1..]);
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -151,17 +160,28 @@ impl Values {
     #[inline]
     fn scope(self, out: &mut Vec<u8>, parts: &[Part<'_>], bytes: &[u8]) {
         let mut rest = bytes;
-        out.extend_from_slice(b", {");
+        if parts.is_empty() {
+            out.extend_from_slice(b" }, {");
+        }
         for part in parts {
+            if let FieldClass::Integer { size, signed: is_signed, base: 10 } = part.class {
+                let Some(raw) = take_integer(&mut rest, *size, self.order) else { break };
+                part.prefix.put(out);
+                if *is_signed {
+                    signed(out, extend(raw, *size))
+                } else {
+                    unsigned(out, raw)
+                }
+                continue;
+            }
             let Some(value) = take(part.class, &mut rest, self.order) else { break };
-            out.extend_from_slice(&part.prefix);
+            part.prefix.put(out);
             if let Some(second) = &part.second {
                 unsigned(out, count(&value) as u64);
-                out.extend_from_slice(second);
+                second.put(out);
             }
             self.value(out, value);
         }
-        out.extend_from_slice(b" }");
     }
 
     #[inline]

@@ -93,12 +93,10 @@ fn contexts(out: &mut Vec<u8>, schema: &Schema, channel: &Channel, event: &Event
 
 /// `            comm-tid     [cpu] LEVEL secs.usecs: name:`, in the columns of the kernel's `trace`.
 fn kernel_head(out: &mut Vec<u8>, task: &Task<'_>, class: &EventClass, nanoseconds: i64) {
-    let begin = out.len();
-    bare(out, task.name.unwrap_or(b"<...>"));
-    let width = out[begin..].utf8_chunks().map(|c| c.valid().chars().count()).sum::<usize>();
-    if let Some(pad) = 16usize.checked_sub(width) {
-        let _ = out.splice(begin..begin, std::iter::repeat_n(b' ', pad));
-    }
+    let name = task.name.unwrap_or(b"<...>");
+    let width = name.utf8_chunks().map(|c| c.valid().chars().count()).sum::<usize>();
+    blanks(out, 16usize.saturating_sub(width));
+    bare(out, name);
     out.push(b'-');
     padded(out, 7, |out| match task.id {
         Some(id) => signed(out, id),
@@ -144,10 +142,15 @@ fn level(class: &EventClass) -> &'static str {
 fn cpu(out: &mut Vec<u8>, cpu: Option<u32>) {
     match cpu {
         Some(cpu) => {
-            let begin = out.len();
+            let pad: &[u8] = if cpu < 10 {
+                b"00"
+            } else if cpu < 100 {
+                b"0"
+            } else {
+                b""
+            };
+            out.extend_from_slice(pad);
             unsigned(out, u64::from(cpu));
-            let pad = 3usize.saturating_sub(out.len() - begin);
-            let _ = out.splice(begin..begin, std::iter::repeat_n(b'0', pad));
         }
         None => out.extend_from_slice(b"---"),
     }
@@ -158,7 +161,11 @@ fn padded(out: &mut Vec<u8>, width: usize, put: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     put(out);
     let missing = width.saturating_sub(out.len() - begin);
-    out.extend(std::iter::repeat_n(b' ', missing));
+    blanks(out, missing);
+}
+
+fn blanks(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(b"                ".get(..count).unwrap_or_default());
 }
 
 /// A marker's format string with its fields in place of `{}`; `{{` and `}}` are braces. Fields left over follow by name.

@@ -8,7 +8,7 @@ mod columns;
 pub(crate) mod escape;
 pub(crate) mod number;
 mod raw;
-mod time;
+pub(crate) mod time;
 
 use crate::ctf::Version;
 use crate::error::Result;

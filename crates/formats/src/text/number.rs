@@ -2,29 +2,35 @@
 
 use std::io::Write;
 
-const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
-2021222324252627282930313233343536373839\
-4041424344454647484950515253545556575859\
-6061626364656667686970717273747576777879\
-8081828384858687888990919293949596979899";
+/// ASCII zeroes.
+const ZEROES: u64 = 0x3030_3030_3030_3030;
+const EIGHT: u64 = 100_000_000;
 
 /// Two decimal digits of a number under 100.
 #[inline]
 pub(crate) fn two(number: u32) -> [u8; 2] {
-    let at = (number % 100) as usize * 2;
-    [PAIRS[at], PAIRS[at + 1]]
+    [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8]
+}
+
+/// Eight decimal digits of a number under 10^8, a byte each, the first in the lowest byte. In lanes of one word: first
+/// halves of four digits, then quarters of two, then digits.
+#[inline]
+fn eight(number: u64) -> u64 {
+    let halves = (number / 10_000) | ((number % 10_000) << 32);
+    let hundreds = ((halves * 10_486) >> 20) & 0x7f_0000_007f;
+    let quarters = (halves - hundreds * 100) << 16 | hundreds;
+    let tens = ((quarters * 103) >> 10) & 0x000f_000f_000f_000f;
+    (quarters - tens * 10) << 8 | tens
 }
 
 /// Nine decimal digits of a number under 10^9.
 #[inline]
 pub(crate) fn nine(number: u32) -> [u8; 9] {
-    let (high, low) = (number / 10_000, number % 10_000);
-    let (top, middle) = (high / 10_000, high % 10_000);
-    let [a, b] = two(middle / 100);
-    let [c, d] = two(middle);
-    let [e, f] = two(low / 100);
-    let [g, h] = two(low);
-    [b'0' + (top % 10) as u8, a, b, c, d, e, f, g, h]
+    let (top, rest) = (number / 100_000_000, number % 100_000_000);
+    let mut digits = [0; 9];
+    digits[0] = b'0' + (top % 10) as u8;
+    digits[1..].copy_from_slice(&(eight(u64::from(rest)) | ZEROES).to_le_bytes());
+    digits
 }
 
 /// Six decimal digits of a number under 10^6.
@@ -38,11 +44,32 @@ pub(crate) fn six(number: u32) -> [u8; 6] {
 /// Decimal.
 #[inline]
 pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
-    if value < 10 {
-        out.push(b'0' + value as u8);
+    if value < EIGHT {
+        up_to_eight(out, value);
+    } else if value < EIGHT * EIGHT {
+        up_to_eight(out, value / EIGHT);
+        exactly_eight(out, value % EIGHT);
     } else {
-        out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        let (top, rest) = (value / (EIGHT * EIGHT), value % (EIGHT * EIGHT));
+        up_to_eight(out, top);
+        exactly_eight(out, rest / EIGHT);
+        exactly_eight(out, rest % EIGHT);
     }
+}
+
+/// Without leading zeroes: all eight are appended, what is behind the number is cut again.
+#[inline]
+fn up_to_eight(out: &mut Vec<u8>, value: u64) {
+    let digits = eight(value);
+    let leading = (digits.trailing_zeros() / 8).min(7);
+    let end = out.len() + 8 - leading as usize;
+    out.extend_from_slice(&((digits | ZEROES) >> (8 * leading)).to_le_bytes());
+    out.truncate(end);
+}
+
+#[inline]
+fn exactly_eight(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&(eight(value) | ZEROES).to_le_bytes());
 }
 
 /// Decimal.
@@ -56,10 +83,48 @@ pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
 
 /// `0x` and upper-case digits, as many as needed.
 pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
+    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
+    let mut text = [0; 16];
+    for (i, place) in text.iter_mut().take(digits).enumerate() {
+        *place = b"0123456789ABCDEF"[(value >> (4 * (digits - 1 - i)) & 15) as usize];
+    }
     out.extend_from_slice(b"0x");
-    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
-    for i in (0..digits).rev() {
-        out.push(b"0123456789ABCDEF"[(value >> (4 * i) & 15) as usize]);
+    out.extend_from_slice(&text);
+    out.truncate(out.len() - (16 - digits));
+}
+
+/// A constant text that is appended often: one block is copied whole, then cut.
+#[derive(Debug, Clone)]
+pub(crate) struct Constant {
+    block: [u8; Self::BLOCK],
+    len: usize,
+    /// All of it, where it is longer than a block.
+    long: Vec<u8>,
+}
+
+impl Constant {
+    const BLOCK: usize = 32;
+
+    pub(crate) fn new(text: &[u8]) -> Self {
+        let mut block = [0; Self::BLOCK];
+        match block.get_mut(..text.len()) {
+            Some(place) => {
+                place.copy_from_slice(text);
+                Self { block, len: text.len(), long: Vec::new() }
+            }
+            None => Self { block, len: 0, long: text.to_vec() },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        if self.long.is_empty() {
+            let end = out.len() + self.len;
+            out.extend_from_slice(&self.block);
+            out.truncate(end);
+        } else {
+            out.extend_from_slice(&self.long);
+        }
     }
 }
 
@@ -124,5 +189,46 @@ fn fraction(out: &mut Vec<u8>, digits: &[u8]) {
     if !digits.is_empty() {
         out.push(b'.');
         out.extend_from_slice(digits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(put: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = b"=".to_vec();
+        put(&mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn integers_are_those_of_the_standard_library() {
+        let mut values = vec![0, u64::MAX, u64::MAX - 1];
+        for power in 0..20 {
+            let ten = 10u64.pow(power);
+            values.extend([ten - 1, ten, ten + 1, ten.wrapping_mul(3), ten / 7]);
+        }
+        let mut value = 1u64;
+        for _ in 0..100_000 {
+            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            values.push(value >> (value >> 58));
+        }
+        for value in values {
+            assert_eq!(text(|out| unsigned(out, value)), format!("={value}"));
+            assert_eq!(text(|out| signed(out, value.cast_signed())), format!("={}", value.cast_signed()));
+            assert_eq!(text(|out| hexadecimal(out, value)), format!("={value:#X}").replace('X', "x"));
+            let small = (value % 1_000_000_000) as u32;
+            assert_eq!(nine(small).as_slice(), format!("{small:09}").as_bytes());
+            assert_eq!(six(small % 1_000_000).as_slice(), format!("{:06}", small % 1_000_000).as_bytes());
+        }
+    }
+
+    #[test]
+    fn constants_are_whole() {
+        for len in 0..70 {
+            let constant = "x".repeat(len);
+            assert_eq!(text(|out| Constant::new(constant.as_bytes()).put(out)), format!("={constant}"));
+        }
     }
 }

@@ -47,19 +47,32 @@ impl TimeOfDay {
     /// Appends the time of day; before 1970, seconds: `-S.nnnnnnnnn`.
     #[inline]
     pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
+        self.put_in(b"", b"", nanoseconds, out);
+    }
+
+    /// Appends the time of day between two short texts, together at most 14 bytes.
+    #[inline]
+    pub(crate) fn put_in(&mut self, before: &[u8], behind: &[u8], nanoseconds: i64, out: &mut Vec<u8>) {
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= GIGA.cast_unsigned() {
             if nanoseconds < 0 {
+                out.extend_from_slice(before);
                 put_negative(nanoseconds, out);
+                out.extend_from_slice(behind);
                 return;
             }
             self.move_to(nanoseconds);
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
-        let mut all = [0; 18];
-        all[..9].copy_from_slice(&self.text);
-        all[9..].copy_from_slice(&nine(within as u32));
+        let mut all = [0; 32];
+        let (head, rest) = all.split_at_mut(before.len());
+        head.copy_from_slice(before);
+        rest[..9].copy_from_slice(&self.text);
+        rest[9..18].copy_from_slice(&nine(within as u32));
+        rest[18..18 + behind.len()].copy_from_slice(behind);
+        let end = out.len() + 18 + before.len() + behind.len();
         out.extend_from_slice(&all);
+        out.truncate(end);
     }
 
     #[cold]
