@@ -1,0 +1,247 @@
+//! A second reader of sessions: simple, slow, written from docs/ABI.md alone. It shares no code with the project's own
+//! reader, so that the two can be compared.
+//!
+//! It reads memory at rest. A region whose checksum is wrong is left out; of damaged sub-buffers it gives nothing.
+
+mod half;
+mod registry;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use crate::checksum::checksum;
+use crate::layout::{region as rg, session as se, stream as st};
+use crate::put::Order;
+use crate::ring::Event;
+
+pub use registry::Classes;
+
+/// What is said of a sub-buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Closed, checksum right.
+    Committed,
+    /// Not closed, no hole.
+    Open,
+    /// With holes.
+    Torn,
+    /// An older lap's.
+    Stale,
+    /// Damaged.
+    Invalid,
+}
+
+/// A sub-buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sub {
+    /// Number.
+    pub number: u64,
+    /// What is said of it.
+    pub verdict: Verdict,
+    /// Events with their positions.
+    pub events: Vec<(u64, Event)>,
+}
+
+/// A stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// Index in the session.
+    pub index: u32,
+    /// Channel id.
+    pub channel: u32,
+    /// CPU or 0xffffffff.
+    pub cpu: u32,
+    /// Sub-buffers of the live half.
+    pub live: Vec<Sub>,
+    /// Sub-buffers of the snapshot, where there is one.
+    pub snapshot: Vec<Sub>,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Name.
+    pub name: String,
+    /// Streams in order of index.
+    pub streams: Vec<Stream>,
+}
+
+impl Session {
+    /// Index of the stream and event, of all events in the live halves.
+    #[must_use]
+    pub fn events(&self) -> Vec<(u32, Event)> {
+        let of = |s: &Stream| flat(s.index, &s.live);
+        self.streams.iter().flat_map(of).collect()
+    }
+
+    /// The same of the snapshot.
+    #[must_use]
+    pub fn snapshot_events(&self) -> Vec<(u32, Event)> {
+        let of = |s: &Stream| flat(s.index, &s.snapshot);
+        self.streams.iter().flat_map(of).collect()
+    }
+}
+
+fn flat(index: u32, subs: &[Sub]) -> Vec<(u32, Event)> {
+    subs.iter().flat_map(|s| s.events.iter().map(|(_, e)| (index, e.clone()))).collect()
+}
+
+/// Reads the sessions whose regions are in the files of a folder.
+///
+/// # Errors
+/// What the system said.
+pub fn read(folder: &Path) -> io::Result<Vec<Session>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    let files = paths.iter().map(std::fs::read).collect::<io::Result<Vec<_>>>()?;
+    Ok(read_files(&files.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+}
+
+/// Reads the sessions whose regions lie at multiples of 4096 of these files (or pieces of memory).
+#[must_use]
+pub fn read_files(files: &[&[u8]]) -> Vec<Session> {
+    read_memory(files, &|_, _| None)
+}
+
+/// Gives so many bytes at an address of the writer's memory.
+pub type Memory<'a> = dyn Fn(u64, usize) -> Option<&'a [u8]> + 'a;
+
+/// The same, for sessions with paged streams: `memory` gives bytes at an address of the writer.
+#[must_use]
+pub fn read_memory<'a>(files: &[&'a [u8]], memory: &Memory<'a>) -> Vec<Session> {
+    let mut sessions: BTreeMap<[u8; 16], Vec<Found<'a>>> = BTreeMap::new();
+    for file in files {
+        let mut at = 0;
+        while at < file.len() {
+            if let Some(region) = Found::at(&file[at..]) {
+                at += region.bytes.len();
+                sessions.entry(region.session).or_default().push(region);
+            } else {
+                at += rg::PAGE;
+            }
+        }
+    }
+    sessions.into_values().filter_map(|regions| session(&regions, memory)).collect()
+}
+
+/// A region that holds what its checksum covers.
+pub(crate) struct Found<'a> {
+    bytes: &'a [u8],
+    order: Order,
+    kind: u32,
+    index: u32,
+    session: [u8; 16],
+}
+
+impl<'a> Found<'a> {
+    fn at(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.get(..16)? != rg::MAGIC {
+            return None;
+        }
+        let order = match Order::Little.at32(bytes, rg::BYTE_ORDER_AT)? {
+            rg::BYTE_ORDER_MARK => Order::Little,
+            0x0403_0201 => Order::Big,
+            _ => return None,
+        };
+        let size = usize::try_from(order.at64(bytes, rg::SIZE_AT)?).ok()?;
+        let fixed = usize::try_from(order.at32(bytes, rg::FIXED_LEN_AT)?).ok()?;
+        if order.at16(bytes, rg::MAJOR_AT)? != 1 || size == 0 || size % rg::PAGE != 0 {
+            return None;
+        }
+        let bytes = bytes.get(..size)?;
+        let covered = [bytes.get(..rg::CHECK_AT)?, bytes.get(rg::HEADER_LEN..)?.get(..fixed)?].concat();
+        if order.at64(bytes, rg::CHECK_AT)? != checksum(&covered) {
+            return None;
+        }
+        let session = bytes.get(rg::SESSION_AT..)?.get(..16)?.try_into().ok()?;
+        let (kind, index) = (order.at32(bytes, rg::KIND_AT)?, order.at32(bytes, rg::INDEX_AT)?);
+        Some(Self { bytes, order, kind, index, session })
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        self.order.at32(self.bytes, at).unwrap_or(0)
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        self.order.at64(self.bytes, at).unwrap_or(0)
+    }
+
+    fn text(&self, at: usize, max: usize) -> String {
+        let bytes = self.bytes.get(at..).and_then(|b| b.get(..max)).unwrap_or_default();
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+/// A reservation in flight.
+pub(crate) struct InFlight {
+    target: u64,
+    owner: u64,
+    begin: u64,
+    end: u64,
+    confirmed: u64,
+    state: u64,
+}
+
+fn session<'a>(regions: &[Found<'a>], memory: &Memory<'a>) -> Option<Session> {
+    let control = regions.iter().find(|r| r.kind == rg::KIND_SESSION)?;
+    let registry = regions.iter().find(|r| r.kind == rg::KIND_REGISTRY)?;
+    let info = |at: usize| control.u32(se::INFO_AT + at) as usize;
+    let contexts: Vec<u32> = (0..se::CHANNELS_MAX)
+        .map(|c| control.u32(info(se::CHANNELS_OFF_AT) + c * se::CHANNEL_LEN + se::CHANNEL_CONTEXTS_AT))
+        .collect();
+    let classes = Classes::read(registry.bytes, registry.order, &contexts);
+    let in_flight = in_flight(control, info(se::THREADS_OFF_AT), info(se::THREADS_AT));
+    let at = info(se::CONTROL_OFF_AT);
+    let (flip, snapshot) = (control.u32(at + se::FLIP_AT), control.u32(at + se::SNAPSHOT_AT));
+    let alone = control.u32(at + se::SNAPSHOT_STREAM_AT);
+    let mut streams: Vec<Stream> = regions
+        .iter()
+        .filter(|r| r.kind == rg::KIND_STREAM)
+        .map(|r| {
+            let live = ((flip ^ r.u32(st::CONTROL_AT + st::FLIP_AT)) & 1) as usize;
+            let taken = (se::SNAPSHOT_SWAPPING..=se::SNAPSHOT_READING).contains(&snapshot);
+            let taken = taken && (alone == 0 || alone == r.index.wrapping_add(1));
+            let read = |h: usize| half::read(r, h, &classes, &in_flight, memory);
+            Stream {
+                index: r.index,
+                channel: r.u32(st::INFO_AT + st::CHANNEL_AT),
+                cpu: r.u32(st::INFO_AT + st::CPU_AT),
+                live: read(live),
+                snapshot: if taken { read(live ^ 1) } else { Vec::new() },
+            }
+        })
+        .collect();
+    streams.sort_by_key(|s| s.index);
+    streams.dedup_by_key(|s| s.index);
+    Some(Session { uuid: control.session, name: control.text(se::INFO_AT + se::NAME_AT, se::NAME_LEN), streams })
+}
+
+fn in_flight(control: &Found<'_>, table: usize, threads: usize) -> Vec<InFlight> {
+    let fit = control.bytes.len().saturating_sub(table) / se::THREAD_LEN;
+    let mut all = Vec::new();
+    for index in 0..threads.min(fit) * se::LEVELS {
+        let at = table + index / se::LEVELS * se::THREAD_LEN + se::LEVELS_AT + index % se::LEVELS * se::LEVEL_LEN;
+        let target = control.u64(at + se::TARGET_AT);
+        if target != 0 {
+            all.push(InFlight {
+                target,
+                owner: index as u64 + 1,
+                begin: control.u64(at + se::BEGIN_AT),
+                end: control.u64(at + se::END_AT),
+                confirmed: control.u64(at + se::CONFIRMED_AT),
+                state: control.u64(at + se::STATE_AT),
+            });
+        }
+    }
+    all
+}

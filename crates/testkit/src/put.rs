@@ -1,0 +1,158 @@
+//! Integers into bytes, in either byte order.
+
+/// The byte order of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+impl Order {
+    /// The two bytes of `v`.
+    #[must_use]
+    pub fn u16(self, v: u16) -> [u8; 2] {
+        match self {
+            Self::Little => v.to_le_bytes(),
+            Self::Big => v.to_be_bytes(),
+        }
+    }
+
+    /// The four bytes of `v`.
+    #[must_use]
+    pub fn u32(self, v: u32) -> [u8; 4] {
+        match self {
+            Self::Little => v.to_le_bytes(),
+            Self::Big => v.to_be_bytes(),
+        }
+    }
+
+    /// The eight bytes of `v`.
+    #[must_use]
+    pub fn u64(self, v: u64) -> [u8; 8] {
+        match self {
+            Self::Little => v.to_le_bytes(),
+            Self::Big => v.to_be_bytes(),
+        }
+    }
+
+    /// Stores `v` at `at`.
+    pub fn put16(self, bytes: &mut [u8], at: usize, v: u16) {
+        bytes[at..at + 2].copy_from_slice(&self.u16(v));
+    }
+
+    /// Stores `v` at `at`.
+    pub fn put32(self, bytes: &mut [u8], at: usize, v: u32) {
+        bytes[at..at + 4].copy_from_slice(&self.u32(v));
+    }
+
+    /// Stores `v` at `at`.
+    pub fn put64(self, bytes: &mut [u8], at: usize, v: u64) {
+        bytes[at..at + 8].copy_from_slice(&self.u64(v));
+    }
+
+    /// The u16 at `at`, if the bytes reach so far.
+    #[must_use]
+    pub fn at16(self, bytes: &[u8], at: usize) -> Option<u16> {
+        let raw = bytes.get(at..)?.get(..2)?.try_into().ok()?;
+        Some(if self == Self::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
+    }
+
+    /// The u32 at `at`, if the bytes reach so far.
+    #[must_use]
+    pub fn at32(self, bytes: &[u8], at: usize) -> Option<u32> {
+        let raw = bytes.get(at..)?.get(..4)?.try_into().ok()?;
+        Some(if self == Self::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
+    }
+
+    /// The u64 at `at`, if the bytes reach so far.
+    #[must_use]
+    pub fn at64(self, bytes: &[u8], at: usize) -> Option<u64> {
+        let raw = bytes.get(at..)?.get(..8)?.try_into().ok()?;
+        Some(if self == Self::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
+    }
+}
+
+/// Bytes that are put one behind the other: payloads, bodies of records.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    order: Order,
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    /// No bytes yet.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        Self { order, bytes: Vec::new() }
+    }
+
+    /// Adds one byte.
+    #[must_use]
+    pub fn u8(mut self, v: u8) -> Self {
+        self.bytes.push(v);
+        self
+    }
+
+    /// Adds two.
+    #[must_use]
+    pub fn u16(mut self, v: u16) -> Self {
+        self.bytes.extend(self.order.u16(v));
+        self
+    }
+
+    /// Adds four.
+    #[must_use]
+    pub fn u32(mut self, v: u32) -> Self {
+        self.bytes.extend(self.order.u32(v));
+        self
+    }
+
+    /// Adds eight.
+    #[must_use]
+    pub fn u64(mut self, v: u64) -> Self {
+        self.bytes.extend(self.order.u64(v));
+        self
+    }
+
+    /// Adds bytes as they are.
+    #[must_use]
+    pub fn raw(mut self, v: &[u8]) -> Self {
+        self.bytes.extend(v);
+        self
+    }
+
+    /// Adds text and the NUL behind it.
+    #[must_use]
+    pub fn string(self, v: &str) -> Self {
+        self.raw(v.as_bytes()).u8(0)
+    }
+
+    /// Adds text in a field of `size` bytes, cut or padded with NUL.
+    #[must_use]
+    pub fn text(mut self, v: &str, size: usize) -> Self {
+        let end = self.bytes.len() + size;
+        self.bytes.extend(v.bytes().take(size));
+        self.bytes.resize(end, 0);
+        self
+    }
+
+    /// Adds a u32 count and the bytes.
+    #[must_use]
+    pub fn counted(self, v: &[u8]) -> Self {
+        self.u32(u32::try_from(v.len()).unwrap_or(u32::MAX)).raw(v)
+    }
+
+    /// Adds a `str` of the registry: u16 length and the bytes.
+    #[must_use]
+    pub fn str16(self, v: &[u8]) -> Self {
+        self.u16(u16::try_from(v.len()).unwrap_or(u16::MAX)).raw(v)
+    }
+
+    /// What was put.
+    #[must_use]
+    pub fn done(self) -> Vec<u8> {
+        self.bytes
+    }
+}

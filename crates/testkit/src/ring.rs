@@ -1,0 +1,596 @@
+//! A stream written as a recorder would, one step after the other, and what a right reader must find in it.
+//!
+//! docs/ABI.md, sections 5 to 8. Nothing here knows the recorder; the rules are those of the page.
+
+use crate::checksum::checksum;
+use crate::layout::{header as hd, packet as pk, session as se, stream as st};
+use crate::put::Order;
+
+/// An event: what is recorded, and what must be found.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Event {
+    /// All 64 bits.
+    pub clock: u64,
+    /// Its class in the channel.
+    pub id: u16,
+    /// Contexts and payload.
+    pub body: Vec<u8>,
+}
+
+/// What must be said of a sub-buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Closed and whole.
+    Committed,
+    /// Not closed, whole.
+    Open,
+    /// With holes.
+    Torn,
+    /// Passed over: an older lap's.
+    Stale,
+}
+
+/// A sub-buffer and what must be found in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sub {
+    /// Number since the ring was begun.
+    pub number: u64,
+    /// What must be said of it.
+    pub expect: Expect,
+    /// Its events, each with its position.
+    pub events: Vec<(u64, Event)>,
+}
+
+/// Geometry and identity of a stream.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// UUID of the session.
+    pub session: [u8; 16],
+    /// Index in the session.
+    pub index: u32,
+    /// Channel id.
+    pub channel: u32,
+    /// CPU, or [`st::ANY_CPU`].
+    pub cpu: u32,
+    /// How it is written.
+    pub reservation: u32,
+    /// Overwrite or discard.
+    pub mode: u32,
+    /// Bytes of a sub-buffer.
+    pub size: u64,
+    /// Sub-buffers of a half.
+    pub count: u64,
+    /// Headers carry the payload's size.
+    pub payload_size: bool,
+    /// Data in pages of 4096.
+    pub paged: bool,
+    /// Byte order.
+    pub order: Order,
+}
+
+/// A slot of a half.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slot {
+    /// Bytes committed over all laps.
+    pub committed: u64,
+    /// Position behind the last event.
+    pub content_end: u64,
+    /// Clock when the sub-buffer was left.
+    pub end_clock: u64,
+}
+
+/// One half.
+#[derive(Debug, Clone)]
+pub struct Half {
+    /// Positions before it are not there.
+    pub first: u64,
+    /// Produced position.
+    pub position: u64,
+    /// Owner in the reserve word.
+    pub owner: u64,
+    /// Swapped out.
+    pub closed: bool,
+    /// Position of the last attempt.
+    pub attempt: u64,
+    /// Clock of the newest event.
+    pub last_clock: u64,
+    /// All bytes before it, in its sub-buffer, are committed.
+    pub contiguous: u64,
+    /// A consuming reader's.
+    pub consumed: u64,
+    /// The sub-buffers.
+    pub data: Vec<u8>,
+    /// One for each place.
+    pub slots: Vec<Slot>,
+    /// All sub-buffers ever begun.
+    subs: Vec<Sub>,
+}
+
+/// An announcement that was not withdrawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight {
+    /// Thread entry * 4 + level + 1.
+    pub owner: u64,
+    /// Half.
+    pub half: usize,
+    /// Where it begins.
+    pub begin: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// Position that a later recorder confirmed; 0 = none.
+    pub confirmed: u64,
+    /// As in docs/ABI.md.
+    pub state: u64,
+}
+
+/// Which header an event gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The one that a recorder would choose.
+    Auto,
+    /// Tag 29.
+    Full,
+    /// Tag 30.
+    Size,
+    /// Tag 31.
+    Id,
+}
+
+/// How far a recorder came that died while it moved to the next sub-buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadSwitch {
+    /// It had only reserved.
+    Reserved,
+    /// The new header is written, the old sub-buffer not left.
+    HeaderWritten,
+    /// The old sub-buffer is left and closed; the announcement stands.
+    Left,
+}
+
+/// The owner of ordinary events.
+const LIVING: u64 = 1;
+
+/// A stream.
+#[derive(Debug, Clone)]
+pub struct Ring {
+    /// Geometry.
+    pub spec: Spec,
+    /// Both halves.
+    pub halves: [Half; 2],
+    /// Which one is written.
+    pub live: usize,
+    /// Counters.
+    pub lost: [u64; st::LOST],
+    /// Announcements of dead recorders.
+    pub in_flight: Vec<InFlight>,
+}
+
+impl Ring {
+    /// An empty ring.
+    #[must_use]
+    pub fn new(spec: Spec) -> Self {
+        let half = Half::new(&spec, 0);
+        Self { halves: [half.clone(), half], spec, live: 0, lost: [0; st::LOST], in_flight: Vec::new() }
+    }
+
+    /// Bytes of a half's data.
+    #[must_use]
+    pub fn half_len(&self) -> u64 {
+        self.spec.size * self.spec.count
+    }
+
+    fn lockless(&self) -> bool {
+        self.spec.reservation == se::LOCKLESS
+    }
+
+    fn half(&mut self) -> &mut Half {
+        &mut self.halves[self.live]
+    }
+
+    /// Records an event; false when discard mode had no room.
+    pub fn push(&mut self, event: &Event) -> bool {
+        self.push_as(event, Form::Auto)
+    }
+
+    /// Records an event with a header of that form.
+    pub fn push_as(&mut self, event: &Event, form: Form) -> bool {
+        let Some((at, bytes)) = self.place(event, form) else { return false };
+        self.reserve(at + bytes.len() as u64, LIVING);
+        self.write(at, &bytes);
+        self.remember(at, event);
+        self.half().last_clock = event.clock;
+        self.commit(at, bytes.len() as u64);
+        true
+    }
+
+    /// Lockless: a recorder dies when it has reserved `len` bytes and written some of them.
+    pub fn die_with_hole(&mut self, owner: u64, clock: u64, len: usize) {
+        let event = Event { clock, id: 0, body: vec![0xdb; len.max(hd::FULL_LEN) - hd::FULL_LEN] };
+        let Some((at, bytes)) = self.place(&event, Form::Full) else { return };
+        self.announce(owner, at, at + bytes.len() as u64, se::STATE_RESERVING);
+        self.write(at, &vec![0xdb; bytes.len() / 2]);
+    }
+
+    /// Lockless: a recorder dies when all bytes are there; `counted`: and committed.
+    pub fn die_copied(&mut self, owner: u64, event: &Event, counted: bool) {
+        let Some((at, bytes)) = self.place(event, Form::Auto) else { return };
+        self.announce(owner, at, at + bytes.len() as u64, se::STATE_COPIED);
+        self.write(at, &bytes);
+        self.remember(at, event);
+        if counted {
+            self.half().last_clock = event.clock;
+            self.commit(at, bytes.len() as u64);
+        }
+    }
+
+    /// Lockless: a recorder announces, and dies before its compare-and-swap.
+    pub fn die_announced(&mut self, owner: u64, len: u64) {
+        let at = self.half().position;
+        let half = self.live;
+        let state = se::STATE_RESERVING;
+        self.in_flight.push(InFlight { owner, half, begin: at, end: at + len, confirmed: 0, state });
+    }
+
+    /// Lockless: a recorder dies while it moves to the next sub-buffer.
+    pub fn die_switching(&mut self, owner: u64, clock: u64, how: DeadSwitch) {
+        let (from, start) = (self.half().position, self.next_start());
+        self.reclaim(start);
+        self.announce(owner, from, start + pk::HEADER_LEN as u64, se::STATE_SWITCH);
+        self.begin_truth(start / self.spec.size);
+        if how == DeadSwitch::Reserved {
+            return;
+        }
+        self.write_header(start, clock);
+        if how == DeadSwitch::Left {
+            self.leave(from, clock);
+        }
+    }
+
+    /// Lockless: goes to the sub-buffer behind the next, because a living recorder is still in the next one's older lap.
+    pub fn pass_over(&mut self, clock: u64) {
+        let size = self.spec.size;
+        let passed = self.next_start();
+        let from = self.half().position;
+        let start = passed + size;
+        self.reclaim(start);
+        self.reserve(start + pk::HEADER_LEN as u64, LIVING);
+        let place = self.place_of(passed / size);
+        self.half().slots[place].committed += size;
+        self.lost[st::SKIPPED] += 1;
+        self.half().subs.push(Sub { number: passed / size, expect: Expect::Stale, events: Vec::new() });
+        self.begin_truth(start / size);
+        self.write_header(start, clock);
+        self.leave(from, clock);
+    }
+
+    /// rseq, locked: a recorder dies in the middle of its copy.
+    pub fn die_attempting(&mut self, len: u64) {
+        let at = self.half().position;
+        self.half().attempt = at + len;
+        self.write(at, &vec![0xdb; usize::try_from(len).unwrap_or(0) + 11]);
+    }
+
+    /// rseq, locked: a recorder dies while it closes the sub-buffer.
+    pub fn die_closing(&mut self, clock: u64, header_bytes: usize) {
+        let at = self.half().position;
+        self.half().attempt = self.next_start();
+        self.write_closing(at, clock, header_bytes);
+    }
+
+    /// Closes the sub-buffer and, in lockless streams, begins the next.
+    pub fn close(&mut self, clock: u64) {
+        let from = self.half().position;
+        if from.is_multiple_of(self.spec.size) {
+            return;
+        }
+        if self.lockless() {
+            self.switch(clock);
+        } else {
+            self.write_closing(from, clock, pk::HEADER_LEN);
+            let next = self.next_start();
+            self.reserve(next, LIVING);
+            self.set_expect(from / self.spec.size, Expect::Committed);
+        }
+    }
+
+    /// All that was recorded so far is cleared.
+    pub fn clear(&mut self) {
+        let half = self.half();
+        half.first = half.position;
+    }
+
+    /// Swaps live and spare.
+    pub fn swap(&mut self) {
+        let beyond = self.halves[0].position.max(self.halves[1].position);
+        let first = (beyond / self.half_len() + 3) * self.half_len();
+        self.halves[self.live].closed = self.lockless();
+        self.live ^= 1;
+        self.in_flight.retain(|f| f.half != self.live);
+        self.halves[self.live] = Half::new(&self.spec, first);
+    }
+
+    /// What must be found in a half: the sub-buffers of its window, in order, without what was cleared.
+    #[must_use]
+    pub fn truth(&self, half: usize) -> Vec<Sub> {
+        let (h, size) = (&self.halves[half], self.spec.size);
+        let end = h.position.div_ceil(size);
+        let given_up = u64::from(h.position.is_multiple_of(size) && h.attempt != h.position && !self.lockless());
+        let oldest = (end + given_up).saturating_sub(self.spec.count).max(h.first / size);
+        let mut subs: Vec<Sub> = h.subs.iter().filter(|s| (oldest..end).contains(&s.number)).cloned().collect();
+        for sub in &mut subs {
+            sub.events.retain(|(at, _)| *at >= h.first);
+            sub.expect = self.expect(half, sub);
+        }
+        subs
+    }
+
+    fn expect(&self, half: usize, sub: &Sub) -> Expect {
+        if !self.lockless() || sub.expect == Expect::Stale {
+            return sub.expect;
+        }
+        let (h, size) = (&self.halves[half], self.spec.size);
+        let committed = h.slots[self.place_of(sub.number)].committed - sub.number / self.spec.count * size;
+        let range = sub.number * size..(sub.number + 1) * size;
+        let inside = |f: &&InFlight| f.half == half && f.begin < range.end && f.end > range.start && self.succeeded(f);
+        let torn = self.in_flight.iter().filter(inside).any(|f| f.state != se::STATE_COPIED);
+        match (committed == size, torn) {
+            (true, _) => Expect::Committed,
+            (false, true) => Expect::Torn,
+            (false, false) => Expect::Open,
+        }
+    }
+
+    fn succeeded(&self, f: &InFlight) -> bool {
+        let h = &self.halves[f.half];
+        f.confirmed >= f.end || (h.owner == f.owner && h.position == f.end)
+    }
+
+    /// Makes room for an event; where it goes, and its bytes.
+    fn place(&mut self, event: &Event, form: Form) -> Option<(u64, Vec<u8>)> {
+        let size = self.spec.size;
+        for _ in 0..3 {
+            let within = self.half().position % size;
+            if within == 0 && !self.lockless() {
+                if self.is_full() {
+                    self.lost[st::LOST_FULL] += 1;
+                    return None;
+                }
+                self.begin(event.clock);
+                continue;
+            }
+            let bytes = self.encode(event, form);
+            let end = within + bytes.len() as u64;
+            if within != 0 && end + pk::TRAILER_LEN as u64 <= size {
+                return Some((self.half().position, bytes));
+            }
+            assert!(bytes.len() as u64 + 118 <= size, "the event fits in a sub-buffer");
+            if self.lockless() {
+                if self.is_full() {
+                    self.lost[st::LOST_FULL] += 1;
+                    return None;
+                }
+                self.switch(event.clock);
+            } else {
+                self.close(event.clock);
+            }
+        }
+        unreachable!("an event has its place after a close and a begin")
+    }
+
+    fn is_full(&mut self) -> bool {
+        let (discard, size, len, next) =
+            (self.spec.mode == se::DISCARD, self.spec.size, self.half_len(), self.next_start());
+        discard && next - self.half().consumed / size * size >= len
+    }
+
+    fn encode(&mut self, event: &Event, form: Form) -> Vec<u8> {
+        let (order, half) = (self.spec.order, self.live);
+        let h = &self.halves[half];
+        let first = self.lockless() && h.position % self.spec.size == pk::HEADER_LEN as u64;
+        let far = event.clock.wrapping_sub(h.last_clock) >> hd::CLOCK_BITS != 0;
+        let len = u32::try_from(event.body.len()).unwrap_or(u32::MAX);
+        let form = match form {
+            Form::Auto if first || far => Form::Full,
+            Form::Auto if self.spec.payload_size => Form::Size,
+            Form::Auto if event.id > hd::MAX_COMPACT_ID => Form::Id,
+            form => form,
+        };
+        let word = |tag: u32| order.u32((event.clock as u32) << hd::TAG_BITS | tag);
+        let mut bytes = Vec::new();
+        match form {
+            Form::Auto => bytes.extend(word(u32::from(event.id))),
+            Form::Full => {
+                bytes.extend(word(hd::FULL));
+                bytes.extend(order.u16(event.id));
+                bytes.extend(order.u32(if self.spec.payload_size { len } else { hd::NO_SIZE }));
+                bytes.extend(order.u64(event.clock));
+            }
+            Form::Size => {
+                bytes.extend(word(hd::SIZE));
+                bytes.extend(order.u16(event.id));
+                bytes.extend(order.u32(len));
+            }
+            Form::Id => {
+                bytes.extend(word(hd::ID));
+                bytes.extend(order.u16(event.id));
+            }
+        }
+        bytes.extend(&event.body);
+        bytes
+    }
+
+    fn next_start(&mut self) -> u64 {
+        let size = self.spec.size;
+        self.half().position.next_multiple_of(size)
+    }
+
+    fn place_of(&self, number: u64) -> usize {
+        usize::try_from(number % self.spec.count).unwrap_or(0)
+    }
+
+    fn begin(&mut self, clock: u64) {
+        let start = self.half().position;
+        self.write_header(start, clock);
+        self.reserve(start + pk::HEADER_LEN as u64, LIVING);
+        self.half().last_clock = clock;
+        self.begin_truth(start / self.spec.size);
+    }
+
+    fn switch(&mut self, clock: u64) {
+        let (from, start) = (self.half().position, self.next_start());
+        self.reclaim(start);
+        self.reserve(start + pk::HEADER_LEN as u64, LIVING);
+        self.begin_truth(start / self.spec.size);
+        self.write_header(start, clock);
+        self.leave(from, clock);
+    }
+
+    fn begin_truth(&mut self, number: u64) {
+        self.half().subs.push(Sub { number, expect: Expect::Open, events: Vec::new() });
+    }
+
+    fn set_expect(&mut self, number: u64, expect: Expect) {
+        if let Some(sub) = self.half().subs.iter_mut().rfind(|s| s.number == number) {
+            sub.expect = expect;
+        }
+    }
+
+    fn remember(&mut self, at: u64, event: &Event) {
+        let number = at / self.spec.size;
+        if let Some(sub) = self.half().subs.iter_mut().rfind(|s| s.number == number) {
+            sub.events.push((at, event.clone()));
+        }
+    }
+
+    /// The place that `start` comes round to is made good where a dead recorder left a hole.
+    fn reclaim(&mut self, start: u64) {
+        let (size, len, half) = (self.spec.size, self.half_len(), self.live);
+        let place = self.place_of(start / size);
+        let whole = start / len * size;
+        if self.half().slots[place].committed >= whole {
+            return;
+        }
+        self.half().slots[place].committed = whole;
+        self.lost[st::RECLAIMED] += 1;
+        let before = (start + size).saturating_sub(len);
+        self.in_flight.retain(|f| f.half != half || f.end > before);
+    }
+
+    fn announce(&mut self, owner: u64, begin: u64, end: u64, state: u64) {
+        let half = self.live;
+        self.reserve(end, owner);
+        self.in_flight.push(InFlight { owner, half, begin, end, confirmed: 0, state });
+    }
+
+    fn reserve(&mut self, end: u64, owner: u64) {
+        let half = self.live;
+        let (before, position) = (self.halves[half].owner, self.halves[half].position);
+        if self.lockless() && before != owner {
+            for f in self.in_flight.iter_mut().filter(|f| f.half == half && f.owner == before) {
+                f.confirmed = f.confirmed.max(position);
+            }
+        }
+        let lockless = self.lockless();
+        let h = self.half();
+        h.position = end;
+        h.owner = if lockless { owner } else { 0 };
+        h.attempt = if lockless { h.attempt } else { end };
+    }
+
+    fn commit(&mut self, at: u64, len: u64) {
+        if !self.lockless() {
+            return;
+        }
+        let (size, number) = (self.spec.size, at / self.spec.size);
+        let (place, base) = (self.place_of(number), number / self.spec.count * size);
+        let h = self.half();
+        h.slots[place].committed += len;
+        let sum = h.slots[place].committed - base;
+        if sum == size - pk::HEADER_LEN as u64 {
+            let (end, clock) = (h.slots[place].content_end, h.slots[place].end_clock);
+            self.write_closing(end, clock, pk::HEADER_LEN);
+            self.half().slots[place].committed += pk::HEADER_LEN as u64;
+        } else if h.position == number * size + pk::HEADER_LEN as u64 + sum {
+            h.contiguous = h.position;
+        }
+    }
+
+    fn leave(&mut self, from: u64, clock: u64) {
+        if from.is_multiple_of(self.spec.size) {
+            return;
+        }
+        let place = self.place_of(from / self.spec.size);
+        let slot = &mut self.half().slots[place];
+        slot.content_end = from;
+        slot.end_clock = clock;
+        self.commit(from, self.spec.size - from % self.spec.size);
+    }
+
+    fn write(&mut self, position: u64, bytes: &[u8]) {
+        let len = self.half_len();
+        let at = usize::try_from(position % len).unwrap_or(0);
+        let data = &mut self.half().data;
+        let n = bytes.len().min(data.len() - at);
+        data[at..at + n].copy_from_slice(&bytes[..n]);
+    }
+
+    fn write_header(&mut self, start: u64, clock: u64) {
+        let header = self.header(start / self.spec.size, clock, 0, 0, 0);
+        self.write(start, &header);
+    }
+
+    fn header(&self, number: u64, begin: u64, end: u64, content: u64, discarded: u64) -> [u8; pk::HEADER_LEN] {
+        let (order, spec) = (self.spec.order, &self.spec);
+        let mut h = [0u8; pk::HEADER_LEN];
+        order.put32(&mut h, pk::MAGIC_AT, pk::MAGIC);
+        h[pk::UUID_AT..pk::UUID_AT + 16].copy_from_slice(&spec.session);
+        order.put32(&mut h, pk::CHANNEL_AT, spec.channel);
+        order.put64(&mut h, pk::STREAM_AT, u64::from(spec.index));
+        order.put64(&mut h, pk::BEGIN_AT, begin);
+        order.put64(&mut h, pk::END_AT, end);
+        order.put64(&mut h, pk::CONTENT_SIZE_AT, content * 8);
+        order.put64(&mut h, pk::PACKET_SIZE_AT, spec.size * 8);
+        order.put64(&mut h, pk::SEQ_NUM_AT, number);
+        order.put64(&mut h, pk::DISCARDED_AT, discarded);
+        order.put32(&mut h, pk::CPU_AT, spec.cpu);
+        h
+    }
+
+    /// Completes the header of the sub-buffer whose content ends at `end`, up to `header_bytes`; with all of them, the
+    /// checksum too.
+    fn write_closing(&mut self, end: u64, clock: u64, header_bytes: usize) {
+        let (order, size) = (self.spec.order, self.spec.size);
+        let (number, content) = (end / size, end % size);
+        let at = self.place_of(number) * usize::try_from(size).unwrap_or(0);
+        let begin = order.at64(&self.half().data, at + pk::BEGIN_AT).unwrap_or(0);
+        let discarded = self.lost[..5].iter().sum();
+        let header = self.header(number, begin, clock, content, discarded);
+        self.write(number * size, &header[..header_bytes]);
+        if header_bytes == pk::HEADER_LEN {
+            let content = usize::try_from(content).unwrap_or(0);
+            let sum = checksum(&self.half().data[at..at + content]);
+            self.write((number + 1) * size - pk::CHECK_FROM_END as u64, &order.u64(sum));
+        }
+    }
+}
+
+impl Half {
+    fn new(spec: &Spec, first: u64) -> Self {
+        let len = spec.size * spec.count;
+        let committed = first / len * spec.size;
+        let slot = Slot { committed, ..Slot::default() };
+        Self {
+            first,
+            position: first,
+            owner: 0,
+            closed: false,
+            attempt: first,
+            last_clock: 0,
+            contiguous: first,
+            consumed: first,
+            data: vec![0; usize::try_from(len).unwrap_or(0)],
+            slots: vec![slot; usize::try_from(spec.count).unwrap_or(0)],
+            subs: Vec::new(),
+        }
+    }
+}
