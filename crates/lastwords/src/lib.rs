@@ -1,4 +1,39 @@
 //! What an application links to keep its last words: sessions and channels, events and markers, contexts, clock,
 //! snapshots, the `tracing` layer and the crash handlers.
 
+pub mod admin;
+mod callsite;
+pub mod clock;
+pub mod context;
+pub mod crash;
+pub mod dirs;
+mod encode;
+mod listener;
+mod macros;
+pub mod process;
 pub mod registry;
+pub mod rules;
+pub mod session;
+pub mod snapshot;
+mod target;
+
+pub use encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
+pub use encode::{Field, Labeled, hex};
+pub use registry::{EventDesc, FieldDesc, FieldType};
+pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Session};
+
+/// What the macros expand to; not for other use.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::callsite::{Callsite, record};
+    pub use crate::encode::{Out, Site};
+    pub use lastwords_abi::registry::level;
+}
+
+/// What the macros need.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::callsite::{Callsite, record};
+    pub use crate::encode::{Out, Site};
+    pub use lastwords_abi::registry::level;
+}

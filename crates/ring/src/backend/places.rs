@@ -24,7 +24,7 @@ pub struct Place {
     pub offset: u64,
     /// Length, bytes.
     pub len: u64,
-    /// The file; `/proc/PID/fd/N` for a memfd, `-` for the heap.
+    /// The file; `/proc/PID/fd/N` for a memfd, `heap:PID:ADDRESS` for the heap.
     pub path: String,
 }
 
@@ -32,10 +32,11 @@ pub struct Place {
 ///
 /// # Errors
 /// What the system said.
-pub fn write_places(folder: BorrowedFd<'_>, shown: &str, mappings: &[Mapping]) -> Result<(), BackendError> {
+pub fn write_places(folder: BorrowedFd<'_>, shown: &str, mappings: &[&Mapping]) -> Result<(), BackendError> {
     let mut text = String::new();
     for mapping in mappings {
-        let (path, offset) = mapping.place().unwrap_or(("-", 0));
+        let heap = format!("heap:{}:{:#x}", std::process::id(), mapping.as_ptr() as usize);
+        let (path, offset) = mapping.place().unwrap_or((&heap, 0));
         text.push_str(&format!("{} {offset} {} {path}\n", mapping.name(), mapping.len()));
     }
     let path = format!("{shown}/{PLACES_FILE}");
@@ -83,7 +84,7 @@ impl Place {
     /// What the system said, or what is wrong with the place.
     pub fn map(&self) -> Result<Mapping, BackendError> {
         let Self { name, offset, len, path } = self;
-        if path == "-" {
+        if path.starts_with("heap:") {
             return Err(BackendError::invalid(name, 0, *len, "on the heap of its process; take a core of it"));
         }
         let is_link = path.starts_with("/proc/");

@@ -21,6 +21,12 @@ impl ShmBackend {
     pub fn new(folder: OwnedFd, path: impl Into<String>) -> Self {
         Self { folder, path: path.into() }
     }
+
+    fn make(&self, plan: &Plan) -> Result<Mapping, BackendError> {
+        let path = format!("{}/{}", self.path, plan.name);
+        let fd = file::create_at(self.folder.as_raw_fd(), &plan.name, &path)?;
+        file::map_plan(fd, path, plan)
+    }
 }
 
 impl Backend for ShmBackend {
@@ -29,11 +35,16 @@ impl Backend for ShmBackend {
     }
 
     fn allocate(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
-        let mut mappings = Vec::with_capacity(plans.len());
+        let mut mappings: Vec<Mapping> = Vec::with_capacity(plans.len());
         for plan in plans {
-            let path = format!("{}/{}", self.path, plan.name);
-            let fd = file::create_at(self.folder.as_raw_fd(), &plan.name, &path)?;
-            mappings.push(file::map_plan(fd, path, plan)?);
+            match self.make(plan) {
+                Ok(mapping) => mappings.push(mapping),
+                Err(error) => {
+                    // What is mapped would keep its memory after its file is removed.
+                    mappings.iter().for_each(Mapping::detach);
+                    return Err(error);
+                }
+            }
         }
         Ok(mappings)
     }

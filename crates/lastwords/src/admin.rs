@@ -1,0 +1,331 @@
+//! Sessions of other processes: listed, changed and removed through their folders. Nothing has to be alive for that.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use lastwords_abi::session::{
+    BACKEND_DAX, BACKEND_HEAP, BACKEND_HUGE, BACKEND_MEMFD, BACKEND_PHYSICAL, BACKEND_SHM, RESERVATION_LOCKED,
+    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SCOPE_USER, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY,
+    SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
+};
+use lastwords_ring::backend::open_places;
+
+use crate::dirs::{self, Base, Folder};
+use crate::process::{self, Identity, Life};
+use crate::rules::{self, RuleSpec};
+use crate::session::regions::{Regions, open_view};
+use crate::session::view::{View, text};
+use crate::session::{Error, wipe};
+use crate::snapshot::{self, SnapshotReader, Taken};
+
+/// Whether someone records in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// At least one process of it is alive.
+    Live,
+    /// Its processes are dead: its last words can be recovered.
+    LeftOver,
+    /// It was ended in good order and kept.
+    Finished,
+    /// Its processes are of another pid namespace, and nothing here tells.
+    Unknown,
+}
+
+/// A session in a folder.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Name of the session.
+    pub name: String,
+    /// What it is, or why it cannot be read: another version, memory that went with its process.
+    pub details: Result<Details, String>,
+}
+
+/// What a session says of itself.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// UUID of the session.
+    pub uuid: [u8; 16],
+    /// Whether someone records in it.
+    pub state: State,
+    /// Whether recording is switched on.
+    pub recording: bool,
+    /// Process that made it.
+    pub creator: u32,
+    /// Its program.
+    pub program: String,
+    /// User who made it.
+    pub uid: u32,
+    /// CLOCK_REALTIME when it was made, ns.
+    pub created: u64,
+    /// Whether all processes of the user share it.
+    pub is_users: bool,
+    /// `heap`, `shm`, `memfd`, `huge`, `dax` or `physical`.
+    pub backend: &'static str,
+    /// `rseq`, `lockless` or `locked`.
+    pub reservation: &'static str,
+    /// `off`, `ready`, `swapping`, `taken` or `reading`.
+    pub snapshot: &'static str,
+    /// Processes that joined and did not leave, and whether they live.
+    pub processes: Vec<(Identity, Life)>,
+    /// Its channels.
+    pub channels: Vec<ChannelSummary>,
+    /// Its rules.
+    pub rules: Vec<RuleSpec>,
+}
+
+/// A channel of a session.
+#[derive(Debug, Clone)]
+pub struct ChannelSummary {
+    /// Id in the session.
+    pub id: u32,
+    /// Name of the channel.
+    pub name: String,
+    /// Whether it records.
+    pub recording: bool,
+    /// Overwrites, or discards.
+    pub overwrites: bool,
+    /// Sub-buffers of each half of a stream.
+    pub sub_buffers: u32,
+    /// Bytes of a sub-buffer.
+    pub sub_buffer_size: u64,
+    /// Streams.
+    pub streams: u32,
+    /// Events that were given an id.
+    pub events: u32,
+}
+
+/// The sessions of this user: in `dir`, or in all places where they can be.
+///
+/// # Errors
+/// `dir` cannot be read or trusted. Places that are only candidates are passed over.
+pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
+    let mut found = Vec::new();
+    if let Some(dir) = dir {
+        list_in(&Base::open(dir)?, &mut found)?;
+        return Ok(found);
+    }
+    for base in dirs::candidates().iter().filter_map(|path| Base::open(path).ok()) {
+        list_in(&base, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn list_in(base: &Base, found: &mut Vec<Summary>) -> Result<(), Error> {
+    for name in base.sessions()? {
+        if let Ok(folder) = base.folder(&name)
+            && !found.iter().any(|summary: &Summary| summary.folder == folder.path)
+        {
+            found.push(summary(&folder));
+        }
+    }
+    Ok(())
+}
+
+fn summary(folder: &Folder) -> Summary {
+    let file = folder.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = file.rsplit_once('-').map_or(file.as_str(), |(name, _)| name).to_owned();
+    let details = open_view(folder).map(|(_mapping, view)| details(&view)).map_err(|error| error.to_string());
+    Summary { folder: folder.path.clone(), name, details }
+}
+
+fn details(view: &View) -> Details {
+    let (info, control) = (&view.info, view.control());
+    let same_boot = info.boot_id == process::boot_id();
+    let life = |identity: &Identity| if same_boot { identity.life() } else { Life::Dead };
+    let processes: Vec<_> = process::joined(view.processes()).into_iter().map(|p| (p, life(&p))).collect();
+    let any = |wanted| processes.iter().any(|(_, life)| *life == wanted);
+    let state = match control.finished.load(Acquire) {
+        1 => State::Finished,
+        _ if any(Life::Alive) => State::Live,
+        _ if any(Life::Unknown) => State::Unknown,
+        _ => State::LeftOver,
+    };
+    Details {
+        uuid: view.uuid,
+        state,
+        recording: control.recording.load(Acquire) == 1,
+        creator: info.creator_pid,
+        program: text(&info.program),
+        uid: info.uid,
+        created: info.created_realtime,
+        is_users: info.scope == SCOPE_USER,
+        backend: backend_name(info.backend),
+        reservation: reservation_name(info.reservation),
+        snapshot: snapshot_name(control.snapshot.load(Acquire)),
+        processes,
+        channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
+        rules: rules::read(control),
+    }
+}
+
+fn channel(id: u32, entry: &lastwords_abi::session::Channel) -> ChannelSummary {
+    ChannelSummary {
+        id,
+        name: text(&entry.name),
+        recording: entry.recording.load(Acquire) == 1,
+        overwrites: entry.mode == lastwords_abi::session::MODE_OVERWRITE,
+        sub_buffers: entry.sub_buffers,
+        sub_buffer_size: entry.sub_buffer_size,
+        streams: entry.streams,
+        events: entry.next_id.load(Acquire),
+    }
+}
+
+/// Name of a back-end's code.
+#[must_use]
+pub fn backend_name(code: u32) -> &'static str {
+    match code {
+        BACKEND_HEAP => "heap",
+        BACKEND_SHM => "shm",
+        BACKEND_MEMFD => "memfd",
+        BACKEND_HUGE => "huge",
+        BACKEND_DAX => "dax",
+        BACKEND_PHYSICAL => "physical",
+        _ => "unknown",
+    }
+}
+
+/// Name of a reservation's code.
+#[must_use]
+pub fn reservation_name(code: u32) -> &'static str {
+    match code {
+        RESERVATION_RSEQ => "rseq",
+        RESERVATION_LOCKLESS => "lockless",
+        RESERVATION_LOCKED => "locked",
+        _ => "unknown",
+    }
+}
+
+fn snapshot_name(code: u32) -> &'static str {
+    match code {
+        SNAPSHOT_OFF => "off",
+        SNAPSHOT_READY => "ready",
+        SNAPSHOT_SWAPPING => "swapping",
+        SNAPSHOT_TAKEN => "taken",
+        SNAPSHOT_READING => "reading",
+        _ => "unknown",
+    }
+}
+
+/// A session of any process, reached through its folder.
+#[derive(Debug)]
+pub struct Handle {
+    regions: Regions,
+    folder: Folder,
+}
+
+impl Handle {
+    /// Maps the session in a folder.
+    ///
+    /// # Errors
+    /// The folder is not this user's, or does not hold a session of this version that can be mapped.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let folder = Folder::open(folder)?;
+        Ok(Self { regions: Regions::open(&folder)?, folder })
+    }
+
+    /// What the session says of itself.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary {
+            folder: self.folder.path.clone(),
+            name: self.regions.view.name(),
+            details: Ok(details(&self.regions.view)),
+        }
+    }
+
+    /// Adds a rule: the processes of the session follow it within milliseconds.
+    ///
+    /// # Errors
+    /// The list of rules is full or held.
+    pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
+        rules::add(&self.regions.view, rule)
+    }
+
+    /// Id of the channel of that name.
+    #[must_use]
+    pub fn channel(&self, name: &str) -> Option<u32> {
+        self.regions.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
+    }
+
+    /// Switches recording on or off: of the session, or of one channel.
+    pub fn set_recording(&self, channel: Option<u32>, on: bool) {
+        let word = match channel {
+            None => Some(&self.regions.view.control().recording),
+            Some(id) => self.regions.view.channels().find(|(own, _)| *own == id).map(|(_, entry)| &entry.recording),
+        };
+        if let Some(word) = word {
+            word.store(u32::from(on), Release);
+            self.regions.view.announce();
+        }
+    }
+
+    /// Allocates the spares for snapshots.
+    ///
+    /// # Errors
+    /// No memory, or someone else is changing snapshots.
+    pub fn enable_snapshots(&self) -> Result<(), Error> {
+        snapshot::enable(&self.regions)
+    }
+
+    /// Frees the spares and what is in them.
+    ///
+    /// # Errors
+    /// The snapshot is being read.
+    pub fn disable_snapshots(&self) -> Result<(), Error> {
+        snapshot::disable(&self.regions)
+    }
+
+    /// Takes a snapshot of all streams, or of the one of that index.
+    ///
+    /// # Errors
+    /// Snapshots are not enabled, or one is being read.
+    pub fn take_snapshot(&self, stream: Option<u32>) -> Result<Taken, Error> {
+        snapshot::take(&self.regions, stream)
+    }
+
+    /// Marks the snapshot as being read by this process.
+    ///
+    /// # Errors
+    /// There is no snapshot, or another process reads it.
+    pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
+        snapshot::read(&self.regions)
+    }
+
+    /// Makes a reader pass over all that was recorded until now.
+    pub fn clear(&self) {
+        snapshot::clear(&self.regions);
+    }
+}
+
+/// Ends a session and removes its folder. Its processes stop recording; one whose memory went with its process, or that this
+/// version cannot read, is removed all the same.
+///
+/// # Errors
+/// The folder is not this user's, or cannot be removed.
+pub fn destroy(folder: &Path) -> Result<(), Error> {
+    let folder = Folder::open(folder)?;
+    let outside = outside(&folder);
+    if let Ok(regions) = Regions::open(&folder) {
+        let control = regions.view.control();
+        control.recording.store(0, Release);
+        control.finished.store(1, Release);
+        regions.view.announce();
+        wipe(&regions);
+    }
+    if let Some(path) = outside {
+        std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
+    }
+    folder.remove()
+}
+
+/// A session's own file in a hugetlbfs, known by its name.
+fn outside(folder: &Folder) -> Option<PathBuf> {
+    let shown = folder.path.display().to_string();
+    let unique = shown.rsplit_once('-')?.1;
+    let places = open_places(folder.as_fd(), &shown).ok()??;
+    let path = PathBuf::from(&places.first()?.path);
+    (path.file_name()?.to_str()? == format!("lastwords-{unique}")).then_some(path)
+}

@@ -1,0 +1,184 @@
+//! The session's clock: which one, how fast it ticks, and how it relates to CLOCK_MONOTONIC and wall time.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use lastwords_abi::session::{ClockArea, ClockSample};
+use lastwords_ring::ClockKind;
+
+const SECOND: u64 = 1_000_000_000;
+/// How long the counter is measured against CLOCK_MONOTONIC where the machine does not say its frequency, ns.
+const MEASURE: u64 = 2_000_000;
+/// Readings of which the tightest is kept.
+const TRIES: usize = 5;
+/// A refresher that took longer than this is dead, ns.
+const REFRESHER_DEAD: u64 = 2 * SECOND;
+
+/// The best clock of this machine: the CPU's counter where all CPUs agree on it and sleep does not stop it, else
+/// CLOCK_MONOTONIC.
+#[must_use]
+pub fn best() -> ClockKind {
+    if cfg!(target_arch = "aarch64") {
+        return ClockKind::Cntvct;
+    }
+    if tsc_is_sound() { ClockKind::Tsc } else { ClockKind::Monotonic }
+}
+
+/// The TSC is invariant, and the kernel found it good enough to keep time by it.
+#[cfg(target_arch = "x86_64")]
+fn tsc_is_sound() -> bool {
+    use core::arch::x86_64::__cpuid;
+    let invariant = __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0;
+    let current = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    match current.as_deref().map(str::trim) {
+        Ok("tsc") => true,
+        // A guest whose host vouches for the counter. Others ("hpet", "acpi_pm") mean that the kernel found it wanting.
+        Ok("kvm-clock" | "hyperv_clocksource_tsc_page") => invariant,
+        Ok(_) => false,
+        Err(_) => invariant,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tsc_is_sound() -> bool {
+    false
+}
+
+/// Ticks a second, as the machine says or as measured within 2 ms.
+#[must_use]
+pub fn frequency(kind: ClockKind) -> u64 {
+    match kind {
+        ClockKind::Tsc => machine_frequency().unwrap_or_else(measure),
+        ClockKind::Cntvct => machine_frequency().unwrap_or_else(measure),
+        _ => SECOND,
+    }
+}
+
+/// CPUID 0x15 (crystal and ratio), or the hypervisor's 0x4000_0010 (kHz). 0x16 is a nominal figure and not used.
+#[cfg(target_arch = "x86_64")]
+fn machine_frequency() -> Option<u64> {
+    use core::arch::x86_64::__cpuid;
+    if __cpuid(0).eax >= 0x15 {
+        let leaf = __cpuid(0x15);
+        if leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0 {
+            return Some(u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax));
+        }
+    }
+    let in_guest = __cpuid(1).ecx & (1 << 31) != 0;
+    if in_guest && __cpuid(0x4000_0000).eax >= 0x4000_0010 {
+        let khz = u64::from(__cpuid(0x4000_0010).eax);
+        return (khz > 100_000).then_some(khz * 1000);
+    }
+    None
+}
+
+#[cfg(target_arch = "aarch64")]
+fn machine_frequency() -> Option<u64> {
+    let hz: u64;
+    // SAFETY: Linux lets user space read the counter's frequency.
+    unsafe { core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags)) };
+    (hz > 0).then_some(hz)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn machine_frequency() -> Option<u64> {
+    None
+}
+
+/// Counts ticks between two readings of CLOCK_MONOTONIC.
+fn measure() -> u64 {
+    let first = read(counter_kind());
+    let mut last = first;
+    while last.monotonic.wrapping_sub(first.monotonic) < MEASURE {
+        core::hint::spin_loop();
+        last = read(counter_kind());
+    }
+    let ticks = u128::from(last.clock.wrapping_sub(first.clock));
+    let ns = u128::from(last.monotonic.wrapping_sub(first.monotonic)).max(1);
+    u64::try_from(ticks * u128::from(SECOND) / ns).unwrap_or(SECOND).max(1)
+}
+
+fn counter_kind() -> ClockKind {
+    if cfg!(target_arch = "aarch64") { ClockKind::Cntvct } else { ClockKind::Tsc }
+}
+
+/// The three clocks at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) clock: u64,
+    pub(crate) monotonic: u64,
+    pub(crate) realtime: u64,
+    pub(crate) width: u64,
+}
+
+/// The tightest of a few readings: the session's clock is read between two readings of CLOCK_MONOTONIC.
+pub(crate) fn read(kind: ClockKind) -> Reading {
+    let mut best = Reading { clock: 0, monotonic: 0, realtime: 0, width: u64::MAX };
+    for _ in 0..TRIES {
+        let before = ClockKind::Monotonic.now();
+        let clock = kind.now_ordered();
+        let realtime = ClockKind::Realtime.now();
+        let after = ClockKind::Monotonic.now();
+        let width = after.wrapping_sub(before);
+        if width < best.width {
+            best = Reading { clock, monotonic: before + width / 2, realtime, width };
+        }
+    }
+    best
+}
+
+/// Fills the area of a new session.
+pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
+    area.kind.store(kind.code(), Relaxed);
+    area.frequency.store(frequency(kind), Relaxed);
+    let reading = read(kind);
+    store(&area.samples[0], &reading);
+    store(&area.samples[1], &reading);
+    area.newest.store(1, Release);
+}
+
+/// Takes a new sample when the newest is older than half a second. Async-signal-safe; no lock is waited for, no system
+/// call is made where the clocks are read through the vDSO.
+pub fn refresh(area: &ClockArea) {
+    let Some(kind) = ClockKind::from_code(area.kind.load(Relaxed)) else { return };
+    let newest = area.newest.load(Acquire);
+    let other = if newest == 1 { 2 } else { 1 };
+    let Some(sample) = area.samples.get(newest as usize) else { return };
+    let age = kind.now().wrapping_sub(sample.clock.load(Relaxed));
+    if age < area.frequency.load(Relaxed) / 2 {
+        return;
+    }
+    let now = ClockKind::Monotonic.now().max(1);
+    let holder = area.busy.load(Relaxed);
+    if holder != 0 && now.wrapping_sub(holder) < REFRESHER_DEAD {
+        return;
+    }
+    if area.busy.compare_exchange(holder, now, Acquire, Relaxed).is_ok() {
+        store(&area.samples[other], &read(kind));
+        area.newest.store(other as u32, Release);
+        let _ = area.busy.compare_exchange(now, 0, Release, Relaxed);
+    }
+}
+
+fn store(sample: &ClockSample, reading: &Reading) {
+    sample.clock.store(reading.clock, Relaxed);
+    sample.monotonic.store(reading.monotonic, Relaxed);
+    sample.realtime.store(reading.realtime, Relaxed);
+    sample.width.store(reading.width, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_keeps_pace_with_monotonic_time() {
+        let kind = best();
+        let hz = frequency(kind);
+        let first = read(kind);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let last = read(kind);
+        let by_counter = (last.clock - first.clock) as f64 / hz as f64;
+        let by_clock = (last.monotonic - first.monotonic) as f64 / SECOND as f64;
+        assert!((by_counter / by_clock - 1.0).abs() < 0.01, "{by_counter} s against {by_clock} s at {hz} Hz");
+    }
+}

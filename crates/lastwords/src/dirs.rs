@@ -1,0 +1,274 @@
+//! Where sessions live: a base folder of the user, and a folder for each session in it.
+//!
+//! `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else `/dev/shm/lastwords-UID`. Folders are 0700 and their own; a
+//! link, a FIFO or another user's folder in their place is refused, never followed.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::session::Error;
+
+/// Folders in the making have names that begin so.
+const UNFINISHED: &str = ".new-";
+/// Folders in the making that are older than this belong to nobody.
+const ABANDONED: Duration = Duration::from_secs(120);
+/// How long [`Base::lock`] waits.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// The base folder that this process would use, whether or not it exists.
+#[must_use]
+pub fn base_path() -> PathBuf {
+    candidates().swap_remove(0)
+}
+
+/// All places where this user's sessions can be, the one in use first.
+#[must_use]
+pub fn candidates() -> Vec<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // SAFETY: geteuid has no way to fail.
+    let uid = unsafe { libc::geteuid() };
+    let shm = PathBuf::from(format!("/dev/shm/lastwords-{uid}"));
+    let runtime = set("XDG_RUNTIME_DIR").map(|dir| dir.join("lastwords"));
+    set("LASTWORDS_DIR").into_iter().chain(runtime).chain([shm]).collect()
+}
+
+/// An open base folder.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) path: PathBuf,
+    fd: OwnedFd,
+}
+
+/// An open folder of a session.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// Where it is once it is published.
+    pub(crate) path: PathBuf,
+    base: OwnedFd,
+    pub(crate) fd: OwnedFd,
+    /// Its name in the base folder now.
+    name: String,
+}
+
+/// Held while a session is looked for or made; the system takes it back when its holder dies.
+#[derive(Debug)]
+pub(crate) struct BaseLock {
+    _file: OwnedFd,
+}
+
+impl Base {
+    /// Opens the folder, making it if its parent exists.
+    pub(crate) fn make(path: &Path) -> Result<Self, Error> {
+        let c_path = c_string(path)?;
+        // SAFETY: a C string.
+        let made = unsafe { libc::mkdir(c_path.as_ptr(), 0o700) };
+        let already = std::io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST);
+        if made != 0 && !already {
+            return Err(Error::last("mkdir", path));
+        }
+        Self::open(path)
+    }
+
+    /// Opens a folder that exists.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let fd = open_dir(libc::AT_FDCWD, &c_string(path)?, path)?;
+        check_owner(&fd, path, 0o022)?;
+        Ok(Self { path: path.to_owned(), fd })
+    }
+
+    /// Waits, for a bounded time, until no other process of the user is making a session.
+    pub(crate) fn lock(&self) -> Result<BaseLock, Error> {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let path = self.path.join(".lock");
+        // SAFETY: a C string and an open folder.
+        let fd = unsafe { libc::openat(self.fd.as_raw_fd(), c".lock".as_ptr(), flags, 0o600) };
+        let file = owned(fd, "open", &path)?;
+        let start = Instant::now();
+        // SAFETY: the descriptor is open.
+        while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            if start.elapsed() > LOCK_WAIT {
+                return Err(Error::Busy { what: "the folder of sessions", owner: 0 });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(BaseLock { _file: file })
+    }
+
+    /// Makes an unpublished folder for a session of that name; `unique` is [`unique_of`] its UUID.
+    pub(crate) fn new_folder(&self, name: &str, unique: &str) -> Result<Folder, Error> {
+        self.remove_abandoned();
+        let temporary = format!("{UNFINISHED}{unique}");
+        let c_name = c_string(Path::new(&temporary))?;
+        let shown = self.path.join(&temporary);
+        // SAFETY: a C string and an open folder.
+        if unsafe { libc::mkdirat(self.fd.as_raw_fd(), c_name.as_ptr(), 0o700) } != 0 {
+            return Err(Error::last("mkdir", shown));
+        }
+        let fd = open_dir(self.fd.as_raw_fd(), &c_name, &shown)?;
+        let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
+        Ok(Folder { path: self.path.join(format!("{name}-{unique}")), base, fd, name: temporary })
+    }
+
+    /// Opens the folder of a published session.
+    pub(crate) fn folder(&self, name: &str) -> Result<Folder, Error> {
+        let path = self.path.join(name);
+        let fd = open_dir(self.fd.as_raw_fd(), &c_string(Path::new(name))?, &path)?;
+        check_owner(&fd, &path, 0o077)?;
+        let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
+        Ok(Folder { path, base, fd, name: name.to_owned() })
+    }
+
+    /// Names of the folders of published sessions, sorted.
+    pub(crate) fn sessions(&self) -> Result<Vec<String>, Error> {
+        let entries = fs::read_dir(&self.path).map_err(|error| Error::io("read", &self.path, error))?;
+        let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let mut names: Vec<String> = entries
+            .filter_map(Result::ok)
+            .filter(is_dir)
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes folders whose makers died before they were done.
+    fn remove_abandoned(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.filter_map(Result::ok) {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let age = entry.metadata().and_then(|m| m.modified()).map(|t| SystemTime::now().duration_since(t));
+            let old = matches!(age, Ok(Ok(age)) if age > ABANDONED);
+            if name.starts_with(UNFINISHED)
+                && old
+                && let Ok(folder) = self.folder(&name)
+            {
+                // What cannot be removed now is tried again when the next session is made.
+                drop(folder.remove());
+            }
+        }
+    }
+}
+
+impl Folder {
+    /// Opens the folder of a session by its path.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let absolute = fs::canonicalize(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+            .map_err(|error| Error::io("open", path, error))?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(name) = name else {
+            let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            return Err(Error::io("open", path, source));
+        };
+        Base::open(&absolute)?.folder(name)
+    }
+
+    /// Gives the folder its own name: from here on others find it, whole.
+    pub(crate) fn publish(&mut self) -> Result<(), Error> {
+        let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let (from, to) = (c_string(Path::new(&self.name))?, c_string(Path::new(&name))?);
+        let base = self.base.as_raw_fd();
+        // SAFETY: C strings and an open folder.
+        if unsafe { libc::renameat(base, from.as_ptr(), base, to.as_ptr()) } != 0 {
+            return Err(Error::last("rename", &self.path));
+        }
+        self.name = name;
+        Ok(())
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Removes the folder and the files in it; no folder in it is entered.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        let listed = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
+        let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(&self.path));
+        for entry in entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok) {
+            let c_name = c_string(Path::new(&entry.file_name()))?;
+            // SAFETY: a C string and an open folder. What stays is reported by the removal of the folder below.
+            unsafe { libc::unlinkat(self.fd.as_raw_fd(), c_name.as_ptr(), 0) };
+        }
+        let c_name = c_string(Path::new(&self.name))?;
+        // SAFETY: a C string and an open folder.
+        if unsafe { libc::unlinkat(self.base.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) } != 0 {
+            return Err(Error::last("rmdir", &self.path));
+        }
+        Ok(())
+    }
+}
+
+/// What ends the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
+pub(crate) fn unique_of(uuid: &[u8; 16]) -> String {
+    uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A new random UUID, version 4.
+pub(crate) fn new_uuid() -> [u8; 16] {
+    let mut uuid = [0u8; 16];
+    random(&mut uuid);
+    uuid[6] = (uuid[6] & 0x0f) | 0x40;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    uuid
+}
+
+/// Fills `bytes` from the kernel's random numbers.
+fn random(bytes: &mut [u8]) {
+    // SAFETY: the buffer is ours and as long as said; up to 256 bytes come whole.
+    let had = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if had != bytes.len() as isize {
+        // Without getrandom (seccomp): the keys of a hasher come from the same source where there is any.
+        use std::hash::{BuildHasher as _, Hasher as _};
+        let state = std::collections::hash_map::RandomState::new();
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            let mut hasher = state.build_hasher();
+            hasher.write_usize(i);
+            *byte = hasher.finish() as u8;
+        }
+    }
+}
+
+/// Opens a folder without following a link in its place.
+fn open_dir(at: i32, name: &CStr, shown: &Path) -> Result<OwnedFd, Error> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: a C string.
+    let fd = unsafe { libc::openat(at, name.as_ptr(), flags) };
+    owned(fd, "open", shown)
+}
+
+fn owned(fd: i32, call: &'static str, shown: &Path) -> Result<OwnedFd, Error> {
+    if fd < 0 {
+        return Err(Error::last(call, shown));
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Refuses a folder of another user, or one with any of `forbidden` mode bits.
+fn check_owner(fd: &OwnedFd, path: &Path, forbidden: u32) -> Result<(), Error> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the descriptor is open and the buffer is a `stat`.
+    if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(Error::last("stat", path));
+    }
+    // SAFETY: filled by the call that succeeded.
+    let stat = unsafe { stat.assume_init() };
+    // SAFETY: geteuid has no way to fail.
+    let uid = unsafe { libc::geteuid() };
+    let untrusted = |what: String| Err(Error::Untrusted { path: path.to_owned(), what });
+    if stat.st_uid != uid {
+        return untrusted(format!("it belongs to user {}, not to user {uid}", stat.st_uid));
+    }
+    if stat.st_mode & forbidden != 0 {
+        return untrusted(format!("its mode is {:04o}: others may enter or write it", stat.st_mode & 0o7777));
+    }
+    Ok(())
+}
+
+fn c_string(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|error| Error::io("name", path, error.into()))
+}

@@ -1,0 +1,152 @@
+//! The thread that waits for changes from other processes: one in each process that has shared sessions.
+//!
+//! It sleeps on the generation of every session (a shared futex) and wakes once a second to keep the clocks' calibration
+//! fresh. All its signals are blocked, so that no handler of the application ever runs on it.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+use lastwords_abi::sync;
+
+use crate::session::shared::{self, MAX_SESSIONS};
+use crate::{clock, target};
+
+/// 1 while the thread of this process exists.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// Counts changes of the set of sessions; the thread waits on it, too.
+static WAKE: AtomicU32 = AtomicU32::new(0);
+
+/// Stack of the thread, bytes.
+const STACK: usize = 256 << 10;
+/// Longest sleep, ns; and with kernels before 5.16, which cannot wait on several words, the shortest notice.
+const SLEEP: i64 = 1_000_000_000;
+const POLL: i64 = 50_000_000;
+
+/// Starts the thread, or tells the one that runs that the sessions changed. Async-signal-safe but for `pthread_create`.
+pub(crate) fn ensure() {
+    if RUNNING.swap(1, SeqCst) != 0 {
+        WAKE.fetch_add(1, SeqCst);
+        wake(&WAKE);
+        return;
+    }
+    if !spawn() {
+        RUNNING.store(0, SeqCst);
+    }
+}
+
+/// In a forked child: the thread stayed behind.
+pub(crate) fn forget() {
+    RUNNING.store(0, SeqCst);
+}
+
+/// Wakes the listeners of all processes that wait on a generation.
+pub(crate) fn announce(generation: &sync::AtomicU32) {
+    generation.fetch_add(1, SeqCst);
+    wake(generation);
+}
+
+fn wake(word: &AtomicU32) {
+    // SAFETY: the word is mapped; waking has no other effect than to wake.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
+}
+
+fn spawn() -> bool {
+    // SAFETY: attributes and signal sets are local, initialised by the calls before they are used; `run` has the type
+    // that is asked for and takes no argument.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        if libc::pthread_attr_init(&raw mut attributes) != 0 {
+            return false;
+        }
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let made = libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        made == 0
+    }
+}
+
+extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: the name is a C string of less than 16 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"lastwords".as_ptr()) };
+    let mut seen = [(core::ptr::null(), 0u32); MAX_SESSIONS];
+    loop {
+        let changes = WAKE.load(Acquire);
+        let changed = look(&mut seen);
+        if changed {
+            // A panic of a re-evaluation must not take the application down.
+            drop(std::panic::catch_unwind(target::refresh_all));
+        }
+        sleep(changes, &seen);
+        shared::all().for_each(|session| clock::refresh(session.view().clock()));
+    }
+}
+
+/// Notes the generation of each session; whether one that was known has changed.
+fn look(seen: &mut [(*const sync::AtomicU32, u32); MAX_SESSIONS]) -> bool {
+    let mut changed = false;
+    for (slot, seen) in seen.iter_mut().enumerate() {
+        let word = shared::at(slot).map(|session| &session.view().control().generation);
+        let now = word.map_or(0, |word| word.load(Acquire));
+        let address = word.map_or(core::ptr::null(), core::ptr::from_ref);
+        // A new session may have changed between its start and this look.
+        changed |= *seen != (address, now);
+        *seen = (address, now);
+    }
+    changed
+}
+
+/// The kernel's `struct futex_waitv`, include/uapi/linux/futex.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Wait {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// FUTEX2_SIZE_U32; without the private flag the words may be shared.
+const U32: u32 = 2;
+
+/// Sleeps until a generation or [`WAKE`] changes, or the time is over.
+fn sleep(changes: u32, seen: &[(*const sync::AtomicU32, u32); MAX_SESSIONS]) {
+    let wait = |address: *const AtomicU32, value: u32| Wait {
+        value: u64::from(value),
+        address: address as u64,
+        flags: U32,
+        reserved: 0,
+    };
+    let mut waits = [wait(&raw const WAKE, changes); MAX_SESSIONS + 1];
+    let mut used = 1;
+    for (address, value) in seen.iter().filter(|(address, _)| !address.is_null()) {
+        waits[used] = wait(*address, *value);
+        used += 1;
+    }
+    let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the array, its used length and the time are valid for the call; the words stay mapped for the life of the
+    // process.
+    let result = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut until);
+        until.tv_sec += SLEEP / 1_000_000_000;
+        let waits = waits.as_ptr();
+        libc::syscall(libc::SYS_futex_waitv, waits, used, 0, &raw const until, libc::CLOCK_MONOTONIC)
+    };
+    let missing = result < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+    if missing {
+        let nap = libc::timespec { tv_sec: 0, tv_nsec: POLL };
+        // SAFETY: the time is valid; no remainder is asked for.
+        unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+    }
+}
+
+/// Whether the thread of this process runs.
+pub(crate) fn is_running() -> bool {
+    RUNNING.load(Relaxed) != 0
+}

@@ -1,0 +1,186 @@
+//! Processes of a session: who joined, who is alive, and what a forked child does.
+
+use std::sync::Once;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use lastwords_abi::session::Process;
+use lastwords_ring::os;
+
+use crate::session::shared;
+
+/// `pid` of an entry that is being written.
+const CLAIMING: u32 = u32::MAX;
+
+/// A process, so that another of the same id is not taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Process id in its own namespace.
+    pub pid: u32,
+    /// Start time, clock ticks since boot; 0 when unknown.
+    pub start: u64,
+    /// Inode of its pid namespace; 0 when unknown.
+    pub pidns: u64,
+}
+
+/// Whether a process still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Alive,
+    /// It is gone, or its id is another process's now.
+    Dead,
+    /// It is of another pid namespace, and nothing here tells.
+    Unknown,
+}
+
+impl Identity {
+    /// This process. Async-signal-safe.
+    #[must_use]
+    pub fn current() -> Self {
+        let pid = os::pid();
+        Self { pid, start: os::start_time(pid), pidns: os::pid_namespace() }
+    }
+
+    /// Whether it runs now.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        if self.pid == 0 {
+            return Life::Dead;
+        }
+        if self.pidns != 0 && self.pidns != os::pid_namespace() {
+            return life_elsewhere(self);
+        }
+        if os::is_alive(self.pid, self.start as u32) { Life::Alive } else { Life::Dead }
+    }
+
+    fn of(process: &Process) -> Option<Self> {
+        let pid = process.pid.load(Acquire);
+        let known = pid != 0 && pid != CLAIMING;
+        known.then(|| Self { pid, start: process.start.load(Relaxed), pidns: process.pidns.load(Relaxed) })
+    }
+}
+
+/// Looks for the process by its namespace and by the last of its ids, as /proc of an outer namespace shows both.
+fn life_elsewhere(identity: &Identity) -> Life {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Life::Unknown };
+    let inner = |name: &str| -> Option<u32> {
+        use std::os::unix::fs::MetadataExt as _;
+        let namespace = std::fs::metadata(format!("/proc/{name}/ns/pid")).ok()?.ino();
+        if namespace != identity.pidns {
+            return None;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{name}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
+    };
+    let is_pid = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    let mut names =
+        entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()).filter(is_pid);
+    if names.any(|name| inner(&name) == Some(identity.pid)) { Life::Alive } else { Life::Unknown }
+}
+
+/// Enters this process; false when the table is full of the living. Async-signal-safe.
+pub(crate) fn join(processes: &[Process]) -> bool {
+    let me = Identity::current();
+    if processes.iter().any(|process| Identity::of(process) == Some(me)) {
+        return true;
+    }
+    let is_free = |process: &&Process| claim(process, 0);
+    let dead = |process: &&Process| {
+        let Some(identity) = Identity::of(process) else { return false };
+        identity.life() == Life::Dead && claim(process, identity.pid)
+    };
+    let entry = processes.iter().find(is_free).or_else(|| processes.iter().find(dead));
+    let Some(entry) = entry else { return false };
+    entry.start.store(me.start, Relaxed);
+    entry.pidns.store(me.pidns, Relaxed);
+    entry.pid.store(me.pid, Release);
+    true
+}
+
+fn claim(process: &Process, from: u32) -> bool {
+    process.pid.compare_exchange(from, CLAIMING, AcqRel, Relaxed).is_ok()
+}
+
+/// Takes this process out.
+pub(crate) fn leave(processes: &[Process]) {
+    let me = Identity::current();
+    for process in processes.iter().filter(|process| Identity::of(process) == Some(me)) {
+        process.pid.store(0, Release);
+    }
+}
+
+/// All processes that joined and did not leave: the dead died in the session.
+pub(crate) fn joined(processes: &[Process]) -> Vec<Identity> {
+    processes.iter().filter_map(Identity::of).collect()
+}
+
+/// Whether this process alone can be recording.
+pub(crate) fn is_alone(processes: &[Process]) -> bool {
+    let me = Identity::current();
+    joined(processes).iter().all(|identity| *identity == me || identity.life() == Life::Dead)
+}
+
+/// Boot id of the machine; zeroes where /proc does not tell.
+#[must_use]
+pub fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut id = [0u8; 16];
+    let digits: Vec<u8> = text.bytes().filter_map(|byte| char::from(byte).to_digit(16)).map(|d| d as u8).collect();
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    id
+}
+
+/// Sees to it, once a process, that forked children join the sessions of their parent.
+pub(crate) fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler calls async-signal-safe code only, and `pthread_create`, which glibc and musl allow there.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+extern "C" fn in_child() {
+    let mut listen = false;
+    for session in shared::all() {
+        join(session.view().processes());
+        listen |= session.is_shared;
+    }
+    crate::listener::forget();
+    if listen {
+        crate::listener::ensure();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reused_pid_is_another_process() {
+        let me = Identity::current();
+        assert_eq!(me.life(), Life::Alive);
+        assert_eq!(Identity { start: me.start + 1, ..me }.life(), Life::Dead);
+        assert_eq!(Identity { pid: 0, ..me }.life(), Life::Dead);
+    }
+
+    #[test]
+    fn the_table_takes_each_process_once_and_reuses_the_dead() {
+        let table: Vec<Process> = (0..2)
+            .map(|_| Process { pid: 0.into(), reserved: 0, start: 0.into(), pidns: 0.into(), reserved2: 0 })
+            .collect();
+        assert!(join(&table) && join(&table));
+        assert_eq!(joined(&table), [Identity::current()]);
+        let me = Identity::current();
+        table[1].pid.store(me.pid, Relaxed);
+        table[1].start.store(me.start + 7, Relaxed);
+        table[1].pidns.store(me.pidns, Relaxed);
+        assert_eq!(joined(&table).len(), 2);
+        assert!(is_alone(&table));
+        table[0].start.store(me.start + 9, Relaxed);
+        assert!(join(&table), "takes over an entry of the dead");
+        leave(&table);
+        assert_eq!(joined(&table).len(), 1);
+    }
+}

@@ -1,0 +1,285 @@
+//! What a session is asked to be, and its start.
+
+use std::path::PathBuf;
+
+use lastwords_abi::session::{MAX_CHANNELS, RESERVATION_LOCKED, SCOPE_USER};
+use lastwords_ring::{ClockKind, rseq_available};
+
+use super::config::{ChannelConfig, Memory, Reservation, Scope, check_name};
+use super::create::create;
+use super::error::Error;
+use super::regions::{Regions, is_shared, open_view};
+use super::shared::{self, MAX_SESSIONS, SessionShared};
+use super::{Session, close};
+use crate::context::{self, UserContext};
+use crate::dirs::{self, Base, Folder};
+use crate::process::{self, Identity};
+use crate::{listener, target};
+
+/// Configures a session. [`Builder::start`] begins it.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    pub(crate) name: String,
+    channels: Vec<ChannelConfig>,
+    pub(crate) memory: Memory,
+    reservation: Option<Reservation>,
+    pub(crate) clock: Option<ClockKind>,
+    pub(crate) scope: Scope,
+    dir: Option<PathBuf>,
+    pub(crate) size_limit: u64,
+    pub(crate) snapshot: bool,
+    listen: bool,
+    pub(crate) events: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) registry_len: u64,
+    pub(crate) spans: u32,
+    keep: bool,
+}
+
+impl Builder {
+    pub(crate) fn new(name: String) -> Self {
+        Self {
+            name,
+            channels: Vec::new(),
+            memory: Memory::default(),
+            reservation: None,
+            clock: None,
+            scope: Scope::default(),
+            dir: None,
+            size_limit: u64::MAX,
+            snapshot: false,
+            listen: true,
+            events: Vec::new(),
+            env: Vec::new(),
+            registry_len: 512 << 10,
+            spans: 512,
+            keep: false,
+        }
+    }
+
+    /// Adds a channel. Without any, the session has one, `main`.
+    pub fn channel(mut self, channel: ChannelConfig) -> Self {
+        self.channels.push(channel);
+        self
+    }
+
+    /// Adds the channel [`ChannelConfig::errors`], and `main` if there is no channel yet.
+    pub fn errors_channel(mut self) -> Self {
+        if self.channels.is_empty() {
+            self.channels.push(ChannelConfig::new("main"));
+        }
+        self.channel(ChannelConfig::errors())
+    }
+
+    /// Where the memory comes from. Default: shared-memory files.
+    pub fn backend(mut self, memory: Memory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// How space is reserved. Default: the fastest that works; the lock in persistent memory.
+    pub fn reservation(mut self, reservation: Reservation) -> Self {
+        self.reservation = Some(reservation);
+        self
+    }
+
+    /// The clock. Default: the CPU's counter where it is sound, else CLOCK_MONOTONIC.
+    pub fn clock(mut self, clock: ClockKind) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Who records in it.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// The folder of sessions. Default: [`dirs::base_path`].
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Most memory that the session may take, bytes. More is an error at the start.
+    pub fn size_limit(mut self, bytes: u64) -> Self {
+        self.size_limit = bytes;
+        self
+    }
+
+    /// Allocates the spare for snapshots from the start.
+    pub fn snapshot(mut self, on: bool) -> Self {
+        self.snapshot = on;
+        self
+    }
+
+    /// Whether a thread waits for changes by other processes. Default: yes, where they can map the session.
+    pub fn listen(mut self, on: bool) -> Self {
+        self.listen = on;
+        self
+    }
+
+    /// Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
+    pub fn events(mut self, glob: impl Into<String>) -> Self {
+        self.events.push(glob.into());
+        self
+    }
+
+    /// A property of the trace, such as a version.
+    pub fn env(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.push((key.into(), value.into()));
+        self
+    }
+
+    /// Bytes for descriptions of events. Default: 512 KiB.
+    pub fn registry_size(mut self, bytes: u64) -> Self {
+        self.registry_len = bytes.clamp(4096, 1 << 30);
+        self
+    }
+
+    /// Most spans that can be listed as open at a time; 0 for no table. Default: 512.
+    pub fn spans(mut self, most: u32) -> Self {
+        self.spans = most.min(1 << 20);
+        self
+    }
+
+    /// Leaves the session's folder behind when the session is closed.
+    pub fn keep(mut self, on: bool) -> Self {
+        self.keep = on;
+        self
+    }
+
+    pub(crate) fn channels(&self) -> Vec<ChannelConfig> {
+        if self.channels.is_empty() { vec![ChannelConfig::new("main")] } else { self.channels.clone() }
+    }
+
+    /// The reservation's code; the default where none was asked for.
+    pub(crate) fn reservation_code(&self, persistent: bool) -> Result<u32, Error> {
+        match self.reservation {
+            Some(Reservation::Rseq) if !rseq_available() => Err(Error::Unsupported {
+                what: "reservation rseq",
+                why: "restartable sequences are not registered for this thread".to_owned(),
+                remedy: "use glibc 2.35 or newer without GLIBC_TUNABLES=glibc.pthread.rseq=0, or choose lockless",
+            }),
+            Some(Reservation::Rseq) if persistent => Err(Error::Unsupported {
+                what: "reservation rseq",
+                why: "it does not flush persistent memory".to_owned(),
+                remedy: "choose locked or lockless",
+            }),
+            Some(chosen) => Ok(chosen.code()),
+            None if persistent => Ok(RESERVATION_LOCKED),
+            None if rseq_available() => Ok(Reservation::Rseq.code()),
+            None => Ok(Reservation::Lockless.code()),
+        }
+    }
+
+    /// Begins the session, or joins it where one of a user is there already.
+    ///
+    /// # Errors
+    /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
+    pub fn start(self) -> Result<Session, Error> {
+        check_name(&self.name)?;
+        let channels = self.channels();
+        if channels.len() > MAX_CHANNELS {
+            let remedy = "use fewer channels";
+            return Err(Error::Full { what: "channel", limit: MAX_CHANNELS, remedy });
+        }
+        let twice = |c: &&ChannelConfig| channels.iter().filter(|other| other.name == c.name).count() > 1;
+        if let Some(channel) = channels.iter().find(twice) {
+            return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
+        }
+        context::watch_forks();
+        process::prepare();
+        let made = self.join_or_create()?;
+        let Ok(session) = shared::publish(made) else {
+            let remedy = "close a session of this process";
+            return Err(Error::Full { what: "session", limit: MAX_SESSIONS, remedy });
+        };
+        let contexts = |name: &str| self.contexts_of(name);
+        if let Err(error) = check_contexts(session, contexts).and_then(|()| target::install(session, contexts)) {
+            close(session, false);
+            return Err(error);
+        }
+        if self.listen && session.is_shared {
+            listener::ensure();
+        }
+        target::refresh_all();
+        Ok(Session::of(session, self.keep))
+    }
+
+    fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
+        let channel = self.channels.iter().find(|config| config.name == channel);
+        channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
+    }
+
+    fn join_or_create(&self) -> Result<SessionShared, Error> {
+        let path = self.dir.clone().unwrap_or_else(dirs::base_path);
+        let base = match Base::make(&path) {
+            Ok(base) => base,
+            // On the heap the folder is only there to be listed.
+            Err(_) if self.memory == Memory::Heap => return create(self, None),
+            Err(error) => return Err(error),
+        };
+        if self.scope == Scope::Process {
+            return create(self, Some(&base));
+        }
+        let _lock = base.lock()?;
+        match find(&base, &self.name)? {
+            Some(folder) => join(folder),
+            None => create(self, Some(&base)),
+        }
+    }
+}
+
+/// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
+/// finished.
+fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
+    let boot = process::boot_id();
+    let pidns = Identity::current().pidns;
+    for candidate in base.sessions()? {
+        let of_name = candidate.rsplit_once('-').is_some_and(|(first, _)| first == name);
+        if !of_name {
+            continue;
+        }
+        let Ok(folder) = base.folder(&candidate) else { continue };
+        let Ok((_mapping, view)) = open_view(&folder) else { continue };
+        let info = &view.info;
+        let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
+        if ours && view.control().finished.load(std::sync::atomic::Ordering::Acquire) == 0 {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
+}
+
+fn join(folder: Folder) -> Result<SessionShared, Error> {
+    let regions = Regions::open(&folder)?;
+    if !process::join(regions.view.processes()) {
+        let remedy = "end a process of the session";
+        return Err(Error::Full { what: "process", limit: lastwords_abi::session::MAX_PROCESSES, remedy });
+    }
+    let is_shared = is_shared(regions.view.info.backend);
+    let note = "joined".to_owned();
+    Ok(SessionShared { regions, folder: Some(folder), is_shared, note, outside: None, targets: Default::default() })
+}
+
+/// A joined session's own contexts must be those that this process can give.
+fn check_contexts(session: &SessionShared, contexts: impl Fn(&str) -> Vec<UserContext>) -> Result<(), Error> {
+    for (id, entry) in session.view().channels() {
+        let name = super::view::text(&entry.name);
+        let given = contexts(&name);
+        let body = |(index, context): (usize, &UserContext)| {
+            crate::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
+        };
+        let described = session.regions.registry.contexts_of(id as u16);
+        if described != given.iter().enumerate().map(body).collect::<Vec<_>>() {
+            return Err(Error::Unsupported {
+                what: "contexts of a joined session",
+                why: format!("channel {name:?} has {}, this process gives {}", described.len(), given.len()),
+                remedy: "give the channel the same contexts in all programs, or another session name",
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! What a session is asked to be.
+
+use std::path::PathBuf;
+
+use lastwords_abi::registry::level;
+use lastwords_abi::session as abi;
+
+use super::error::Error;
+use crate::context::{MAX_LEN, UserContext};
+
+/// Who records in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// One process and its forked children.
+    #[default]
+    Process,
+    /// All processes of a user that start a session of the same name in the same folder.
+    User,
+}
+
+/// How space is reserved in a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reservation {
+    /// Restartable sequences: one store publishes the whole event.
+    Rseq,
+    /// Compare-and-swap and commit counters.
+    Lockless,
+    /// Signals blocked and a lock that the dead cannot hold.
+    Locked,
+}
+
+impl Reservation {
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Self::Rseq => abi::RESERVATION_RSEQ,
+            Self::Lockless => abi::RESERVATION_LOCKLESS,
+            Self::Locked => abi::RESERVATION_LOCKED,
+        }
+    }
+}
+
+/// Where a session's memory comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Memory {
+    /// Pages on the heap; seen by nobody else, kept by a core.
+    Heap,
+    /// One shared-memory file a region, in the session's folder.
+    #[default]
+    Shm,
+    /// A memfd: shared, and kept by a core with the default filter.
+    Memfd,
+    /// Huge pages.
+    Huge,
+    /// A DAX file or device.
+    Dax {
+        /// The file or device.
+        path: PathBuf,
+        /// Overwrite a session that is recorded there.
+        reuse: bool,
+    },
+    /// A physical range through a device file, or a plain file.
+    Physical {
+        /// The file.
+        path: PathBuf,
+        /// Where the range begins, bytes, a multiple of 4096.
+        offset: u64,
+        /// Its length, bytes.
+        len: u64,
+        /// Overwrite a session that is recorded there.
+        reuse: bool,
+    },
+}
+
+/// A channel: rings of one geometry, one for each CPU.
+#[derive(Debug, Clone)]
+pub struct ChannelConfig {
+    pub(crate) name: String,
+    pub(crate) sub_buffers: u32,
+    pub(crate) sub_buffer_size: u64,
+    pub(crate) mode: u32,
+    pub(crate) contexts: Option<u32>,
+    pub(crate) payload_size: bool,
+    pub(crate) max_level: Option<u8>,
+    pub(crate) user_contexts: Vec<UserContext>,
+}
+
+impl ChannelConfig {
+    /// 8 sub-buffers of 128 KiB for each CPU, the newest overwriting the oldest; the thread id with each event.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            sub_buffers: 8,
+            sub_buffer_size: 128 << 10,
+            mode: abi::MODE_OVERWRITE,
+            contexts: None,
+            payload_size: false,
+            max_level: None,
+            user_contexts: Vec::new(),
+        }
+    }
+
+    /// The channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only, so that no flood of others
+    /// evicts them.
+    #[must_use]
+    pub fn errors() -> Self {
+        Self::new("errors").sub_buffers(4, 16 << 10).max_level(level::WARN)
+    }
+
+    /// `count` sub-buffers of `size` bytes for each CPU; both powers of two.
+    #[must_use]
+    pub fn sub_buffers(mut self, count: u32, size: u64) -> Self {
+        (self.sub_buffers, self.sub_buffer_size) = (count, size);
+        self
+    }
+
+    /// The newest events overwrite the oldest: a flight recorder.
+    #[must_use]
+    pub fn overwrite(mut self) -> Self {
+        self.mode = abi::MODE_OVERWRITE;
+        self
+    }
+
+    /// Events that find no room are discarded and counted.
+    #[must_use]
+    pub fn discard(mut self) -> Self {
+        self.mode = abi::MODE_DISCARD;
+        self
+    }
+
+    /// What is recorded with each event: bits of [`lastwords_abi::session::context`]. Default: the thread id, and the
+    /// process id in sessions of a user.
+    #[must_use]
+    pub fn contexts(mut self, bits: u32) -> Self {
+        self.contexts = Some(bits);
+        self
+    }
+
+    /// Every event header carries the size of its payload.
+    #[must_use]
+    pub fn payload_size(mut self, on: bool) -> Self {
+        self.payload_size = on;
+        self
+    }
+
+    /// Takes events of this level ([`lastwords_abi::registry::level`]) and more severe ones only.
+    #[must_use]
+    pub fn max_level(mut self, level: u8) -> Self {
+        self.max_level = Some(level);
+        self
+    }
+
+    /// A context of the application's own with each event, behind those before it.
+    #[must_use]
+    pub fn context(mut self, context: UserContext) -> Self {
+        self.user_contexts.push(context);
+        self
+    }
+
+    /// Bits of the contexts; the user's own among them when there are any.
+    pub(crate) fn context_bits(&self, scope: Scope) -> u32 {
+        use abi::context::{PID, TID, USER};
+        let default = if scope == Scope::User { PID | TID } else { TID };
+        let user = if self.user_contexts.is_empty() { 0 } else { USER };
+        (self.contexts.unwrap_or(default) & !USER) | user
+    }
+
+    pub(crate) fn check(&self, paged: bool) -> Result<(), Error> {
+        check_name(&self.name)?;
+        let wrong = |field, value, rule| Err(Error::Geometry { channel: self.name.clone(), field, value, rule });
+        let least = if paged { 4096 } else { 256 };
+        let (count, size) = (self.sub_buffers, self.sub_buffer_size);
+        if !count.is_power_of_two() || !(2..=1 << 20).contains(&count) {
+            return wrong("sub_buffers", u64::from(count), "it must be a power of two from 2 to 1048576");
+        }
+        if !size.is_power_of_two() || size < least || size > 1 << 30 {
+            return wrong(
+                "sub_buffer_size",
+                size,
+                "it must be a power of two from 256 (4096 on the heap) to 2^30 bytes",
+            );
+        }
+        if size * u64::from(count) > 1 << 40 {
+            return wrong("sub_buffers", u64::from(count), "all sub-buffers together take at most 2^40 bytes");
+        }
+        let contexts: usize = self.user_contexts.iter().map(UserContext::size).sum();
+        if contexts > MAX_LEN {
+            return wrong("contexts", contexts as u64, "the application's own contexts take at most 192 bytes");
+        }
+        Ok(())
+    }
+}
+
+/// Names of sessions and channels become names of files, and words of command lines.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let wrong = |why| Err(Error::Name { name: name.to_owned(), why });
+    if name.is_empty() || name.len() > 47 {
+        return wrong("its length is out of range");
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
+        return wrong("it holds a character that is not allowed");
+    }
+    if !name.as_bytes()[0].is_ascii_alphanumeric() {
+        return wrong("its first character is not allowed");
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! Sessions of this process: made or joined by [`Session::builder`], closed when dropped.
+
+mod builder;
+mod config;
+mod create;
+mod error;
+pub(crate) mod layout;
+pub(crate) mod regions;
+pub(crate) mod shared;
+pub(crate) mod view;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use lastwords_abi::session::SCOPE_USER;
+use lastwords_ring::backend::flush;
+use lastwords_ring::os;
+
+pub use builder::Builder;
+pub use config::{ChannelConfig, Memory, Reservation, Scope};
+pub use error::Error;
+
+use crate::dirs::Base;
+use crate::rules::RuleSpec;
+use crate::snapshot::{self, SnapshotReader};
+use crate::{listener, process, rules, target};
+use shared::SessionShared;
+
+/// Set by what records a death: no session of this process is removed from then on.
+static KEEP_ALL: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the folders of all sessions of this process whatever is dropped: for panic and crash handlers.
+/// Async-signal-safe.
+pub fn keep_all() {
+    KEEP_ALL.store(true, Relaxed);
+}
+
+/// A session that this process records in.
+///
+/// Dropping it ends it. The session's folder is then removed, unless it is to be kept, a panic is under way, or others still
+/// record in it; a session of a user is removed by the last process to leave, unless one died in it.
+#[derive(Debug)]
+pub struct Session {
+    session: &'static SessionShared,
+    keep: AtomicBool,
+}
+
+impl Session {
+    /// Configures a session of that name: 1 to 47 letters, digits, `.`, `_`, `-`.
+    pub fn builder(name: impl Into<String>) -> Builder {
+        Builder::new(name.into())
+    }
+
+    fn of(session: &'static SessionShared, keep: bool) -> Self {
+        Self { session, keep: AtomicBool::new(keep) }
+    }
+
+    /// Name of the session.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.session.view().name()
+    }
+
+    /// Its folder: what `lastwords recover` takes. `None` for a heap session where no folder could be made.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.session.folder.as_ref().map(|folder| folder.path.as_path())
+    }
+
+    /// UUID of the session, which is that of its traces.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.session.view().uuid
+    }
+
+    /// How space is reserved, one of [`lastwords_abi::session`]'s `RESERVATION_`.
+    #[must_use]
+    pub fn reservation(&self) -> u32 {
+        self.session.view().info.reservation
+    }
+
+    /// What the back-end chose, for people.
+    #[must_use]
+    pub fn note(&self) -> &str {
+        &self.session.note
+    }
+
+    /// Leaves the folder behind when the session is closed.
+    pub fn keep(&self) {
+        self.keep.store(true, Relaxed);
+    }
+
+    /// Id of the channel of that name.
+    #[must_use]
+    pub fn channel(&self, name: &str) -> Option<u32> {
+        let found = self.session.view().channels().find(|(_, entry)| view::text(&entry.name) == name);
+        found.map(|(id, _)| id)
+    }
+
+    /// Enables events by a glob over `provider:name`, in all processes of the session.
+    ///
+    /// # Errors
+    /// The list of rules is full or held.
+    pub fn enable(&self, glob: &str) -> Result<(), Error> {
+        self.rule(&RuleSpec::enable(glob))
+    }
+
+    /// Disables events by a glob over `provider:name`, in all processes of the session.
+    ///
+    /// # Errors
+    /// The list of rules is full or held.
+    pub fn disable(&self, glob: &str) -> Result<(), Error> {
+        self.rule(&RuleSpec::disable(glob))
+    }
+
+    /// Adds a rule; the last that matches an event decides.
+    ///
+    /// # Errors
+    /// The list of rules is full or held.
+    pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
+        rules::add(self.session.view(), rule)?;
+        target::refresh_all();
+        Ok(())
+    }
+
+    /// Stops recording, in all processes of the session.
+    pub fn stop(&self) {
+        self.set_recording(false);
+    }
+
+    /// Goes on recording.
+    pub fn resume(&self) {
+        self.set_recording(true);
+    }
+
+    fn set_recording(&self, on: bool) {
+        self.session.view().control().recording.store(u32::from(on), Release);
+        self.session.view().announce();
+        target::refresh_all();
+    }
+
+    /// Makes a reader pass over all that was recorded until now.
+    pub fn clear(&self) {
+        snapshot::clear(&self.session.regions);
+    }
+
+    /// Allocates the spare of every ring, so that snapshots can be taken.
+    ///
+    /// # Errors
+    /// No memory, or someone else is changing snapshots.
+    pub fn enable_snapshots(&self) -> Result<(), Error> {
+        snapshot::enable(&self.session.regions)
+    }
+
+    /// Frees the spares, and the snapshot in them.
+    ///
+    /// # Errors
+    /// The snapshot is being read.
+    pub fn disable_snapshots(&self) -> Result<(), Error> {
+        snapshot::disable(&self.session.regions)
+    }
+
+    /// Takes a snapshot of all rings, or of the stream of that index: swaps live and spare while recording goes on.
+    ///
+    /// # Errors
+    /// Snapshots are not enabled, or one is being read.
+    pub fn take_snapshot(&self, stream: Option<u32>) -> Result<snapshot::Taken, Error> {
+        snapshot::take(&self.session.regions, stream)
+    }
+
+    /// Marks the snapshot as being read, so that none replaces it meanwhile.
+    ///
+    /// # Errors
+    /// There is no snapshot, or another process reads it.
+    pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
+        snapshot::read(&self.session.regions)
+    }
+
+    /// Ends the session now, as dropping it does.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let dying = std::thread::panicking() || KEEP_ALL.load(Relaxed);
+        if !dying {
+            close(self.session, self.keep.load(Relaxed));
+        } else {
+            // The last words are wanted; the session is as a death leaves it.
+            target::refresh_all();
+        }
+    }
+}
+
+/// Takes the session away from this process, and from the world where it ends with it.
+pub(crate) fn close(session: &'static SessionShared, keep: bool) {
+    target::remove(session);
+    target::refresh_all();
+    let view = session.view();
+    // Nobody joins between the look at the table and the removal.
+    let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
+    let base = parent.filter(|_| view.info.scope == SCOPE_USER).and_then(|path| Base::open(path).ok());
+    let lock = base.as_ref().and_then(|base| base.lock().ok());
+    process::leave(view.processes());
+    let ends = if view.info.scope == SCOPE_USER {
+        process::joined(view.processes()).is_empty()
+    } else {
+        view.info.creator_pid == os::pid()
+    };
+    if ends {
+        let control = view.control();
+        control.recording.store(0, Release);
+        control.finished.store(1, Release);
+        view.announce();
+        if !keep {
+            remove(session);
+        }
+    }
+    drop(lock);
+    shared::withdraw(session);
+    if listener::is_running() {
+        listener::ensure();
+    }
+    give_back(session);
+}
+
+/// Removes what the session left in file systems, and its mark in memory that stays.
+fn remove(session: &SessionShared) {
+    if let Some(folder) = &session.folder {
+        // A folder that cannot be removed is listed as finished.
+        drop(folder.remove());
+    }
+    if let Some(path) = &session.outside {
+        drop(std::fs::remove_file(path));
+    }
+    wipe(&session.regions);
+}
+
+/// Takes the magic from a session in persistent memory, so that its place can be used again.
+pub(crate) fn wipe(regions: &regions::Regions) {
+    if !regions::is_persistent(regions.view.info.backend) {
+        return;
+    }
+    for mapping in regions.mappings() {
+        // SAFETY: the first bytes of a region; readers see a region or none.
+        unsafe {
+            mapping.as_ptr().cast::<[u8; 16]>().write_volatile([0; 16]);
+            flush::flush(mapping.as_ptr(), 16);
+        }
+    }
+    flush::fence();
+}
+
+/// Gives the memory back to the system; late recorders find private zeroes there.
+fn give_back(session: &SessionShared) {
+    for stream in &session.regions.streams {
+        let info = stream.stream.info();
+        if info.page_size != 0 {
+            let pages = (stream.stream.half_size() / u64::from(info.page_size)) as usize;
+            info.data_off.iter().for_each(|table| stream.mapping.discard_pages(*table, pages, info.page_size));
+        }
+    }
+    session.regions.mappings().for_each(lastwords_ring::backend::Mapping::detach);
+}

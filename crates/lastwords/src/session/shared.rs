@@ -1,0 +1,74 @@
+//! The sessions of this process. A session's memory and its handle live as long as the process; closing it takes its
+//! targets away and puts private memory in the place of the files.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use super::regions::Regions;
+use super::view::View;
+use crate::dirs::Folder;
+
+/// Most sessions of a process at a time.
+pub(crate) const MAX_SESSIONS: usize = 32;
+
+/// Read by the listener, by fork handlers and by callsites; written by whoever starts or closes a session.
+static SESSIONS: [AtomicPtr<SessionShared>; MAX_SESSIONS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SESSIONS];
+
+/// A session of this process.
+#[derive(Debug)]
+pub(crate) struct SessionShared {
+    pub(crate) regions: Regions,
+    /// Its folder; none for a heap session where no folder could be made.
+    pub(crate) folder: Option<Folder>,
+    /// Whether other processes can map it.
+    pub(crate) is_shared: bool,
+    /// What the back-end chose, for people.
+    pub(crate) note: String,
+    /// A file outside the folder that is removed with the session.
+    pub(crate) outside: Option<PathBuf>,
+    /// Slots of the targets that record here.
+    pub(crate) targets: Mutex<Vec<usize>>,
+}
+
+impl SessionShared {
+    /// The session region.
+    pub(crate) fn view(&self) -> &View {
+        &self.regions.view
+    }
+}
+
+/// The session in a slot.
+pub(crate) fn at(slot: usize) -> Option<&'static SessionShared> {
+    let session = SESSIONS.get(slot)?.load(Acquire);
+    // SAFETY: only leaked boxes are stored; they are never freed.
+    (!session.is_null()).then(|| unsafe { &*session })
+}
+
+/// The sessions of this process. Async-signal-safe.
+pub(crate) fn all() -> impl Iterator<Item = &'static SessionShared> {
+    (0..MAX_SESSIONS).filter_map(at)
+}
+
+/// Keeps the session for the life of the process and lists it; gives it back when the list is full.
+pub(crate) fn publish(session: SessionShared) -> Result<&'static SessionShared, Box<SessionShared>> {
+    let raw = Box::into_raw(Box::new(session));
+    let free = |slot: &AtomicPtr<_>| slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok();
+    if SESSIONS.iter().any(free) {
+        // SAFETY: made by `Box::into_raw` above and never freed from here on.
+        return Ok(unsafe { &*raw });
+    }
+    // SAFETY: nobody else has the pointer, as no slot took it.
+    Err(unsafe { Box::from_raw(raw) })
+}
+
+/// Takes the session off the list.
+pub(crate) fn withdraw(session: &'static SessionShared) {
+    let raw = core::ptr::from_ref(session).cast_mut();
+    for slot in &SESSIONS {
+        // A slot of another session stays.
+        let _ = slot.compare_exchange(raw, core::ptr::null_mut(), AcqRel, Acquire);
+    }
+}

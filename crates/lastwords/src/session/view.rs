@@ -1,0 +1,170 @@
+//! Typed access to a session region.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use lastwords_abi::region::{self, RegionHeader};
+use lastwords_abi::session::{
+    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, Process, Rule, SessionInfo, Thread,
+};
+use lastwords_ring::backend::Mapping;
+use lastwords_ring::channel::SessionParts;
+use lastwords_ring::{init, os};
+
+use super::error::Error;
+
+/// A session region that stays mapped for the life of the process.
+#[derive(Debug)]
+pub(crate) struct View {
+    base: *mut u8,
+    pub(crate) info: SessionInfo,
+    pub(crate) uuid: [u8; 16],
+    foreign: bool,
+}
+
+// SAFETY: the region is reached through atomics, or through volatile writes under its locks.
+unsafe impl Send for View {}
+// SAFETY: as for Send.
+unsafe impl Sync for View {}
+
+impl View {
+    /// Checks a mapped region and looks into it.
+    pub(crate) fn of(mapping: &Mapping) -> Result<Self, Error> {
+        let (base, len) = (mapping.as_ptr(), mapping.len());
+        let path = mapping.place().map_or_else(|| mapping.name().to_owned(), |(path, _)| path.to_owned());
+        check_header(mapping, region::KIND_SESSION, &path)?;
+        let least = u64::from(region::HEADER_SIZE) + size_of::<SessionInfo>() as u64;
+        if len < least {
+            return Err(Error::region(path, 0, format!("{len} bytes, a session takes more")));
+        }
+        // SAFETY: inside the mapping by the check above; aligned as the mapping is page-aligned; plain integers.
+        let info = unsafe { base.add(region::HEADER_SIZE as usize).cast::<SessionInfo>().read() };
+        // SAFETY: `check_header` found a header there.
+        let header = unsafe { base.cast::<RegionHeader>().read() };
+        let computed = init::check_of(&header, init::bytes_of(&info));
+        if header.check != computed {
+            let what = format!("checksum {:#x}, computed {computed:#x}", header.check);
+            return Err(Error::region(path, 112, what));
+        }
+        check_offsets(&info, len, &path)?;
+        let foreign = info.creator_pidns != 0 && info.creator_pidns != os::pid_namespace();
+        Ok(Self { base, info, uuid: header.session, foreign })
+    }
+
+    fn at<T>(&self, offset: u32) -> *mut T {
+        // SAFETY: `check_offsets` found that the part lies in the mapping.
+        unsafe { self.base.add(offset as usize).cast() }
+    }
+
+    /// What changes at run time.
+    pub(crate) fn control(&self) -> &'static Control {
+        // SAFETY: in the mapping and aligned by `check_offsets`; atomics, and rules that are read volatile.
+        unsafe { &*self.at(self.info.control_off) }
+    }
+
+    /// The table of rules, for writing under their lock.
+    pub(crate) fn rules_ptr(&self) -> *mut Rule {
+        // SAFETY: the control area is in the mapping; no reference is made.
+        unsafe { (&raw mut (*self.at::<Control>(self.info.control_off)).rules).cast() }
+    }
+
+    /// How time is read.
+    pub(crate) fn clock(&self) -> &'static ClockArea {
+        // SAFETY: as for `control`.
+        unsafe { &*self.at(self.info.clock_off) }
+    }
+
+    /// The channels that are in use, with their ids.
+    pub(crate) fn channels(&self) -> impl Iterator<Item = (u32, &'static Channel)> + use<> {
+        // SAFETY: as for `control`; fields that are no atomics are written before `state` and not changed.
+        let table: &'static [Channel] =
+            unsafe { core::slice::from_raw_parts(self.at(self.info.channels_off), MAX_CHANNELS) };
+        table.iter().enumerate().filter(|(_, channel)| channel.state.load(Acquire) == 1).map(|(id, c)| (id as u32, c))
+    }
+
+    /// A place of the table of channels, for writing before it is published.
+    pub(crate) fn channel_ptr(&self, id: usize) -> *mut Channel {
+        assert!(id < MAX_CHANNELS, "channel {id}: the table has {MAX_CHANNELS}");
+        // SAFETY: inside the table.
+        unsafe { self.at::<Channel>(self.info.channels_off).add(id) }
+    }
+
+    /// The processes that joined.
+    pub(crate) fn processes(&self) -> &'static [Process] {
+        // SAFETY: as for `control`.
+        unsafe { core::slice::from_raw_parts(self.at(self.info.processes_off), MAX_PROCESSES) }
+    }
+
+    /// What recorders need.
+    pub(crate) fn parts(&self) -> SessionParts {
+        // SAFETY: a checked session region, mapped for the life of the process.
+        unsafe { SessionParts::of_region(self.base, self.foreign) }
+    }
+
+    /// Whether processes of another pid namespace than ours record here, whose ids say nothing to us.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
+    /// Name of the session.
+    pub(crate) fn name(&self) -> String {
+        text(&self.info.name)
+    }
+
+    /// Tells all processes that something changed.
+    pub(crate) fn announce(&self) {
+        crate::listener::announce(&self.control().generation);
+    }
+}
+
+/// Text of a NUL-padded field.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// Whether a mapping begins with the header of a region of this kind and of a version that this program writes.
+pub(crate) fn check_header(mapping: &Mapping, kind: u32, path: &str) -> Result<(), Error> {
+    let wrong = |offset, what: String| Err(Error::region(path, offset, what));
+    if mapping.len() < region::REGION_ALIGN {
+        return wrong(0, format!("{} bytes are no region", mapping.len()));
+    }
+    // SAFETY: the mapping is page-aligned and has at least 4096 bytes; plain integers.
+    let header = unsafe { mapping.as_ptr().cast::<RegionHeader>().read_volatile() };
+    if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
+        return wrong(0, "no lastwords magic of this machine's byte order".to_owned());
+    }
+    if header.major != lastwords_abi::VERSION_MAJOR {
+        return wrong(16, format!("version {}, this program writes {}", header.major, lastwords_abi::VERSION_MAJOR));
+    }
+    if header.kind != kind {
+        return wrong(20, format!("kind {}, expected {kind}", header.kind));
+    }
+    if header.size != mapping.len() {
+        return wrong(32, format!("size {}, the mapping has {} bytes", header.size, mapping.len()));
+    }
+    Ok(())
+}
+
+/// The UUID in a region's header.
+pub(crate) fn uuid_of(mapping: &Mapping) -> [u8; 16] {
+    // SAFETY: callers have checked the header.
+    unsafe { mapping.as_ptr().cast::<RegionHeader>().read_volatile() }.session
+}
+
+fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> {
+    let threads = u64::from(info.threads) * size_of::<Thread>() as u64;
+    let parts = [
+        ("control", info.control_off, size_of::<Control>() as u64),
+        ("clock", info.clock_off, size_of::<ClockArea>() as u64),
+        ("channels", info.channels_off, (MAX_CHANNELS * size_of::<Channel>()) as u64),
+        ("processes", info.processes_off, (MAX_PROCESSES * size_of::<Process>()) as u64),
+        ("threads", info.threads_off, threads),
+    ];
+    for (name, offset, size) in parts {
+        if u64::from(offset) + size > len || offset % 64 != 0 {
+            let what = format!("the {name} at {offset}, {size} bytes, do not lie in the region's {len}");
+            return Err(Error::region(path, u64::from(region::HEADER_SIZE), what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Snapshots: each ring has a spare half; taking a snapshot swaps live and spare while recording goes on.
+//!
+//! States of [`lastwords_abi::session::Control::snapshot`]: off, ready, swapping, taken, reading. All changes are made under
+//! the session's snapshot lock, which the dead do not hold.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use lastwords_abi::session::{
+    Control, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
+};
+use lastwords_abi::stream::StreamInfo;
+use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap};
+use lastwords_ring::{ClockKind, Stream, os};
+
+use crate::process::{self, Identity, Life};
+use crate::session::Error;
+use crate::session::regions::{Regions, StreamRegion};
+
+/// A snapshot that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number, from 1.
+    pub number: u32,
+    /// The session's clock when it was taken, ticks.
+    pub clock: u64,
+    /// What could not be made sure of.
+    pub rest: Rest,
+}
+
+/// Runs `change` under the snapshot lock.
+fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
+    let view = &regions.view;
+    let control = view.control();
+    let mine = lastwords_ring::threads::lock_word();
+    if !os::lock(&control.snapshot_lock, mine, view.is_foreign()) {
+        let owner = (control.snapshot_lock.load(Relaxed) >> 32) as u32;
+        return Err(Error::Busy { what: "the session's snapshot", owner });
+    }
+    let done = change(control);
+    os::unlock(&control.snapshot_lock, mine);
+    done
+}
+
+/// `start_low << 32 | pid` of this process, for the reader's mark.
+fn reader_mark(identity: &Identity) -> u64 {
+    (identity.start << 32) | u64::from(identity.pid)
+}
+
+/// Refuses while a living process reads the snapshot.
+fn check_reader(regions: &Regions, control: &Control) -> Result<(), Error> {
+    if control.snapshot.load(Acquire) != SNAPSHOT_READING {
+        return Ok(());
+    }
+    let mark = control.snapshot_reader.load(Acquire);
+    let owner = mark as u32;
+    let pidns = if regions.view.is_foreign() { 0 } else { os::pid_namespace() };
+    let reader = Identity { pid: owner, start: mark >> 32, pidns };
+    match reader.life() {
+        Life::Dead => Ok(()),
+        Life::Alive | Life::Unknown => Err(Error::Busy { what: "the session's snapshot", owner }),
+    }
+}
+
+/// Gives every ring its spare.
+pub(crate) fn enable(regions: &Regions) -> Result<(), Error> {
+    locked(regions, |control| {
+        if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
+            return Ok(());
+        }
+        for (given, stream) in regions.streams.iter().enumerate() {
+            if let Err(error) = give_spare(stream, stream.spare(&regions.view)) {
+                regions.streams[..given].iter().for_each(|stream| {
+                    // The error that is told is the first.
+                    drop(free_spare(stream, stream.spare(&regions.view)));
+                });
+                return Err(error);
+            }
+        }
+        control.snapshot.store(SNAPSHOT_READY, Release);
+        Ok(())
+    })
+}
+
+/// Frees the spares and what is in them.
+pub(crate) fn disable(regions: &Regions) -> Result<(), Error> {
+    locked(regions, |control| {
+        check_reader(regions, control)?;
+        if control.snapshot.swap(SNAPSHOT_OFF, Release) == SNAPSHOT_OFF {
+            return Ok(());
+        }
+        regions.streams.iter().try_for_each(|stream| free_spare(stream, stream.spare(&regions.view)))
+    })
+}
+
+/// Swaps all rings, or the one of that index.
+pub(crate) fn take(regions: &Regions, only: Option<u32>) -> Result<Taken, Error> {
+    if let Some(index) = only.filter(|index| *index as usize >= regions.streams.len()) {
+        let what = format!("stream {index} of {}", regions.streams.len());
+        return Err(Error::Unsupported {
+            what: "snapshot of a stream",
+            why: what,
+            remedy: "name a stream that is there",
+        });
+    }
+    locked(regions, |control| {
+        check_reader(regions, control)?;
+        match control.snapshot.load(Acquire) {
+            SNAPSHOT_OFF => return Err(missing(regions, "it has no spare buffers", "enable snapshots first")),
+            // Whoever swapped died: recorders may still be leaving the half that is to be emptied.
+            SNAPSHOT_SWAPPING => drop(os::visit_cpus(0..regions.view.info.cpus)),
+            _ => {}
+        }
+        control.snapshot.store(SNAPSHOT_SWAPPING, Release);
+        let streams: Vec<&Stream> = regions.streams.iter().map(|stream| &stream.stream).collect();
+        let quiesce = if process::is_alone(regions.view.processes()) && is_inside(regions) {
+            Quiesce::Membarrier
+        } else {
+            Quiesce::VisitCpus
+        };
+        let only_index = only.map(|index| index as usize);
+        let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only_index, quiesce };
+        match swap.run() {
+            Ok(rest) => Ok(note(regions, control, only, rest)),
+            Err(LockHeld) => {
+                control.snapshot.store(SNAPSHOT_READY, Release);
+                Err(Error::Busy { what: "a ring's lock", owner: 0 })
+            }
+        }
+    })
+}
+
+/// This process is the one that joined.
+fn is_inside(regions: &Regions) -> bool {
+    process::joined(regions.view.processes()).contains(&Identity::current())
+}
+
+fn note(regions: &Regions, control: &Control, only: Option<u32>, rest: Rest) -> Taken {
+    let kind = ClockKind::from_code(regions.view.clock().kind.load(Relaxed));
+    let clock = kind.map_or(0, ClockKind::now_ordered);
+    control.snapshot_clock.store(clock, Relaxed);
+    control.snapshot_stream.store(only.map_or(0, |index| index + 1), Relaxed);
+    control.snapshot_reader.store(0, Relaxed);
+    let number = control.snapshots.fetch_add(1, Relaxed) + 1;
+    control.snapshot.store(SNAPSHOT_TAKEN, Release);
+    Taken { number, clock, rest }
+}
+
+fn missing(regions: &Regions, what: &'static str, remedy: &'static str) -> Error {
+    Error::Snapshot { session: regions.view.name(), what, remedy }
+}
+
+/// A snapshot that is being read; dropping it leaves the snapshot to be read again.
+#[derive(Debug)]
+pub struct SnapshotReader<'a> {
+    regions: &'a Regions,
+    mark: u64,
+}
+
+/// Marks the snapshot as being read by this process.
+pub(crate) fn read(regions: &Regions) -> Result<SnapshotReader<'_>, Error> {
+    locked(regions, |control| {
+        check_reader(regions, control)?;
+        match control.snapshot.load(Acquire) {
+            SNAPSHOT_TAKEN | SNAPSHOT_READING => {}
+            _ => return Err(missing(regions, "there is no snapshot", "take one first")),
+        }
+        let mark = reader_mark(&Identity::current());
+        control.snapshot_reader.store(mark, Relaxed);
+        control.snapshot.store(SNAPSHOT_READING, Release);
+        Ok(SnapshotReader { regions, mark })
+    })
+}
+
+impl SnapshotReader<'_> {
+    /// The snapshot was read and is not needed again.
+    pub fn release(self) {
+        self.end(SNAPSHOT_READY);
+    }
+
+    /// Leaves `reading` for `state`, unless the snapshot is another's by now.
+    fn end(&self, state: u32) {
+        let control = self.regions.view.control();
+        if control.snapshot_reader.compare_exchange(self.mark, 0, Release, Relaxed).is_ok() {
+            let _ = control.snapshot.compare_exchange(SNAPSHOT_READING, state, Release, Relaxed);
+        }
+    }
+}
+
+impl Drop for SnapshotReader<'_> {
+    fn drop(&mut self) {
+        self.end(SNAPSHOT_TAKEN);
+    }
+}
+
+/// Passes over all that is in the live halves now.
+pub(crate) fn clear(regions: &Regions) {
+    for stream in &regions.streams {
+        stream.stream.clear(stream.spare(&regions.view) ^ 1);
+    }
+}
+
+/// Where a half's data, or page table, lies in its region.
+fn range_of(info: &StreamInfo, half: usize, half_size: u64) -> Range<u64> {
+    let start = info.data_off[half & 1];
+    start..start + half_size.next_multiple_of(4096)
+}
+
+fn pages_of(stream: &StreamRegion) -> usize {
+    (stream.stream.half_size() / u64::from(stream.stream.info().page_size.max(1))) as usize
+}
+
+fn give_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
+    let info = stream.stream.info();
+    if info.page_size != 0 {
+        stream.mapping.fill_pages(info.data_off[half], pages_of(stream), info.page_size);
+        return Ok(());
+    }
+    Ok(stream.mapping.populate(range_of(info, half, stream.stream.half_size()))?)
+}
+
+fn free_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
+    let info = stream.stream.info();
+    stream.stream.reset_half(half);
+    if info.page_size != 0 {
+        stream.mapping.free_pages(info.data_off[half], pages_of(stream), info.page_size);
+        return Ok(());
+    }
+    Ok(stream.mapping.release(range_of(info, half, stream.stream.half_size()))?)
+}

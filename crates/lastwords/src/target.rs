@@ -1,0 +1,147 @@
+//! Targets: the channels of this process's sessions, where callsites record.
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use lastwords_abi::session::Channel as ChannelEntry;
+use lastwords_abi::stream::LOST_TOO_BIG;
+use lastwords_ring::backend::flush;
+use lastwords_ring::{Channel, ClockKind};
+
+use crate::context::{self, UserContext};
+use crate::registry::EventDesc;
+use crate::session::shared::SessionShared;
+use crate::session::{Error, regions};
+use crate::{clock, rules};
+
+/// Most targets at a time.
+pub(crate) const MAX_TARGETS: usize = 32;
+
+/// Written when sessions begin and end; read by every recorder. A target stays valid for the life of the process.
+pub(crate) static TARGETS: [AtomicPtr<Target>; MAX_TARGETS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_TARGETS];
+
+/// A channel of a session.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Records.
+    pub(crate) channel: Channel,
+    /// Id of the channel in its session.
+    pub(crate) channel_id: u16,
+    /// Bits of [`lastwords_abi::session::context`] that precede each payload.
+    pub(crate) contexts: u32,
+    /// Bytes of the contexts.
+    pub(crate) contexts_len: usize,
+    /// The application's own contexts.
+    pub(crate) user_contexts: Vec<UserContext>,
+    entry: &'static ChannelEntry,
+    /// The session.
+    pub(crate) session: &'static SessionShared,
+}
+
+impl Target {
+    /// A recorder for the channel of that id.
+    fn new(
+        session: &'static SessionShared,
+        id: u32,
+        entry: &'static ChannelEntry,
+        user: &[UserContext],
+    ) -> Result<Self, Error> {
+        let view = session.view();
+        let first = entry.first_stream as usize;
+        let own = session.regions.streams.get(first..first + entry.streams as usize).unwrap_or_default();
+        let streams = own.iter().map(|stream| regions::attach(&stream.mapping)).collect::<Result<Vec<_>, _>>()?;
+        if streams.is_empty() {
+            return Err(Error::region(view.name(), 0, format!("channel {id} has no streams")));
+        }
+        let code = view.clock().kind.load(Relaxed);
+        let kind = ClockKind::from_code(code).ok_or_else(|| Error::Unsupported {
+            what: "clock",
+            why: format!("the session's clock has code {code}, which cannot be read here"),
+            remedy: "start a session of another name",
+        })?;
+        let mut channel = Channel::new(view.parts(), streams, kind, entry.flags).with_refresh(clock::refresh);
+        if regions::is_persistent(view.info.backend) {
+            channel = channel.with_persist(flush::PERSIST);
+        }
+        let contexts = entry.contexts;
+        let contexts_len = context::len(contexts, user);
+        let channel_id = id as u16;
+        Ok(Self { channel, channel_id, contexts, contexts_len, user_contexts: user.to_vec(), entry, session })
+    }
+
+    /// Counts an event that was too big to be collected.
+    #[cold]
+    pub(crate) fn lost_too_big(&self) {
+        if let Some(stream) = self.channel.streams().first() {
+            stream.control().lost[LOST_TOO_BIG].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Whether channel and session record now.
+    fn is_recording(&self) -> bool {
+        let control = self.session.view().control();
+        control.recording.load(Acquire) == 1 && self.entry.recording.load(Acquire) == 1
+    }
+}
+
+/// Makes every channel of the session a target. `contexts` gives the application's own contexts of a channel.
+pub(crate) fn install(
+    session: &'static SessionShared,
+    contexts: impl Fn(&str) -> Vec<UserContext>,
+) -> Result<(), Error> {
+    for (id, entry) in session.view().channels() {
+        let name = crate::session::view::text(&entry.name);
+        let target = Target::new(session, id, entry, &contexts(&name))?;
+        let slot = publish(target).ok_or(Error::Full {
+            what: "target (channel of a session)",
+            limit: MAX_TARGETS,
+            remedy: "close a session of this process, or give it fewer channels",
+        })?;
+        if let Ok(mut slots) = session.targets.lock() {
+            slots.push(slot);
+        }
+    }
+    Ok(())
+}
+
+/// Puts a target into a free slot; it is never freed.
+fn publish(target: Target) -> Option<usize> {
+    let raw = Box::into_raw(Box::new(target));
+    let free = |slot: &AtomicPtr<_>| slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok();
+    TARGETS.iter().position(free)
+}
+
+/// Takes the session's targets away; callsites see it at the next [`refresh_all`], which the caller makes.
+pub(crate) fn remove(session: &'static SessionShared) {
+    let Ok(mut slots) = session.targets.lock() else { return };
+    for slot in slots.drain(..) {
+        TARGETS[slot].store(core::ptr::null_mut(), std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// The targets that there are, with their slots.
+pub(crate) fn all() -> impl Iterator<Item = (usize, &'static Target)> {
+    let live = |slot: &AtomicPtr<Target>| {
+        let target = slot.load(Acquire);
+        // SAFETY: only leaked boxes are stored; they are never freed.
+        (!target.is_null()).then(|| unsafe { &*target })
+    };
+    TARGETS.iter().enumerate().filter_map(move |(slot, target)| Some((slot, live(target)?)))
+}
+
+/// Whether the target takes the event: it records, and its rules let the event in.
+pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
+    let control = target.session.view().control();
+    target.is_recording() && rules::takes(&rules::read(control), u32::from(target.channel_id), desc)
+}
+
+/// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
+pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Option<u16> {
+    target.session.regions.registry.register(target.channel_id, target.entry, desc)
+}
+
+/// Judges every callsite anew.
+pub(crate) fn refresh_all() {
+    crate::callsite::refresh_all();
+}
