@@ -39,7 +39,7 @@ pub fn write(
 
 fn head(sources: &[&dyn Source]) -> String {
     let traces: Vec<_> = sources.iter().map(|source| trace(*source)).collect();
-    format!("{}\n", json!({ "schema": SCHEMA, "traces": traces }))
+    safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": traces })))
 }
 
 fn trace(source: &dyn Source) -> serde_json::Value {
@@ -120,7 +120,7 @@ fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
             if !event.format.is_empty() {
                 head.push_str(&format!(",\"format\":{}", json!(event.format)));
             }
-            Class { head, parts: parts(&event.fields) }
+            Class { head: safe(&head), parts: parts(&event.fields) }
         });
         classes.push(of_channel.collect());
     }
@@ -135,7 +135,7 @@ fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
 fn parts(fields: &[Field]) -> Vec<Part<'_>> {
     let part = |(i, member): (usize, crate::ctf::names::Member<'_>)| {
         let comma = if i == 0 { "" } else { "," };
-        format!("{comma}{}:", json!(member.name))
+        safe(&format!("{comma}{}:", json!(member.name)))
     };
     let prefixes = members(fields, Version::V2).into_iter().enumerate().map(part);
     prefixes.zip(fields).map(|(prefix, field)| Part { prefix, class: &field.class }).collect()
@@ -244,6 +244,19 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
         }
     }
     out.push(b'"');
+}
+
+/// Serialized JSON in which what could steer a terminal, and JSON lets pass, is escaped. Line feeds stay.
+#[must_use]
+pub fn safe(json: &str) -> String {
+    let mut out = Vec::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' | '"' | '\\' => out.push(c as u8),
+            c => character(&mut out, c),
+        }
+    }
+    String::from_utf8(out).unwrap_or_default()
 }
 
 fn character(out: &mut Vec<u8>, c: char) {

@@ -1,0 +1,368 @@
+//! Writers on traces made by hand: losses, damage, refusals, selections, escapes.
+#![allow(missing_docs, reason = "a test")]
+
+mod support;
+
+use lastwords_formats::ctf::{self, Options, Version};
+use lastwords_formats::evidence;
+use lastwords_formats::json;
+use lastwords_formats::select::{Selection, matches};
+use lastwords_formats::text::{self, Style, Zone};
+use lastwords_formats::{Error, Totals};
+use lastwords_trace::clock::Clock;
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
+use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::source::Stream;
+use std::os::unix::fs::PermissionsExt;
+use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
+use support::{HEADER, Memory, committed};
+
+const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
+
+/// One channel, streams of CPU 0 and 1, an event class with a number and a text.
+fn memory() -> Memory {
+    let field = |name: &str, class| Field { name: name.to_owned(), class };
+    let number = FieldClass::Integer { size: 4, signed: false, base: 10 };
+    let class = |id, name: &str, format: &str| EventClass {
+        id,
+        name: name.to_owned(),
+        level: 2,
+        format: format.to_owned(),
+        location: "demo.rs:7".to_owned(),
+        fields: vec![field("n", number.clone()), field("text", FieldClass::String)],
+    };
+    let thread = vec![
+        field("procname", FieldClass::Text { size: 8 }),
+        field("vtid", FieldClass::Integer { size: 4, signed: true, base: 10 }),
+    ];
+    let events = vec![class(0, "app:one", ""), class(1, "app:mark", "number {} is {{{}}}")];
+    let channel = Channel { id: 0, name: "main".to_owned(), contexts: thread, events };
+    let clock = Clock {
+        name: "monotonic".to_owned(),
+        description: "CLOCK_MONOTONIC".to_owned(),
+        frequency: 1_000_000_000,
+        offset_seconds: 1_795_000_000,
+        offset_ticks: 0,
+        absolute: true,
+    };
+    let env = [("hostname".to_owned(), EnvValue::Text("box".to_owned()))].into();
+    let schema = Schema {
+        uuid: *b"0123456789abcdef",
+        name: "session".to_owned(),
+        byte_order: ByteOrder::Little,
+        env,
+        clock,
+        channels: vec![channel],
+    };
+    let streams = (0..2).map(|cpu| Stream { channel: 0, instance: u64::from(cpu), cpu: Some(cpu) }).collect();
+    Memory { schema, streams, packets: vec![Vec::new(), Vec::new()], evidence: Evidence::default() }
+}
+
+/// Appends an event with a full header.
+fn event(bytes: &mut Vec<u8>, id: u16, clock: u64, n: u32, text: &[u8]) {
+    bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
+    bytes.extend(id.to_le_bytes());
+    bytes.extend(u32::MAX.to_le_bytes());
+    bytes.extend(clock.to_le_bytes());
+    bytes.extend(b"worker\0\0");
+    bytes.extend(77i32.to_le_bytes());
+    bytes.extend(n.to_le_bytes());
+    bytes.extend(text);
+    bytes.push(0);
+}
+
+/// A packet of events at the given clocks; the number in each is its clock.
+fn packet(memory: &mut Memory, stream: usize, sequence: u64, clocks: &[u64]) {
+    let mut bytes = vec![0; HEADER];
+    clocks.iter().for_each(|clock| event(&mut bytes, 0, *clock, *clock as u32, b"x"));
+    let (begin, end) = (clocks[0], clocks[clocks.len() - 1]);
+    memory.packets[stream].push((committed(sequence, begin, end, bytes.len()), bytes));
+}
+
+fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
+    let mut out = Vec::new();
+    text::write(&[memory], style, selection, &Zone::utc(), &mut out, &mut |_| {}).expect("text");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+fn write(memory: &Memory, folder: &Folder, options: Options) -> Totals {
+    ctf::write(memory, &folder.0.join("t"), options, &mut |_| {}).expect("CTF")
+}
+
+#[test]
+fn losses_are_discarded_events_and_packets() {
+    let mut memory = memory();
+    packet(&mut memory, 0, 4, &[100, 200]);
+    packet(&mut memory, 0, 5, &[300, 400]);
+    packet(&mut memory, 0, 9, &[500, 600]);
+    memory.packets[0][1].0.discarded = 17;
+    memory.packets[0][2].0.discarded = 17;
+    for (program, version) in [(babeltrace20(), Version::V1_8), (babeltrace21(), Version::V2)] {
+        let folder = Folder::new();
+        write(&memory, &folder, Options { version, count_events: false });
+        let printed = babeltrace(&program, &folder.0.join("t"));
+        assert!(printed.success, "{}", printed.err);
+        assert_eq!(printed.out.iter().filter(|b| **b == b'\n').count(), 6);
+        assert!(printed.err.contains("Tracer discarded 17 events between"), "{}", printed.err);
+        assert!(printed.err.contains("Tracer discarded 3 packets between"), "{}", printed.err);
+        assert_eq!(printed.err.matches("WARNING").count(), 2, "{}", printed.err);
+    }
+}
+
+#[test]
+fn damaged_packets_are_cut_and_clocks_that_go_back_are_mended() {
+    let mut memory = memory();
+    packet(&mut memory, 0, 0, &[100, 200, 300]);
+    packet(&mut memory, 0, 1, &[250, 400, 350, 500]);
+    packet(&mut memory, 1, 0, &[100, 200, 300]);
+    for (info, bytes) in memory.packets.iter_mut().flatten() {
+        info.verdict = Verdict::Invalid;
+        info.end = 0;
+        bytes.extend([0xFF; 7]);
+    }
+    let folder = Folder::new();
+    let totals = write(&memory, &folder, COUNTED);
+    assert_eq!((totals.events, totals.packets, totals.streams), (10, 3, 2));
+    assert_eq!(totals.faults, 4, "three cut, one mended");
+    let printed = babeltrace(&babeltrace20(), &folder.0.join("t"));
+    assert!(printed.success && printed.err.is_empty(), "{}", printed.err);
+    let out = String::from_utf8(printed.out).expect("UTF-8");
+    let numbers: Vec<&str> = out.lines().filter_map(|l| l.split("n = ").nth(1)?.split(',').next()).collect();
+    assert_eq!(numbers, ["100", "100", "200", "200", "300", "250", "300", "400", "350", "500"]);
+    assert_eq!(out.lines().filter(|l| l.contains("00000400]")).count(), 2, "400, and 350 not before it: {out}");
+}
+
+#[test]
+fn a_trace_without_packets_or_events_is_a_trace() {
+    let empty = memory();
+    let mut one = memory();
+    one.packets[1].push((committed(3, 10, 20, HEADER), vec![0; HEADER]));
+    for memory in [empty, one] {
+        for (program, version) in [(babeltrace20(), Version::V1_8), (babeltrace21(), Version::V2)] {
+            let folder = Folder::new();
+            write(&memory, &folder, Options { version, count_events: true });
+            let printed = babeltrace(&program, &folder.0.join("t"));
+            assert!(printed.success && printed.err.is_empty() && printed.out.is_empty(), "{}", printed.err);
+        }
+    }
+}
+
+#[test]
+fn files_are_private_and_nothing_is_overwritten() {
+    let mut memory = memory();
+    packet(&mut memory, 0, 0, &[1]);
+    let folder = Folder::new();
+    write(&memory, &folder, COUNTED);
+    let path = folder.0.join("t");
+    let mode = |p: &std::path::Path| std::fs::metadata(p).expect("it exists").permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    assert_eq!(mode(&path.join("metadata")), 0o600);
+    assert_eq!(mode(&path.join("stream-0-0")), 0o600);
+    assert!(!path.join("stream-0-1").exists(), "no file for a stream without packets");
+    let again = ctf::write(&memory, &path, COUNTED, &mut |_| {});
+    assert!(matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")), "{again:?}");
+    let link = folder.0.join("link");
+    std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
+    assert!(lastwords_formats::create_file(&link).is_err());
+    assert!(ctf::write(&memory, &link, COUNTED, &mut |_| {}).is_err());
+}
+
+#[test]
+fn a_class_that_ctf_cannot_say_is_an_error() {
+    let mut memory = memory();
+    let texts = FieldClass::Sequence(Box::new(FieldClass::String));
+    memory.schema.channels[0].events[0].fields.push(Field { name: "bad".to_owned(), class: texts });
+    let folder = Folder::new();
+    for version in [Version::V1_8, Version::V2] {
+        let error = ctf::write(&memory, &folder.0.join("t"), Options { version, count_events: false }, &mut |_| {});
+        assert_eq!(
+            error.expect_err("an error").to_string(),
+            "the format cannot express channel 0, event \"app:one\", field \"bad\""
+        );
+        assert!(!folder.0.join("t").exists(), "nothing is left behind");
+    }
+}
+
+#[test]
+fn styles() {
+    let mut memory = memory();
+    let mut bytes = vec![0; HEADER];
+    event(&mut bytes, 0, 1_000_000_001, 5, "two words".as_bytes());
+    event(&mut bytes, 1, 1_000_002_001, 6, "\u{1b}[31m\u{202e}".as_bytes());
+    memory.packets[1].push((committed(7, 1_000_000_000, 1_000_002_001, bytes.len()), bytes));
+    let all = Selection::default();
+    let lines = |style| styled(&memory, style, &all);
+    assert_eq!(
+        lines(Style::Ftrace),
+        "          worker-77      [001] WARN  1795000001.000000: app:one: n=5 text=\"two words\"\n          \
+         worker-77      [001] WARN  1795000001.000002: app:mark: number 6 is {\\e[31m\\xe2\\x80\\xae}\n"
+    );
+    assert_eq!(
+        lines(Style::Fields),
+        "11:06:41.000000001 WARN  [001] worker-77 app:one: n=5 text=\"two words\"\n\
+         11:06:41.000002001 WARN  [001] worker-77 app:mark: number 6 is {\\e[31m\\xe2\\x80\\xae}\n"
+    );
+    assert_eq!(
+        lines(Style::Babeltrace).lines().next(),
+        Some(
+            "[11:06:41.000000001] (+?.?????????) box app:one: { cpu_id = 1 }, { procname = \"worker\", vtid = 77 }, \
+             { n = 5, text = \"two words\" }"
+        )
+    );
+    assert_eq!(
+        lines(Style::Raw).lines().next(),
+        Some(
+            "1000000001 0/1/7+84 0 app:one: 77 6f 72 6b 65 72 00 00 4d 00 00 00 | 05 00 00 00 74 77 6f 20 77 6f 72 64 73 00"
+        )
+    );
+}
+
+#[test]
+fn no_text_steers_a_terminal() {
+    let mut memory = memory();
+    memory.schema.channels[0].events[0].name = "app:\u{1b}]0;x\u{7}\u{9b}".to_owned();
+    memory.schema.channels[0].events[0].fields[1].name = "a\nb\u{202e}".to_owned();
+    memory.schema.env.insert("hostname".to_owned(), EnvValue::Text("\u{1b}c".to_owned()));
+    memory.evidence.notes.push("\u{9b}31m\u{7f}".to_owned());
+    let mut bytes = vec![0; HEADER];
+    let every: Vec<u8> = (1..=255).collect();
+    event(&mut bytes, 0, 5, 0, &every);
+    event(&mut bytes, 1, 6, 0, "\u{85}\u{9b}\u{202e}\u{2066}\u{7f}".as_bytes());
+    memory.packets[0].push((committed(0, 5, 6, bytes.len()), bytes));
+    let mut json_out = Vec::new();
+    json::write(&[&memory], &Selection::default(), &mut json_out, &mut |_| {}).expect("JSON");
+    let mut texts = vec![String::from_utf8(json_out).expect("UTF-8")];
+    for style in [Style::Babeltrace, Style::Babeltrace2, Style::Ftrace, Style::Fields, Style::Raw] {
+        texts.push(styled(&memory, style, &Selection::default()));
+    }
+    texts.push(json::safe(&serde_json::to_string(&evidence::report(&memory)).expect("JSON")));
+    for text in texts {
+        let bad = text
+            .chars()
+            .find(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
+        assert_eq!(bad, None, "{text:?}");
+        assert!(text.lines().count() <= 3, "{text:?}");
+    }
+}
+
+#[test]
+fn selections() {
+    let mut memory = memory();
+    packet(&mut memory, 0, 0, &[100, 300, 500]);
+    packet(&mut memory, 1, 0, &[200, 400, 600]);
+    let mut bytes = vec![0; HEADER];
+    event(&mut bytes, 1, 700, 700, b"m");
+    memory.packets[1].push((committed(1, 700, 700, bytes.len()), bytes));
+    let second = 1_795_000_000_000_000_000;
+    let numbers = |selection: Selection| -> Vec<u32> {
+        let text = styled(&memory, Style::Babeltrace, &selection);
+        text.lines()
+            .map(|l| l.split("n = ").nth(1).and_then(|r| r.split(',').next()?.parse().ok()).expect("n"))
+            .collect()
+    };
+    let all = Selection::default();
+    assert_eq!(numbers(all.clone()), [100, 200, 300, 400, 500, 600, 700]);
+    assert_eq!(numbers(Selection { cpus: vec![0], ..all.clone() }), [100, 300, 500]);
+    assert_eq!(numbers(Selection { last: Some(2), ..all.clone() }), [600, 700]);
+    assert!(numbers(Selection { last: Some(0), ..all.clone() }).is_empty());
+    assert_eq!(numbers(Selection { events: vec!["*:mark".to_owned()], ..all.clone() }), [700]);
+    assert_eq!(
+        numbers(Selection { since: Some(second + 300), until: Some(second + 500), ..all.clone() }),
+        [300, 400, 500]
+    );
+    let one = Selection { events: vec!["app:o?e".to_owned()], last: Some(1), cpus: vec![1], ..all };
+    assert_eq!(numbers(one), [600]);
+}
+
+#[test]
+fn globs() {
+    for (glob, name, expected) in [
+        ("*", "", true),
+        ("", "", true),
+        ("", "a", false),
+        ("a*c", "abbbc", true),
+        ("a*c", "abbbcd", false),
+        ("*a*b*", "xxaxxbxx", true),
+        ("?", "ü", true),
+        ("app:*", "app:one", true),
+        ("app:?", "app:one", false),
+        ("**x", "x", true),
+        ("*aab", "aaaab", true),
+    ] {
+        assert_eq!(matches(glob, name), expected, "{glob} {name}");
+    }
+}
+
+#[test]
+fn json_lines_say_what_the_events_say() {
+    let mut memory = memory();
+    let fields = &mut memory.schema.channels[0].events[0].fields;
+    fields.push(Field { name: "n".to_owned(), class: FieldClass::Float { size: 8 } });
+    fields.push(Field { name: "flag".to_owned(), class: FieldClass::Bool });
+    let labels = vec![(-1, "GONE".to_owned()), (2, "RUNNING".to_owned())];
+    fields.push(Field { name: "state".to_owned(), class: FieldClass::Enum { size: 1, signed: true, labels } });
+    fields.push(Field { name: "raw".to_owned(), class: FieldClass::Bytes });
+    let mut bytes = vec![0; HEADER];
+    event(&mut bytes, 0, 1_000_000_001, u32::MAX, b"a\"b\xff\n");
+    bytes.extend(f64::NAN.to_le_bytes());
+    bytes.extend([1, 0xFF]);
+    bytes.extend([2, 0, 0, 0, 0xDE, 0x0D]);
+    memory.packets[0].push((committed(0, 0, 1_000_000_001, bytes.len()), bytes));
+    let mut out = Vec::new();
+    let outcome = json::write(&[&memory], &Selection::default(), &mut out, &mut |_| {}).expect("JSON");
+    assert_eq!((outcome.totals.events, outcome.totals.bytes, outcome.totals.faults), (1, out.len() as u64, 0));
+    let out = String::from_utf8(out).expect("UTF-8");
+    let lines: Vec<serde_json::Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(lines[0]["schema"], "lastwords.events.v1");
+    assert_eq!(lines[0]["traces"][0]["streams"][1]["cpu"], 1);
+    assert_eq!(
+        lines[1],
+        serde_json::json!({
+            "time": "2026-11-18T11:06:41.000000001Z", "ticks": 1_000_000_001u64, "trace": 0, "stream": 0, "cpu": 0,
+            "channel": "main", "event": "app:one", "level": "warn", "context": { "procname": "worker", "vtid": 77 },
+            "fields": {
+                "n": u32::MAX, "text": "a\"b\u{fffd}\n", "n_2": "NaN", "flag": true,
+                "state": { "value": -1, "label": "GONE" }, "raw": "de0d",
+            },
+        })
+    );
+}
+
+#[test]
+fn evidence_as_text_and_data() {
+    let mut memory = memory();
+    let sub_buffer =
+        |sequence, verdict, why: &str| SubBuffer { stream: 0, sequence, verdict, content: 100, why: why.to_owned() };
+    memory.evidence.sub_buffers = vec![
+        sub_buffer(1, Verdict::Committed, ""),
+        sub_buffer(2, Verdict::Torn, "a thread died in it"),
+        sub_buffer(3, Verdict::Open, ""),
+    ];
+    let gap = |stream, cause, events, bytes| Gap { stream, place: "position 4096".to_owned(), cause, events, bytes };
+    memory.evidence.gaps = vec![
+        gap(Some(0), Cause::InFlight, Some(1), Some(32)),
+        gap(Some(1), Cause::Discarded, Some(40), None),
+        gap(None, Cause::Missing, None, None),
+    ];
+    memory.evidence.notes = vec!["registry: 1 record\u{1b} dropped".to_owned()];
+    let mut out = Vec::new();
+    evidence::write_text(&memory, 2, &mut out).expect("text");
+    assert_eq!(
+        String::from_utf8(out).expect("UTF-8"),
+        "session: sub-buffers: 1 committed, 1 open, 1 torn; with losses\n  \
+         channel main, CPU 0, sub-buffer 2: torn, 100 bytes kept: a thread died in it\n  \
+         channel main, CPU 0, position 4096: in-flight (1 event, 32 bytes)\n  \
+         channel main, CPU 1, position 4096: discarded (40 events)\n  \
+         ... and 1 more gaps; `inspect --json` lists all\n  \
+         registry: 1 record_ dropped\n"
+    );
+    let report = serde_json::to_value(evidence::report(&memory)).expect("JSON");
+    assert_eq!(report["schema"], "lastwords.evidence.v1");
+    assert_eq!(report["lost_events"], 40);
+    assert_eq!(report["verdicts"]["torn"], 1);
+    assert_eq!(report["streams"][1]["gaps"][0]["cause"], "discarded");
+    assert_eq!(report["gaps"][0]["events"], serde_json::Value::Null);
+    assert!(
+        ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("lost_events = 40;")
+    );
+}
