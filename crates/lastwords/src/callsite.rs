@@ -11,10 +11,8 @@ use crate::context;
 use crate::encode::writer::{Bytes, Pieces as PieceList, Words};
 use crate::encode::{Described, Out, Pieces, Site, Values};
 use crate::registry::EventDesc;
-use crate::target::{self, TARGETS, Target};
+use crate::target::{self, MAX_TARGETS, TARGETS, Target};
 
-/// Most targets (channel of a session) at a time.
-pub const MAX_TARGETS: usize = 32;
 /// [`Callsite::enabled`] before the callsite was first reached.
 const UNKNOWN: u32 = u32::MAX;
 /// Place of an id that was not given.
@@ -137,7 +135,8 @@ impl Default for Callsite {
 
 /// Judges every callsite anew: after a change of rules, channels or sessions. A slot of [`TARGETS`] that was emptied may be
 /// filled again only after a call in between.
-pub fn refresh_all() {
+pub(crate) fn refresh_all() {
+    crate::crash::note_modules();
     let Some(_guard) = Guard::take() else { return };
     let mut next = LIST.load(Acquire);
     while !next.is_null() {
@@ -150,20 +149,6 @@ pub fn refresh_all() {
     }
 }
 
-/// The callsites that were reached.
-pub fn known() -> Vec<&'static EventDesc> {
-    let mut all = Vec::new();
-    let mut next = LIST.load(Acquire);
-    while !next.is_null() {
-        // SAFETY: only `&'static Callsite`s are put on the list, with their descriptions stored before.
-        let site = unsafe { &*next };
-        // SAFETY: as above.
-        all.push(unsafe { &*site.desc.load(Relaxed) });
-        next = site.next.load(Relaxed);
-    }
-    all
-}
-
 /// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
 struct Guard {
     old_mask: libc::sigset_t,
@@ -174,13 +159,13 @@ impl Guard {
     fn take() -> Option<Self> {
         let me = context::identity();
         let me = u64::from(me.pid) << 32 | u64::from(me.tid);
-        let guard = Self { old_mask: block_signals() };
+        let old_mask = block_signals();
         for _ in 0..20_000 {
-            let Err(owner) = LOCK.compare_exchange(0, me, AcqRel, Relaxed) else { return Some(guard) };
+            let Err(owner) = LOCK.compare_exchange(0, me, AcqRel, Relaxed) else { return Some(Self { old_mask }) };
             // The owner is a thread of the process that this one was forked from: it is not here.
             let gone = owner >> 32 != me >> 32;
             if gone && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
-                return Some(guard);
+                return Some(Self { old_mask });
             }
             if owner == me {
                 break;
@@ -190,8 +175,7 @@ impl Guard {
                 libc::usleep(50);
             }
         }
-        restore_signals(&guard.old_mask);
-        std::mem::forget(guard);
+        restore_signals(&old_mask);
         None
     }
 }
@@ -245,6 +229,13 @@ pub fn record<S: Site, V: Values + Described<S> + Copy>(_: &S, site: &'static Ca
         record_to(target, id, values);
     } else {
         record_cold::<S, V>(site, values);
+    }
+}
+
+/// Makes a callsite known before it is reached: one that a signal handler reaches.
+pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
+    if site.known.load(Acquire) == 0 {
+        site.register(Description::<S, V>::DESC);
     }
 }
 

@@ -78,13 +78,16 @@ pub fn refresh_thread() {
     read_identity();
 }
 
+/// Writes the value of now to the room, which has its size.
+type Read = dyn Fn(&mut [u8]) + Send + Sync;
+
 /// A context that the application defines: a value of fixed size, read when an event is recorded.
 #[derive(Clone)]
 pub struct UserContext {
     name: &'static str,
     ty: FieldType,
     size: usize,
-    read: Arc<dyn Fn(&mut [u8]) + Send + Sync>,
+    read: Arc<Read>,
 }
 
 impl UserContext {

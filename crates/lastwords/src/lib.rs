@@ -18,19 +18,10 @@ pub mod snapshot;
 mod target;
 
 pub use encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
-pub use encode::{Field, Labeled, hex};
 pub use registry::{EventDesc, FieldDesc, FieldType};
 pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Session};
 
 /// What the macros expand to; not for other use.
-#[doc(hidden)]
-pub mod __private {
-    pub use crate::callsite::{Callsite, record};
-    pub use crate::encode::{Out, Site};
-    pub use lastwords_abi::registry::level;
-}
-
-/// What the macros need.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::callsite::{Callsite, record};

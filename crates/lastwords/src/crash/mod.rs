@@ -1,0 +1,66 @@
+//! What a dying program says last: a panic hook and handlers for the signals that kill.
+//!
+//! Both record an event to every channel whose rules take it, and then do what would have been done without them: the
+//! process still dies of the same signal, with the same status and core.
+//!
+//! | event | fields |
+//! | --- | --- |
+//! | `crash:panic` | `message`, `location`, `thread` text; `backtrace` addresses |
+//! | `crash:signal` | `signal` by name, `code` (si_code), `address` that faulted, `pid`, `tid`, `thread`, `pc`, `backtrace` addresses |
+//!
+//! Addresses are named later with the modules of the session's registry, which are noted when handlers are installed, when a
+//! session begins, and by [`refresh_modules`].
+
+mod modules;
+mod panic;
+mod signal;
+mod unwind;
+
+pub(crate) use self::modules::note_modules;
+pub use self::modules::refresh_modules;
+pub use self::panic::install_panic_hook;
+pub use self::signal::{FATAL, InstallError, install_signal_handlers, prepare_thread};
+
+use crate::encode::{Field, Out, Pieces};
+use crate::registry::FieldType;
+
+/// Most addresses of a backtrace.
+const MAX_FRAMES: usize = 64;
+
+/// Addresses, shown in base 16.
+#[derive(Debug, Clone, Copy)]
+struct Addresses<'a>(&'a [u64]);
+
+impl Field for Addresses<'_> {
+    const TYPE: FieldType = FieldType::Sequence(&FieldType::Unsigned { bytes: 8, base: 16 });
+    const FIXED: Option<usize> = None;
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn write(&self, out: &mut impl Out) {
+        self.0.write(out);
+    }
+
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        self.0.pieces(out);
+    }
+}
+
+/// A thread's name, NUL-padded.
+#[derive(Debug, Clone, Copy)]
+struct ThreadName([u8; 16]);
+
+impl Field for ThreadName {
+    const TYPE: FieldType = FieldType::Text { bytes: 16 };
+    const FIXED: Option<usize> = Some(16);
+
+    fn size(&self) -> usize {
+        16
+    }
+
+    fn write(&self, out: &mut impl Out) {
+        out.raw(&self.0);
+    }
+}

@@ -1,0 +1,151 @@
+//! The modules mapped in this process, noted in the sessions' registries so that addresses can be named later.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use lastwords_abi::registry::KIND_MODULE;
+
+use crate::registry::Body;
+use crate::session::shared::{self, SessionShared};
+
+/// Whether sessions that begin are to have the modules.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// Session (by address), pid and load address of what was noted already.
+static NOTED: Mutex<BTreeSet<(usize, u32, u64)>> = Mutex::new(BTreeSet::new());
+
+/// A mapped module.
+#[derive(Debug)]
+struct Module {
+    base: u64,
+    start: u64,
+    end: u64,
+    build_id: Vec<u8>,
+    path: String,
+}
+
+/// Notes the modules that were loaded since the last time (`dlopen`), for all sessions of this process.
+pub fn refresh_modules() {
+    WANTED.store(true, Relaxed);
+    note_modules();
+}
+
+/// Notes the modules if they are wanted; called when sessions begin.
+pub(crate) fn note_modules() {
+    if !WANTED.load(Relaxed) {
+        return;
+    }
+    let Ok(mut noted) = NOTED.try_lock() else { return };
+    let modules = mapped();
+    // SAFETY: takes nothing.
+    let pid = unsafe { libc::getpid() } as u32;
+    for session in shared::all() {
+        let key = core::ptr::from_ref(session) as usize;
+        for module in &modules {
+            if !noted.contains(&(key, pid, module.base)) && append(session, pid, module) {
+                noted.insert((key, pid, module.base));
+            }
+        }
+    }
+}
+
+fn append(session: &SessionShared, pid: u32, module: &Module) -> bool {
+    let mut body = Body::default();
+    body.u32(pid).u64(module.base).u64(module.start).u64(module.end);
+    body.u16(module.build_id.len() as u16).0.extend_from_slice(&module.build_id);
+    body.str(&module.path);
+    session.regions.registry.append(KIND_MODULE, &body.0)
+}
+
+fn mapped() -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    // SAFETY: `each` takes the vector that is passed, which outlives the call.
+    unsafe {
+        libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast());
+    }
+    modules
+}
+
+unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: dl_iterate_phdr passes a valid description and, as data, the vector of `mapped`.
+    let (info, modules) = unsafe { (&*info, &mut *data.cast::<Vec<Module>>()) };
+    // SAFETY: the description names `dlpi_phnum` headers of a loaded module, which stays while the loader's lock is held.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let mut module =
+        Module { base: info.dlpi_addr, start: u64::MAX, end: 0, build_id: Vec::new(), path: path_of(info) };
+    for header in headers {
+        let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 {
+            module.start = module.start.min(start);
+            module.end = module.end.max(start.saturating_add(header.p_memsz));
+        } else if header.p_type == libc::PT_NOTE && module.build_id.is_empty() {
+            // SAFETY: a note segment of a loaded module is mapped and readable for its size in memory.
+            let notes = unsafe { std::slice::from_raw_parts(start as *const u8, header.p_memsz as usize) };
+            module.build_id = build_id(notes).unwrap_or_default().to_vec();
+        }
+    }
+    if module.end != 0 {
+        modules.push(module);
+    }
+    0
+}
+
+fn path_of(info: &libc::dl_phdr_info) -> String {
+    let name = if info.dlpi_name.is_null() {
+        c""
+    } else {
+        // SAFETY: not null, and the loader's names end with a NUL.
+        unsafe { CStr::from_ptr(info.dlpi_name) }
+    };
+    if name.is_empty() {
+        // The program itself.
+        let program = std::env::current_exe();
+        return program.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    }
+    name.to_string_lossy().into_owned()
+}
+
+/// The descriptor of the note `GNU`, type 3 (`NT_GNU_BUILD_ID`).
+fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
+    let word = |at: usize, notes: &[u8]| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
+    loop {
+        let (name_len, desc_len, kind) = (word(0, notes)?, word(4, notes)?, word(8, notes)?);
+        let desc_at = 12 + (name_len as usize).checked_next_multiple_of(4)?;
+        let desc = notes.get(desc_at..desc_at.checked_add(desc_len as usize)?)?;
+        if kind == 3 && notes.get(12..16)? == b"GNU\0" && name_len == 4 {
+            return Some(desc);
+        }
+        notes = notes.get(desc_at + (desc_len as usize).checked_next_multiple_of(4)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_among_the_modules() {
+        let modules = mapped();
+        let here = the_program_is_among_the_modules as fn() as usize as u64;
+        let own = modules.iter().find(|m| (m.start..m.end).contains(&here)).expect("this code's module");
+        assert_eq!(own.path, std::env::current_exe().expect("a path").to_string_lossy());
+    }
+
+    #[test]
+    fn a_build_id_is_found_behind_another_note() {
+        let mut notes = Vec::new();
+        for (kind, desc) in [(1u32, &[1u8, 2, 3][..]), (3, &[9; 20][..])] {
+            notes.extend_from_slice(&4u32.to_ne_bytes());
+            notes.extend_from_slice(&(desc.len() as u32).to_ne_bytes());
+            notes.extend_from_slice(&kind.to_ne_bytes());
+            notes.extend_from_slice(b"GNU\0");
+            notes.extend_from_slice(desc);
+            notes.resize(notes.len().next_multiple_of(4), 0);
+        }
+        assert_eq!(build_id(&notes), Some(&[9u8; 20][..]));
+        for cut in 0..notes.len() {
+            build_id(&notes[..cut]);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Handlers for the signals that kill.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+
+use super::unwind::{Frames, Registers, interrupted};
+use super::{Addresses, MAX_FRAMES, ThreadName};
+use crate::callsite::{self, Callsite};
+use crate::context;
+use crate::encode::{Hex, Site, hex};
+
+/// The signals that handlers can be installed for.
+pub const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
+
+/// A signal by name.
+#[derive(Clone, Copy)]
+#[repr(i32)]
+enum Signal {
+    Ill = libc::SIGILL,
+    Abrt = libc::SIGABRT,
+    Bus = libc::SIGBUS,
+    Fpe = libc::SIGFPE,
+    Segv = libc::SIGSEGV,
+}
+
+crate::labels!(Signal as i32 {
+    Ill => "SIGILL", Abrt => "SIGABRT", Bus => "SIGBUS", Fpe => "SIGFPE", Segv => "SIGSEGV"
+});
+
+impl Signal {
+    fn of(signal: c_int) -> Option<Self> {
+        [Self::Ill, Self::Abrt, Self::Bus, Self::Fpe, Self::Segv].into_iter().find(|known| *known as c_int == signal)
+    }
+}
+
+/// The callsite of `crash:signal`, spelled out so that it is known before the first signal.
+struct SignalSite;
+
+impl Site for SignalSite {
+    const PROVIDER: &'static str = "crash";
+    const NAME: &'static str = "signal";
+    const LEVEL: u8 = lastwords_abi::registry::level::ERROR;
+    const FORMAT: &'static str = "";
+    const FILE: &'static str = file!();
+    const LINE: u32 = line!();
+    const NAMES: &'static [&'static str] = &["signal", "code", "address", "pid", "tid", "thread", "pc", "backtrace"];
+}
+
+static SITE: Callsite = Callsite::new();
+
+type Payload<'a> = (Signal, i32, Hex<u64>, u32, u32, ThreadName, Hex<u64>, Addresses<'a>);
+
+/// Why a handler could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// Not one of [`FATAL`].
+    #[error("signal {0} is not one that kills by a fault; use SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE")]
+    NotFatal(c_int),
+    /// The kernel refused the handler or the alternate stack.
+    #[error("signal {signal}: {source}")]
+    Refused {
+        /// The signal, or 0 for the alternate stack.
+        signal: c_int,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+/// A place for what was installed before; written once under `known`, then only read.
+struct Previous {
+    action: UnsafeCell<libc::sigaction>,
+    known: AtomicBool,
+}
+
+// SAFETY: `action` is written before `known` is set, by the one caller that `INSTALLING` lets in, and only read afterwards.
+unsafe impl Sync for Previous {}
+
+static PREVIOUS: [Previous; FATAL.len()] = [const {
+    Previous {
+        // SAFETY: all-zero is a sigaction: SIG_DFL without flags.
+        action: UnsafeCell::new(unsafe { std::mem::zeroed() }),
+        known: AtomicBool::new(false),
+    }
+}; FATAL.len()];
+static INSTALLING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Installs handlers for these signals (those of [`FATAL`], or some of them) that record `crash:signal` to every channel
+/// whose rules take it and then do what was done before: call the previous handler, or die of the signal. Gives this
+/// thread an alternate stack if it has none; other threads of Rust have one from the standard library, those made
+/// otherwise call [`prepare_thread`].
+///
+/// # Errors
+/// A signal is none of [`FATAL`]; the kernel refuses.
+pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {
+    if let Some(other) = signals.iter().find(|signal| !FATAL.contains(signal)) {
+        return Err(InstallError::NotFatal(*other));
+    }
+    super::refresh_modules();
+    prepare_thread()?;
+    // The unwinder loads and looks up what it needs now, where it may allocate.
+    super::unwind::unwind(&Frames::new(), 0);
+    callsite::prime::<SignalSite, Payload<'_>>(&SITE);
+    let _one = INSTALLING.lock();
+    signals.iter().try_for_each(|signal| install(*signal))
+}
+
+fn install(signal: c_int) -> Result<(), InstallError> {
+    let Some(previous) = previous(signal) else { return Err(InstallError::NotFatal(signal)) };
+    if previous.known.load(Acquire) {
+        return Ok(());
+    }
+    // SAFETY: zeroed sigactions are valid; `on_signal` has the shape that SA_SIGINFO asks for; the old action is written
+    // to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).
+    let failed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        libc::sigaction(signal, std::ptr::null(), previous.action.get());
+        previous.known.store(true, Release);
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+    };
+    if failed != 0 {
+        return Err(InstallError::Refused { signal, source: std::io::Error::last_os_error() });
+    }
+    Ok(())
+}
+
+fn previous(signal: c_int) -> Option<&'static Previous> {
+    FATAL.iter().position(|known| *known == signal).map(|at| &PREVIOUS[at])
+}
+
+/// Bytes of an alternate stack.
+const STACK_LEN: usize = 64 << 10;
+
+/// Gives this thread an alternate signal stack if it has none, so that a stack overflow is recorded too. The stack
+/// stays for the life of the process: meant for a program's few long-lived threads.
+///
+/// # Errors
+/// The kernel refuses the memory or the stack.
+pub fn prepare_thread() -> Result<(), InstallError> {
+    let refused = || InstallError::Refused { signal: 0, source: std::io::Error::last_os_error() };
+    // SAFETY: a zeroed stack_t is overwritten by the kernel; the mapping is fresh, private and never unmapped, with a page
+    // at its low end that faults.
+    unsafe {
+        let mut now: libc::stack_t = std::mem::zeroed();
+        if libc::sigaltstack(std::ptr::null(), &raw mut now) == 0 && now.ss_flags & libc::SS_DISABLE == 0 {
+            return Ok(());
+        }
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let base = libc::mmap(std::ptr::null_mut(), STACK_LEN + 4096, access, flags, -1, 0);
+        if base == libc::MAP_FAILED || libc::mprotect(base, 4096, libc::PROT_NONE) != 0 {
+            return Err(refused());
+        }
+        let stack = libc::stack_t { ss_sp: base.byte_add(4096), ss_flags: 0, ss_size: STACK_LEN };
+        if libc::sigaltstack(&raw const stack, std::ptr::null_mut()) != 0 {
+            return Err(refused());
+        }
+    }
+    Ok(())
+}
+
+/// The crash that is being recorded. One at a time; others wait a little.
+struct Crash {
+    /// Thread id of the recording thread, or 0.
+    owner: AtomicU32,
+    signal: AtomicI32,
+    code: AtomicI32,
+    address: AtomicU64,
+    pc: AtomicU64,
+    /// Set while the unwinder runs: a fault then is the unwinder's.
+    unwinding: AtomicBool,
+    frames: Frames,
+}
+
+static CRASH: Crash = Crash {
+    owner: AtomicU32::new(0),
+    signal: AtomicI32::new(0),
+    code: AtomicI32::new(0),
+    address: AtomicU64::new(0),
+    pc: AtomicU64::new(0),
+    unwinding: AtomicBool::new(false),
+    frames: Frames::new(),
+};
+
+extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: errno is this thread's; handlers keep it.
+    let errno = unsafe { *libc::__errno_location() };
+    let tid = context::identity().tid;
+    if CRASH.owner.load(Acquire) == tid {
+        return nested(signal, info, context);
+    }
+    let owned = claim(tid);
+    if owned {
+        // SAFETY: the kernel passes the context of the interrupted code, and a siginfo.
+        let (at, code, address) = unsafe { (Registers::of(context.cast()), (*info).si_code, (*info).si_addr() as u64) };
+        CRASH.signal.store(signal, Relaxed);
+        CRASH.code.store(code, Relaxed);
+        CRASH.address.store(if code > 0 { address } else { 0 }, Relaxed);
+        CRASH.pc.store(at.pc, Relaxed);
+        CRASH.unwinding.store(true, Release);
+        interrupted(&CRASH.frames, at);
+        CRASH.unwinding.store(false, Release);
+        record();
+        CRASH.owner.store(0, Release);
+    }
+    chain(signal, info, context);
+    // SAFETY: as above.
+    unsafe {
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// A fault inside the handler. If the unwinder made it, what was found is recorded, and the process dies of the first signal.
+fn nested(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let first = CRASH.signal.load(Relaxed);
+    if CRASH.unwinding.swap(false, AcqRel) {
+        record();
+    }
+    CRASH.owner.store(0, Release);
+    if first == signal {
+        return chain(signal, info, context);
+    }
+    // SAFETY: plain calls; the process ends here by the signal that was first.
+    unsafe {
+        libc::signal(first, libc::SIG_DFL);
+        libc::raise(first);
+        libc::_exit(128 + first);
+    }
+}
+
+/// Waits up to two seconds for another thread's crash to be recorded; it ends the process, most likely.
+fn claim(tid: u32) -> bool {
+    for _ in 0..2000 {
+        if CRASH.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok() {
+            return true;
+        }
+        // SAFETY: plain call.
+        unsafe {
+            libc::usleep(1000);
+        }
+    }
+    false
+}
+
+fn record() {
+    let Some(signal) = Signal::of(CRASH.signal.load(Relaxed)) else { return };
+    let me = context::identity();
+    let mut room = [0; MAX_FRAMES];
+    let payload: Payload<'_> = (
+        signal,
+        CRASH.code.load(Relaxed),
+        hex(CRASH.address.load(Relaxed)),
+        me.pid,
+        me.tid,
+        ThreadName(me.name),
+        hex(CRASH.pc.load(Relaxed)),
+        Addresses(CRASH.frames.copy(&mut room)),
+    );
+    let enabled = SITE.enabled();
+    if enabled != 0 {
+        callsite::record(&SignalSite, &SITE, enabled, payload);
+    }
+}
+
+/// Does what would have been done without the handler.
+fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(previous) = previous(signal) else { return };
+    // SAFETY: a handler runs only after `install` has written the cell.
+    let action = unsafe { &*previous.action.get() };
+    match action.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => give_back(signal, info, action),
+        handler => call(handler, action, signal, info, context),
+    }
+}
+
+/// Puts the old disposition back. A fault comes again when the handler returns; a signal that was sent is sent again.
+fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction) {
+    // SAFETY: `action` is what sigaction gave; the siginfo is the kernel's, sent on as it came to this very thread. The signal
+    // is not blocked (SA_NODEFER), so that it ends the process inside the call where its disposition is the default.
+    unsafe {
+        libc::sigaction(signal, action, std::ptr::null_mut());
+        let sent = (*info).si_code <= 0;
+        if sent && action.sa_sigaction == libc::SIG_DFL {
+            let (pid, tid) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
+            if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, info) != 0 {
+                libc::raise(signal);
+            }
+        }
+    }
+}
+
+/// Calls the previous handler with the signals blocked that it asked for.
+fn call(handler: usize, action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: `handler` is a function that was installed with these flags, so it has the shape that the flags say; the mask
+    // is the action's own.
+    unsafe {
+        let mut mask = action.sa_mask;
+        if action.sa_flags & libc::SA_NODEFER == 0 {
+            libc::sigaddset(&raw mut mask, signal);
+        }
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut old);
+        if action.sa_flags & libc::SA_SIGINFO != 0 {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+            handler(signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,170 @@
+//! Backtraces that a signal handler may take: no allocation, no lock of ours, every doubtful read checked by the kernel.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::MAX_FRAMES;
+
+/// The addresses found so far; read by a nested handler when the unwinder itself has crashed.
+pub(super) struct Frames {
+    pc: [AtomicU64; MAX_FRAMES],
+    len: AtomicUsize,
+}
+
+impl Frames {
+    pub(super) const fn new() -> Self {
+        Self { pc: [const { AtomicU64::new(0) }; MAX_FRAMES], len: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn clear(&self) {
+        self.len.store(0, Relaxed);
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Relaxed).min(MAX_FRAMES)
+    }
+
+    /// False when full.
+    fn push(&self, pc: u64) -> bool {
+        let len = self.len();
+        let Some(place) = self.pc.get(len) else { return false };
+        place.store(pc, Relaxed);
+        self.len.store(len + 1, Relaxed);
+        true
+    }
+
+    /// Copies the addresses to `room` and returns those that were.
+    pub(super) fn copy<'a>(&self, room: &'a mut [u64; MAX_FRAMES]) -> &'a [u64] {
+        let len = self.len();
+        for (to, from) in room.iter_mut().zip(&self.pc[..len]) {
+            *to = from.load(Relaxed);
+        }
+        &room[..len]
+    }
+}
+
+// The unwinder that every Rust program links (libgcc_s or libunwind), Itanium C++ ABI "Exception Handling", level I.
+unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        each: extern "C" fn(context: *mut c_void, argument: *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+/// `_URC_NO_REASON`: go on.
+const GO_ON: c_int = 0;
+/// `_URC_END_OF_STACK`.
+const END: c_int = 5;
+
+struct Walk<'a> {
+    frames: &'a Frames,
+    /// Frames before this address are the handler's own; 0 = keep all.
+    from: u64,
+    /// Frames seen, the handler's own among them.
+    seen: usize,
+}
+
+extern "C" fn each_frame(context: *mut c_void, argument: *mut c_void) -> c_int {
+    // SAFETY: `argument` is the `Walk` that `unwind` passes, alive and used by no one else during the call; `context` is the
+    // unwinder's own.
+    let (walk, pc) = unsafe { (&mut *argument.cast::<Walk<'_>>(), _Unwind_GetIP(context) as u64) };
+    walk.seen += 1;
+    if pc == walk.from {
+        walk.from = 0;
+    }
+    if walk.from == 0 && (pc == 0 || !walk.frames.push(pc)) {
+        return END;
+    }
+    if walk.seen > 4 * MAX_FRAMES { END } else { GO_ON }
+}
+
+/// Adds the return addresses of this thread's stack from the frame at `from` on (0: from here). With glibc 2.35 or newer
+/// the tables are found without a lock (`_dl_find_object`); may crash on a destroyed stack, which the caller provides for.
+pub(super) fn unwind(frames: &Frames, from: u64) {
+    let mut walk = Walk { frames, from, seen: 0 };
+    // SAFETY: `each_frame` takes what it is given here and does not unwind.
+    unsafe {
+        _Unwind_Backtrace(each_frame, (&raw mut walk).cast());
+    }
+}
+
+/// Reads a word of this process by way of the kernel: none where the address is not mapped.
+fn read_word(address: u64) -> Option<u64> {
+    let mut word = 0u64;
+    let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: 8 };
+    // SAFETY: the local vector is `word`; a bad remote address is an error, not a fault.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    (read == 8).then_some(word)
+}
+
+/// Most bytes between two frame pointers.
+const FRAME_LIMIT: u64 = 1 << 20;
+
+/// Adds the return addresses along the chain of frame pointers, as far as it makes sense.
+pub(super) fn follow_frame_pointers(frames: &Frames, mut frame: u64) {
+    while frame != 0 && frame.is_multiple_of(8) {
+        let (Some(next), Some(pc)) = (read_word(frame), read_word(frame.wrapping_add(8))) else { return };
+        if pc < 4096 || !frames.push(pc) || next <= frame || next - frame > FRAME_LIMIT {
+            return;
+        }
+        frame = next;
+    }
+}
+
+/// Registers of the interrupted code that say where it was.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Registers {
+    pub(super) pc: u64,
+    pub(super) stack: u64,
+    pub(super) frame: u64,
+}
+
+impl Registers {
+    /// Those of the context that a signal handler is given.
+    ///
+    /// # Safety
+    /// `context` is a handler's third argument, or null.
+    pub(super) unsafe fn of(context: *const libc::ucontext_t) -> Self {
+        if context.is_null() {
+            return Self::default();
+        }
+        // SAFETY: the caller vouches for it.
+        let machine = unsafe { &(*context).uc_mcontext };
+        #[cfg(target_arch = "x86_64")]
+        return Self {
+            pc: machine.gregs[libc::REG_RIP as usize] as u64,
+            stack: machine.gregs[libc::REG_RSP as usize] as u64,
+            frame: machine.gregs[libc::REG_RBP as usize] as u64,
+        };
+        #[cfg(target_arch = "aarch64")]
+        return Self { pc: machine.pc, stack: machine.sp, frame: machine.regs[29] };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            let _ = machine;
+            Self::default()
+        }
+    }
+}
+
+/// The backtrace of interrupted code: its pc first, then by the unwind tables; where these do not reach (a call to
+/// nowhere, code without tables), the word on top of the stack and the frame pointers.
+pub(super) fn interrupted(frames: &Frames, at: Registers) {
+    frames.clear();
+    unwind(frames, at.pc);
+    if frames.len() == 0 {
+        // The walk never met the interrupted code.
+        frames.push(at.pc);
+    }
+    if frames.len() >= 3 {
+        return;
+    }
+    if frames.len() <= 1 && cfg!(target_arch = "x86_64") {
+        // A call through a bad pointer has pushed its return address.
+        if let Some(caller) = read_word(at.stack).filter(|pc| *pc > 4096) {
+            frames.push(caller);
+        }
+    }
+    follow_frame_pointers(frames, at.frame);
+}
