@@ -2,7 +2,7 @@
 //!
 //! Event headers (docs/ABI.md, "Event headers"): a 32-bit word `clock27 << 5 | tag` in the schema's byte order; then,
 //! packed, by tag: 0..=28 nothing (the tag is the id); 29 id u16, payload size u32 (or [`NO_SIZE`]), clock u64; 30 id
-//! u16, payload size u32; 31 id u16. Then the channel's contexts and the payload, packed.
+//! u16, payload size u32; 31 id u16. Then the channel's contexts and the payload, packed; a payload size counts both.
 //!
 //! The 27 bits of clock: the full reading is the previous one with its low bits replaced, plus 2^27 where that is less.
 
@@ -71,7 +71,7 @@ pub enum Expected {
     Bytes(usize),
     /// A NUL before the end of the packet. The value is the number of bytes left.
     Nul,
-    /// The payload size that the class's fields have. The value is the size in the header.
+    /// The size that the channel's contexts and the class's fields have together. The value is the size in the header.
     PayloadSize(usize),
     /// A field class that can be decoded: scalar elements. The value is the event id.
     Scalar,
@@ -232,7 +232,9 @@ impl ChannelDecoder {
             if ids.len() <= id {
                 ids.resize(id + 1, ABSENT);
             }
-            ids[id] = position;
+            if ids[id] == ABSENT {
+                ids[id] = position;
+            }
         }
         let contexts = Plan::new(&channel.contexts);
         let payloads: Vec<Plan> = channel.events.iter().map(|e| Plan::new(&e.fields)).collect();
@@ -268,8 +270,8 @@ impl ChannelDecoder {
                 (payload_at, self.walk(&self.payloads[class], bytes, payload_at, id)?)
             }
         };
-        if size != NO_SIZE && usize::try_from(size) != Ok(end - payload_at) {
-            let expected = Expected::PayloadSize(end - payload_at);
+        if size != NO_SIZE && usize::try_from(size) != Ok(end - context_at) {
+            let expected = Expected::PayloadSize(end - context_at);
             return Err(DecodeError { offset: start, value: u64::from(size), expected });
         }
         *position = Position { offset: end, clock };
