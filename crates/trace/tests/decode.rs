@@ -71,12 +71,12 @@ fn forms(little: bool) -> (Vec<u8>, Vec<u64>) {
     p.put(4, 5);
     p.header(29, (5 << 27) + 7);
     p.put(2, 2);
-    p.put(4, 4 + 16 + 4 + 3);
+    p.put(4, 4 + 4 + 16 + 4 + 3);
     p.put(8, (5 << 27) + 7);
     [(4, 1), (4, 2), (8, 3), (8, 4), (4, 3), (3, 0)].into_iter().for_each(|(size, value)| p.put(size, value));
     p.header(30, 6);
     p.put(2, 28);
-    p.put(4, 16);
+    p.put(4, 4 + 16);
     p.put(4, 1);
     p.bytes.extend([b'x'; 16]);
     p.header(31, 6);
@@ -152,7 +152,7 @@ fn errors_say_where_what_and_why() {
     assert_eq!(error(&event(1, &[(4, 1), (1, 1), (3, 0x41_4141)])), at(9, 3, Expected::Nul));
     assert_eq!(error(&event(2, &[(4, 1), (4, 0xFFFF_FFFF)])), at(12, 0, Expected::Bytes(0xFFFF_FFFF * 8)));
     assert_eq!(error(&event(2, &[(4, 1), (2, 1)])), at(8, 2, Expected::Bytes(4)));
-    assert_eq!(error(&event(30, &[(2, 3), (4, 1), (4, 1)])), at(0, 1, Expected::PayloadSize(0)));
+    assert_eq!(error(&event(30, &[(2, 3), (4, 1), (4, 1)])), at(0, 1, Expected::PayloadSize(4)));
     assert_eq!(error(&event(7, &[(4, 1), (4, 1)])), at(8, 7, Expected::Scalar));
     let decoder = Decoder::new(&schema(ByteOrder::Little));
     assert_eq!(decoder.events(3, &[0; 9], 0, 0).next(), Some(Err(at(0, 3, Expected::Channel))));
