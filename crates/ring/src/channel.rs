@@ -12,10 +12,10 @@ use lastwords_abi::sync::Ordering::Relaxed;
 use crate::clock::ClockKind;
 use crate::memory::{Contiguous, Memory, Paged};
 use crate::record::{Lost, Record};
+use crate::reserve::Reserve;
 use crate::reserve::locked::Locked;
 use crate::reserve::lockless::Lockless;
 use crate::reserve::rseq::{self, Rseq};
-use crate::reserve::Reserve;
 use crate::stream::Stream;
 use crate::{cpu, os};
 
@@ -95,7 +95,8 @@ impl Channel {
         cpu::init();
         os::prepare_process();
         let first = streams[0].info;
-        let same = |s: &Stream| s.half_size() == streams[0].half_size() && s.info.sub_buffer_size == first.sub_buffer_size;
+        let same =
+            |s: &Stream| s.half_size() == streams[0].half_size() && s.info.sub_buffer_size == first.sub_buffer_size;
         assert!(streams.iter().all(same), "the streams of a channel have one geometry");
         let cpus = streams.iter().filter(|s| s.info.cpu != ANY_CPU).count() as u32;
         let paged = first.page_size != 0;

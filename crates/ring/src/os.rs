@@ -52,7 +52,8 @@ fn stat(tid: u32) -> Option<(u8, u64)> {
     let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
     let state = *fields.next()?.first()?;
     let start = fields.nth(18)?;
-    let start = start.iter().try_fold(0u64, |n, d| d.is_ascii_digit().then(|| n.wrapping_mul(10) + u64::from(d - b'0')))?;
+    let start =
+        start.iter().try_fold(0u64, |n, d| d.is_ascii_digit().then(|| n.wrapping_mul(10) + u64::from(d - b'0')))?;
     Some((state, start))
 }
 

@@ -50,7 +50,9 @@ impl core::fmt::Display for AttachError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::NoMagic => write!(f, "offset 0: no lastwords magic"),
-            Self::Version(v) => write!(f, "offset 16: version {v}, this program records version {}", lastwords_abi::VERSION_MAJOR),
+            Self::Version(v) => {
+                write!(f, "offset 16: version {v}, this program records version {}", lastwords_abi::VERSION_MAJOR)
+            }
             Self::Kind(k) => write!(f, "offset 20: kind {k}, a stream is kind {}", region::KIND_STREAM),
             Self::Size(said, is) => write!(f, "offset 32: size {said}, the mapping has {is} bytes"),
             Self::Check(said, is) => write!(f, "offset 112: checksum {said:#x}, computed {is:#x}"),
@@ -82,7 +84,11 @@ impl Stream {
         check_header(&header, &info, len)?;
         let spec = spec_of(&header, &info);
         let slots_end = info.slots_off[1] + u64::from(info.sub_buffers) * size_of::<Slot>() as u64;
-        if !spec.is_valid() || spec.region_len() != len || slots_end > len || info.data_off != [0, 1].map(|h| spec.data_range(h).start) {
+        if !spec.is_valid()
+            || spec.region_len() != len
+            || slots_end > len
+            || info.data_off != [0, 1].map(|h| spec.data_range(h).start)
+        {
             return Err(AttachError::Geometry);
         }
         // SAFETY: the offsets were found to be those of `spec`, all inside `len`, aligned; atomics may be shared with other
@@ -229,8 +235,11 @@ impl Stream {
         let mut bytes = alloc::vec![0u8; size];
         let mut at = 0;
         while at < size {
-            let (from, run) =
-                if self.info.page_size == 0 { Contiguous::at(base).run(at as u64) } else { Paged::at(base).run(at as u64) };
+            let (from, run) = if self.info.page_size == 0 {
+                Contiguous::at(base).run(at as u64)
+            } else {
+                Paged::at(base).run(at as u64)
+            };
             let len = run.min(size - at);
             // SAFETY: `run` gives bytes of this half's mapping; the destination is our own. Recorders may write what is
             // read: the caller knows which bytes are committed.

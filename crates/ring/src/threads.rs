@@ -19,17 +19,22 @@ struct Claim {
 
 const NO_CLAIM: Claim = Claim { table: 0, entry: 0 };
 
-#[cfg(loom)]
-use loom::thread_local;
-#[cfg(not(loom))]
-use std::thread_local;
+/// Cells of each thread; the model checker's threads are not threads of the system and have theirs from it.
+macro_rules! thread_cells {
+    ($($name:ident: $type:ty = $first:expr;)*) => {
+        #[cfg(not(loom))]
+        std::thread_local! { $(static $name: $type = const { $first };)* }
+        #[cfg(loom)]
+        loom::thread_local! { $(static $name: $type = $first;)* }
+    };
+}
 
-thread_local! {
-    static CLAIMS: [Cell<Claim>; REMEMBERED] = const { [const { Cell::new(NO_CLAIM) }; REMEMBERED] };
-    static NEXT: Cell<usize> = const { Cell::new(0) };
-    static LEVEL: Cell<usize> = const { Cell::new(0) };
-    static START: Cell<u64> = const { Cell::new(0) };
-    static TID: Cell<u32> = const { Cell::new(0) };
+thread_cells! {
+    CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(NO_CLAIM) }; REMEMBERED];
+    NEXT: Cell<usize> = Cell::new(0);
+    LEVEL: Cell<usize> = Cell::new(0);
+    START: Cell<u64> = Cell::new(0);
+    TID: Cell<u32> = Cell::new(0);
 }
 
 /// What a thread forgets in a forked child: it is another thread there.
@@ -137,6 +142,7 @@ pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
     {
         let owner = thread.owner.load(Acquire);
         let of = thread.pidns.load(Acquire);
-        owner != 0 && ((of != 0 && of != namespace) || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
+        owner != 0
+            && ((of != 0 && of != namespace) || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
     }
 }

@@ -58,7 +58,12 @@ impl<P: Publish> Context<'_, P> {
 }
 
 /// Records `record`, or makes the room that it needs.
-pub(crate) fn step<M: Memory, P: Publish>(channel: &Channel, stream: &Stream, publish: &P, record: &Record<'_>) -> Step {
+pub(crate) fn step<M: Memory, P: Publish>(
+    channel: &Channel,
+    stream: &Stream,
+    publish: &P,
+    record: &Record<'_>,
+) -> Step {
     let half = channel.live_half(stream);
     let control = stream.half(half as usize);
     let position = control.reserve.load(Relaxed);

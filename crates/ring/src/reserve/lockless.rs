@@ -14,11 +14,11 @@ use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::{Reserve, encode};
 use crate::channel::Channel;
 use crate::memory::Memory;
+use crate::os;
 use crate::packet::{self, Closing};
 use crate::record::{Lost, Record};
 use crate::stream::Stream;
 use crate::threads::{self, Level};
-use crate::os;
 
 /// Bits of a reserve word that are the position.
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
@@ -31,7 +31,8 @@ pub struct Lockless;
 
 impl Reserve for Lockless {
     fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        threads::with_level(channel.threads, |level| run::<M>(channel, stream, record, level)).unwrap_or(Err(Lost::NoEntry))
+        threads::with_level(channel.threads, |level| run::<M>(channel, stream, record, level))
+            .unwrap_or(Err(Lost::NoEntry))
     }
 }
 
@@ -288,13 +289,11 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
 #[cold]
 fn is_in_flight(view: &View<'_>, begin: u64, end: u64) -> bool {
     let target = view.target();
-    let here = |l: &InFlight| {
-        l.target.load(Acquire) == target && l.begin.load(Relaxed) < end && l.end.load(Relaxed) > begin
-    };
+    let here =
+        |l: &InFlight| l.target.load(Acquire) == target && l.begin.load(Relaxed) < end && l.end.load(Relaxed) > begin;
     let mut namespace = None;
     view.channel.threads.iter().any(|thread| {
-        thread.levels.iter().any(here)
-            && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
+        thread.levels.iter().any(here) && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
     })
 }
 
