@@ -46,8 +46,16 @@ pub struct Channel {
     pub name: String,
     /// Fields before each payload, packed.
     pub contexts: Vec<Field>,
-    /// Event classes, in order of id.
+    /// Event classes, in order of id; of several with one id the first counts.
     pub events: Vec<EventClass>,
+}
+
+impl Channel {
+    /// The event classes that count: the first of each id.
+    pub fn classes(&self) -> impl Iterator<Item = &EventClass> {
+        let mut seen = std::collections::HashSet::new();
+        self.events.iter().filter(move |class| seen.insert(class.id))
+    }
 }
 
 /// An event class.

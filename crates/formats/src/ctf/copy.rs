@@ -3,6 +3,7 @@
 use super::Options;
 use crate::error::{Error, Result};
 use crate::{Totals, create_file};
+use lastwords_trace::clock::Clock;
 use lastwords_trace::decode::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::merge::Progress;
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 /// Bytes of packet header and context as the metadata describes them.
 const HEADER_LEN: usize = 84;
 const MAGIC: u32 = 0xC1FC_1FC1;
+/// Greatest count that is believed: babeltrace2 takes the greatest numbers for "unknown".
+const MAX_COUNT: u64 = 1 << 62;
 /// Bytes of an event header with a payload size and no timestamp.
 const SIZED_LEN: usize = 10;
 /// Bytes of an event header with payload size and timestamp.
@@ -45,6 +48,7 @@ pub(super) fn stream(
             cpu: facts.cpu.unwrap_or(u32::MAX),
         },
         last: None,
+        limit: limit(&schema.clock),
         count: options.count_events,
         rewritten: Vec::new(),
     };
@@ -73,6 +77,8 @@ struct Copier {
     decoder: ChannelDecoder,
     header: Header,
     last: Option<Last>,
+    /// Greatest clock that a reader can show.
+    limit: u64,
     count: bool,
     rewritten: Vec<u8>,
 }
@@ -92,18 +98,21 @@ struct Survey {
 
 impl Copier {
     fn packet(&mut self, info: &PacketInfo, bytes: &[u8], totals: &mut Totals) -> Result<()> {
+        if info.begin > self.limit {
+            totals.faults += 1;
+            return Ok(());
+        }
         let content = bytes.get(info.events_at..).unwrap_or_default();
         let last = self.last.unwrap_or(Last { end: 0, sequence: 0, discarded: 0 });
         let mut next = Last {
             end: info.end,
-            sequence: if self.last.is_none() {
-                info.sequence
-            } else {
-                info.sequence.max(last.sequence.saturating_add(1))
+            sequence: match self.last {
+                None => info.sequence.min(MAX_COUNT),
+                Some(last) => info.sequence.min(MAX_COUNT).max(last.sequence.saturating_add(1)),
             },
-            discarded: info.discarded.max(last.discarded),
+            discarded: info.discarded.min(MAX_COUNT).max(last.discarded),
         };
-        let in_order = info.begin >= last.end && info.end >= info.begin;
+        let in_order = info.begin >= last.end && info.end >= info.begin && info.end <= self.limit;
         let trusted = info.verdict == Verdict::Committed && in_order && !self.begins_sized(content);
         let counted = match trusted {
             true if self.count => self.decoder.count(content, 0).ok(),
@@ -120,7 +129,8 @@ impl Copier {
             totals.faults += u64::from(survey.end < content.len()) + u64::from(behind);
             let whole = content.get(..survey.end).unwrap_or_default();
             let begin = info.begin.max(last.end);
-            next.end = info.end.max(survey.latest).max(begin);
+            let end = if info.end > self.limit { 0 } else { info.end };
+            next.end = end.max(survey.latest).max(begin);
             match (behind, survey.sized) {
                 (false, false) => self.write(next, begin, whole)?,
                 (true, _) => self.rewrite(next, info.begin, Some(begin), whole)?,
@@ -137,6 +147,9 @@ impl Copier {
         let mut position = Position { offset: 0, clock: begin };
         let mut survey = Survey { events: 0, latest: begin, end: 0, ordered: true, sized: false };
         while let Ok(Some(event)) = self.decoder.step(&mut position, content) {
+            if event.clock > self.limit {
+                break;
+            }
             survey.events += 1;
             survey.ordered &= event.clock >= survey.latest;
             survey.latest = survey.latest.max(event.clock);
@@ -198,6 +211,14 @@ fn write_both(file: &mut File, header: &[u8], content: &[u8]) -> std::io::Result
     let written = file.write_vectored(&[IoSlice::new(header), IoSlice::new(content)])?;
     file.write_all(header.get(written..).unwrap_or_default())?;
     file.write_all(content.get(written.saturating_sub(header.len())..).unwrap_or_default())
+}
+
+/// Readers count nanoseconds since the epoch in an i64: the greatest clock that fits, with a second to spare.
+fn limit(clock: &Clock) -> u64 {
+    let most = i128::from(i64::MAX) / 1_000_000_000 - 1;
+    let seconds = most - i128::from(clock.offset_seconds).max(0) - 1;
+    let ticks = seconds.max(0).saturating_mul(i128::from(clock.frequency.max(1)));
+    u64::try_from(ticks).unwrap_or(u64::MAX).min(1 << 63)
 }
 
 fn header_len(event: &RawEvent) -> usize {

@@ -20,7 +20,7 @@ pub(super) fn metadata(schema: &Schema, env: &BTreeMap<String, EnvValue>) -> Res
     push(&mut text, &clock_class(&schema.clock));
     for channel in &schema.channels {
         push(&mut text, &stream_class(channel, shapes)?);
-        for event in &channel.events {
+        for event in channel.classes() {
             push(&mut text, &event_class(channel.id, event, shapes)?);
         }
     }

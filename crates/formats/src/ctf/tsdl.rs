@@ -131,7 +131,7 @@ fn stream(text: &mut String, channel: &Channel) -> Result<()> {
         text.push_str("\t};\n");
     }
     text.push_str("};\n");
-    channel.events.iter().try_for_each(|class| event(text, id, class))
+    channel.classes().try_for_each(|class| event(text, id, class))
 }
 
 fn event(text: &mut String, stream: u32, class: &EventClass) -> Result<()> {

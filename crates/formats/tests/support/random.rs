@@ -73,7 +73,7 @@ pub struct Limits {
     pub unknown_labels: bool,
     /// Text that is empty: babeltrace2 2.0 then prints what the field held in an event before.
     pub empty_text: bool,
-    /// Several labels of one value: each babeltrace2 prints them in its own way.
+    /// Several labels of one value: babeltrace2 2.1 puts them in braces and, of CTF 2, in the order of a hash table.
     pub several_labels: bool,
 }
 
