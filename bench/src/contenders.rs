@@ -5,6 +5,7 @@ use crate::Result;
 use crate::job::{Job, Sample};
 
 mod backbeat;
+mod lastwords;
 mod tracing;
 
 /// A recorder, and how it is set up and run.
@@ -15,6 +16,10 @@ pub(crate) struct Contender {
 
 /// All of them.
 pub(crate) const ALL: &[Contender] = &[
+    Contender { name: "lastwords-rseq", run: lastwords::rseq },
+    Contender { name: "lastwords-lockless", run: lastwords::lockless },
+    Contender { name: "lastwords-locked", run: lastwords::locked },
+    Contender { name: "lastwords-off", run: lastwords::disabled },
     Contender { name: "backbeat", run: backbeat::plain },
     Contender { name: "backbeat-tsc", run: backbeat::with_tsc },
     Contender { name: "backbeat-off", run: backbeat::disabled },
