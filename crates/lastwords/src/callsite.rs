@@ -7,6 +7,8 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
+use lastwords_abi::session::context as bits;
+
 use crate::context;
 use crate::encode::writer::{Bytes, Pieces as PieceList, Words};
 use crate::encode::{Described, Out, Pieces, Site, Values};
@@ -249,9 +251,49 @@ fn record_cold<S: Site, V: Values + Described<S> + Copy>(site: &'static Callsite
 /// Records one payload in one target.
 #[inline(always)]
 pub(crate) fn record_to<V: Values + Copy>(target: &Target, id: u16, values: V) {
-    if target.contexts != 0 {
-        return record_long(target, id, values, values.size());
+    match target.contexts {
+        0 => record_body(target, id, values),
+        bits::TID => record_with_tid(target, id, values),
+        _ => record_with_contexts(target, id, values),
     }
+}
+
+/// The thread id, which most channels ask for, in front of the values: a payload like any other.
+#[derive(Clone, Copy)]
+struct WithTid<V>(u32, V);
+
+impl<V: Values> Values for WithTid<V> {
+    const FIXED: Option<usize> = match V::FIXED {
+        Some(size) => Some(size + 4),
+        None => None,
+    };
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        4 + self.1.size()
+    }
+
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        out.scalar(u64::from(self.0), 4);
+        self.1.write(out);
+    }
+
+    #[inline]
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        out.scalar(u64::from(self.0), 4);
+        self.1.pieces(out);
+    }
+}
+
+#[inline(never)]
+fn record_with_tid<V: Values + Copy>(target: &Target, id: u16, values: V) {
+    record_body(target, id, WithTid(context::identity().tid, values));
+}
+
+/// Records a payload as it is.
+#[inline(always)]
+fn record_body<V: Values + Copy>(target: &Target, id: u16, values: V) {
     match const { words_of(V::FIXED) } {
         0 => record_exact::<0, V>(target, id, &values),
         1 => record_exact::<1, V>(target, id, &values),
@@ -275,7 +317,7 @@ fn record_short<V: Values + Copy>(target: &Target, id: u16, values: V) {
         2 => record_exact::<2, V>(target, id, &values),
         3 => record_exact::<3, V>(target, id, &values),
         4 => record_exact::<4, V>(target, id, &values),
-        _ => record_long(target, id, values, size),
+        _ => record_sized(target, id, &values, size),
     }
 }
 
@@ -289,7 +331,51 @@ const fn words_of(fixed: Option<usize>) -> usize {
 
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(target: &Target, id: u16, values: &V) {
-    let size = values.size();
+    record_words::<W, V>(target, id, values, values.size());
+}
+
+/// Contexts in front of the values.
+struct WithContexts<'a, V>(&'a Target, V);
+
+impl<V: Values> Values for WithContexts<'_, V> {
+    const FIXED: Option<usize> = None;
+
+    fn size(&self) -> usize {
+        self.0.contexts_len.saturating_add(self.1.size())
+    }
+
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        context::write(self.0.contexts, &self.0.user_contexts, out);
+        self.1.write(out);
+    }
+
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        context::write(self.0.contexts, &self.0.user_contexts, out);
+        self.1.pieces(out);
+    }
+}
+
+#[inline(never)]
+fn record_with_contexts<V: Values>(target: &Target, id: u16, values: V) {
+    let values = WithContexts(target, values);
+    record_sized(target, id, &values, values.size());
+}
+
+/// A payload of a size that is only known now, or of many words.
+#[inline(never)]
+fn record_sized<V: Values>(target: &Target, id: u16, values: &V, size: usize) {
+    match size {
+        0..=64 => record_words::<8, V>(target, id, values, size),
+        65..=128 => record_words::<16, V>(target, id, values, size),
+        129..=256 => record_words::<32, V>(target, id, values, size),
+        257..=2048 => record_buffered(target, id, values),
+        _ => record_pieces(target, id, values),
+    }
+}
+
+#[inline(always)]
+fn record_words<const W: usize, V: Values>(target: &Target, id: u16, values: &V, size: usize) {
     let mut words = [0; W];
     let mut out = Words::new(&mut words);
     values.write(&mut out);
@@ -298,46 +384,11 @@ fn record_exact<const W: usize, V: Values>(target: &Target, id: u16, values: &V)
     let _ = target.channel.record_fixed(id, &words, size);
 }
 
-/// Contexts, or more than 64 bytes.
-#[inline(never)]
-fn record_long<V: Values>(target: &Target, id: u16, values: V, size: usize) {
-    let contexts = if target.contexts == 0 { 0 } else { target.contexts_len };
-    let total = contexts.saturating_add(size);
-    if total <= 64 {
-        record_all::<8, V>(target, id, &values, total);
-    } else if total <= 128 {
-        record_all::<16, V>(target, id, &values, total);
-    } else if total <= 256 {
-        record_all::<32, V>(target, id, &values, total);
-    } else if total <= 2048 {
-        record_buffered(target, id, &values);
-    } else {
-        record_pieces(target, id, &values);
-    }
-}
-
-#[inline(always)]
-fn record_all<const W: usize, V: Values>(target: &Target, id: u16, values: &V, total: usize) {
-    let mut words = [0; W];
-    let mut out = Words::new(&mut words);
-    write_all(target, values, &mut out);
-    out.finish();
-    let _ = target.channel.record_fixed(id, &words, total);
-}
-
-#[inline(always)]
-fn write_all<V: Values>(target: &Target, values: &V, out: &mut impl Out) {
-    if target.contexts != 0 {
-        context::write(target.contexts, &target.user_contexts, out);
-    }
-    values.write(out);
-}
-
 #[inline(never)]
 fn record_buffered<V: Values>(target: &Target, id: u16, values: &V) {
     let mut buffer = [0u8; 2048];
     let mut bytes = Bytes::new(&mut buffer);
-    write_all(target, values, &mut bytes);
+    values.write(&mut bytes);
     if let Some(payload) = bytes.finish() {
         let _ = target.channel.record_parts(id, &[payload]);
     }
@@ -346,7 +397,6 @@ fn record_buffered<V: Values>(target: &Target, id: u16, values: &V) {
 #[inline(never)]
 fn record_pieces<V: Values>(target: &Target, id: u16, values: &V) {
     let mut pieces = Pieces(PieceList::new());
-    context::write(target.contexts, &target.user_contexts, &mut pieces);
     values.pieces(&mut pieces);
     if pieces.0.finish(|parts| target.channel.record_parts(id, parts)).is_none() {
         target.lost_too_big();

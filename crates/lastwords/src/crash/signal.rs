@@ -202,6 +202,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         CRASH.unwinding.store(true, Release);
         interrupted(&CRASH.frames, at);
         CRASH.unwinding.store(false, Release);
+        crate::session::keep_all();
         record();
         CRASH.owner.store(0, Release);
     }
