@@ -12,5 +12,6 @@ pub mod layout;
 pub mod naive;
 pub mod put;
 pub mod ring;
+pub mod samples;
 pub mod schema;
 pub mod session;
