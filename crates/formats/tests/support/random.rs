@@ -212,11 +212,10 @@ fn event(r: &mut Rng, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, lim
     for field in &channel.contexts {
         value(r, &field.class, &mut body, limits);
     }
-    let contexts = body.len();
     for field in &class.fields {
         value(r, &field.class, &mut body, limits);
     }
-    let size = (body.len() - contexts) as u32;
+    let size = body.len() as u32;
     let id = class.id as u16;
     let word = (*clock & 0x7ff_ffff) as u32;
     let tag = if step >= 1 << 27 || r.one_in(5) {
