@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use lastwords_abi::session::context as bits;
 
 use crate::context;
-use crate::encode::writer::{Bytes, Pieces as PieceList, Words};
+use crate::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
 use crate::encode::{Described, Out, Pieces, Site, Values};
 use crate::registry::EventDesc;
 use crate::target::{self, MAX_TARGETS, TARGETS, Target};
@@ -248,6 +248,20 @@ fn record_cold<S: Site, V: Values + Described<S> + Copy>(site: &'static Callsite
     site.each_target(Description::<S, V>::DESC, &mut |target, id| record_to(target, id, values));
 }
 
+/// Records a payload whose bytes are ready.
+#[cfg(feature = "tracing")]
+#[inline]
+pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'static EventDesc, values: V) {
+    let enabled = site.enabled();
+    if enabled.is_power_of_two()
+        && let Some((target, id)) = site.target(enabled.trailing_zeros() as usize)
+    {
+        record_to(target, id, values);
+    } else if enabled != 0 {
+        site.each_target(desc, &mut |target, id| record_to(target, id, values));
+    }
+}
+
 /// Records one payload in one target.
 #[inline(always)]
 pub(crate) fn record_to<V: Values + Copy>(target: &Target, id: u16, values: V) {
@@ -318,6 +332,41 @@ fn record_short<V: Values + Copy>(target: &Target, id: u16, values: V) {
         3 => record_exact::<3, V>(target, id, &values),
         4 => record_exact::<4, V>(target, id, &values),
         _ => record_sized(target, id, &values, size),
+    }
+}
+
+/// Numbers and then one text, 8 bytes or more of it and no NUL: copied from where they are. False for all other payloads.
+#[inline(always)]
+fn record_head_and_text<V: Values>(target: &Target, id: u16, values: &V) -> bool {
+    let words = const { words_of(V::HEAD) };
+    if words > 2 {
+        return false;
+    }
+    let text = values.last_text();
+    if text.len() < 8 || !has_no_nul(text) {
+        return false;
+    }
+    match words {
+        0 => record_text::<0, V>(target, id, values, text),
+        1 => record_text::<1, V>(target, id, values, text),
+        _ => record_text::<2, V>(target, id, values, text),
+    }
+    true
+}
+
+#[inline(always)]
+fn record_text<const W: usize, V: Values>(target: &Target, id: u16, values: &V, text: &[u8]) {
+    let mut head = Words::<W>::new();
+    values.write_head(&mut head);
+    // What is lost is counted in the stream.
+    let _ = target.channel.record_text(id, &head.finish(), const { head_len::<V>() }, text);
+}
+
+/// Bytes of the head; 0 where there is none.
+const fn head_len<V: Values>() -> usize {
+    match V::HEAD {
+        Some(len) => len,
+        None => 0,
     }
 }
 

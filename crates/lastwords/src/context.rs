@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use lastwords_abi::session::context as bits;
 
@@ -71,6 +71,18 @@ fn read_identity() -> Identity {
     let identity = Identity { forks: FORKS.load(Ordering::Relaxed), pid: pid as u32, tid: tid as u32, name };
     IDENTITY.set(identity);
     identity
+}
+
+/// Start time of this process, clock ticks since boot: read once, and once more in a forked child.
+pub(crate) fn process_start() -> u64 {
+    static START: AtomicU64 = AtomicU64::new(0);
+    static READ: AtomicU32 = AtomicU32::new(0);
+    let forks = FORKS.load(Ordering::Relaxed);
+    if READ.load(Ordering::Acquire) != forks {
+        START.store(lastwords_ring::os::start_time(identity().pid), Ordering::Relaxed);
+        READ.store(forks, Ordering::Release);
+    }
+    START.load(Ordering::Relaxed)
 }
 
 /// Reads this thread's name and ids anew: after a change of name, which is not noticed otherwise.

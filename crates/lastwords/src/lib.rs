@@ -8,6 +8,8 @@ pub mod context;
 pub mod crash;
 pub mod dirs;
 mod encode;
+#[cfg(feature = "tracing")]
+pub mod layer;
 mod listener;
 mod macros;
 pub mod process;
@@ -15,6 +17,8 @@ pub mod registry;
 pub mod rules;
 pub mod session;
 pub mod snapshot;
+#[cfg(feature = "tracing")]
+mod spans;
 mod target;
 
 pub use encode::{Element, Field, Hex, Integer, Labeled, Out, hex};

@@ -1,0 +1,80 @@
+//! The spans that this thread is in, innermost last: ids only, in thread-local storage without a destructor.
+
+use std::cell::Cell;
+
+/// Most spans that are remembered; a thread deeper inside sees the innermost of these.
+const MOST: usize = 64;
+
+struct Stack {
+    ids: [Cell<u64>; MOST],
+    /// Spans entered, those beyond [`MOST`] too.
+    depth: Cell<usize>,
+}
+
+thread_local! {
+    static STACK: Stack = const { Stack { ids: [const { Cell::new(0) }; MOST], depth: Cell::new(0) } };
+}
+
+/// The innermost span, or 0.
+#[inline]
+pub(super) fn top() -> u64 {
+    STACK.with(|stack| match stack.depth.get() {
+        0 => 0,
+        depth => stack.ids[depth.min(MOST) - 1].get(),
+    })
+}
+
+pub(super) fn push(id: u64) {
+    STACK.with(|stack| {
+        let depth = stack.depth.get();
+        if let Some(place) = stack.ids.get(depth) {
+            place.set(id);
+        }
+        stack.depth.set(depth + 1);
+    });
+}
+
+/// Leaves the span, which is the innermost nearly always.
+pub(super) fn pop(id: u64) {
+    STACK.with(|stack| {
+        let depth = stack.depth.get();
+        let known = depth.min(MOST);
+        if depth > MOST {
+            stack.depth.set(depth - 1);
+            return;
+        }
+        let Some(at) = (0..known).rev().find(|at| stack.ids[*at].get() == id) else { return };
+        for place in at..known - 1 {
+            stack.ids[place].set(stack.ids[place + 1].get());
+        }
+        stack.depth.set(depth - 1);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_left_out_of_order_and_very_deep() {
+        push(1);
+        push(2);
+        push(3);
+        pop(2);
+        assert_eq!(top(), 3);
+        pop(3);
+        assert_eq!(top(), 1);
+        pop(9);
+        assert_eq!(top(), 1);
+        for id in 10..200 {
+            push(id);
+        }
+        assert_eq!(top(), 10 + 62);
+        for id in (10..200).rev() {
+            pop(id);
+        }
+        assert_eq!(top(), 1);
+        pop(1);
+        assert_eq!(top(), 0);
+    }
+}

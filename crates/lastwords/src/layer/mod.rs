@@ -1,0 +1,137 @@
+//! The layer for `tracing-subscriber`: events and spans with their fields, typed, in binary.
+//!
+//! ```
+//! # #[cfg(feature = "tracing")] {
+//! use tracing_subscriber::layer::SubscriberExt as _;
+//! let subscriber = tracing_subscriber::registry().with(lastwords::layer::layer());
+//! # drop(subscriber);
+//! # }
+//! ```
+//!
+//! An event of `tracing` is an event here: its provider is the target, its name the event's own or, where it has none, `event`;
+//! its first field `span` is the id of the span that it happened in (0 = none), the others are its own. Values keep their
+//! types: a class of event is made for each callsite and sequence of types, once. Values that are only `Debug` or `Display`
+//! are recorded as text. Text beyond 4 KiB an event is cut.
+//!
+//! Spans record `span:new` (with their fields), `span:enter`, `span:exit`, `span:record` and `span:close`, and are listed in the
+//! session's table of open spans while they are open.
+//!
+//! Recording neither allocates nor locks nor formats numbers. Levels select as everywhere: a channel that takes
+//! WARN and ERROR only ([`ChannelConfig::errors`](crate::ChannelConfig::errors)) gets those besides.
+
+mod class;
+mod current;
+mod payload;
+
+use lastwords_abi::registry::level;
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+
+use self::class::Kind;
+use self::payload::{Payload, SpanText};
+use crate::spans::{self, Opening};
+
+/// Records what `tracing` says into the sessions of this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LastwordsLayer {
+    _private: (),
+}
+
+/// The layer.
+#[must_use]
+pub fn layer() -> LastwordsLayer {
+    LastwordsLayer::default()
+}
+
+/// Makes a subscriber with this layer the program's, and sends the records of the `log` crate there too.
+///
+/// # Errors
+/// The program has a subscriber, or a logger, already.
+pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let subscriber = tracing_subscriber::registry().with(layer());
+    tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber))?;
+    tracing_log::LogTracer::init()?;
+    Ok(())
+}
+
+fn level_of(metadata: &Metadata<'_>) -> u8 {
+    match *metadata.level() {
+        Level::ERROR => level::ERROR,
+        Level::WARN => level::WARN,
+        Level::INFO => level::INFO,
+        Level::DEBUG => level::DEBUG,
+        Level::TRACE => level::TRACE,
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let span = match event.parent() {
+            Some(parent) => parent.into_u64(),
+            None if event.is_root() => 0,
+            None => current::top(),
+        };
+        let mut payload = Payload::new();
+        payload.number(span);
+        event.record(&mut payload);
+        class::record(event.metadata(), Kind::Event, &payload);
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        let (id, metadata) = (id.into_u64(), attributes.metadata());
+        let parent = match attributes.parent() {
+            Some(parent) => parent.into_u64(),
+            None if attributes.is_root() => 0,
+            None => current::top(),
+        };
+        let mut text = SpanText::new(metadata);
+        attributes.record(&mut text);
+        spans::open(&Opening { id, parent, level: level_of(metadata), text: text.as_bytes() });
+        let mut payload = Payload::new();
+        payload.number(id);
+        payload.number(parent);
+        payload.name(metadata);
+        attributes.record(&mut payload);
+        class::record(metadata, Kind::New, &payload);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(metadata) = context.metadata(id) else { return };
+        let mut text = SpanText::more();
+        values.record(&mut text);
+        spans::append(id.into_u64(), text.as_bytes());
+        let mut payload = Payload::new();
+        payload.number(id.into_u64());
+        payload.name(metadata);
+        values.record(&mut payload);
+        class::record(metadata, Kind::Record, &payload);
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        current::push(id.into_u64());
+        spans::enter(id.into_u64(), true);
+        span_event(Kind::Enter, id, &context);
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        current::pop(id.into_u64());
+        spans::enter(id.into_u64(), false);
+        span_event(Kind::Exit, id, &context);
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        span_event(Kind::Close, &id, &context);
+        spans::close(id.into_u64());
+    }
+}
+
+fn span_event<S: Subscriber + for<'a> LookupSpan<'a>>(kind: Kind, id: &Id, context: &Context<'_, S>) {
+    let Some(metadata) = context.metadata(id) else { return };
+    let mut payload = Payload::new();
+    payload.number(id.into_u64());
+    payload.name(metadata);
+    class::record(metadata, kind, &payload);
+}

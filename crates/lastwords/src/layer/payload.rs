@@ -1,0 +1,299 @@
+//! The values of a tracing event or span: as payload bytes with their types, and as text for the table of open spans.
+
+use std::fmt::{self, Write as _};
+use std::mem::MaybeUninit;
+
+use lastwords_abi::spans::TEXT_LEN;
+use tracing_core::Metadata;
+use tracing_core::field::{Field as TracingField, Visit};
+
+use crate::encode::Out;
+use crate::encode::Values;
+use crate::encode::writer::INNER_NUL;
+use crate::registry::FieldType;
+
+/// Bytes of a payload.
+const ROOM: usize = 4096;
+/// Fields of a callsite whose types a signature can tell; `tracing` allows 32.
+const MAX_FIELDS: usize = 42;
+
+/// Type of a value, three bits of a [`Signature`]; 0 = the field has no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    Unsigned = 1,
+    Signed = 2,
+    Float = 3,
+    Bool = 4,
+    Text = 5,
+}
+
+/// Which fields have values, and of which types: three bits a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Signature(u128);
+
+impl Signature {
+    fn add(&mut self, index: usize, ty: Type) {
+        self.0 |= (ty as u128) << (3 * index);
+    }
+
+    /// Type of the field of that index.
+    pub(super) fn field(self, index: usize) -> Option<FieldType> {
+        match self.0 >> (3 * index) & 7 {
+            1 => Some(FieldType::Unsigned { bytes: 8, base: 10 }),
+            2 => Some(FieldType::Signed { bytes: 8, base: 10 }),
+            3 => Some(FieldType::Float { bytes: 8 }),
+            4 => Some(FieldType::Bool),
+            5 => Some(FieldType::String),
+            _ => None,
+        }
+    }
+
+    /// A number for hashing.
+    #[inline]
+    pub(super) fn mix(self) -> u64 {
+        (self.0 as u64) ^ ((self.0 >> 64) as u64).rotate_left(31)
+    }
+}
+
+/// Payload bytes in the making, and what types they have.
+pub(super) struct Payload {
+    bytes: [MaybeUninit<u8>; ROOM],
+    len: usize,
+    pub(super) signature: Signature,
+    /// Least index of the next field: the class has the fields in order of index.
+    next: usize,
+}
+
+impl Payload {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { bytes: [const { MaybeUninit::uninit() }; ROOM], len: 0, signature: Signature::default(), next: 0 }
+    }
+
+    /// The bytes put so far.
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: `put` and `room` initialise bytes before they add them to `len`.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
+    }
+
+    /// Appends the bytes if they fit.
+    #[inline(always)]
+    fn put(&mut self, bytes: &[u8]) -> bool {
+        let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) else { return false };
+        // SAFETY: `room` has as many bytes as `bytes`, and is ours alone.
+        unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.len += bytes.len();
+        true
+    }
+
+    /// A number that is no field of the callsite.
+    #[inline]
+    pub(super) fn number(&mut self, value: u64) {
+        self.put(&value.to_ne_bytes());
+    }
+
+    /// `target::name` of a span.
+    pub(super) fn name(&mut self, metadata: &Metadata<'_>) {
+        self.text(&[metadata.target(), "::", metadata.name()]);
+    }
+
+    /// A text of these parts, cut to leave room for what other fields need at least.
+    #[inline]
+    fn text(&mut self, parts: &[&str]) {
+        let start = self.len;
+        for part in parts {
+            self.write_cut(part);
+        }
+        self.end_text(start);
+    }
+
+    /// Appends as much of the text as there is room for.
+    #[inline]
+    fn write_cut(&mut self, text: &str) {
+        // Each later field needs eight bytes at most, or the NUL of an empty text.
+        let most = (ROOM - 9 * MAX_FIELDS).saturating_sub(self.len);
+        let len = if text.len() <= most { text.len() } else { text.floor_char_boundary_of(most) };
+        self.put(&text.as_bytes()[..len]);
+    }
+
+    /// Replaces NULs inside the text that begins at `start`, and ends it.
+    #[inline]
+    fn end_text(&mut self, start: usize) {
+        for byte in &mut self.bytes[start..self.len] {
+            // SAFETY: bytes before `len` are initialised.
+            let byte = unsafe { byte.assume_init_mut() };
+            if *byte == 0 {
+                *byte = INNER_NUL;
+            }
+        }
+        self.put(&[0]);
+    }
+
+    /// Whether the field can be recorded: a value that comes twice, or out of order, is left out.
+    #[inline(always)]
+    fn accepts(&mut self, field: &TracingField) -> bool {
+        let index = field.index();
+        let good = index >= self.next && index < MAX_FIELDS;
+        if good {
+            self.next = index + 1;
+        }
+        good
+    }
+
+    #[inline(always)]
+    fn scalar(&mut self, field: &TracingField, ty: Type, bytes: &[u8]) {
+        if self.accepts(field) && self.put(bytes) {
+            self.signature.add(field.index(), ty);
+        }
+    }
+
+    #[inline]
+    fn formatted(&mut self, field: &TracingField, arguments: fmt::Arguments<'_>) {
+        if !self.accepts(field) {
+            return;
+        }
+        let start = self.len;
+        match arguments.as_str() {
+            Some(text) => self.write_cut(text),
+            // A value whose formatting fails is recorded as far as it went.
+            None => drop(self.write_fmt(arguments)),
+        }
+        self.end_text(start);
+        self.signature.add(field.index(), Type::Text);
+    }
+}
+
+trait CharBoundary {
+    /// The largest character boundary that is not behind `most`.
+    fn floor_char_boundary_of(&self, most: usize) -> usize;
+}
+
+impl CharBoundary for str {
+    fn floor_char_boundary_of(&self, most: usize) -> usize {
+        (0..=most.min(self.len())).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
+    }
+}
+
+impl fmt::Write for Payload {
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.write_cut(text);
+        Ok(())
+    }
+}
+
+impl Visit for Payload {
+    #[inline]
+    fn record_u64(&mut self, field: &TracingField, value: u64) {
+        self.scalar(field, Type::Unsigned, &value.to_ne_bytes());
+    }
+
+    #[inline]
+    fn record_i64(&mut self, field: &TracingField, value: i64) {
+        self.scalar(field, Type::Signed, &value.to_ne_bytes());
+    }
+
+    #[inline]
+    fn record_f64(&mut self, field: &TracingField, value: f64) {
+        self.scalar(field, Type::Float, &value.to_ne_bytes());
+    }
+
+    #[inline]
+    fn record_bool(&mut self, field: &TracingField, value: bool) {
+        self.scalar(field, Type::Bool, &[u8::from(value)]);
+    }
+
+    #[inline]
+    fn record_str(&mut self, field: &TracingField, value: &str) {
+        if self.accepts(field) {
+            self.text(&[value]);
+            self.signature.add(field.index(), Type::Text);
+        }
+    }
+
+    fn record_error(&mut self, field: &TracingField, value: &(dyn std::error::Error + 'static)) {
+        self.formatted(field, format_args!("{value}"));
+    }
+
+    #[inline]
+    fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
+        self.formatted(field, format_args!("{value:?}"));
+    }
+}
+
+/// The bytes of a payload, as values of an event.
+#[derive(Clone, Copy)]
+pub(super) struct Raw<'a>(pub(super) &'a [u8]);
+
+impl Values for Raw<'_> {
+    const FIXED: Option<usize> = None;
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        out.raw(self.0);
+    }
+
+    fn pieces<'a>(&'a self, out: &mut crate::encode::Pieces<'a>) {
+        out.0.source(self.0);
+    }
+}
+
+/// `target`, 0x1f, `name`, 0x1f, `key=value` joined by blanks.
+pub(super) struct SpanText {
+    bytes: [u8; TEXT_LEN],
+    len: usize,
+    /// A field stands before the next one.
+    separate: bool,
+}
+
+impl SpanText {
+    /// The text of a new span, without fields so far.
+    pub(super) fn new(metadata: &Metadata<'_>) -> Self {
+        let mut text = Self { bytes: [0; TEXT_LEN], len: 0, separate: false };
+        for part in [metadata.target(), "\x1f", metadata.name(), "\x1f"] {
+            // Text is cut, never refused.
+            let _ = text.write_str(part);
+        }
+        text
+    }
+
+    /// Fields that a span gets later.
+    pub(super) fn more() -> Self {
+        Self { bytes: [0; TEXT_LEN], len: 0, separate: true }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn field(&mut self, field: &TracingField, value: fmt::Arguments<'_>) {
+        let blank = if std::mem::replace(&mut self.separate, true) { " " } else { "" };
+        // Text is cut, never refused.
+        let _ = write!(self, "{blank}{}={value}", field.name());
+    }
+}
+
+impl fmt::Write for SpanText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let len = text.floor_char_boundary_of(TEXT_LEN - self.len);
+        self.bytes[self.len..self.len + len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        Ok(())
+    }
+}
+
+impl Visit for SpanText {
+    fn record_str(&mut self, field: &TracingField, value: &str) {
+        self.field(field, format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
+        self.field(field, format_args!("{value:?}"));
+    }
+}
