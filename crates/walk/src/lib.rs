@@ -1,1 +1,19 @@
-//! lastwords: walk
+//! Ring-buffer walkers: from an image to a trace.
+//!
+//! [`open()`] takes whatever a path names and finds every session in it. [`own`] walks our own buffers.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod open;
+pub mod own;
+
+pub use open::{Options, Recovered, open, open_with};

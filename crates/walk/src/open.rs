@@ -1,0 +1,41 @@
+//! From a path to its sessions.
+
+use crate::own::{self, Session};
+use lastwords_bytes::{Budget, Error};
+use lastwords_image::{Kind, Watch, core::CoreInfo, unwatched};
+use std::path::Path;
+
+pub use crate::own::Options;
+
+/// What was found at a path.
+#[derive(Debug)]
+pub struct Recovered {
+    /// What the path was.
+    pub kind: Kind,
+    /// What a core says of its process.
+    pub core: Option<CoreInfo>,
+    /// Every session found, in order of creation.
+    pub sessions: Vec<Session>,
+    /// Remarks on the container and on regions that belong to no session.
+    pub notes: Vec<String>,
+}
+
+/// Finds every session in a session folder, a core (compressed or not) or a file.
+///
+/// # Errors
+/// The path cannot be read, or the budget is spent. That there is no session is no error: `sessions` is empty.
+pub fn open(path: &Path, options: &Options) -> Result<Recovered, Error> {
+    open_with(path, options, &Budget::default(), &unwatched)
+}
+
+/// The same, within a budget, telling of progress.
+///
+/// # Errors
+/// As for [`open()`].
+pub fn open_with(path: &Path, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
+    let opened = lastwords_image::open(path, budget, watch)?;
+    let found = own::find(&opened.image, options, budget, watch)?;
+    let mut notes = opened.notes;
+    notes.extend(found.notes);
+    Ok(Recovered { kind: opened.kind, core: opened.core, sessions: found.sessions, notes })
+}

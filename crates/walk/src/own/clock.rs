@@ -1,0 +1,156 @@
+//! The trace's clock from the session's samples.
+
+use super::info::ClockInfo;
+use lastwords_abi::session as abi;
+use lastwords_trace::clock::Clock as TraceClock;
+
+/// Ticks a second of the clocks that count nanoseconds.
+const NANOSECONDS: u64 = 1_000_000_000;
+/// Samples refine the frequency when they are this far apart, ns.
+const MIN_SPAN: u64 = 1_000_000_000;
+
+/// What the clock area says.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Clock {
+    pub(crate) kind: u32,
+    pub(crate) newest: u32,
+    pub(crate) frequency: u64,
+    pub(crate) samples: [Sample; 3],
+}
+
+/// The three clocks at one moment; all but `clock` in nanoseconds. `clock` 0 = no sample.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sample {
+    pub(crate) clock: u64,
+    pub(crate) monotonic: u64,
+    pub(crate) realtime: u64,
+    pub(crate) width: u64,
+}
+
+impl Clock {
+    fn counts_nanoseconds(&self) -> bool {
+        matches!(self.kind, abi::CLOCK_MONOTONIC | abi::CLOCK_MONOTONIC_RAW | abi::CLOCK_BOOTTIME | abi::CLOCK_REALTIME)
+    }
+
+    /// The sample to go by: the newest, or where that is none the next best.
+    fn reference(&self, notes: &mut Vec<String>) -> Option<Sample> {
+        let newest = self.samples.get(self.newest as usize).copied().filter(|s| s.clock != 0);
+        if newest.is_none() && self.newest != 0 {
+            notes.push(format!("clock: sample {} is named the newest and is none; another is used", self.newest));
+        }
+        newest.or_else(|| self.samples.iter().copied().filter(|s| s.clock != 0).max_by_key(|s| s.clock))
+    }
+
+    /// Ticks a second from the first sample to `newest`, and the nanoseconds between them, where they are far apart.
+    fn measured(&self, newest: Sample) -> Option<(u64, u64)> {
+        let first = self.samples.first().filter(|s| s.clock != 0)?;
+        let span = newest.monotonic.checked_sub(first.monotonic).filter(|s| *s >= MIN_SPAN)?;
+        let ticks = newest.clock.checked_sub(first.clock)?;
+        let product = u128::from(ticks).checked_mul(u128::from(NANOSECONDS))?;
+        let rounded = product.checked_add(u128::from(span / 2))?.checked_div(u128::from(span))?;
+        Some((u64::try_from(rounded).ok()?, span))
+    }
+
+    fn frequency(&self, newest: Option<Sample>, notes: &mut Vec<String>) -> (u64, u64) {
+        let measured = newest.and_then(|n| self.measured(n));
+        let span = measured.map_or(0, |m| m.1);
+        if self.counts_nanoseconds() {
+            if self.frequency != NANOSECONDS {
+                notes.push(format!(
+                    "clock: a frequency of {} is given for a clock of nanoseconds; 1e9 is used",
+                    self.frequency
+                ));
+            }
+            return (NANOSECONDS, span);
+        }
+        let said = self.frequency;
+        match measured {
+            Some((ticks, span)) if said == 0 || ticks.abs_diff(said) <= said / 50 => (ticks.max(1), span),
+            Some((ticks, _)) => {
+                notes.push(format!(
+                    "clock: the samples tell a frequency of {ticks}, the clock area {said}; the latter is used"
+                ));
+                (said, 0)
+            }
+            None if said == 0 => {
+                notes.push("clock: no frequency is known; times are shown as nanoseconds".into());
+                (NANOSECONDS, 0)
+            }
+            None => (said, 0),
+        }
+    }
+
+    /// The trace's clock and what `inspect` shows of it.
+    pub(crate) fn resolve(&self, notes: &mut Vec<String>) -> (TraceClock, ClockInfo) {
+        let newest = self.reference(notes);
+        let (frequency, span) = self.frequency(newest, notes);
+        let width = newest.map_or(0, |n| n.width);
+        let info = ClockInfo { kind: self.kind, frequency, width, span };
+        let (offset_seconds, offset_ticks) = newest.and_then(|n| origin(n, frequency)).unwrap_or_default();
+        if newest.is_none() {
+            notes.push("clock: there is no sample; times are not related to wall time".into());
+        }
+        let clock = TraceClock {
+            name: info.word().into(),
+            description: format!("{} of the recorded machine", info.word()),
+            frequency,
+            offset_seconds,
+            offset_ticks,
+            absolute: newest.is_some(),
+        };
+        (clock, info)
+    }
+}
+
+/// Wall time of tick 0: whole seconds and ticks.
+fn origin(sample: Sample, frequency: u64) -> Option<(i64, u64)> {
+    let frequency = i128::from(frequency.max(1));
+    let ticks = i128::from(sample.realtime).checked_mul(frequency)?.checked_div(i128::from(NANOSECONDS))?;
+    let zero = ticks.checked_sub(i128::from(sample.clock))?;
+    let seconds = zero.checked_div_euclid(frequency)?;
+    let rest = zero.checked_rem_euclid(frequency)?;
+    Some((i64::try_from(seconds).ok()?, u64::try_from(rest).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tsc(newest: u32, samples: [Sample; 3]) -> Clock {
+        Clock { kind: abi::CLOCK_TSC, newest, frequency: 2_500_000_000, samples }
+    }
+
+    fn sample(clock: u64, monotonic: u64, realtime: u64) -> Sample {
+        Sample { clock, monotonic, realtime, width: 40 }
+    }
+
+    #[test]
+    fn samples_refine_the_frequency() {
+        let first = sample(1_000, 5_000_000_000, 1_700_000_000_000_000_000);
+        let newest = sample(1_000 + 25_000_100_000, 15_000_000_000, 1_700_000_010_000_000_000);
+        let mut notes = Vec::new();
+        let (clock, info) = tsc(2, [first, Sample::default(), newest]).resolve(&mut notes);
+        assert_eq!((clock.frequency, info.span), (2_500_010_000, 10_000_000_000));
+        let error = clock.nanoseconds(newest.clock) - i128::from(newest.realtime);
+        assert!(error.abs() <= 1, "{error}");
+        assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn a_damaged_sample_is_not_believed() {
+        let first = sample(1_000, 5_000_000_000, 1);
+        let newest = sample(1 << 60, 15_000_000_000, 2);
+        let mut notes = Vec::new();
+        let (clock, _) = tsc(1, [first, newest, Sample::default()]).resolve(&mut notes);
+        assert_eq!(clock.frequency, 2_500_000_000);
+        assert_eq!(notes.len(), 1);
+    }
+
+    #[test]
+    fn no_sample_is_no_wall_time() {
+        let mut notes = Vec::new();
+        let (clock, _) = Clock::default().resolve(&mut notes);
+        assert!(!clock.absolute && clock.frequency == NANOSECONDS);
+        assert_eq!(notes.len(), 2);
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading the sub-buffers of a stream.
+
+use super::find::Region;
+use super::layout::{Control, Geometry};
+use super::packet::Identity;
+use lastwords_bytes::{Budget, Error, Reader};
+use lastwords_image::{HoleCause, Image};
+use std::sync::Arc;
+
+/// Bytes by which a buffer grows while they are found to be there.
+const STEP: usize = 1 << 20;
+
+/// A stream region.
+#[derive(Clone)]
+pub(crate) struct Stream {
+    pub(crate) image: Arc<dyn Image>,
+    pub(crate) region: Region,
+    pub(crate) geometry: Geometry,
+    pub(crate) identity: Identity,
+}
+
+/// What came of reading: how many bytes are there, and why not more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    pub(crate) got: usize,
+    pub(crate) missing: Option<String>,
+}
+
+impl Stream {
+    pub(crate) fn new(image: &Arc<dyn Image>, region: &Region) -> Result<Self, Error> {
+        let geometry = Geometry::parse(region)?;
+        let identity = Identity {
+            uuid: region.session,
+            channel: geometry.channel,
+            stream: region.index,
+            cpu: geometry.cpu,
+            size: geometry.size,
+            order: region.order,
+        };
+        Ok(Self { image: image.clone(), region: region.clone(), geometry, identity })
+    }
+
+    /// The stream's control words as they are now.
+    pub(crate) fn control(&self, budget: &Budget) -> Result<Control, Error> {
+        Control::read(&*self.image, &self.region, budget)
+    }
+
+    /// Sub-buffer places of a half of which the image may have bytes; those behind are missing for sure.
+    pub(crate) fn places_held(&self, half: usize) -> u64 {
+        let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
+        let held = self.region.held.saturating_sub(data);
+        let bytes = match self.geometry.page_size {
+            0 => held,
+            page => (held / 8).saturating_mul(page),
+        };
+        bytes.div_ceil(self.geometry.size.max(1)).min(self.geometry.count)
+    }
+
+    /// Puts the first `len` bytes of sub-buffer `number` into `buf`, which has that length then; what is missing is 0.
+    pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
+        buf.clear();
+        let place = self.geometry.place(number);
+        if place >= self.places_held(half) {
+            return Loaded { got: 0, missing: Some("the image ends before it".into()) };
+        }
+        let offset = place.saturating_mul(self.geometry.size);
+        let mut got = 0usize;
+        let mut missing = None;
+        while got < len && missing.is_none() {
+            let step = STEP.min(len.saturating_sub(got));
+            let end = got.saturating_add(step);
+            buf.resize(end, 0);
+            let Some(part) = buf.get_mut(got..end) else { break };
+            let outcome = self.read(half, offset.saturating_add(got as u64), part);
+            match outcome {
+                Ok(()) => got = end,
+                Err((done, why)) => {
+                    got = got.saturating_add(done);
+                    missing = Some(why);
+                }
+            }
+        }
+        buf.truncate(got);
+        Loaded { got, missing }
+    }
+
+    /// Fills `buf` from an offset of a half's data; else how many bytes are there and why not more.
+    fn read(&self, half: usize, offset: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
+        let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
+        if self.geometry.page_size == 0 {
+            return self.read_at(self.region.address.saturating_add(data).saturating_add(offset), buf);
+        }
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let page = at.checked_div(self.geometry.page_size).unwrap_or(0);
+            let within = at & self.geometry.page_size.wrapping_sub(1);
+            let run = self.geometry.page_size.saturating_sub(within);
+            let end = done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)).min(buf.len());
+            let address = self.page(data, page).map_err(|why| (done, why))?;
+            let Some(part) = buf.get_mut(done..end) else { break };
+            let outcome = self.read_at(address.saturating_add(within), part);
+            outcome.map_err(|(more, why)| (done.saturating_add(more), why))?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// The address of a page, from the page table.
+    fn page(&self, table: u64, page: u64) -> Result<u64, String> {
+        if !self.image.is_virtual() {
+            return Err("its pages are in the memory of the process, which this image does not have".into());
+        }
+        let mut entry = [0u8; 8];
+        let at = self.region.address.saturating_add(table).saturating_add(page.saturating_mul(8));
+        self.read_at(at, &mut entry).map_err(|(_, why)| format!("page table: {why}"))?;
+        match Reader::new("page table", &entry, self.region.order).u64_at(0) {
+            Ok(0) | Err(_) => Err(format!("page {page} was never allocated")),
+            Ok(address) => Ok(address),
+        }
+    }
+
+    fn read_at(&self, address: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
+        self.image.read(address, buf).map_err(|hole| {
+            let got = usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0);
+            let why = match hole.cause {
+                HoleCause::Excluded => format!("address {:#x} was left out of the image", hole.address),
+                HoleCause::Truncated => "the file ends before it".into(),
+                HoleCause::Bad => format!("address {:#x} cannot be read", hole.address),
+                HoleCause::Unmapped => format!("address {:#x} is not in the image", hole.address),
+            };
+            (got, why)
+        })
+    }
+}

@@ -1,0 +1,295 @@
+//! Finding regions by their magic.
+
+use super::repair;
+use lastwords_abi::region::{self as abi, RegionHeader};
+use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR};
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use lastwords_image::{Image, Progress, Watch};
+use std::mem::offset_of;
+use std::sync::Arc;
+
+/// Bytes read at a time while scanning.
+const CHUNK: u64 = 1 << 20;
+/// Most bytes that may follow a header and be covered by its checksum.
+const MAX_FIXED: u32 = 1 << 16;
+/// Most damaged headers that are repaired in one image; each costs a millisecond.
+const MAX_REPAIRS: u32 = 4096;
+/// Bytes of the header that its checksum covers.
+const COVERED: usize = offset_of!(RegionHeader, check);
+
+/// A region whose header holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Region {
+    pub(crate) address: u64,
+    /// Its length, as its header says.
+    pub(crate) size: u64,
+    /// How much of it the image has, up to the last byte.
+    pub(crate) held: u64,
+    pub(crate) kind: u32,
+    pub(crate) index: u32,
+    pub(crate) session: [u8; 16],
+    pub(crate) order: ByteOrder,
+    pub(crate) minor: u16,
+    pub(crate) word_size: u32,
+    /// What follows the header and is covered by its checksum.
+    pub(crate) fixed: Vec<u8>,
+    /// The file it lies in.
+    pub(crate) name: Arc<str>,
+    /// Where in that file.
+    pub(crate) offset: u64,
+    /// A bit of the header was flipped back.
+    pub(crate) repaired: bool,
+}
+
+impl Region {
+    /// What it is called in messages.
+    pub(crate) fn place(&self) -> String {
+        format!("{}+{:#x}", self.name, self.offset)
+    }
+}
+
+/// Regions by rising address, and what was found that is none.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) regions: Vec<Region>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Finds all regions. A region that was found is passed over whole: nothing inside it is taken for another.
+pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    let mut scan = Scan { image, budget, found: Found::default(), repairs: 0, chunk: Vec::new(), behind: 0 };
+    let total: u64 = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
+    let mut done = 0u64;
+    for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
+        let mut at = range.address.checked_next_multiple_of(abi::REGION_ALIGN).unwrap_or(u64::MAX);
+        while at < range.end() {
+            at = scan.chunk(at.max(scan.behind), range.end())?;
+            let here = at.min(range.end()).saturating_sub(range.address);
+            watch(Progress { what: "looking for sessions", done: done.saturating_add(here), total: Some(total) });
+        }
+        done = done.saturating_add(range.len);
+    }
+    Ok(scan.found)
+}
+
+struct Scan<'a> {
+    image: &'a dyn Image,
+    budget: &'a Budget,
+    found: Found,
+    repairs: u32,
+    chunk: Vec<u8>,
+    /// First address behind the region found last.
+    behind: u64,
+}
+
+impl Scan<'_> {
+    /// Looks at the pages from `at` on, as far as one read goes; where to go on.
+    fn chunk(&mut self, at: u64, end: u64) -> Result<u64, Error> {
+        let data = self.image.next_data(at, end) & !(abi::REGION_ALIGN.wrapping_sub(1));
+        let at = at.max(data);
+        let len = CHUNK.min(end.saturating_sub(at));
+        if len == 0 {
+            return Ok(end);
+        }
+        self.budget.bytes(self.image.name(), len)?;
+        self.chunk.resize(usize::try_from(len).unwrap_or(0), 0);
+        let got = match self.image.read(at, &mut self.chunk) {
+            Ok(()) => len,
+            Err(hole) => hole.address.saturating_sub(at),
+        };
+        let mut page = 0u64;
+        while page < got {
+            let head = usize::try_from(page).ok().and_then(|p| self.chunk.get(p..)?.first_chunk::<16>().copied());
+            if head.is_some_and(|h| looks_like_magic(&h)) {
+                self.candidate(at.saturating_add(page))?;
+            }
+            let next = page.saturating_add(abi::REGION_ALIGN);
+            page = next.max(self.behind.saturating_sub(at));
+        }
+        // What could not be read is passed over page by page.
+        Ok(at.saturating_add(page.max(abi::REGION_ALIGN)))
+    }
+
+    fn candidate(&mut self, address: u64) -> Result<(), Error> {
+        self.budget.steps(self.image.name(), 1)?;
+        let (name, offset) = locate(self.image, address);
+        match self.parse(address, &name, offset) {
+            Ok(region) => {
+                if region.repaired {
+                    self.found.notes.push(format!(
+                        "{}: one bit of the region's header was wrong and was flipped back",
+                        region.place()
+                    ));
+                }
+                self.behind = region.address.saturating_add(region.size);
+                self.found.regions.push(region);
+            }
+            Err(error) => self.found.notes.push(format!("{error}; the region is passed over")),
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, address: u64, name: &Arc<str>, offset: u64) -> Result<Region, Error> {
+        let what = format!("{name}+{offset:#x}");
+        let mut head = vec![0u8; abi::HEADER_SIZE as usize];
+        read(self.image, &what, address, &mut head)?;
+        let (header, repaired) = match self.checked(&what, address, &head) {
+            Ok(bytes) => (bytes, false),
+            Err(error) if self.repairs >= MAX_REPAIRS => return Err(error),
+            Err(error) => {
+                self.repairs = self.repairs.saturating_add(1);
+                (self.repaired(address, &head).ok_or(error)?, true)
+            }
+        };
+        region(&what, &header, Place { address, name: name.clone(), offset, image: self.image, repaired })
+    }
+
+    /// Header and fixed part, if their checksum holds.
+    fn checked(&self, what: &str, address: u64, head: &[u8]) -> Result<Vec<u8>, Error> {
+        let order = byte_order(what, head)?;
+        let reader = Reader::new(what, head, order);
+        if reader.array_at::<16>(0)? != abi::MAGIC {
+            return Err(Error::value(what, 0, u64::from(reader.u8_at(0)?), "the magic of a region"));
+        }
+        let fixed_at = offset_of!(RegionHeader, fixed_len);
+        let fixed = reader.u32_at(fixed_at)?;
+        if fixed > MAX_FIXED {
+            return Err(Error::value(what, fixed_at as u64, u64::from(fixed), "at most 65536 fixed bytes"));
+        }
+        let bytes = self.with_fixed(what, address, head, fixed)?;
+        let said = reader.u64_at(COVERED)?;
+        let is = repair::sum(&bytes);
+        if said != is {
+            return Err(Error::value(what, COVERED as u64, said, &format!("checksum {is:#x}")));
+        }
+        Ok(bytes)
+    }
+
+    fn with_fixed(&self, what: &str, address: u64, head: &[u8], fixed: u32) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0u8; (fixed as usize).saturating_add(head.len())];
+        read(self.image, what, address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Flips the one bit of header or fixed part whose flipping makes the checksum hold.
+    fn repaired(&self, address: u64, head: &[u8]) -> Option<Vec<u8>> {
+        let reader = Reader::new("", head, ByteOrder::Little);
+        let said = reader.u32_at(offset_of!(RegionHeader, fixed_len)).ok()?;
+        let lens =
+            [size_of::<lastwords_abi::stream::StreamInfo>(), size_of::<lastwords_abi::session::SessionInfo>(), 0];
+        let known = lens.iter().filter_map(|l| u32::try_from(*l).ok());
+        let mut tried = Vec::new();
+        for fixed in known.chain([said, said.swap_bytes()]).filter(|f| *f <= 1024) {
+            if tried.contains(&fixed) {
+                continue;
+            }
+            tried.push(fixed);
+            let Ok(mut bytes) = self.with_fixed("", address, head, fixed) else { continue };
+            for order in [ByteOrder::Little, ByteOrder::Big] {
+                let check = Reader::new("", head, order).u64_at(COVERED).ok()?;
+                if repair::flip_one(&mut bytes, check) && self.is_sound(&bytes, fixed, order) {
+                    return Some(bytes);
+                }
+            }
+        }
+        None
+    }
+
+    fn is_sound(&self, bytes: &[u8], fixed: u32, order: ByteOrder) -> bool {
+        let reader = Reader::new("", bytes, order);
+        byte_order("", bytes) == Ok(order)
+            && reader.array_at::<16>(0) == Ok(abi::MAGIC)
+            && reader.u32_at(offset_of!(RegionHeader, fixed_len)) == Ok(fixed)
+    }
+}
+
+struct Place<'a> {
+    address: u64,
+    name: Arc<str>,
+    offset: u64,
+    image: &'a dyn Image,
+    repaired: bool,
+}
+
+/// The region of a header whose checksum holds.
+fn region(what: &str, bytes: &[u8], place: Place<'_>) -> Result<Region, Error> {
+    let order = byte_order(what, bytes)?;
+    let reader = Reader::new(what, bytes, order);
+    let major = reader.u16_at(offset_of!(RegionHeader, major))?;
+    if !READABLE_MAJORS.contains(&major) {
+        let expected = format!("major version {VERSION_MAJOR} (this program is too old or too new for the region)");
+        return Err(Error::value(what, offset_of!(RegionHeader, major) as u64, u64::from(major), &expected));
+    }
+    let size = reader.u64_at(offset_of!(RegionHeader, size))?;
+    if size < abi::REGION_ALIGN || size % abi::REGION_ALIGN != 0 || place.address.checked_add(size).is_none() {
+        return Err(Error::value(what, offset_of!(RegionHeader, size) as u64, size, "a multiple of 4096"));
+    }
+    Ok(Region {
+        address: place.address,
+        size,
+        held: held(place.image, place.address, size),
+        kind: reader.u32_at(offset_of!(RegionHeader, kind))?,
+        index: reader.u32_at(offset_of!(RegionHeader, index))?,
+        session: reader.array_at(offset_of!(RegionHeader, session))?,
+        order,
+        minor: reader.u16_at(offset_of!(RegionHeader, minor))?,
+        word_size: reader.u32_at(offset_of!(RegionHeader, word_size))?,
+        fixed: bytes.get(abi::HEADER_SIZE as usize..).unwrap_or_default().to_vec(),
+        name: place.name,
+        offset: place.offset,
+        repaired: place.repaired,
+    })
+}
+
+fn byte_order(what: &str, head: &[u8]) -> Result<ByteOrder, Error> {
+    let at = offset_of!(RegionHeader, byte_order);
+    let mark = Reader::new(what, head, ByteOrder::Little).u32_at(at)?;
+    if mark == abi::BYTE_ORDER_MARK {
+        Ok(ByteOrder::Little)
+    } else if mark.swap_bytes() == abi::BYTE_ORDER_MARK {
+        Ok(ByteOrder::Big)
+    } else {
+        Err(Error::value(what, at as u64, u64::from(mark), "the byte order mark 0x1020304"))
+    }
+}
+
+/// At most one bit away from the magic.
+fn looks_like_magic(head: &[u8; 16]) -> bool {
+    (u128::from_le_bytes(*head) ^ u128::from_le_bytes(abi::MAGIC)).count_ones() <= 1
+}
+
+fn locate(image: &dyn Image, address: u64) -> (Arc<str>, u64) {
+    let ranges = image.ranges();
+    let behind = ranges.partition_point(|r| r.address <= address);
+    match behind.checked_sub(1).and_then(|i| ranges.get(i)) {
+        Some(range) => (range.name.clone(), range.offset.saturating_add(address.saturating_sub(range.address))),
+        None => (image.name().into(), address),
+    }
+}
+
+/// Bytes from `address` on to behind the last that the image has, of at most `size`.
+fn held(image: &dyn Image, address: u64, size: u64) -> u64 {
+    let end = address.saturating_add(size);
+    let ranges = image.ranges();
+    let first = ranges.partition_point(|r| r.end() <= address);
+    let mut held = 0;
+    let mut joined = address;
+    for range in ranges.iter().skip(first) {
+        if range.address > joined || range.address >= end {
+            break;
+        }
+        joined = range.end();
+        if range.hole.is_none() {
+            held = joined.min(end).saturating_sub(address);
+        }
+    }
+    held
+}
+
+fn read(image: &dyn Image, what: &str, address: u64, buf: &mut [u8]) -> Result<(), Error> {
+    let len = buf.len();
+    image.read(address, buf).map_err(|hole| {
+        let got = hole.address.saturating_sub(address);
+        Error::short(what, got, 0, &format!("{len} bytes of a region ({})", hole.cause.word()))
+    })
+}

@@ -1,0 +1,241 @@
+//! Streams whose writers publish each event by one store: rseq and locked.
+//!
+//! All before `reserve` is committed; what lies between `reserve` and `attempt` was in flight. The two words vouch for each
+//! other, and the numbers in the headers for both: only a few relations can stand, and what else stands is damage.
+
+use super::layout::{Geometry, Half};
+use super::packet::{Header, Judged, judge};
+use super::plan::{Candidate, Planner};
+use lastwords_abi::packet::HEADER_LEN;
+use lastwords_bytes::Error;
+use lastwords_trace::evidence::{Cause, Verdict};
+
+/// How `reserve` and `attempt` relate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Nothing is in flight.
+    Idle,
+    /// An event is being copied.
+    Event,
+    /// The sub-buffer is being closed.
+    Close,
+    /// A sub-buffer's header is being copied.
+    Begin,
+}
+
+/// How far a half was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Produced {
+    /// Number of the current sub-buffer.
+    current: u64,
+    /// Offset in it behind the last event; none where it is not known.
+    within: Option<u64>,
+    /// Why it is not sure.
+    doubt: Option<String>,
+    /// Bytes in flight.
+    in_flight: u64,
+}
+
+const HEADER: u64 = HEADER_LEN as u64;
+
+/// The relation of the two words, if it is one that the recorder can leave.
+fn form(g: &Geometry, words: &Half) -> Option<Form> {
+    let Half { reserve, attempt, .. } = *words;
+    let within = g.within(reserve);
+    let in_events = |within: u64| within >= HEADER && within <= g.content_limit();
+    if within != 0 && !in_events(within) {
+        return None;
+    }
+    let next = g.start(g.number(reserve).saturating_add(1));
+    if attempt == reserve {
+        Some(Form::Idle)
+    } else if within == 0 {
+        (attempt == reserve.saturating_add(HEADER)).then_some(Form::Begin)
+    } else if attempt == next {
+        Some(Form::Close)
+    } else {
+        (attempt > reserve && g.number(attempt) == g.number(reserve) && in_events(g.within(attempt)))
+            .then_some(Form::Event)
+    }
+}
+
+/// The greatest number that a header can rightly have: outliers, more than a lap above the middle one, are damage.
+pub(crate) fn top(g: &Geometry, numbers: &[u64]) -> Option<u64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let middle = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    sorted.into_iter().rfind(|n| *n < middle.saturating_add(g.count))
+}
+
+impl Planner<'_> {
+    /// Plans a half.
+    pub(crate) fn linear(&mut self, half: usize, words: Half) -> Result<(), Error> {
+        let g = self.stream.geometry;
+        let mut first = words.first;
+        let produced = self.produced(half, &words)?;
+        if first > g.start(produced.current).saturating_add(g.size)
+            || (produced.doubt.is_none() && first > words.reserve)
+        {
+            let place = format!("first {first} lies behind all that was produced");
+            self.out.notes.push(format!("{}: half {half}: {place}; it is not heeded", self.stream.region.place()));
+            self.gap(place, Cause::Damaged, None);
+            first = 0;
+            if let Some(w) = self.control.half.get_mut(half) {
+                w.first = 0;
+            }
+        }
+        let oldest = self.oldest(half, produced.current, first);
+        for number in oldest..produced.current {
+            self.closed(half, number)?;
+        }
+        self.current(half, &produced)
+    }
+
+    /// The numbers in the headers of a half that are not from before it was begun anew.
+    fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
+        let places = self.stream.places_held(half);
+        self.budget.steps(&self.stream.region.name, places)?;
+        Ok((0..places).filter_map(|place| self.number_in(half, place)).filter(|n| *n >= from).collect())
+    }
+
+    fn produced(&mut self, half: usize, words: &Half) -> Result<Produced, Error> {
+        let g = self.stream.geometry;
+        let from = if words.first <= words.reserve.max(words.attempt) { g.number(words.first) } else { 0 };
+        let numbers = self.numbers(half, from)?;
+        let current = g.number(words.reserve);
+        let known = |in_flight| Produced { current, within: Some(g.within(words.reserve)), doubt: None, in_flight };
+        let above = numbers.iter().filter(|n| **n > current).count();
+        let begun = g.within(words.reserve) == 0 && numbers.contains(&current);
+        let form = form(&g, words);
+        Ok(match form {
+            Some(Form::Idle) if begun || above > 1 => self.doubtful(words, &numbers),
+            Some(Form::Idle | Form::Begin) if above <= 1 => known(0),
+            Some(Form::Event) if above <= 1 => known(words.attempt.saturating_sub(words.reserve)),
+            Some(Form::Close) if above <= 1 && !self.is_closed_elsewhere(half, words) => known(0),
+            _ => self.doubtful(words, &numbers),
+        })
+    }
+
+    /// `attempt` is the end of a sub-buffer that was closed with other content than `reserve` says: `reserve` is wrong.
+    fn is_closed_elsewhere(&mut self, half: usize, words: &Half) -> bool {
+        let g = self.stream.geometry;
+        let number = g.number(words.reserve);
+        let size = usize::try_from(g.size).unwrap_or(0);
+        let loaded = self.stream.load(half, number, size, &mut self.buf);
+        loaded.missing.is_none()
+            && matches!(judge(&self.stream.identity, number, &mut self.buf),
+                Judged::Whole(_, content) | Judged::Mended(_, content, _) if content as u64 != g.within(words.reserve))
+    }
+
+    /// The words contradict each other or the headers: what the headers agree with is taken, under doubt.
+    fn doubtful(&mut self, words: &Half, numbers: &[u64]) -> Produced {
+        let g = self.stream.geometry;
+        let Half { reserve, attempt, .. } = *words;
+        let why = format!("reserve {reserve} and attempt {attempt} do not fit each other and the sub-buffers");
+        self.out.notes.push(format!("{}: {why}", self.stream.region.place()));
+        self.gap(why.clone(), Cause::Damaged, None);
+        let top = top(&g, numbers);
+        let fits = |position: u64| {
+            let (number, within) = (g.number(position), g.within(position));
+            let sane = within == 0 || (within >= HEADER && within <= g.content_limit());
+            let expected = top.map_or(0, |t| if within == 0 { t.saturating_add(1) } else { t });
+            sane && number == expected
+        };
+        let best = [reserve, attempt].into_iter().filter(|p| fits(*p)).max();
+        let (current, within) = match (best, top) {
+            (Some(position), _) => (g.number(position), Some(g.within(position))),
+            (None, Some(top)) => (top, None),
+            (None, None) => (g.number(reserve.min(attempt)), Some(0)),
+        };
+        Produced { current, within, doubt: Some(why), in_flight: 0 }
+    }
+
+    /// The sub-buffer that was being written.
+    fn current(&mut self, half: usize, produced: &Produced) -> Result<(), Error> {
+        if produced.in_flight > 0 {
+            let place = format!("sub-buffer {}, offset {}", produced.current, produced.within.unwrap_or(0));
+            self.gap(place, Cause::InFlight, Some(produced.in_flight));
+        }
+        let end = match produced.within {
+            Some(within) if within < HEADER => return Ok(()),
+            Some(within) => within,
+            None => return self.current_unknown(half, produced),
+        };
+        self.open(half, produced.current, end, produced.doubt.clone())
+    }
+
+    /// Where it ends is not known: it may have been closed, else its events go as far as they decode.
+    fn current_unknown(&mut self, half: usize, produced: &Produced) -> Result<(), Error> {
+        let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
+        let loaded = self.stream.load(half, produced.current, size, &mut self.buf);
+        if loaded.missing.is_none()
+            && let Judged::Whole(header, content) = judge(&self.stream.identity, produced.current, &mut self.buf)
+        {
+            return self.whole(half, header, content);
+        }
+        self.open(half, produced.current, self.stream.geometry.content_limit(), produced.doubt.clone())
+    }
+
+    /// An open sub-buffer whose events end at offset `end`.
+    fn open(&mut self, half: usize, number: u64, end: u64, doubt: Option<String>) -> Result<(), Error> {
+        let end = usize::try_from(end).unwrap_or(0);
+        let loaded = self.stream.load(half, number, end, &mut self.buf);
+        self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
+        if let Some(missing) = loaded.missing {
+            return self.missing(half, number, missing);
+        }
+        let identity = self.stream.identity;
+        let found = Header::parse(&self.buf, identity.order).unwrap_or(identity.header(number));
+        let why = doubt.or_else(|| identity.difference(&found, number));
+        let verdict = if why.is_some() { Verdict::Invalid } else { Verdict::Open };
+        let mut header = identity.mended(&found, number);
+        header.end = 0;
+        self.sane_clocks(&mut header);
+        let pieces = vec![(HEADER_LEN, end)];
+        self.finish(Candidate { half, header, pieces, verdict, why: why.unwrap_or_default(), whole: false })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            channel: 0,
+            cpu: 0,
+            reservation: 1,
+            mode: 1,
+            size: 1024,
+            count: 4,
+            page_size: 0,
+            slots_off: [0; 2],
+            data_off: [0; 2],
+        }
+    }
+
+    #[test]
+    fn relations_of_the_two_words() {
+        let g = geometry();
+        let of = |reserve, attempt| form(&g, &Half { reserve, attempt, first: 0 });
+        assert_eq!(of(0, 0), Some(Form::Idle));
+        assert_eq!(of(0, 84), Some(Form::Begin));
+        assert_eq!(of(84, 100), Some(Form::Event));
+        assert_eq!(of(1000, 1024), Some(Form::Close));
+        assert_eq!(of(1024, 1024), Some(Form::Idle));
+        for (reserve, attempt) in
+            [(0, 83), (100, 84), (50, 50), (1009, 1009), (100, 1024 + 84), (100, 1010), (1024, 1023)]
+        {
+            assert_eq!(of(reserve, attempt), None, "{reserve} {attempt}");
+        }
+    }
+
+    #[test]
+    fn one_wrong_number_is_not_the_top() {
+        let g = geometry();
+        assert_eq!(top(&g, &[]), None);
+        assert_eq!(top(&g, &[4, 5, 6, 7]), Some(7));
+        assert_eq!(top(&g, &[4 | 1 << 40, 5, 6, 7]), Some(7));
+        assert_eq!(top(&g, &[4, 5 + 64, 6, 3]), Some(6));
+    }
+}

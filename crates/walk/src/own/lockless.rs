@@ -1,0 +1,357 @@
+//! Streams that are written by compare-and-swap: all before the produced position is reserved; what was never committed is
+//! found through the session's table of threads.
+
+use super::events::full_clock;
+use super::layout::{Announced, Half, SlotState, slots};
+use super::linear::top;
+use super::packet::{Header, Judged, judge};
+use super::plan::{Candidate, Planner};
+use lastwords_abi::packet::HEADER_LEN;
+use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_RESERVING, IN_FLIGHT_SWITCH};
+use lastwords_abi::stream::POSITION_BITS;
+use lastwords_bytes::Error;
+use lastwords_trace::evidence::{Cause, Verdict};
+
+const HEADER: u64 = HEADER_LEN as u64;
+/// Bits of a target that `confirmed` carries.
+const TAG: u64 = (1 << (64 - POSITION_BITS)) - 1;
+
+/// A half and what is being done in it.
+struct Ring {
+    half: usize,
+    position: u64,
+    current: u64,
+    slots: Vec<SlotState>,
+    /// Reservations of this half that succeeded and were not withdrawn.
+    flights: Vec<Announced>,
+    /// The position was not to be believed.
+    lost: bool,
+}
+
+/// A sub-buffer's content as far as it is known.
+struct Content {
+    number: u64,
+    /// Offset behind the last event.
+    end: u64,
+    /// The slot knows where the sub-buffer was left.
+    end_clock: u64,
+    /// Runs of offsets that were reserved and never filled.
+    holes: Vec<(u64, u64)>,
+    /// Bytes filled but perhaps not counted.
+    copied: u64,
+    /// Its header may not be there.
+    headless: bool,
+    /// Why its end is not sure.
+    doubt: Option<String>,
+}
+
+/// Plans a half.
+pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Result<(), Error> {
+    let stream = planner.stream;
+    let g = stream.geometry;
+    let position = words.lockless_position();
+    let slots = match slots(&*stream.image, &stream.region, &g, half, planner.budget) {
+        Ok(slots) => slots,
+        Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+        Err(error) => {
+            planner.out.notes.push(format!("{error}: the commit counters are not known"));
+            Vec::new()
+        }
+    };
+    let announced = planner.announced()?;
+    let target = (u64::from(stream.region.index) << 1 | half as u64).saturating_add(1);
+    let flights = announced.into_iter().filter(|a| a.target == target && succeeded(a, &words)).collect();
+    let mut ring = Ring { half, position, current: g.number(position), slots, flights, lost: false };
+    planner.sound(&mut ring, words.first)?;
+    let first = planner.words(half).first;
+    let oldest = planner.oldest(half, ring.current, first);
+    for number in oldest..=ring.current {
+        planner.budget.steps(&stream.region.name, 1)?;
+        planner.place(&ring, number)?;
+    }
+    Ok(())
+}
+
+/// The reservation that was announced came about.
+fn succeeded(a: &Announced, words: &Half) -> bool {
+    let same_target = a.confirmed >> POSITION_BITS == a.target & TAG;
+    let confirmed = a.confirmed & (1u64 << POSITION_BITS).wrapping_sub(1);
+    (same_target && confirmed >= a.end) || (words.lockless_owner() == a.owner && words.lockless_position() == a.end)
+}
+
+impl Ring {
+    fn slot(&self, place: u64) -> Option<SlotState> {
+        usize::try_from(place).ok().and_then(|p| self.slots.get(p)).copied()
+    }
+
+    /// What can be known of the content of a sub-buffer that is not closed.
+    fn content(&self, g: &super::layout::Geometry, number: u64) -> Content {
+        let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
+        let slot = self.slot(g.place(number)).unwrap_or_default();
+        let in_events = |p: u64| p >= start.saturating_add(HEADER) && p <= start.saturating_add(g.content_limit());
+        let switches = || self.flights.iter().filter(|a| a.state == IN_FLIGHT_SWITCH);
+        let left = switches().map(|a| a.begin).find(|b| in_events(*b));
+        let closed = Some(slot.content_end).filter(|p| in_events(*p));
+        let (end, doubt) = if number == self.current {
+            (self.position, None)
+        } else if let Some(end) = left.or(closed) {
+            (end, None)
+        } else {
+            let why = format!("nothing says where its events end (slot: {})", slot.content_end);
+            (start.saturating_add(g.content_limit()), Some(why))
+        };
+        let clip = |a: &Announced| (a.begin.max(start), a.end.min(end));
+        let of_state = |state: u64| {
+            self.flights.iter().filter(move |a| a.state == state && a.begin < next).map(clip).filter(|(b, e)| b < e)
+        };
+        let offset = |p: u64| p.saturating_sub(start);
+        let mut holes: Vec<_> = of_state(IN_FLIGHT_RESERVING).map(|(b, e)| (offset(b), offset(e))).collect();
+        holes.sort_unstable();
+        Content {
+            number,
+            end: offset(end),
+            end_clock: if left.is_none() && closed.is_some() { slot.end_clock } else { 0 },
+            holes,
+            copied: of_state(IN_FLIGHT_COPIED).fold(0u64, |n, (b, e)| n.saturating_add(e.saturating_sub(b))),
+            headless: switches().any(|a| a.end == start.saturating_add(HEADER)),
+            doubt,
+        }
+    }
+}
+
+impl Content {
+    /// Runs of offsets between the holes.
+    fn pieces(&self) -> Vec<(usize, usize)> {
+        let mut pieces = Vec::new();
+        let mut at = HEADER;
+        let mut keep = |from: u64, to: u64| {
+            if let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to))
+                && from < to
+            {
+                pieces.push((from, to));
+            }
+        };
+        for (begin, end) in &self.holes {
+            keep(at, *begin);
+            at = at.max(*end);
+        }
+        keep(at, self.end);
+        pieces
+    }
+
+    /// Bytes of events that are there.
+    fn filled(&self) -> u64 {
+        self.pieces().iter().fold(0u64, |n, p| n.saturating_add(p.1.saturating_sub(p.0) as u64))
+    }
+
+    /// The commit counter, counted from the beginning of the lap, can stand with this content.
+    fn agrees(&self, counted: Option<u64>, size: u64) -> bool {
+        let Some(counted) = counted else { return false };
+        let filled = self.filled();
+        let padding = size.saturating_sub(self.end);
+        let all = [filled, filled.saturating_add(padding)];
+        let one_uncounted = all.contains(&counted) || all.contains(&counted.saturating_add(self.copied));
+        // With several copied and not counted, any part of them may be.
+        one_uncounted
+            || (self.copied > 0 && all.iter().any(|n| counted <= *n && counted.saturating_add(self.copied) >= *n))
+    }
+}
+
+impl Planner<'_> {
+    /// The produced position must lie where events can, and in a sub-buffer that the headers agree with.
+    fn sound(&mut self, ring: &mut Ring, first: u64) -> Result<(), Error> {
+        let g = self.stream.geometry;
+        let from = if first <= ring.position { g.number(first) } else { 0 };
+        let places = self.stream.places_held(ring.half);
+        self.budget.steps(&self.stream.region.name, places)?;
+        let numbers: Vec<u64> =
+            (0..places).filter_map(|p| self.number_in(ring.half, p)).filter(|n| *n >= from).collect();
+        if !self.is_possible(ring, first, &numbers) {
+            let why = format!("the produced position {} does not fit the sub-buffers", ring.position);
+            self.out.notes.push(format!("{}: {why}", self.stream.region.place()));
+            self.gap(why, Cause::Damaged, None);
+            ring.current = top(&g, &numbers).unwrap_or(0);
+            ring.position = match top(&g, &numbers) {
+                Some(top) => g.start(top).saturating_add(g.content_limit()),
+                None => 0,
+            };
+            ring.lost = true;
+        }
+        if first > ring.position {
+            self.unheeded(ring.half, first);
+        }
+        Ok(())
+    }
+
+    fn is_possible(&mut self, ring: &Ring, first: u64, numbers: &[u64]) -> bool {
+        let g = self.stream.geometry;
+        let within = g.within(ring.position);
+        if ring.position == first && within < HEADER {
+            // Nothing was recorded since the half was begun, so that no header is there.
+            return !numbers.contains(&ring.current);
+        }
+        if within < HEADER || within > g.content_limit() {
+            return false;
+        }
+        let headless = ring.content(&g, ring.current).headless;
+        let Some(top) = top(&g, numbers).filter(|top| *top != ring.current && !headless) else { return true };
+        let score = |current: u64| {
+            let kept = current.saturating_add(1).saturating_sub(g.count);
+            numbers.iter().filter(|n| (kept..=current).contains(*n)).count()
+        };
+        if top < ring.current {
+            return score(ring.current) >= score(top);
+        }
+        // One header may be wrong; or the position is, and what it calls current was left long ago.
+        let size = usize::try_from(g.size).unwrap_or(0);
+        self.stream.load(ring.half, ring.current, size, &mut self.buf);
+        score(ring.current) >= score(top)
+            && !matches!(judge(&self.stream.identity, ring.current, &mut self.buf), Judged::Whole(..))
+    }
+
+    /// The writers are at work in this half: counters and table were read at different moments.
+    fn is_moving(&self, ring: &Ring, number: u64) -> bool {
+        let stream = self.stream;
+        let g = stream.geometry;
+        let Ok(control) = stream.control(self.budget) else { return false };
+        let now = control.half.get(ring.half).map(|h| h.reserve);
+        if now != self.control.half.get(ring.half).map(|h| h.reserve) {
+            return true;
+        }
+        let counted =
+            |slots: &[SlotState]| usize::try_from(g.place(number)).ok().and_then(|p| slots.get(p)).map(|s| s.committed);
+        let again = slots(&*stream.image, &stream.region, &g, ring.half, self.budget);
+        again.is_ok_and(|again| counted(&again) != counted(&ring.slots))
+    }
+
+    /// `first` cannot be right.
+    fn unheeded(&mut self, half: usize, first: u64) {
+        let why = format!("first {first} lies behind all that was produced; it is not heeded");
+        self.out.notes.push(format!("{}: half {half}: {why}", self.stream.region.place()));
+        self.gap(why, Cause::Damaged, None);
+        if let Some(words) = self.control.half.get_mut(half) {
+            words.first = 0;
+        }
+    }
+
+    /// The sub-buffer of a number, or what stands in its place.
+    fn place(&mut self, ring: &Ring, number: u64) -> Result<(), Error> {
+        let g = self.stream.geometry;
+        if number == ring.current && g.within(ring.position) < HEADER {
+            return Ok(());
+        }
+        let size = usize::try_from(g.size).unwrap_or(0);
+        let loaded = self.stream.load(ring.half, number, size, &mut self.buf);
+        self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
+        if let Some(missing) = loaded.missing {
+            return self.missing(ring.half, number, missing);
+        }
+        let found = Header::parse(&self.buf, self.stream.identity.order).ok();
+        let mut content = ring.content(&g, number);
+        let judged = judge(&self.stream.identity, number, &mut self.buf);
+        if let Judged::Whole(header, end) = judged {
+            return self.whole(ring.half, header, end);
+        }
+        if self.overtaken(ring.half, number) {
+            self.gap(format!("sub-buffer {number}, while it was read"), Cause::Overwritten, Some(g.size));
+            return Ok(());
+        }
+        let older = found.filter(|h| self.is_older(h, number, &content));
+        if let Some(older) = older {
+            content = ring.content(&g, older.number);
+            return match judged {
+                Judged::Other(_) => {
+                    self.whole(ring.half, older, self.stream.identity.content(&older).unwrap_or(HEADER_LEN))
+                }
+                _ => self.unclosed(ring, content, Some(older), judged),
+            };
+        }
+        self.unclosed(ring, content, found, judged)
+    }
+
+    /// The place was passed over: it holds a sub-buffer of an older lap, which somebody was still writing.
+    fn is_older(&self, header: &Header, number: u64, content: &Content) -> bool {
+        let g = self.stream.geometry;
+        let passed_over = self.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0);
+        passed_over
+            && !content.headless
+            && header.number < number
+            && g.place(header.number) == g.place(number)
+            && g.number(self.control.half.iter().map(|h| h.first).min().unwrap_or(0)) <= header.number
+            && self.stream.identity.difference(header, header.number).is_none()
+    }
+
+    /// A sub-buffer that was not closed, or is damaged.
+    fn unclosed(
+        &mut self,
+        ring: &Ring,
+        mut content: Content,
+        found: Option<Header>,
+        judged: Judged,
+    ) -> Result<(), Error> {
+        let identity = self.stream.identity;
+        let g = self.stream.geometry;
+        let number = content.number;
+        let lap = g.lap(number).saturating_mul(g.size);
+        let counted = ring.slot(g.place(number)).map(|s| s.committed.wrapping_sub(lap));
+        let damage = match judged {
+            Judged::Damaged(header, end, why) if counted == Some(g.size) || ring.slots.is_empty() => {
+                return self.closed_damaged(ring.half, header, end, why);
+            }
+            Judged::Mended(header, end, why) => {
+                return self.closed_damaged(ring.half, header, end, format!("{why}; the content is whole"));
+            }
+            _ => content.doubt.clone(),
+        };
+        let header = found.unwrap_or(identity.header(number));
+        let difference = identity.difference(&header, number).filter(|_| !content.headless);
+        let passed = number != ring.current && number.saturating_add(g.count) <= ring.current;
+        let disagrees = !passed && !content.agrees(counted, g.size) && !self.is_moving(ring, number);
+        let wrong_count = (disagrees || (ring.lost && number == ring.current))
+            .then(|| format!("the commit counter ({}) does not fit its reservations", counted.unwrap_or(0) as i64));
+        if disagrees && number == ring.current && content.holes.is_empty() {
+            // Counter or position is wrong: the events go as far as either says, if they decode.
+            let counted = counted.unwrap_or(0).saturating_add(HEADER);
+            content.end = content.end.max(counted.min(g.content_limit()));
+        }
+        let why = damage.or(difference).or(wrong_count);
+        let verdict = match (&why, content.holes.is_empty()) {
+            (Some(_), _) => Verdict::Invalid,
+            (None, false) => Verdict::Torn,
+            (None, true) => Verdict::Open,
+        };
+        for (begin, end) in &content.holes {
+            let place = format!("sub-buffer {number}, offset {begin}");
+            self.gap(place, Cause::InFlight, Some(end.saturating_sub(*begin)));
+        }
+        let mut header = identity.mended(&header, number);
+        header.end = content.end_clock;
+        let pieces = content.pieces();
+        if content.headless {
+            header.begin = self.headless_begin(&pieces);
+        }
+        self.sane_clocks(&mut header);
+        let why = why
+            .unwrap_or_else(|| if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() });
+        self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false })
+    }
+
+    fn closed_damaged(&mut self, half: usize, mut header: Header, end: usize, why: String) -> Result<(), Error> {
+        self.sane_clocks(&mut header);
+        let pieces = vec![(HEADER_LEN, end.max(HEADER_LEN))];
+        self.finish(Candidate { half, header, pieces, verdict: Verdict::Invalid, why, whole: false })
+    }
+
+    /// When a sub-buffer without header was begun: its first event carries the full clock; where that one is a hole, the
+    /// next counts from the sub-buffer before.
+    fn headless_begin(&self, pieces: &[(usize, usize)]) -> u64 {
+        let first = pieces.first().and_then(|p| self.buf.get(p.0..p.1)).unwrap_or_default();
+        let full = full_clock(first, self.stream.identity.order);
+        full.or(self.last.map(|l| l.1)).unwrap_or(0)
+    }
+}
+
+fn holes_in_words(holes: &[(u64, u64)]) -> String {
+    let bytes = holes.iter().fold(0u64, |n, h| n.saturating_add(h.1.saturating_sub(h.0)));
+    format!("{} reservations of {bytes} bytes were never committed", holes.len())
+}

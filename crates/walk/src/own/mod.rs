@@ -1,0 +1,383 @@
+//! Our own buffers: from regions to sessions.
+//!
+//! Regions are found by their magic, grouped by the session's UUID, and each is read for itself: a damaged session region
+//! costs names and state, not the events; a damaged stream costs that stream; a damaged sub-buffer itself.
+
+mod clock;
+mod data;
+mod events;
+mod find;
+pub mod info;
+mod layout;
+mod linear;
+mod lockless;
+mod packet;
+mod plan;
+mod reader;
+mod registry;
+mod repair;
+mod schema;
+mod session_region;
+mod spans;
+mod types;
+
+use data::Stream as Data;
+use find::Region;
+use info::{Info, RegionInfo, StreamInfo};
+use lastwords_abi::region as abi;
+use lastwords_abi::stream::ANY_CPU;
+use lastwords_bytes::{Budget, Error};
+use lastwords_image::{Image, Progress, Watch};
+use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::schema::Schema;
+use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
+use layout::{Control, ThreadTable};
+use plan::{Outcome, Packet, Planner};
+use session_region::SessionRegion;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is wanted of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The snapshot in place of the live ring.
+    pub snapshot: bool,
+}
+
+/// What was found in an image.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Sessions, in order of creation.
+    pub sessions: Vec<Session>,
+    /// Remarks that belong to no session.
+    pub notes: Vec<String>,
+}
+
+/// One session recovered from an image.
+pub struct Session {
+    info: Info,
+    schema: Schema,
+    streams: Vec<Stream>,
+    data: Vec<(Data, Vec<Packet>)>,
+    evidence: Evidence,
+    spans: Vec<OpenSpan>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("info", &self.info).field("evidence", &self.evidence).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// What `inspect` shows.
+    #[must_use]
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+}
+
+impl Source for Session {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
+        match self.data.get(stream) {
+            Some((data, packets)) => Box::new(reader::Reader {
+                stream: data,
+                packets: packets.iter(),
+                budget: Budget::default(),
+                buf: Vec::new(),
+            }),
+            None => Box::new(Nothing),
+        }
+    }
+
+    fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
+    fn open_spans(&self) -> &[OpenSpan] {
+        &self.spans
+    }
+}
+
+/// The packets of a stream that is not there.
+struct Nothing;
+
+impl PacketReader for Nothing {
+    fn next_packet(&mut self, _: &mut Vec<u8>) -> Option<lastwords_trace::source::PacketInfo> {
+        None
+    }
+}
+
+/// Finds every session in an image.
+///
+/// # Errors
+/// The budget is spent.
+pub fn find(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    let regions = find::regions(&**image, budget, watch)?;
+    let mut found = Found { notes: regions.notes, sessions: Vec::new() };
+    let mut groups: BTreeMap<[u8; 16], Vec<Region>> = BTreeMap::new();
+    for region in regions.regions {
+        groups.entry(region.session).or_default().push(region);
+    }
+    for (uuid, regions) in groups {
+        let builder = Builder { image, options, budget, watch, notes: Vec::new() };
+        found.sessions.push(builder.build(uuid, regions)?);
+    }
+    found.sessions.sort_by_key(|s| (s.info.created_realtime, s.info.uuid));
+    Ok(found)
+}
+
+struct Builder<'a> {
+    image: &'a Arc<dyn Image>,
+    options: &'a Options,
+    budget: &'a Budget,
+    watch: Watch<'a>,
+    notes: Vec<String>,
+}
+
+/// The regions of a session, by kind; of several of the same kind and index the fullest.
+#[derive(Default)]
+struct Regions {
+    session: Option<Region>,
+    registry: Option<Region>,
+    spans: Option<Region>,
+    streams: BTreeMap<u32, Region>,
+}
+
+impl Builder<'_> {
+    fn build(mut self, uuid: [u8; 16], all: Vec<Region>) -> Result<Session, Error> {
+        let listed = all.iter().map(region_info).collect();
+        let minor = all.iter().map(|r| r.minor).max().unwrap_or(0);
+        let word_size = all.first().map_or(0, |r| r.word_size);
+        let regions = self.sort(all);
+        let mut evidence = Evidence::default();
+        let mut session = self.session_region(regions.session.as_ref());
+        self.notes.append(&mut session.notes);
+        let mut registry = match &regions.registry {
+            Some(region) => registry::read(&**self.image, region, self.budget),
+            None => {
+                let gap = gap("the registry is not in the image: events cannot be decoded", Cause::Missing);
+                evidence.gaps.push(gap);
+                registry::Registry::default()
+            }
+        };
+        self.notes.append(&mut registry.notes);
+        for (offset, bytes) in registry.damage.iter().filter(|d| d.1 > 0) {
+            let bytes = Some(*bytes);
+            evidence.gaps.push(Gap { bytes, ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged) });
+        }
+        let spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
+        self.notes.extend(spans.notes);
+        let (clock, clock_info) = session.clock.resolve(&mut self.notes);
+        let data = self.streams(&regions, &session.info, &mut evidence);
+        let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
+        info.modules = std::mem::take(&mut registry.modules);
+        (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
+        let resolved = schema::resolve(&info, clock, &registry, &data, self.budget, &mut self.notes);
+        let threads = regions.session.as_ref().zip(session.threads);
+        let planning = Planning { builder: &self, info: &info, flip: session.flip, resolved: &resolved, threads };
+        let outcomes = planning.all(&data)?;
+        let streams = data.iter().map(|d| stream_of(d, &resolved.schema)).collect();
+        info.streams = data.iter().zip(&outcomes).map(|(d, o)| stream_info(d, o)).collect();
+        self.unsaid(&mut evidence);
+        let mut planned = Vec::new();
+        for (data, outcome) in data.into_iter().zip(outcomes) {
+            evidence.sub_buffers.extend(outcome.sub_buffers);
+            evidence.gaps.extend(outcome.gaps);
+            evidence.notes.extend(outcome.notes);
+            planned.push((data, outcome.packets));
+        }
+        Ok(Session { info, schema: resolved.schema, streams, data: planned, evidence, spans: spans.open })
+    }
+
+    /// Remarks on the whole come before those on streams.
+    fn unsaid(&mut self, evidence: &mut Evidence) {
+        evidence.notes.append(&mut self.notes);
+    }
+
+    fn session_region(&mut self, region: Option<&Region>) -> SessionRegion {
+        match region {
+            Some(region) => session_region::read(&**self.image, region, self.budget),
+            None => {
+                self.notes.push("the session region is not in the image: names, state and clock are lost".into());
+                SessionRegion::default()
+            }
+        }
+    }
+
+    fn sort(&mut self, all: Vec<Region>) -> Regions {
+        let mut regions = Regions::default();
+        for region in all {
+            if region.repaired {
+                let place = region.place();
+                self.notes.push(format!("{place}: one bit of the region's header was wrong and was flipped back"));
+            }
+            match region.kind {
+                abi::KIND_SESSION => self.keep_fullest(&mut regions.session, region),
+                abi::KIND_REGISTRY => self.keep_fullest(&mut regions.registry, region),
+                abi::KIND_SPANS => self.keep_fullest(&mut regions.spans, region),
+                abi::KIND_STREAM => {
+                    let mut slot = regions.streams.remove(&region.index);
+                    let index = region.index;
+                    self.keep_fullest(&mut slot, region);
+                    regions.streams.extend(slot.map(|r| (index, r)));
+                }
+                other => {
+                    self.notes.push(format!("{}: a region of unknown kind {other} is passed over", region.place()))
+                }
+            }
+        }
+        regions
+    }
+
+    fn keep_fullest(&mut self, slot: &mut Option<Region>, region: Region) {
+        match slot {
+            Some(old) if old.held >= region.held => {
+                self.notes.push(format!("{}: the same region as {}; the latter is read", region.place(), old.place()));
+            }
+            _ => *slot = Some(region),
+        }
+    }
+
+    /// The streams whose geometry holds; tells of the others.
+    fn streams(&mut self, regions: &Regions, info: &Info, evidence: &mut Evidence) -> Vec<Data> {
+        let mut streams = Vec::new();
+        for region in regions.streams.values() {
+            match Data::new(self.image, region) {
+                Ok(stream) => streams.push(stream),
+                Err(error) => {
+                    evidence.gaps.push(gap(&format!("stream {}: {error}", region.index), Cause::Damaged));
+                }
+            }
+        }
+        for channel in &info.channels {
+            let all = channel.first_stream..channel.first_stream.saturating_add(channel.streams);
+            let here = regions.streams.range(all).count() as u64;
+            let absent = u64::from(channel.streams).saturating_sub(here);
+            if absent > 0 {
+                let place =
+                    format!("{absent} of {} streams of channel {} are not in the image", channel.streams, channel.id);
+                evidence.gaps.push(gap(&place, Cause::Missing));
+            }
+        }
+        streams
+    }
+}
+
+/// Everything that planning a stream needs.
+struct Planning<'a> {
+    builder: &'a Builder<'a>,
+    info: &'a Info,
+    flip: Option<u32>,
+    resolved: &'a schema::Resolved,
+    threads: Option<(&'a Region, ThreadTable)>,
+}
+
+impl Planning<'_> {
+    /// Plans all streams, on as many threads as the machine runs.
+    fn all(&self, data: &[Data]) -> Result<Vec<Outcome>, Error> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(data.len());
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<(usize, Result<Outcome, Error>)>> = Mutex::new(Vec::new());
+        let work = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(stream) = data.get(index) else { break };
+                let outcome = self.one(stream, index);
+                let total = Some(data.len() as u64);
+                (self.builder.watch)(Progress { what: "checking streams", done: index as u64, total });
+                let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                done.push((index, outcome));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        done.sort_by_key(|d| d.0);
+        done.into_iter().map(|d| d.1).collect()
+    }
+
+    fn one(&self, stream: &Data, index: usize) -> Result<Outcome, Error> {
+        let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
+        let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
+        let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
+        let planner = Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget);
+        planner.run(|planner| self.halves(planner, stream))
+    }
+
+    /// Which halves are delivered.
+    fn halves(&self, planner: &mut Planner<'_>, stream: &Data) -> Vec<usize> {
+        let control = planner.control;
+        let produced = |half: usize| control.half.get(half).map_or(0, |h| h.position(&stream.geometry));
+        let live = match self.flip {
+            Some(flip) => ((flip ^ control.flip) & 1) as usize,
+            None => usize::from(produced(1) > produced(0)),
+        };
+        let other = live ^ 1;
+        let swapping = self.info.snapshot.state == lastwords_abi::session::SNAPSHOT_SWAPPING;
+        // Positions of the live half lie beyond all those of the spare: whoever took a snapshot saw to that.
+        let contradicted = !swapping && produced(other) > produced(live) && planner.is_in_use(other);
+        if contradicted {
+            let why = format!("half {live} is said to be live, but half {other} is newer");
+            planner.out.notes.push(format!("{}: {why}", stream.region.place()));
+            planner.gap(why, Cause::Damaged, None);
+        }
+        let (live, other) = if contradicted { (other, live) } else { (live, other) };
+        match (self.builder.options.snapshot, swapping) {
+            (true, _) if self.info.snapshot.holds(stream.region.index) => vec![other],
+            (true, true) if planner.is_in_use(other) => vec![other],
+            (true, _) => Vec::new(),
+            // Nobody can have read the snapshot: what was before the swap belongs to the trace.
+            (false, true) if planner.is_in_use(other) => vec![other, live],
+            (false, _) => vec![live],
+        }
+    }
+}
+
+fn gap(place: &str, cause: Cause) -> Gap {
+    Gap { stream: None, place: place.into(), cause, events: None, bytes: None }
+}
+
+fn region_info(region: &Region) -> RegionInfo {
+    let Region { kind, index, address, size, held, .. } = *region;
+    RegionInfo { kind, index, address, size, held, place: region.place() }
+}
+
+fn cpu(number: u32) -> Option<u32> {
+    (number != ANY_CPU).then_some(number)
+}
+
+fn stream_of(data: &Data, schema: &Schema) -> Stream {
+    let channel = schema.channels.iter().position(|c| c.id == data.geometry.channel).unwrap_or(0);
+    Stream { channel, instance: u64::from(data.region.index), cpu: cpu(data.geometry.cpu) }
+}
+
+fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {
+    let g = &data.geometry;
+    let Control { lost, .. } = outcome.control;
+    StreamInfo {
+        index: data.region.index,
+        channel: g.channel,
+        cpu: cpu(g.cpu),
+        reservation: g.reservation,
+        mode: g.mode,
+        sub_buffer_size: g.size,
+        sub_buffers: u32::try_from(g.count).unwrap_or(u32::MAX),
+        produced: outcome.produced,
+        lost,
+    }
+}

@@ -1,0 +1,462 @@
+//! What is delivered of a stream, and the evidence: one look at every sub-buffer, from the oldest to the current.
+
+use super::data::Stream;
+use super::events::{Walked, walk};
+use super::layout::{Announced, Control, Half, ThreadTable, announced};
+use super::packet::{Header, Judged, judge};
+use super::{find::Region, lockless};
+use lastwords_abi::packet::HEADER_LEN;
+use lastwords_bytes::{Budget, Error};
+use lastwords_trace::decode::ChannelDecoder;
+use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+
+/// Missing sub-buffers that are listed one by one; what follows them is one gap.
+const LISTED: u64 = 1024;
+
+/// One packet to be delivered.
+#[derive(Debug, Clone)]
+pub(crate) struct Packet {
+    pub(crate) half: usize,
+    pub(crate) number: u64,
+    pub(crate) verdict: Verdict,
+    /// Runs of bytes of the sub-buffer that hold its events.
+    pub(crate) pieces: Vec<(usize, usize)>,
+    /// The header in memory is right as it stands.
+    pub(crate) as_is: bool,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) discarded: u64,
+}
+
+/// What one stream gives.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) packets: Vec<Packet>,
+    pub(crate) sub_buffers: Vec<SubBuffer>,
+    pub(crate) gaps: Vec<Gap>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) produced: u64,
+    pub(crate) control: Control,
+}
+
+/// Plans one stream.
+pub(crate) struct Planner<'a> {
+    pub(crate) stream: &'a Stream,
+    /// Index in the session's streams.
+    pub(crate) index: usize,
+    pub(crate) decoder: Option<&'a ChannelDecoder>,
+    /// The schema is not to be trusted: walk the events of committed sub-buffers too.
+    pub(crate) thorough: bool,
+    /// The session region and its thread table.
+    pub(crate) threads: Option<(&'a Region, ThreadTable)>,
+    pub(crate) budget: &'a Budget,
+    pub(crate) control: Control,
+    pub(crate) out: Outcome,
+    pub(crate) buf: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
+    /// End of the sub-buffer planned last: its number and clock.
+    pub(crate) last: Option<(u64, u64)>,
+    pub(crate) missing_run: u64,
+}
+
+/// A sub-buffer before its structure was looked at. Its bytes are in the planner's buffer.
+pub(crate) struct Candidate {
+    pub(crate) half: usize,
+    pub(crate) header: Header,
+    pub(crate) pieces: Vec<(usize, usize)>,
+    pub(crate) verdict: Verdict,
+    pub(crate) why: String,
+    /// The checksum vouches for it.
+    pub(crate) whole: bool,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(
+        stream: &'a Stream,
+        index: usize,
+        decoder: Option<&'a ChannelDecoder>,
+        thorough: bool,
+        threads: Option<(&'a Region, ThreadTable)>,
+        budget: &'a Budget,
+    ) -> Self {
+        Self {
+            stream,
+            index,
+            decoder,
+            thorough,
+            threads,
+            budget,
+            control: Control::default(),
+            out: Outcome::default(),
+            buf: Vec::new(),
+            scratch: Vec::new(),
+            last: None,
+            missing_run: 0,
+        }
+    }
+
+    /// Plans the halves that `choose` picks, in that order.
+    pub(crate) fn run(mut self, choose: impl FnOnce(&mut Self) -> Vec<usize>) -> Result<Outcome, Error> {
+        match self.stream.control(self.budget) {
+            Ok(control) => self.control = control,
+            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+            Err(error) => {
+                self.out.notes.push(format!("{error}: nothing of the stream can be read"));
+                self.gap("the whole stream".into(), Cause::Missing, None);
+                return Ok(self.out);
+            }
+        }
+        self.out.control = self.control;
+        for half in choose(&mut self) {
+            self.half(half)?;
+        }
+        self.lost();
+        self.totals();
+        Ok(self.out)
+    }
+
+    fn half(&mut self, half: usize) -> Result<(), Error> {
+        self.last = None;
+        self.missing_run = 0;
+        let words = self.words(half);
+        self.out.produced = words.position(&self.stream.geometry);
+        if self.stream.geometry.is_lockless() { lockless::half(self, half, words) } else { self.linear(half, words) }
+    }
+
+    /// Events were recorded in this half since it was begun: the words say so, and a header agrees.
+    pub(crate) fn is_in_use(&mut self, half: usize) -> bool {
+        let words = self.words(half);
+        let position = words.position(&self.stream.geometry);
+        let number = self.stream.geometry.number(position);
+        position > words.first
+            && [Some(number), number.checked_sub(1)].into_iter().flatten().any(|n| self.number_in(half, n) == Some(n))
+    }
+
+    /// The control words of a half as they were read last.
+    pub(crate) fn words(&self, half: usize) -> Half {
+        self.control.half.get(half).copied().unwrap_or_default()
+    }
+
+    /// The first sub-buffer that is of interest, given the current one; tells of those overwritten and cleared.
+    pub(crate) fn oldest(&mut self, half: usize, current: u64, first: u64) -> u64 {
+        let g = self.stream.geometry;
+        let kept = current.saturating_add(1).saturating_sub(g.count);
+        let begun = g.number(first);
+        if kept > begun {
+            let bytes = g.start(kept).saturating_sub(first);
+            self.gap(format!("positions {first} to {}", g.start(kept)), Cause::Overwritten, Some(bytes));
+        } else {
+            self.cleared(half, kept, begun, first);
+        }
+        kept.max(begun)
+    }
+
+    /// Tells of events before `first` that are still there: somebody cleared them.
+    fn cleared(&mut self, half: usize, kept: u64, begun: u64, first: u64) {
+        let g = self.stream.geometry;
+        let here = |planner: &mut Self, n: u64| planner.number_in(half, n) == Some(n);
+        let before = (kept..begun).find(|n| here(self, *n));
+        let from = match before {
+            Some(n) => g.start(n),
+            None if g.within(first) > HEADER_LEN as u64 => g.start(begun),
+            None => return,
+        };
+        self.gap(format!("positions {from} to {first}"), Cause::Cleared, Some(first.saturating_sub(from)));
+    }
+
+    /// The number in the header at the place of sub-buffer `number`, if that is a header of this stream.
+    pub(crate) fn number_in(&mut self, half: usize, number: u64) -> Option<u64> {
+        self.stream.load(half, number, HEADER_LEN, &mut self.buf);
+        let header = Header::parse(&self.buf, self.stream.identity.order).ok()?;
+        let right = self.stream.identity.header(header.number);
+        let is_ours = header.magic == right.magic && header.uuid == right.uuid;
+        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number))
+            .then_some(header.number)
+    }
+
+    /// A sub-buffer that was left by the writers, of a stream whose writers leave none unfinished.
+    pub(crate) fn closed(&mut self, half: usize, number: u64) -> Result<(), Error> {
+        self.budget.steps(&self.stream.region.name, 1)?;
+        let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
+        let loaded = self.stream.load(half, number, size, &mut self.buf);
+        self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
+        if let Some(missing) = loaded.missing {
+            return self.missing(half, number, missing);
+        }
+        let judged = judge(&self.stream.identity, number, &mut self.buf);
+        if !matches!(judged, Judged::Whole(..)) && self.overtaken(half, number) {
+            let bytes = self.stream.geometry.size;
+            self.gap(format!("sub-buffer {number}, while it was read"), Cause::Overwritten, Some(bytes));
+            return Ok(());
+        }
+        match judged {
+            Judged::Whole(header, content) => self.whole(half, header, content),
+            Judged::Mended(header, content, why) => {
+                self.candidate(half, header, content, Verdict::Invalid, format!("{why}; the content is whole"))
+            }
+            Judged::Other(other) => self.stale(number, other),
+            Judged::Unclosed(_) => self.damaged(half, number, HEADER_LEN, "it was never closed".into()),
+            Judged::Damaged(header, content, why) => self.candidate(half, header, content, Verdict::Invalid, why),
+        }
+    }
+
+    fn damaged(&mut self, half: usize, number: u64, content: usize, why: String) -> Result<(), Error> {
+        let header = self.stream.identity.header(number);
+        self.candidate(half, header, content, Verdict::Invalid, why)
+    }
+
+    pub(crate) fn whole(&mut self, half: usize, header: Header, content: usize) -> Result<(), Error> {
+        let pieces = vec![(HEADER_LEN, content)];
+        let why = String::new();
+        self.finish(Candidate { half, header, pieces, verdict: Verdict::Committed, why, whole: true })
+    }
+
+    fn candidate(
+        &mut self,
+        half: usize,
+        mut header: Header,
+        content: usize,
+        verdict: Verdict,
+        why: String,
+    ) -> Result<(), Error> {
+        let content = content.min(self.buf.len());
+        self.sane_clocks(&mut header);
+        let pieces = vec![(HEADER_LEN, content.max(HEADER_LEN))];
+        self.finish(Candidate { half, header, pieces, verdict, why, whole: false })
+    }
+
+    /// A beginning that cannot be is replaced by the end of the sub-buffer before.
+    pub(crate) fn sane_clocks(&self, header: &mut Header) {
+        let Some((number, clock)) = self.last else { return };
+        let follows = number.checked_add(1) == Some(header.number);
+        let after_end = header.end >= clock && header.end != 0 && header.begin > header.end;
+        if follows && (header.begin < clock || after_end) {
+            header.begin = clock;
+        }
+    }
+
+    /// The image has only the front of it, or nothing.
+    pub(crate) fn missing(&mut self, half: usize, number: u64, why: String) -> Result<(), Error> {
+        let size = self.stream.geometry.size;
+        let identity = self.stream.identity;
+        let header = Header::parse(&self.buf, identity.order).ok();
+        let Some(header) = header.filter(|h| identity.difference(h, number).is_none()) else {
+            self.missing_run = self.missing_run.saturating_add(1);
+            if self.missing_run <= LISTED {
+                self.verdict(number, Verdict::Missing, 0, why.clone());
+                self.gap(format!("sub-buffer {number}: {why}"), Cause::Missing, Some(size));
+            } else if let Some(gap) = self.out.gaps.last_mut() {
+                gap.place = format!("sub-buffers up to {number}: {why}");
+                gap.bytes = gap.bytes.map(|b| b.saturating_add(size));
+            }
+            return Ok(());
+        };
+        let content = identity.content(&header).unwrap_or(self.buf.len()).min(self.buf.len());
+        self.candidate(half, header, content, Verdict::Missing, why)
+    }
+
+    fn stale(&mut self, number: u64, other: u64) -> Result<(), Error> {
+        let bytes = self.stream.geometry.size;
+        self.verdict(number, Verdict::Stale, 0, format!("sub-buffer {other} stands in its place"));
+        self.gap(format!("sub-buffer {number}"), Cause::Missing, Some(bytes));
+        Ok(())
+    }
+
+    /// The writers have come round to this sub-buffer since it was read.
+    pub(crate) fn overtaken(&mut self, half: usize, number: u64) -> bool {
+        is_overtaken(self.stream, half, number, self.budget)
+    }
+
+    /// Finds where the structure breaks, cuts what was cleared, and puts packet and verdict down.
+    pub(crate) fn finish(&mut self, mut c: Candidate) -> Result<(), Error> {
+        self.missing_run = 0;
+        let g = self.stream.geometry;
+        let number = c.header.number;
+        let first = self.words(c.half).first;
+        let cut = if first > g.start(number) && g.number(first) == number { g.within(first) } else { 0 };
+        let cut = usize::try_from(cut).unwrap_or(0);
+        let mut end = c.header.end;
+        let total = c.pieces.iter().fold(0usize, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
+        let look = !c.whole || self.thorough || cut > HEADER_LEN;
+        if let Some(walked) = self.decoder.filter(|_| look).map(|d| self.walk(d, &c, cut)) {
+            self.budget.events(&self.stream.region.name, walked.events)?;
+            let kept = walked.end.saturating_sub(HEADER_LEN);
+            self.broken(&mut c, &walked, total.saturating_sub(kept));
+            truncate(&mut c.pieces, kept);
+            if cut > HEADER_LEN {
+                drop_front(&mut c.pieces, walked.cut.saturating_sub(HEADER_LEN));
+                c.header.begin = walked.cut_clock;
+            }
+            if !c.whole {
+                end = walked.clock.max(c.header.begin);
+            }
+        } else if self.decoder.is_none() && !c.whole && c.verdict != Verdict::Open {
+            // Nobody can tell events from damage.
+            c.pieces.clear();
+        }
+        self.put(c, end, cut > HEADER_LEN);
+        Ok(())
+    }
+
+    /// The structure of the events; offsets are those of the pieces, one behind the other, behind a header.
+    fn walk(&mut self, decoder: &ChannelDecoder, c: &Candidate, cut: usize) -> Walked {
+        let contiguous = match c.pieces.as_slice() {
+            [(HEADER_LEN, end)] => Some(*end),
+            _ => None,
+        };
+        if let Some(end) = contiguous {
+            return walk(decoder, self.buf.get(..end).unwrap_or_default(), HEADER_LEN, c.header.begin, cut);
+        }
+        self.scratch.clear();
+        self.scratch.resize(HEADER_LEN, 0);
+        let mut from = HEADER_LEN;
+        for (begin, end) in &c.pieces {
+            if *begin < cut {
+                let before = (*end).min(cut).saturating_sub(*begin);
+                from = self.scratch.len().saturating_add(before);
+            }
+            self.scratch.extend_from_slice(self.buf.get(*begin..*end).unwrap_or_default());
+        }
+        walk(decoder, &self.scratch, HEADER_LEN, c.header.begin, from)
+    }
+
+    /// Takes an error of the walk into the verdict.
+    fn broken(&mut self, c: &mut Candidate, walked: &Walked, lost: usize) {
+        let Some(error) = walked.error.filter(|_| c.verdict != Verdict::Missing) else { return };
+        let number = c.header.number;
+        if c.whole || matches!(c.verdict, Verdict::Open | Verdict::Torn) {
+            c.verdict = Verdict::Invalid;
+        }
+        let sep = if c.why.is_empty() { "" } else { "; " };
+        c.why = format!("{}{sep}{error}", c.why);
+        let place = format!("sub-buffer {number}, offset {}", walked.end);
+        self.gap(place, Cause::Damaged, Some(lost as u64));
+    }
+
+    fn put(&mut self, c: Candidate, end: u64, cut: bool) {
+        let number = c.header.number;
+        let events = c.pieces.iter().fold(0usize, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
+        let content = events.saturating_add(HEADER_LEN) as u64;
+        let as_is = c.whole && !cut && c.verdict == Verdict::Committed;
+        if c.verdict == Verdict::Missing {
+            let missing = self.stream.geometry.size.saturating_sub(self.buf.len() as u64);
+            self.gap(format!("sub-buffer {number}: {}", c.why), Cause::Missing, Some(missing));
+        }
+        self.verdict(number, c.verdict, content, c.why);
+        self.last = Some((number, end.max(c.header.begin)));
+        self.out.packets.push(Packet {
+            half: c.half,
+            number,
+            verdict: c.verdict,
+            pieces: c.pieces,
+            as_is,
+            begin: c.header.begin,
+            end: end.max(c.header.begin),
+            discarded: if c.whole { c.header.discarded } else { 0 },
+        });
+    }
+
+    pub(crate) fn verdict(&mut self, sequence: u64, verdict: Verdict, content: u64, why: String) {
+        self.out.sub_buffers.push(SubBuffer { stream: self.index, sequence, verdict, content, why });
+    }
+
+    pub(crate) fn gap(&mut self, place: String, cause: Cause, bytes: Option<u64>) {
+        self.out.gaps.push(Gap { stream: Some(self.index), place, cause, events: None, bytes });
+    }
+
+    /// Announced reservations of the session; none where its region is lost.
+    pub(crate) fn announced(&mut self) -> Result<Vec<Announced>, Error> {
+        let Some((region, table)) = self.threads else {
+            self.out.notes.push(format!(
+                "{}: the table of threads is lost with the session region: reservations in flight cannot be told from events",
+                self.stream.region.place()
+            ));
+            return Ok(Vec::new());
+        };
+        match announced(&*self.stream.image, region, table, self.budget) {
+            Ok(found) => Ok(found),
+            Err(error) if error.kind == lastwords_bytes::Kind::Budget => Err(error),
+            Err(error) => {
+                self.out.notes.push(format!("{error}: reservations in flight cannot be told from events"));
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// The counters of lost events, as gaps.
+    fn lost(&mut self) {
+        use lastwords_abi::stream as abi;
+        let causes = [
+            (abi::LOST_FULL, Cause::Discarded, "no room (discard mode)"),
+            (abi::LOST_TOO_BIG, Cause::TooBig, "larger than a sub-buffer"),
+            (abi::LOST_NO_ENTRY, Cause::Refused, "no free thread entry, or nested too deep"),
+            (abi::LOST_BUSY, Cause::Refused, "every sub-buffer was still being written"),
+            (abi::LOST_LOCK, Cause::Refused, "the lock was not had in bounded time"),
+        ];
+        for (index, cause, place) in causes {
+            let events = self.control.lost.get(index).copied().unwrap_or(0);
+            if events != 0 {
+                let place = place.to_string();
+                self.out.gaps.push(Gap { stream: Some(self.index), place, cause, events: Some(events), bytes: None });
+            }
+        }
+        let count = |index: usize| self.control.lost.get(index).copied().unwrap_or(0);
+        let (reclaimed, skipped) = (count(abi::RECLAIMED), count(abi::SKIPPED));
+        let place = self.stream.region.place();
+        if reclaimed != 0 {
+            self.out
+                .notes
+                .push(format!("{place}: {reclaimed} sub-buffers with reservations of dead threads were overwritten"));
+        }
+        if skipped != 0 {
+            self.out
+                .notes
+                .push(format!("{place}: {skipped} sub-buffers were passed over because a thread was writing in them"));
+        }
+    }
+
+    /// Order of packets, and running totals of discarded events that only rise.
+    fn totals(&mut self) {
+        self.out.packets.sort_by_key(|p| p.number);
+        let total = self.control.lost_events();
+        let mut before = 0u64;
+        for packet in &mut self.out.packets {
+            packet.discarded = packet.discarded.min(total).max(before);
+            before = packet.discarded;
+        }
+        if let Some(last) = self.out.packets.last_mut() {
+            last.discarded = total;
+        }
+        self.out.sub_buffers.sort_by_key(|s| s.sequence);
+    }
+}
+
+/// The writers have come round to this sub-buffer.
+pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, budget: &Budget) -> bool {
+    let Ok(control) = stream.control(budget) else { return false };
+    let words = control.half.get(half).copied().unwrap_or_default();
+    let current = stream.geometry.number(words.position(&stream.geometry));
+    number.saturating_add(stream.geometry.count) <= current
+}
+
+/// Keeps the first `len` bytes of the pieces.
+fn truncate(pieces: &mut Vec<(usize, usize)>, len: usize) {
+    let mut left = len;
+    for piece in pieces.iter_mut() {
+        let size = piece.1.saturating_sub(piece.0).min(left);
+        piece.1 = piece.0.saturating_add(size);
+        left = left.saturating_sub(size);
+    }
+    pieces.retain(|p| p.1 > p.0);
+}
+
+/// Drops the first `len` bytes of the pieces.
+fn drop_front(pieces: &mut Vec<(usize, usize)>, len: usize) {
+    let mut left = len;
+    for piece in pieces.iter_mut() {
+        let size = piece.1.saturating_sub(piece.0).min(left);
+        piece.0 = piece.0.saturating_add(size);
+        left = left.saturating_sub(size);
+    }
+    pieces.retain(|p| p.1 > p.0);
+}

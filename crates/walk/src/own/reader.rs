@@ -1,0 +1,86 @@
+//! Packets on demand.
+
+use super::data::Stream;
+use super::packet::Header;
+use super::plan::{Packet, is_overtaken};
+use lastwords_abi::packet::{HEADER_LEN, at};
+use lastwords_bytes::{Budget, ByteOrder};
+use lastwords_trace::source::{PacketInfo, PacketReader};
+
+/// Reads the planned packets of one stream; one sub-buffer at a time is in memory.
+pub(crate) struct Reader<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) packets: std::slice::Iter<'a, Packet>,
+    pub(crate) budget: Budget,
+    pub(crate) buf: Vec<u8>,
+}
+
+impl PacketReader for Reader<'_> {
+    fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
+        loop {
+            let packet = self.packets.next()?;
+            if let Some(info) = self.deliver(packet, bytes) {
+                return Some(info);
+            }
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// None where the image no longer has it, or a living writer came round to it.
+    fn deliver(&mut self, packet: &Packet, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
+        let end = packet.pieces.last().map_or(HEADER_LEN, |p| p.1);
+        if packet.as_is {
+            let loaded = self.stream.load(packet.half, packet.number, end, bytes);
+            (loaded.got >= end).then_some(())?;
+            self.put_discarded(packet, bytes);
+        } else {
+            let loaded = self.stream.load(packet.half, packet.number, end, &mut self.buf);
+            (loaded.got >= end).then_some(())?;
+            self.compose(packet, bytes);
+        }
+        if is_overtaken(self.stream, packet.half, packet.number, &self.budget) {
+            return None;
+        }
+        Some(PacketInfo {
+            sequence: packet.number,
+            begin: packet.begin,
+            end: packet.end,
+            discarded: packet.discarded,
+            verdict: packet.verdict,
+            events_at: HEADER_LEN,
+            packet_len: self.stream.geometry.size,
+        })
+    }
+
+    /// The running total, which may have grown since the sub-buffer was closed.
+    fn put_discarded(&self, packet: &Packet, bytes: &mut [u8]) {
+        let word = match self.stream.identity.order {
+            ByteOrder::Little => packet.discarded.to_le_bytes(),
+            ByteOrder::Big => packet.discarded.to_be_bytes(),
+        };
+        let end = at::EVENTS_DISCARDED.saturating_add(word.len());
+        if let Some(place) = bytes.get_mut(at::EVENTS_DISCARDED..end) {
+            place.copy_from_slice(&word);
+        }
+    }
+
+    /// Header as it should be, then the pieces one behind the other.
+    fn compose(&self, packet: &Packet, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(HEADER_LEN, 0);
+        for (begin, end) in &packet.pieces {
+            bytes.extend_from_slice(self.buf.get(*begin..*end).unwrap_or_default());
+        }
+        let header = Header {
+            begin: packet.begin,
+            end: packet.end,
+            content_bits: (bytes.len() as u64).saturating_mul(8),
+            discarded: packet.discarded,
+            ..self.stream.identity.header(packet.number)
+        };
+        if let Some(front) = bytes.get_mut(..HEADER_LEN) {
+            front.copy_from_slice(&header.bytes(self.stream.identity.order));
+        }
+    }
+}

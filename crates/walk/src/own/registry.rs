@@ -1,0 +1,286 @@
+//! The registry region: what events look like.
+//!
+//! A record that does not verify costs itself: the walk goes on at the next place, 8-aligned, where a record verifies.
+
+use super::find::Region;
+use super::info::Module;
+use super::layout::{field, part};
+use super::types;
+use lastwords_abi::VERSION_MINOR;
+use lastwords_abi::region::checksum;
+use lastwords_abi::registry::{self as abi, RecordHeader, RegistryControl};
+use lastwords_bytes::{Budget, Error, Reader};
+use lastwords_image::Image;
+use lastwords_trace::schema::{EventClass, Field};
+use std::collections::BTreeMap;
+
+/// Most bytes of records that are read.
+const MAX_BYTES: u64 = 1 << 26;
+/// Largest record that is looked for behind damage.
+const MAX_RECORD: usize = 1 << 20;
+/// Bytes that may be summed in the search behind damage, as a multiple of the region's.
+const SEARCH_FACTOR: u64 = 64;
+
+/// What the registry says.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// By channel and event id.
+    pub(crate) events: BTreeMap<(u32, u16), EventClass>,
+    /// User-defined contexts, by channel and index.
+    pub(crate) contexts: BTreeMap<(u32, u16), Field>,
+    pub(crate) modules: Vec<Module>,
+    pub(crate) env: BTreeMap<String, String>,
+    /// Descriptions that found no room.
+    pub(crate) dropped: u64,
+    /// Offsets of runs of bytes in the region that are no records, and their lengths.
+    pub(crate) damage: Vec<(u64, u64)>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// One description.
+enum Record {
+    Event(u32, EventClass),
+    Context(u32, u16, Field),
+    Module(Module),
+    Env(String, String),
+}
+
+/// Reads the records, as far as the image has them.
+pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Registry {
+    let mut registry = Registry::default();
+    if let Err(error) = walk(image, region, budget, &mut registry) {
+        registry.notes.push(format!("{error}: the registry is read up to there"));
+        registry.damage.push((error.offset, region.size.saturating_sub(error.offset)));
+    }
+    registry
+}
+
+fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Registry) -> Result<(), Error> {
+    let what = region.place();
+    let control = part(image, region, abi::CONTROL_OFF as u64, size_of::<RegistryControl>(), budget)?;
+    let r = Reader::new(&what, &control, region.order).based(abi::CONTROL_OFF as u64);
+    registry.dropped = field!(r, 0, RegistryControl, dropped, u64_at)?;
+    let end = field!(r, 0, RegistryControl, end, u64_at)?;
+    let begin = abi::RECORDS_OFF as u64;
+    let held = region.held.saturating_sub(begin);
+    let all = usize::try_from(held.min(MAX_BYTES)).unwrap_or(0);
+    let bytes = readable(image, region, begin, all, budget)?;
+    let mut records = Records { what: &what, region, bytes: &bytes, registry, budget, searched: 0 };
+    // An unset end is that of a registry just made.
+    let said = if end == 0 { begin } else { end };
+    let limit = said.saturating_sub(begin);
+    if said < begin || said > region.size {
+        records.registry.notes.push(
+            Error::value(&what, abi::CONTROL_OFF as u64, end, "the end of the records, inside the region").to_string(),
+        );
+        return records.walk(bytes.len());
+    }
+    if limit > bytes.len() as u64 {
+        records
+            .registry
+            .notes
+            .push(format!("{what}: records end at {said:#x}, the image has them up to {:#x}", region.held));
+        records
+            .registry
+            .damage
+            .push((begin.saturating_add(bytes.len() as u64), limit.saturating_sub(bytes.len() as u64)));
+    }
+    records.walk(usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// The bytes from `offset` on up to `len`, or up to the first that the image does not have.
+fn readable(image: &dyn Image, region: &Region, offset: u64, len: usize, budget: &Budget) -> Result<Vec<u8>, Error> {
+    budget.bytes(&region.name, len as u64)?;
+    let mut bytes = vec![0u8; len];
+    let address = region.address.saturating_add(offset);
+    if let Err(hole) = image.read(address, &mut bytes) {
+        bytes.truncate(usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0));
+    }
+    Ok(bytes)
+}
+
+struct Records<'a> {
+    what: &'a str,
+    region: &'a Region,
+    /// From [`abi::RECORDS_OFF`] on.
+    bytes: &'a [u8],
+    registry: &'a mut Registry,
+    budget: &'a Budget,
+    /// Bytes summed in vain.
+    searched: u64,
+}
+
+impl Records<'_> {
+    /// Reads all records below `limit`, and those behind it that verify and tell of ids not known.
+    fn walk(&mut self, limit: usize) -> Result<(), Error> {
+        let mut at = 0usize;
+        while at < self.bytes.len() {
+            self.budget.steps(self.what, 1)?;
+            if let Some(len) = self.verified(at) {
+                self.record(at, len);
+                at = next(at, len);
+            } else if at >= limit {
+                break;
+            } else {
+                at = self.search(at, limit.min(self.bytes.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Length of the record at `at`, if its checksum holds.
+    fn verified(&mut self, at: usize) -> Option<usize> {
+        let r = Reader::new(self.what, self.bytes, self.region.order);
+        let len = usize::try_from(field!(r, at, RecordHeader, len, u32_at).ok()?).ok()?;
+        let check = field!(r, at, RecordHeader, check, u64_at).ok()?;
+        let body = len.checked_sub(abi::RECORD_HEADER_LEN).filter(|_| len <= MAX_RECORD)?;
+        let body = r.bytes_at(at.saturating_add(abi::RECORD_HEADER_LEN), body).ok()?;
+        if checksum(body) != check {
+            self.searched = self.searched.saturating_add(body.len() as u64);
+            return None;
+        }
+        Some(len)
+    }
+
+    /// The next place behind `at` where a record verifies, or `limit`. What lies between is damage.
+    fn search(&mut self, at: usize, limit: usize) -> usize {
+        let mut to = at;
+        loop {
+            to = to.saturating_add(8);
+            let spent = self.searched > (self.bytes.len() as u64).saturating_mul(SEARCH_FACTOR);
+            if to >= limit || spent {
+                to = limit.max(to);
+                break;
+            }
+            if self.verified(to).is_some() {
+                break;
+            }
+        }
+        self.damaged(at, to.saturating_sub(at), "is no record whose checksum holds");
+        to
+    }
+
+    fn damaged(&mut self, at: usize, len: usize, why: &str) {
+        let offset = (abi::RECORDS_OFF as u64).saturating_add(at as u64);
+        self.registry.notes.push(format!("{}: offset {offset:#x}: registry: {len} bytes: {why}", self.what));
+        self.registry.damage.push((offset, len as u64));
+    }
+
+    /// Takes in a verified record. The checksum covers the body alone: a kind that does not fit the body is one bit off.
+    fn record(&mut self, at: usize, len: usize) {
+        let r = Reader::new(self.what, self.bytes, self.region.order).based(abi::RECORDS_OFF as u64);
+        let kind = field!(r, at, RecordHeader, kind, u16_at).unwrap_or(0);
+        let near = (0..16u32).map(|bit| kind ^ 1u16.wrapping_shl(bit));
+        for candidate in std::iter::once(kind).chain(near) {
+            let mut body = r;
+            let parsed = body.skip(at.saturating_add(abi::RECORD_HEADER_LEN)).and_then(|()| {
+                let mut body = body.sub(len.saturating_sub(abi::RECORD_HEADER_LEN))?;
+                parse(candidate, &mut body, self.budget)
+            });
+            if let Ok(record) = parsed {
+                if candidate != kind {
+                    self.damaged(
+                        at,
+                        0,
+                        &format!("a record of kind {kind} is read as kind {candidate}, which its body fits"),
+                    );
+                }
+                self.insert(record, at);
+                return;
+            }
+            // A later minor version may have kinds that this program does not know.
+            if kind > abi::KIND_ENV && self.region.minor > VERSION_MINOR {
+                return;
+            }
+        }
+        self.damaged(at, len, &format!("a record of kind {kind} does not describe anything this program knows"));
+    }
+
+    fn insert(&mut self, record: Record, at: usize) {
+        let again = match record {
+            Record::Event(channel, class) => {
+                let id = u16::try_from(class.id).unwrap_or(u16::MAX);
+                match self.registry.events.entry((channel, id)) {
+                    std::collections::btree_map::Entry::Vacant(free) => {
+                        free.insert(class);
+                        None
+                    }
+                    std::collections::btree_map::Entry::Occupied(old) if old.get().name == class.name => None,
+                    std::collections::btree_map::Entry::Occupied(old) => {
+                        Some(format!("event id {id} of channel {channel} was described before, as {}", old.get().name))
+                    }
+                }
+            }
+            Record::Context(channel, index, field) => {
+                self.registry.contexts.entry((channel, index)).or_insert(field);
+                None
+            }
+            Record::Module(module) => {
+                self.registry.modules.push(module);
+                None
+            }
+            Record::Env(key, value) => {
+                self.registry.env.insert(key, value);
+                None
+            }
+        };
+        if let Some(why) = again {
+            self.damaged(at, 0, &why);
+        }
+    }
+}
+
+/// Where the next record begins.
+fn next(at: usize, len: usize) -> usize {
+    at.saturating_add(len).checked_next_multiple_of(8).unwrap_or(usize::MAX)
+}
+
+/// A record's body, all of it.
+fn parse(kind: u16, body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Error> {
+    let record = match kind {
+        abi::KIND_EVENT => event(body, budget)?,
+        abi::KIND_CONTEXT => {
+            let (channel, index) = (body.u16()?, body.u16()?);
+            let name = types::text(body)?;
+            let class = types::class(body, budget)?;
+            if class.fixed_size().is_none() {
+                return Err(body.unexpected(u64::from(index), "a context of fixed size"));
+            }
+            Record::Context(u32::from(channel), index, Field { name, class })
+        }
+        abi::KIND_MODULE => Record::Module(Module {
+            pid: body.u32()?,
+            base: body.u64()?,
+            start: body.u64()?,
+            end: body.u64()?,
+            build_id: types::bytes(body)?.to_vec(),
+            path: types::text(body)?,
+        }),
+        abi::KIND_ENV => Record::Env(types::text(body)?, types::text(body)?),
+        other => return Err(body.unexpected(u64::from(other), "a record kind from 1 to 4")),
+    };
+    if body.left() != 0 {
+        return Err(body.unexpected(body.left() as u64, "the end of the record"));
+    }
+    Ok(record)
+}
+
+fn event(body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Error> {
+    let (channel, id) = (body.u16()?, body.u16()?);
+    let (level, fields) = (body.u8()?, body.u8()?);
+    let (provider, name) = (types::text(body)?, types::text(body)?);
+    let format = types::text(body)?;
+    let (file, line) = (types::text(body)?, body.u32()?);
+    let fields = (0..fields)
+        .map(|_| Ok(Field { name: types::text(body)?, class: types::class(body, budget)? }))
+        .collect::<Result<Vec<_>, Error>>()?;
+    let class = EventClass {
+        id: u64::from(id),
+        name: if provider.is_empty() { name } else { format!("{provider}:{name}") },
+        level,
+        format,
+        location: if file.is_empty() { String::new() } else { format!("{file}:{line}") },
+        fields,
+    };
+    Ok(Record::Event(u32::from(channel), class))
+}

@@ -1,0 +1,169 @@
+//! The session region: identity, control, clock, channels, processes.
+
+use super::clock::{Clock, Sample};
+use super::find::Region;
+use super::info::{ChannelInfo, Info, Process, Snapshot};
+use super::layout::{ThreadTable, field, part};
+use lastwords_abi::session::{self as abi, Channel, ClockArea, ClockSample, Control, SessionInfo};
+use lastwords_bytes::{Budget, Error, Reader};
+use lastwords_image::Image;
+use std::mem::offset_of;
+
+/// What a session region says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionRegion {
+    pub(crate) info: Info,
+    /// [`Control::flip`]; none where the control page cannot be read.
+    pub(crate) flip: Option<u32>,
+    pub(crate) clock: Clock,
+    pub(crate) threads: Option<ThreadTable>,
+    /// What could not be read.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Offsets of the parts.
+struct Parts {
+    control: u64,
+    clock: u64,
+    channels: u64,
+    processes: u64,
+    threads: ThreadTable,
+}
+
+/// Reads all of it; each part that cannot be read is said in the notes and costs that part.
+pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> SessionRegion {
+    let mut session = SessionRegion::default();
+    let parts = match identity(region, &mut session.info) {
+        Ok(parts) => parts,
+        Err(error) => {
+            session.notes.push(error.to_string());
+            return session;
+        }
+    };
+    session.threads = Some(parts.threads);
+    let mut try_part = |outcome: Result<(), Error>, name: &str| {
+        if let Err(error) = outcome {
+            session.notes.push(format!("{error}: the session's {name} cannot be read"));
+        }
+    };
+    let info = &mut session.info;
+    try_part(control(image, region, parts.control, budget, info).map(|flip| session.flip = Some(flip)), "control page");
+    try_part(clock(image, region, parts.clock, budget).map(|clock| session.clock = clock), "clock");
+    try_part(channels(image, region, parts.channels, budget, info), "channels");
+    try_part(processes(image, region, parts.processes, budget, info), "processes");
+    session
+}
+
+fn identity(region: &Region, info: &mut Info) -> Result<Parts, Error> {
+    use SessionInfo as S;
+    let what = region.place();
+    let base = u64::from(lastwords_abi::region::HEADER_SIZE);
+    let r = Reader::new(&what, &region.fixed, region.order).based(base);
+    info.created_realtime = field!(r, 0, S, created_realtime, u64_at)?;
+    info.created_monotonic = field!(r, 0, S, created_monotonic, u64_at)?;
+    info.creator_start = field!(r, 0, S, creator_start, u64_at)?;
+    info.creator_pidns = field!(r, 0, S, creator_pidns, u64_at)?;
+    info.creator_pid = field!(r, 0, S, creator_pid, u32_at)?;
+    info.uid = field!(r, 0, S, uid, u32_at)?;
+    info.reservation = field!(r, 0, S, reservation, u32_at)?;
+    info.backend = field!(r, 0, S, backend, u32_at)?;
+    info.scope = field!(r, 0, S, scope, u32_at)?;
+    info.cpus = field!(r, 0, S, cpus, u32_at)?;
+    info.boot_id = field!(r, 0, S, boot_id, array_at)?;
+    info.name = field!(r, 0, S, name, text_at, 64)?;
+    info.hostname = field!(r, 0, S, hostname, text_at, 64)?;
+    info.program = field!(r, 0, S, program, text_at, 256)?;
+    let threads = usize::try_from(field!(r, 0, S, threads, u32_at)?).unwrap_or(usize::MAX);
+    Ok(Parts {
+        control: u64::from(field!(r, 0, S, control_off, u32_at)?),
+        clock: u64::from(field!(r, 0, S, clock_off, u32_at)?),
+        channels: u64::from(field!(r, 0, S, channels_off, u32_at)?),
+        processes: u64::from(field!(r, 0, S, processes_off, u32_at)?),
+        threads: ThreadTable { offset: u64::from(field!(r, 0, S, threads_off, u32_at)?), threads },
+    })
+}
+
+/// Fills in the state; returns the flip word.
+fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<u32, Error> {
+    // The rules behind the control words are not needed.
+    let bytes = part(image, region, at, offset_of!(Control, rules), budget)?;
+    let what = region.place();
+    let r = Reader::new(&what, &bytes, region.order).based(at);
+    info.recording = field!(r, 0, Control, recording, u32_at)? != 0;
+    info.finished = field!(r, 0, Control, finished, u32_at)? != 0;
+    info.snapshot = Snapshot {
+        state: field!(r, 0, Control, snapshot, u32_at)?,
+        taken: field!(r, 0, Control, snapshots, u32_at)?,
+        clock: field!(r, 0, Control, snapshot_clock, u64_at)?,
+        reader: field!(r, 0, Control, snapshot_reader, u64_at)?,
+        stream: field!(r, 0, Control, snapshot_stream, u32_at)?.checked_sub(1),
+    };
+    field!(r, 0, Control, flip, u32_at)
+}
+
+fn clock(image: &dyn Image, region: &Region, at: u64, budget: &Budget) -> Result<Clock, Error> {
+    let bytes = part(image, region, at, size_of::<ClockArea>(), budget)?;
+    let what = region.place();
+    let r = Reader::new(&what, &bytes, region.order).based(at);
+    let mut clock = Clock {
+        kind: field!(r, 0, ClockArea, kind, u32_at)?,
+        newest: field!(r, 0, ClockArea, newest, u32_at)?,
+        frequency: field!(r, 0, ClockArea, frequency, u64_at)?,
+        samples: [Sample::default(); 3],
+    };
+    for (i, sample) in clock.samples.iter_mut().enumerate() {
+        let base = offset_of!(ClockArea, samples).saturating_add(i.saturating_mul(size_of::<ClockSample>()));
+        *sample = Sample {
+            clock: field!(r, base, ClockSample, clock, u64_at)?,
+            monotonic: field!(r, base, ClockSample, monotonic, u64_at)?,
+            realtime: field!(r, base, ClockSample, realtime, u64_at)?,
+            width: field!(r, base, ClockSample, width, u64_at)?,
+        };
+    }
+    Ok(clock)
+}
+
+fn channels(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+    let len = abi::MAX_CHANNELS.saturating_mul(size_of::<Channel>());
+    let bytes = part(image, region, at, len, budget)?;
+    let what = region.place();
+    let r = Reader::new(&what, &bytes, region.order).based(at);
+    for id in 0..abi::MAX_CHANNELS {
+        let base = id.saturating_mul(size_of::<Channel>());
+        let state = field!(r, base, Channel, state, u32_at)?;
+        let sub_buffers = field!(r, base, Channel, sub_buffers, u32_at)?;
+        if state == 0 && sub_buffers == 0 {
+            continue;
+        }
+        info.channels.push(ChannelInfo {
+            id: u32::try_from(id).unwrap_or(u32::MAX),
+            name: field!(r, base, Channel, name, text_at, 64)?,
+            alive: state == 1,
+            recording: field!(r, base, Channel, recording, u32_at)? != 0,
+            mode: field!(r, base, Channel, mode, u32_at)?,
+            flags: field!(r, base, Channel, flags, u32_at)?,
+            contexts: field!(r, base, Channel, contexts, u32_at)?,
+            sub_buffer_size: field!(r, base, Channel, sub_buffer_size, u64_at)?,
+            sub_buffers,
+            first_stream: field!(r, base, Channel, first_stream, u32_at)?,
+            streams: field!(r, base, Channel, streams, u32_at)?,
+        });
+    }
+    Ok(())
+}
+
+fn processes(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+    use abi::Process as Shape;
+    let bytes = part(image, region, at, abi::MAX_PROCESSES.saturating_mul(size_of::<Shape>()), budget)?;
+    let what = region.place();
+    let r = Reader::new(&what, &bytes, region.order).based(at);
+    for entry in 0..abi::MAX_PROCESSES {
+        let base = entry.saturating_mul(size_of::<Shape>());
+        let pid = field!(r, base, Shape, pid, u32_at)?;
+        if pid != 0 {
+            let start = field!(r, base, Shape, start, u64_at)?;
+            info.processes.push(Process { pid, start, pidns: field!(r, base, Shape, pidns, u64_at)? });
+        }
+    }
+    Ok(())
+}
