@@ -20,9 +20,9 @@ pub mod stream;
 /// The atomics the shapes are made of: core's, or the model checker's under `--cfg loom`.
 pub mod sync {
     #[cfg(not(loom))]
-    pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     #[cfg(loom)]
-    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
 
 /// Major version: a reader refuses a region whose major version it does not list.

@@ -276,11 +276,13 @@ pub struct Process {
 
 /// A thread that reserves without rseq: what it is writing, for whoever finds it dead.
 ///
-/// An entry is free for another thread when `owner` is 0, or when its owner is dead and all levels are idle.
+/// An entry is free for another thread when `owner` is 0, or when its owner is dead and all levels are idle or announce what
+/// was not reserved or is overwritten. Only its owner writes an entry, but for `confirmed`.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Thread {
-    /// `tid << 32 | pid`; 0 = free. Claimed by compare-and-swap.
+    /// `tid << 32 | pid`; 0 = free. Claimed by compare-and-swap; while `start` and `pidns` are not yet those of the new
+    /// owner, `pid` is 0.
     pub owner: AtomicU64,
     /// Start time of the thread, ticks since boot (0 until it is known).
     pub start: AtomicU64,

@@ -114,6 +114,9 @@ pub struct Slot {
     pub content_end: AtomicU64,
     /// Clock when that sub-buffer was left, which is its end.
     pub end_clock: AtomicU64,
-    pad0: [u64; 5],
+    /// Number plus one of the sub-buffer here whose header is written, or whose other bytes are all committed: whoever finds
+    /// that the one has happened and does the other closes the sub-buffer. For recorders.
+    pub arrived: AtomicU64,
+    pad0: [u64; 4],
 }
 const _: () = assert!(size_of::<Slot>() == 64 || cfg!(loom));

@@ -229,6 +229,11 @@ impl Channel {
         self.flip.as_ptr()
     }
 
+    #[cfg(loom)]
+    pub(crate) fn flip(&self) -> &AtomicU32 {
+        self.flip
+    }
+
     /// An event of `total` bytes, header included, fits behind `within`.
     #[inline]
     pub(crate) fn fits(&self, within: u64, total: u64) -> bool {

@@ -51,6 +51,9 @@ impl ClockKind {
     #[inline]
     #[must_use]
     pub fn now(self) -> u64 {
+        #[cfg(loom)]
+        return crate::model::tick();
+        #[cfg(not(loom))]
         match self {
             Self::Tsc | Self::Cntvct => counter(),
             Self::Monotonic => posix(libc::CLOCK_MONOTONIC),
@@ -64,19 +67,13 @@ impl ClockKind {
     #[inline]
     #[must_use]
     pub fn now_ordered(self) -> u64 {
-        #[cfg(loom)]
-        return crate::model::tick();
-        #[cfg(not(loom))]
-        {
-            if matches!(self, Self::Tsc | Self::Cntvct) {
-                barrier();
-            }
-            self.now()
+        if matches!(self, Self::Tsc | Self::Cntvct) {
+            barrier();
         }
+        self.now()
     }
 }
 
-#[cfg(not(loom))]
 #[inline]
 fn barrier() {
     #[cfg(target_arch = "x86_64")]

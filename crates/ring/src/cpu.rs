@@ -28,6 +28,25 @@ pub struct Area {
     mm_cid: u32,
 }
 
+impl Area {
+    const fn new(cpu: u32) -> Self {
+        Self {
+            cpu_id_start: AtomicU32::new(0),
+            cpu_id: AtomicU32::new(cpu),
+            rseq_cs: UnsafeCell::new(0),
+            flags: 0,
+            node_id: 0,
+            mm_cid: 0,
+        }
+    }
+
+    /// The area of a modelled thread.
+    #[cfg(loom)]
+    pub(crate) const fn modelled() -> Self {
+        Self::new(0)
+    }
+}
+
 const UNKNOWN: isize = isize::MIN;
 const NONE: isize = isize::MAX;
 /// From the thread pointer to the area; [`UNKNOWN`] until looked for, [`NONE`] where the kernel or the machine has no rseq.
@@ -35,16 +54,7 @@ static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 std::thread_local! {
     /// Our own area, for threads whose C library registered none.
-    static OWN: Area = const {
-        Area {
-            cpu_id_start: AtomicU32::new(0),
-            cpu_id: AtomicU32::new(u32::MAX),
-            rseq_cs: UnsafeCell::new(0),
-            flags: 0,
-            node_id: 0,
-            mm_cid: 0,
-        }
-    };
+    static OWN: Area = const { Area::new(u32::MAX) };
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -79,14 +89,19 @@ fn thread_pointer() -> *mut u8 {
 #[inline]
 #[must_use]
 pub fn area() -> Option<&'static Area> {
-    let offset = OFFSET.load(Relaxed);
-    if offset == UNKNOWN || offset == NONE {
-        return None;
+    #[cfg(loom)]
+    return Some(crate::model::area());
+    #[cfg(not(loom))]
+    {
+        let offset = OFFSET.load(Relaxed);
+        if offset == UNKNOWN || offset == NONE {
+            return None;
+        }
+        let area = thread_pointer().wrapping_offset(offset).cast::<Area>();
+        // SAFETY: `init` found that every thread has, at this offset, a place for an area: glibc's in its thread
+        // block, or `OWN` in static thread-local storage. The reference is used by this thread only, while it runs.
+        Some(unsafe { &*area })
     }
-    let area = thread_pointer().wrapping_offset(offset).cast::<Area>();
-    // SAFETY: `init` found that every thread has, at this offset, a place for an area: glibc's in its thread
-    // block, or `OWN` in static thread-local storage. The reference is used by this thread only, while it runs.
-    Some(unsafe { &*area })
 }
 
 /// The CPU this thread runs on, by the cheapest way there is; it may have changed when the call returns.

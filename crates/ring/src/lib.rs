@@ -10,8 +10,11 @@
 //! A [`Channel`] ties them together for the recorder; [`swap`] exchanges live and spare halves for a snapshot. The shapes
 //! in memory are those of `lastwords-abi`.
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
+#![cfg_attr(loom, allow(dead_code, reason = "a model has no counter clock and no kernel"))]
 
 extern crate alloc;
+
+mod hooks;
 
 #[cfg(all(feature = "std", not(loom)))]
 pub mod backend;

@@ -1,1 +1,243 @@
-//! What the model checker needs in place of the kernel: clock, identity, death.
+//! What the model checker needs in place of the kernel: clock, identity, death, interruption, restartable sections; and a
+//! session in its shapes. Compiled under `--cfg loom` alone, for `tests/loom_*.rs`.
+//!
+//! The ring's bytes are plain memory, each two of them shadowed by a cell of loom's: two threads that reach the same bytes
+//! without an order between them fail the model.
+
+use core::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use lastwords_abi::sync::Ordering::{Acquire, Release};
+
+use crate::cpu::Area;
+
+pub mod reader;
+pub(crate) mod section;
+pub mod world;
+
+pub use world::{Shape, World};
+
+/// Most threads of a model, the first included.
+pub const MAX_TIDS: usize = 8;
+
+/// Where a recorder may be killed or interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// The reservation is announced, not made.
+    Announced,
+    /// It is made, nothing is copied.
+    Reserved,
+    /// The bytes are there, the announcement says that they may not be.
+    Written,
+    /// The announcement says that the bytes are there.
+    Copied,
+    /// The commit counter is up to date, the announcement stands.
+    Committed,
+    /// A sub-buffer was left and the next reserved, nothing more.
+    Switched,
+    /// The next one's header is written.
+    Begun,
+    /// All bytes are committed, the header is not complete.
+    Closing,
+    /// Header and trailer are complete, not committed.
+    Closed,
+    /// Locked: the lock is had.
+    Locked,
+    /// Between two steps of a section, or of the locked copy.
+    Step,
+    /// Header or event are published.
+    Published,
+}
+
+/// A mistake that can be put into the ring to see that a model finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A reserver does not tell the one before it that its reservation succeeded.
+    NoConfirm,
+    /// A swap does not close the old half.
+    NoClosedBit,
+    /// A recorder does not look again whether its half is still the live one.
+    StaleHalf,
+    /// A full sub-buffer is closed without waiting for its header to be written.
+    EarlyClose,
+    /// The bytes are committed before they are copied.
+    CommitBeforeCopy,
+    /// A reservation is announced after it was made.
+    LateAnnouncement,
+    /// The reserve word is swapped without ordering.
+    RelaxedReserve,
+    /// The commit counter is added to without ordering.
+    RelaxedCommit,
+    /// A living recorder's place is taken as if it were dead.
+    ReclaimLiving,
+    /// A place that is still written in is not passed over.
+    NoWait,
+    /// Locked: the produced position is stored before the bytes.
+    PublishFirst,
+    /// Locked: the lock is taken from an owner without asking whether it lives.
+    StealLock,
+    /// A section goes on where it was interrupted.
+    NoAbort,
+    /// An entry of the thread table can be judged by the old owner's start time.
+    StaleStart,
+    /// A swap begins the spare anew while a recorder is still in it.
+    NoWaitForSpare,
+}
+
+/// What happens to a modelled thread at one of the points that it comes by.
+pub enum Fate {
+    /// Nothing.
+    Lives,
+    /// It is killed at the point of this number, counted from 0.
+    Dies(usize),
+    /// It is interrupted there by a signal handler, once.
+    Interrupted(usize, Box<dyn FnOnce(&World) + Send>),
+}
+
+/// How a killed thread's stack is left.
+struct Killed;
+
+struct Me {
+    tid: Cell<u32>,
+    passed: Cell<usize>,
+    fate: Cell<Fate>,
+}
+
+loom::thread_local! {
+    static ME: Me = Me { tid: Cell::new(1), passed: Cell::new(0), fate: Cell::new(Fate::Lives) };
+}
+
+std::thread_local! {
+    // All of a model's threads are run by one thread of the system.
+    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+    static CLOCK: Cell<u64> = const { Cell::new(0) };
+    static WORLD: Cell<*const World> = const { Cell::new(core::ptr::null()) };
+    static AREAS: &'static [Area; MAX_TIDS] = Box::leak(Box::new([const { Area::modelled() }; MAX_TIDS]));
+}
+
+/// Checks all executions of `model`, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS` says otherwise.
+pub fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.max_branches = 20_000;
+    builder.check(model);
+}
+
+/// Puts `fault` into every model that this thread checks from now on.
+pub fn seed(fault: Fault) {
+    FAULT.with(|f| f.set(Some(fault)));
+}
+
+/// The fault is asked for.
+pub(crate) fn wants(fault: Fault) -> bool {
+    FAULT.with(Cell::get) == Some(fault)
+}
+
+/// A clock that moves with each reading.
+pub(crate) fn tick() -> u64 {
+    CLOCK.with(|c| c.replace(c.get() + 1))
+}
+
+pub(crate) fn restart_clock() {
+    CLOCK.with(|c| c.set(1));
+}
+
+/// The modelled thread.
+pub(crate) fn tid() -> u32 {
+    ME.with(|me| me.tid.get())
+}
+
+/// The modelled CPU of the modelled thread.
+pub(crate) fn area() -> &'static Area {
+    let areas = AREAS.with(|a| *a);
+    &areas[tid() as usize]
+}
+
+/// Moves the thread to another CPU.
+pub fn migrate(cpu: u32) {
+    area().cpu_id.store(cpu, core::sync::atomic::Ordering::Relaxed);
+}
+
+pub(crate) fn with_world<T>(f: impl FnOnce(&World) -> T) -> T {
+    let world = WORLD.with(Cell::get);
+    assert!(!world.is_null(), "no world");
+    // SAFETY: `World::new` set it in this execution, and `World::drop` takes it back.
+    f(unsafe { &*world })
+}
+
+pub(crate) fn set_world(world: *const World) {
+    WORLD.with(|w| w.set(world));
+}
+
+/// The thread of this id was not killed.
+pub(crate) fn lives(tid: u32) -> bool {
+    with_world(|w| w.dead.get(tid as usize).is_none_or(|d| d.load(Acquire) == 0))
+}
+
+/// When thread `tid` began to run.
+pub(crate) fn start_of(tid: u32) -> u64 {
+    u64::from(tid) + 100
+}
+
+/// The thread of this id and start time (0 = not known) was not killed.
+pub(crate) fn is_alive(tid: u32, start: u32) -> bool {
+    lives(tid) && (start == 0 || u64::from(start) == start_of(tid))
+}
+
+/// As an interrupt on every CPU does: whatever section runs is restarted.
+pub(crate) fn restart_sections() -> bool {
+    section::restart_all();
+    true
+}
+
+/// Looks at what is to happen here.
+pub(crate) fn point(_at: Point) {
+    let passed = ME.with(|me| me.passed.replace(me.passed.get() + 1));
+    let fate = ME.with(|me| me.fate.replace(Fate::Lives));
+    match fate {
+        Fate::Dies(at) if at == passed => {
+            with_world(|w| w.dead[tid() as usize].store(1, Release));
+            resume_unwind(Box::new(Killed));
+        }
+        Fate::Interrupted(at, handler) if at == passed => with_world(handler),
+        other => ME.with(|me| me.fate.set(other)),
+    }
+}
+
+/// Runs `body` as thread `tid` on `cpu`, with this fate. The thread's result is false if it was killed.
+pub fn spawn(
+    world: &Arc<World>,
+    tid: u32,
+    cpu: u32,
+    fate: Fate,
+    body: impl FnOnce(&World) + Send + 'static,
+) -> loom::thread::JoinHandle<bool> {
+    let world = Arc::clone(world);
+    loom::thread::spawn(move || run_as(&world, tid, cpu, fate, body))
+}
+
+/// Runs `body` in this thread as thread `tid`.
+pub fn run_as(world: &World, tid: u32, cpu: u32, fate: Fate, body: impl FnOnce(&World)) -> bool {
+    ME.with(|me| {
+        me.tid.set(tid);
+        me.passed.set(0);
+        me.fate.set(fate);
+    });
+    migrate(cpu);
+    match catch_unwind(AssertUnwindSafe(|| body(world))) {
+        Ok(()) => true,
+        Err(cause) if cause.is::<Killed>() => false,
+        Err(cause) => resume_unwind(cause),
+    }
+}
+
+/// Bytes of a ring are about to be written by this thread.
+pub(crate) fn writes(to: *const u8, len: usize) {
+    with_world(|w| w.touch(to, len, true));
+}
+
+/// Bytes of a ring are about to be read by this thread.
+pub(crate) fn reads(from: *const u8, len: usize) {
+    with_world(|w| w.touch(from, len, false));
+}

@@ -2,6 +2,8 @@
 
 use lastwords_abi::sync::{AtomicU64, Ordering};
 
+use crate::hooks::fault;
+
 /// Thread id in this pid namespace.
 #[must_use]
 pub fn tid() -> u32 {
@@ -86,6 +88,9 @@ fn read_file(path: &[u8], out: &mut [u8]) -> Option<usize> {
 /// Inode of this process's pid namespace, 0 where /proc does not tell.
 #[must_use]
 pub fn pid_namespace() -> u64 {
+    #[cfg(loom)]
+    return 1;
+    #[cfg(not(loom))]
     // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
     unsafe {
         let mut st: libc::stat = core::mem::zeroed();
@@ -96,6 +101,14 @@ pub fn pid_namespace() -> u64 {
 /// The thread that had this id and start time (low 32 bits; 0 = not known) can still run.
 #[must_use]
 pub fn is_alive(tid: u32, start_low: u32) -> bool {
+    #[cfg(loom)]
+    return crate::model::is_alive(tid, start_low);
+    #[cfg(not(loom))]
+    is_alive_here(tid, start_low)
+}
+
+#[cfg(not(loom))]
+fn is_alive_here(tid: u32, start_low: u32) -> bool {
     if !exists(tid) {
         return false;
     }
@@ -125,7 +138,8 @@ pub fn lock(word: &AtomicU64, mine: u64, foreign: bool) -> bool {
         if owner == mine {
             return false;
         }
-        let dead = round % 64 == 63 && !foreign && !is_alive((owner >> 32) as u32, owner as u32);
+        let ask = round % ASK_ROUNDS == ASK_ROUNDS - 1 && !foreign;
+        let dead = ask && (fault!(StealLock) || !is_alive((owner >> 32) as u32, owner as u32));
         let given_up = foreign && round == LOCK_ROUNDS - 1;
         if (dead || given_up) && word.compare_exchange(owner, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return true;
@@ -135,7 +149,9 @@ pub fn lock(word: &AtomicU64, mine: u64, foreign: bool) -> bool {
     false
 }
 
-const LOCK_ROUNDS: u32 = 1024;
+const LOCK_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };
+/// The owner's life is asked after once in so many rounds.
+const ASK_ROUNDS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Gives an owner lock back, unless it was taken from us.
 pub fn unlock(word: &AtomicU64, mine: u64) {
@@ -145,7 +161,11 @@ pub fn unlock(word: &AtomicU64, mine: u64) {
 /// Waits a little, more with each round.
 pub fn pause(round: u32) {
     #[cfg(loom)]
-    loom::thread::yield_now();
+    {
+        let _ = round;
+        loom::thread::yield_now();
+    }
+    #[cfg(not(loom))]
     if round < 32 {
         core::hint::spin_loop();
     } else if round < 512 {
@@ -184,6 +204,9 @@ fn membarrier(command: libc::c_int) -> bool {
 /// Restarts every section of this process that runs now. False where the kernel cannot (before Linux 5.10).
 #[must_use]
 pub fn restart_sections() -> bool {
+    #[cfg(loom)]
+    return crate::model::restart_sections();
+    #[cfg(not(loom))]
     membarrier(MEMBARRIER_PRIVATE_EXPEDITED_RSEQ)
 }
 

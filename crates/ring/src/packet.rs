@@ -3,6 +3,7 @@
 use lastwords_abi::packet::{self as abi, at};
 use lastwords_abi::region::Checksum;
 
+use crate::hooks::reads;
 use crate::memory::Memory;
 
 /// What stands in the packet header of every sub-buffer of a stream.
@@ -59,6 +60,7 @@ pub unsafe fn begin_clock<M: Memory>(memory: M, offset: u64) -> u64 {
     let mut bytes = [0u8; 8];
     for (i, b) in bytes.iter_mut().enumerate() {
         let (from, _) = memory.run(offset + (at::TIMESTAMP_BEGIN + i) as u64);
+        reads!(from, 1);
         // SAFETY: as the caller vouches; a byte at a time because pages may break anywhere.
         *b = unsafe { from.read_volatile() };
     }
@@ -75,14 +77,17 @@ pub unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; abi::HEA
     let content = content as usize;
     let mut sum = Checksum::default();
     for (at, b) in first.iter_mut().enumerate().take(content).skip(abi::HEADER_LEN) {
+        let (from, _) = memory.run(offset + at as u64);
+        reads!(from, 1);
         // SAFETY: below `content`, as the caller vouches.
-        *b = unsafe { memory.run(offset + at as u64).0.read() };
+        *b = unsafe { from.read() };
     }
     sum.add(&first[..content.min(128)]);
     let mut at = 128;
     while at < content {
         let (from, run) = memory.run(offset + at as u64);
         let len = run.min(content - at);
+        reads!(from, len);
         // SAFETY: `len` bytes from `from` lie in one run and below `content`, as the caller vouches.
         sum.add(unsafe { core::slice::from_raw_parts(from, len) });
         at += len;

@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use crate::hooks::{point, writes};
 use crate::memory::Memory;
 
 /// Why an event was not recorded; each has its counter in [`lastwords_abi::stream::StreamControl::lost`].
@@ -112,6 +113,8 @@ impl Pieces {
     /// Each `dst` is writable for its `len`, and no other thread reads or writes those bytes meanwhile.
     pub unsafe fn copy(&self) {
         for p in self.as_slice() {
+            point!(Step);
+            writes!(p.dst, p.len);
             // SAFETY: the caller vouches for `dst`; `src` came from a slice that outlives `self`'s use in a recorder;
             // ring memory and the caller's payload do not overlap.
             unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };

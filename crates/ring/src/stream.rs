@@ -29,6 +29,9 @@ unsafe impl Send for Stream {}
 // SAFETY: as for Send.
 unsafe impl Sync for Stream {}
 
+/// How far ahead of the live half the spare begins, bytes: more than is recorded between its beginning and the swap.
+const HEADROOM: u64 = 1 << 28;
+
 /// A region is not a stream that this program can record in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachError {
@@ -143,14 +146,27 @@ impl Stream {
         self.info.reservation == lastwords_abi::session::RESERVATION_LOCKLESS
     }
 
-    /// Makes a half empty. Its first position lies beyond all positions of the other half, so that sub-buffer numbers are
-    /// not used twice.
+    /// Makes a half empty. Its first position lies far beyond all positions of the other half, which goes on, so that
+    /// sub-buffer numbers are not used twice.
     ///
     /// The half must be the spare, and no recorder may still be in it: [`crate::swap`] sees to that.
     pub fn reset_half(&self, half: usize) {
         let other = self.position(half ^ 1).max(self.position(half));
         let size = self.half_size();
-        init::reset(self.half(half), self.slots[half & 1], self.info.sub_buffer_size, (other / size + 3) * size);
+        init::reset(
+            self.half(half),
+            self.slots[half & 1],
+            self.info.sub_buffer_size,
+            (other / size + HEADROOM.div_ceil(size).max(3)) * size,
+        );
+    }
+
+    /// Begins the spare anew once more, should the live half have come near its positions since that was done.
+    pub(crate) fn keep_ahead(&self, spare: usize) {
+        let first = self.half(spare).first.load(Relaxed);
+        if self.position(spare ^ 1).saturating_add(HEADROOM / 2) > first {
+            self.reset_half(spare);
+        }
     }
 
     /// Makes a reader pass over all that is in `half` now.

@@ -10,6 +10,7 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
 use crate::channel::SessionParts;
+use crate::hooks::fault;
 use crate::stream::Stream;
 use crate::{os, threads};
 
@@ -44,7 +45,8 @@ pub struct Swap<'a> {
     pub quiesce: Quiesce,
 }
 
-/// The locks of the locked streams could not all be had in bounded time; nothing was swapped.
+/// A living recorder kept the lock of a locked stream, or was still writing in the spare of a lockless one, for longer than
+/// is waited; nothing was swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockHeld;
 
@@ -52,14 +54,14 @@ impl Swap<'_> {
     /// Swaps. The spare must be allocated, and nobody else swaps meanwhile.
     ///
     /// # Errors
-    /// A living recorder kept a stream's lock; nothing was changed but that the spare is empty.
+    /// A living recorder kept a stream's lock, or is still in the spare; nothing was changed but that the spare may be empty.
     pub fn run(&self) -> Result<Rest, LockHeld> {
         let chosen: alloc::vec::Vec<&Stream> = match self.only {
             Some(index) => self.streams.get(index).copied().into_iter().collect(),
             None => self.streams.to_vec(),
         };
         for stream in &chosen {
-            stream.reset_half(live(self.parts.flip, stream) ^ 1);
+            self.empty_spare(stream)?;
         }
         let mine = threads::lock_word();
         let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
@@ -69,6 +71,7 @@ impl Swap<'_> {
                 return Err(LockHeld);
             }
         }
+        chosen.iter().for_each(|s| s.keep_ahead(live(self.parts.flip, s) ^ 1));
         match self.only {
             Some(_) => chosen.iter().for_each(|s| {
                 s.control.flip.fetch_xor(1, SeqCst);
@@ -81,12 +84,28 @@ impl Swap<'_> {
         Ok(self.settle(&chosen))
     }
 
+    /// Begins the spare of a stream anew, when nobody can be in it: a recorder that the last swap gave up to wait for would
+    /// add to counters that are not its own any more.
+    fn empty_spare(&self, stream: &Stream) -> Result<(), LockHeld> {
+        let spare = live(self.parts.flip, stream) ^ 1;
+        if stream.is_lockless() && !fault!(NoWaitForSpare) {
+            stream.half(spare).reserve.fetch_or(CLOSED_BIT, AcqRel);
+            if wait_for_reservations(self.parts.threads, stream, spare) != 0 {
+                return Err(LockHeld);
+            }
+        }
+        stream.reset_half(spare);
+        Ok(())
+    }
+
     /// Waits until nobody writes in the old halves.
     fn settle(&self, chosen: &[&Stream]) -> Rest {
         let mut rest = Rest::default();
         for stream in chosen.iter().filter(|s| s.is_lockless()) {
             let old = live(self.parts.flip, stream) ^ 1;
-            stream.half(old).reserve.fetch_or(CLOSED_BIT, AcqRel);
+            if !fault!(NoClosedBit) {
+                stream.half(old).reserve.fetch_or(CLOSED_BIT, AcqRel);
+            }
             rest.in_flight += wait_for_reservations(self.parts.threads, stream, old);
         }
         if chosen.iter().any(|s| !s.is_lockless() && !is_locked(s)) {
@@ -124,4 +143,4 @@ fn wait_for_reservations(threads: &[Thread], stream: &Stream, half: usize) -> us
     pending()
 }
 
-const WAIT_ROUNDS: u32 = 1024;
+const WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };

@@ -6,6 +6,7 @@ use core::cell::Cell;
 use lastwords_abi::session::{InFlight, MAX_LEVELS, Thread};
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::hooks::{fault, point};
 use crate::os;
 
 /// Sessions whose entry a thread remembers; one more claims anew each time it comes round.
@@ -52,7 +53,7 @@ pub fn lock_word() -> u64 {
 
 fn identity() -> (u32, u64) {
     #[cfg(loom)]
-    return (crate::model::tid(), 1);
+    return (crate::model::tid(), crate::model::start_of(crate::model::tid()));
     #[cfg(not(loom))]
     {
         if TID.get() == 0 {
@@ -71,20 +72,29 @@ pub(crate) struct Level<'a> {
     pub(crate) owner: u64,
 }
 
+/// Runs `record` with a level of this thread's entry; none when the table is full or nesting too deep. `is_over` tells
+/// whether a dead thread's announcement, of the level with that number, is of no use any more.
 #[inline]
-/// Runs `record` with a level of this thread's entry; none when the table is full or nesting too deep.
-pub(crate) fn with_level<T>(threads: &[Thread], record: impl FnOnce(&Level<'_>) -> T) -> Option<T> {
+pub(crate) fn with_level<T>(
+    threads: &[Thread],
+    is_over: impl Fn(u64, &InFlight) -> bool,
+    record: impl FnOnce(&Level<'_>) -> T,
+) -> Option<T> {
     let level = LEVEL.with(Cell::get);
     if level >= MAX_LEVELS {
         return None;
     }
     LEVEL.with(|l| l.set(level + 1));
-    let done = entry(threads).map(|entry| {
+    let done = entry(threads, &is_over).map(|entry| {
         let in_flight = &threads[entry].levels[level];
-        record(&Level { in_flight, owner: (entry * MAX_LEVELS + level + 1) as u64 })
+        record(&Level { in_flight, owner: owner_number(entry, level) })
     });
     LEVEL.with(|l| l.set(level));
     done
+}
+
+fn owner_number(entry: usize, level: usize) -> u64 {
+    (entry * MAX_LEVELS + level + 1) as u64
 }
 
 /// The level that a reserve word's owner number means.
@@ -93,56 +103,75 @@ pub(crate) fn level_of(threads: &[Thread], owner: u64) -> Option<&InFlight> {
     threads.get(index / MAX_LEVELS)?.levels.get(index % MAX_LEVELS)
 }
 
+/// Tells whether the announcement of a dead thread's level is of no use any more.
+type IsOver<'a> = &'a dyn Fn(u64, &InFlight) -> bool;
+
 #[inline]
-fn entry(threads: &[Thread]) -> Option<usize> {
+fn entry(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let table = threads.as_ptr() as usize;
     let first = CLAIMS.with(|claims| claims[0].get());
-    if first.table == table { Some(first.entry) } else { entry_slow(threads, table) }
+    if first.table == table { Some(first.entry) } else { entry_slow(threads, table, is_over) }
 }
 
 #[cold]
-fn entry_slow(threads: &[Thread], table: usize) -> Option<usize> {
+fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<usize> {
     let known = CLAIMS.with(|claims| claims.iter().map(Cell::get).find(|c| c.table == table));
     if let Some(claim) = known {
         return Some(claim.entry);
     }
-    let entry = claim(threads)?;
+    let entry = claim(threads, is_over)?;
     let slot = NEXT.with(|next| next.replace(next.get() + 1)) % REMEMBERED;
     CLAIMS.with(|claims| claims[slot].set(Claim { table, entry }));
     Some(entry)
 }
 
-/// Claims an entry: one of our own forgotten, one that is free, or one whose owner died idle.
+/// Claims an entry: one of our own that we forgot, one that is free, or one whose owner died and left nothing of use.
 #[cold]
-fn claim(threads: &[Thread]) -> Option<usize> {
+fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let (tid, start) = identity();
     let mine = (u64::from(tid) << 32) | u64::from(os::pid());
     let namespace = os::pid_namespace();
+    let is_ours = |t: &Thread| {
+        t.owner.load(Acquire) == mine
+            && start != 0
+            && t.start.load(Relaxed) == start
+            && t.pidns.load(Relaxed) == namespace
+    };
+    if let Some(ours) = threads.iter().position(is_ours) {
+        return Some(ours);
+    }
+    // Without a process id until `start` and `pidns` are ours: nobody takes us for the dead owner of before.
+    let claiming = if fault!(StaleStart) { mine } else { u64::from(tid) << 32 };
     let found = threads
         .iter()
-        .position(|t| t.owner.load(Acquire) == 0 && t.owner.compare_exchange(0, mine, AcqRel, Relaxed).is_ok())
-        .or_else(|| threads.iter().position(|t| take_over(t, mine, namespace)))?;
+        .position(|t| t.owner.load(Acquire) == 0 && t.owner.compare_exchange(0, claiming, AcqRel, Relaxed).is_ok())
+        .or_else(|| (0..threads.len()).find(|&entry| take_over(threads, entry, claiming, namespace, is_over)))?;
     let thread = &threads[found];
+    point!(Announced);
+    thread.levels.iter().for_each(|l| l.target.store(0, Release));
     thread.start.store(start, Relaxed);
-    thread.pidns.store(namespace, Release);
+    thread.pidns.store(namespace, Relaxed);
+    thread.owner.store(mine, Release);
     Some(found)
 }
 
-fn take_over(thread: &Thread, mine: u64, namespace: u64) -> bool {
+fn take_over(threads: &[Thread], entry: usize, claiming: u64, namespace: u64, is_over: IsOver<'_>) -> bool {
+    let thread = &threads[entry];
     let owner = thread.owner.load(Acquire);
-    let idle = thread.levels.iter().all(|l| l.target.load(Acquire) == 0);
-    idle && !is_alive(thread, namespace) && thread.owner.compare_exchange(owner, mine, AcqRel, Relaxed).is_ok()
+    let over = || thread.levels.iter().enumerate().all(|(level, l)| is_over(owner_number(entry, level), l));
+    // Asked again of the dead: it may have announced before it died.
+    over()
+        && !is_alive(thread, namespace)
+        && over()
+        && thread.owner.compare_exchange(owner, claiming, AcqRel, Relaxed).is_ok()
 }
 
-/// The entry's owner can still run, as far as this process can tell: owners of another pid namespace count as alive.
+/// The entry's owner can still run, as far as this process can tell: owners of another pid namespace, and one that is just
+/// claiming the entry, count as alive.
 pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
-    #[cfg(loom)]
-    return crate::model::is_alive(thread, namespace);
-    #[cfg(not(loom))]
-    {
-        let owner = thread.owner.load(Acquire);
-        let of = thread.pidns.load(Acquire);
-        owner != 0
-            && ((of != 0 && of != namespace) || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
-    }
+    let owner = thread.owner.load(Acquire);
+    let claiming = owner as u32 == 0;
+    let of = thread.pidns.load(Acquire);
+    let elsewhere = of != 0 && of != namespace;
+    owner != 0 && (claiming || elsewhere || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
 }

@@ -1,7 +1,8 @@
 //! What `rseq` and `locked` share: one recorder at a time works on a half, and a single store publishes what it did.
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
-use lastwords_abi::sync::Ordering::Relaxed;
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
+use lastwords_abi::sync::fence;
 
 use super::{Place, encode};
 use crate::channel::Channel;
@@ -66,7 +67,8 @@ pub(crate) fn step<M: Memory, P: Publish>(
 ) -> Step {
     let half = channel.live_half(stream);
     let control = stream.half(half as usize);
-    let position = control.reserve.load(Relaxed);
+    // Acquire: a close sums what others have published here.
+    let position = control.reserve.load(Acquire);
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
     let at = At { half, position };
@@ -93,6 +95,8 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P>, memory: M) -> Step {
     if stream.is_full(stream.half(context.at.half as usize), start) {
         return Step::Lost(Lost::Full);
     }
+    // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
+    fence(Release);
     let header = packet::header(&stream.identity, place.number, context.clock, Closing::default());
     let mut pieces = Pieces::new();
     pieces.add(memory, place.sub_buffer, &header);

@@ -8,6 +8,7 @@ use lastwords_abi::sync::Ordering::{Relaxed, Release};
 use super::Reserve;
 use super::exclusive::{self, At, Publish, Step};
 use crate::channel::{Channel, Persist};
+use crate::hooks::{fault, point};
 use crate::memory::Memory;
 use crate::record::{Lost, Pieces, Record};
 use crate::stream::Stream;
@@ -24,6 +25,7 @@ impl Reserve for Locked {
         if !os::lock(&stream.control.lock, mine, channel.foreign) {
             return Err(Lost::Lock);
         }
+        point!(Locked);
         let done = run::<M>(channel, stream, record);
         os::unlock(&stream.control.lock, mine);
         done
@@ -54,6 +56,9 @@ impl Publish for Plain {
             return false;
         }
         control.attempt.store(end, Relaxed);
+        if fault!(PublishFirst) {
+            control.reserve.store(end, Release);
+        }
         // SAFETY: the lock is held and the position stands, so that nobody else writes behind it; `exclusive` gives pieces
         // between position and end, or in the header of the open sub-buffer.
         unsafe { pieces.copy() };
@@ -61,7 +66,9 @@ impl Publish for Plain {
             pieces.as_slice().iter().for_each(|p| (persist.flush)(p.dst, p.len));
             (persist.fence)();
         }
+        point!(Step);
         control.reserve.store(end, Release);
+        point!(Published);
         if let Some(persist) = self.persist {
             (persist.flush)(core::ptr::from_ref(control).cast(), 64);
             (persist.fence)();

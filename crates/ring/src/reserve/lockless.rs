@@ -10,9 +10,11 @@ use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_RESERVING, IN_FLIGHT_SWITCH, InFlight};
 use lastwords_abi::stream::{CLOSED_BIT, HalfControl, OWNER_SHIFT, POSITION_BITS, RECLAIMED, SKIPPED, Slot};
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use lastwords_abi::sync::fence;
 
 use super::{Reserve, encode};
 use crate::channel::Channel;
+use crate::hooks::{fault, point};
 use crate::memory::Memory;
 use crate::os;
 use crate::packet::{self, Closing};
@@ -31,7 +33,8 @@ pub struct Lockless;
 
 impl Reserve for Lockless {
     fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        threads::with_level(channel.threads, |level| run::<M>(channel, stream, record, level))
+        let is_over = |owner, level: &InFlight| is_over(channel, owner, level);
+        threads::with_level(channel.threads, is_over, |level| run::<M>(channel, stream, record, level))
             .unwrap_or(Err(Lost::NoEntry))
     }
 }
@@ -61,6 +64,10 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level
                 return Err(Lost::Busy);
             }
             os::pause(closed);
+            continue;
+        }
+        // The half may have been swapped out and begun anew since the flip words were read; if it was, they say so now.
+        if channel.live_half(stream) as usize != half && !fault!(StaleHalf) {
             continue;
         }
         let last = control.last_clock.load(Relaxed);
@@ -95,15 +102,24 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     if !view.reserve(view.position + len, IN_FLIGHT_RESERVING) {
         return Ok(false);
     }
+    point!(Reserved);
+    if fault!(CommitBeforeCopy) {
+        view.commit(memory, place.number, len);
+    }
     // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
     unsafe { super::write(memory, place, &header[..header_len], record) };
     if view.channel.persist.is_some() {
         view.persist(memory, place.sub_buffer + place.within, len as usize);
     }
+    point!(Written);
     level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
+    point!(Copied);
     view.control.last_clock.store(view.clock, Relaxed);
-    view.commit(memory, place.number, len);
+    if !fault!(CommitBeforeCopy) {
+        view.commit(memory, place.number, len);
+    }
+    point!(Committed);
     level.in_flight.target.store(0, Release);
     Ok(true)
 }
@@ -123,34 +139,45 @@ impl View<'_> {
         (number >> self.stream.slots_shift) << self.stream.size_shift
     }
 
-    #[inline]
     /// Announces and reserves all up to `end`; false when another came first.
+    #[inline]
     fn reserve(&self, end: u64, state: u64) -> bool {
         let owner = (self.word & !CLOSED_BIT) >> OWNER_SHIFT;
-        if owner != self.level.owner {
+        if owner != self.level.owner && !fault!(NoConfirm) {
             confirm(self, owner);
         }
         let mine: &InFlight = self.level.in_flight;
         mine.begin.store(self.position, Relaxed);
         mine.end.store(end, Relaxed);
         mine.state.store(state, Relaxed);
-        mine.target.store(self.target(), Release);
+        if !fault!(LateAnnouncement) {
+            mine.target.store(self.target(), Release);
+        }
+        point!(Announced);
         let new = end | (self.level.owner << OWNER_SHIFT);
-        let reserved = self.control.reserve.compare_exchange(self.word, new, AcqRel, Relaxed).is_ok();
+        let order = if fault!(RelaxedReserve) { Relaxed } else { AcqRel };
+        let reserved = self.control.reserve.compare_exchange(self.word, new, order, Relaxed).is_ok();
+        if reserved && fault!(LateAnnouncement) {
+            point!(Announced);
+            mine.target.store(self.target(), Release);
+        }
         if !reserved {
             mine.target.store(0, Release);
         }
         reserved
     }
 
-    /// Adds committed bytes to the place of sub-buffer `number`; closes it if they were the last.
+    /// Adds committed bytes to the place of sub-buffer `number`; closes it if they were the last and its header is written.
     #[inline]
     fn commit<M: Memory>(&self, memory: M, number: u64, len: u64) {
         let slot = self.slot(number);
         let size = self.stream.info.sub_buffer_size;
-        let sum = slot.committed.fetch_add(len, AcqRel).wrapping_add(len).wrapping_sub(self.lap_base(number));
+        let order = if fault!(RelaxedCommit) { Relaxed } else { AcqRel };
+        let sum = slot.committed.fetch_add(len, order).wrapping_add(len).wrapping_sub(self.lap_base(number));
         if sum == size - HEADER_LEN as u64 {
-            self.close(memory, number, slot);
+            if arrive(slot, number) || fault!(EarlyClose) {
+                self.close(memory, number, slot);
+            }
         } else {
             let position = self.control.reserve.load(Relaxed) & POSITION;
             if position == number * size + HEADER_LEN as u64 + sum {
@@ -164,15 +191,16 @@ impl View<'_> {
         }
     }
 
+    /// All of the sub-buffer but its header is committed, and that is written: completes the header, and commits it.
     #[cold]
     #[inline(never)]
-    /// All of the sub-buffer but its header is committed: completes the header, and commits it.
     fn close<M: Memory>(&self, memory: M, number: u64, slot: &Slot) {
         let size = self.stream.info.sub_buffer_size;
+        point!(Closing);
         let end = slot.content_end.load(Acquire);
         let mut place = self.stream.place(number * size);
         place.within = end & (size - 1);
-        // SAFETY: all bytes are committed, and only this thread saw the counter come to this value.
+        // SAFETY: all bytes are committed or written, and only this thread came second to `arrive`.
         let (header, sum) = unsafe { self.stream.closing(memory, place, slot.end_clock.load(Relaxed)) };
         // SAFETY: header and trailer are this thread's until it commits the header's bytes.
         unsafe {
@@ -180,6 +208,7 @@ impl View<'_> {
             super::write_bytes(memory, place.sub_buffer + size - CHECK_FROM_END as u64, &sum);
         }
         self.persist(memory, place.sub_buffer, size as usize);
+        point!(Closed);
         slot.committed.fetch_add(HEADER_LEN as u64, Release);
         self.channel.refresh_clock();
     }
@@ -198,8 +227,23 @@ impl View<'_> {
     }
 }
 
+/// Notes that sub-buffer `number` has its header, or all its other bytes. True for whoever comes second: the header of a
+/// sub-buffer is not completed while the one who began it may still write it.
 #[cold]
+fn arrive(slot: &Slot, number: u64) -> bool {
+    let mark = number + 1;
+    let mut seen = slot.arrived.load(Acquire);
+    while seen < mark {
+        match slot.arrived.compare_exchange(seen, mark, AcqRel, Acquire) {
+            Ok(_) => return false,
+            Err(now) => seen = now,
+        }
+    }
+    seen == mark
+}
+
 /// Tells the owner that the reserve word names that its reservation succeeded, before the word forgets it.
+#[cold]
 fn confirm(view: &View<'_>, owner: u64) {
     let Some(previous) = threads::level_of(view.channel.threads, owner) else { return };
     let target = view.target();
@@ -216,9 +260,9 @@ fn confirm(view: &View<'_>, owner: u64) {
     }
 }
 
+/// Leaves the sub-buffer of the position, in which an event of `len` bytes does not fit, for the next that can be had.
 #[cold]
 #[inline(never)]
-/// Leaves the sub-buffer of the position, in which an event of `len` bytes does not fit, for the next that can be had.
 fn switch<M: Memory>(view: &View<'_>, memory: M, len: u64) -> Result<(), Lost> {
     let stream = view.stream;
     let size = stream.info.sub_buffer_size;
@@ -238,6 +282,9 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, len: u64) -> Result<(), Lost> {
     if !view.reserve(start + HEADER_LEN as u64, IN_FLIGHT_SWITCH) {
         return Ok(());
     }
+    point!(Switched);
+    // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
+    fence(Release);
     for passed in (next..start).step_by(size as usize) {
         view.slot(passed >> stream.size_shift).committed.fetch_add(size, AcqRel);
         stream.control.lost[SKIPPED].fetch_add(1, Relaxed);
@@ -248,12 +295,17 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, len: u64) -> Result<(), Lost> {
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
     unsafe { super::write_bytes(memory, at, &header) };
     view.persist(memory, at, header.len());
+    point!(Begun);
+    if arrive(view.slot(number), number) && !fault!(EarlyClose) {
+        view.close(memory, number, view.slot(number));
+    }
     if place.within != 0 {
         let left = view.slot(place.number);
         left.content_end.store(view.position, Relaxed);
         left.end_clock.store(view.clock, Relaxed);
         view.commit(memory, place.number, size - place.within);
     }
+    point!(Committed);
     view.level.in_flight.target.store(0, Release);
     Ok(())
 }
@@ -274,12 +326,14 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
             return Ok(true);
         }
         let old = start.wrapping_sub(view.stream.half_size());
-        if is_in_flight(view, old, old + size) {
-            return Ok(false);
+        if is_in_flight(view, old, old + size) && !fault!(ReclaimLiving) {
+            return Ok(fault!(NoWait));
         }
         if slot.committed.compare_exchange(committed, whole, AcqRel, Relaxed).is_ok() {
-            view.stream.control.lost[RECLAIMED].fetch_add(1, Relaxed);
-            forget_dead(view, old + size);
+            // Where only the header is missing, nothing was reserved and lost: it was never completed.
+            if committed + HEADER_LEN as u64 != whole {
+                view.stream.control.lost[RECLAIMED].fetch_add(1, Relaxed);
+            }
             return Ok(true);
         }
     }
@@ -297,17 +351,24 @@ fn is_in_flight(view: &View<'_>, begin: u64, end: u64) -> bool {
     })
 }
 
-/// Frees the announcements of dead threads for positions that are being overwritten.
+/// What a dead thread's level (number `owner`) announced was never reserved, or was overwritten: nobody asks for it any more.
+/// False for streams of other channels.
 #[cold]
-fn forget_dead(view: &View<'_>, before: u64) {
-    let target = view.target();
-    let namespace = os::pid_namespace();
-    for thread in view.channel.threads {
-        for level in &thread.levels {
-            let old = level.target.load(Acquire) == target && level.end.load(Relaxed) <= before;
-            if old && !threads::is_alive(thread, namespace) {
-                let _ = level.target.compare_exchange(target, 0, AcqRel, Relaxed);
-            }
-        }
+fn is_over(channel: &Channel, owner: u64, level: &InFlight) -> bool {
+    let target = level.target.load(Acquire);
+    if target == 0 {
+        return true;
     }
+    let end = level.end.load(Relaxed);
+    let of = |s: &&Stream| u64::from(s.identity.stream) == (target - 1) >> 1;
+    channel.streams().iter().find(of).is_some_and(|stream| {
+        let control = stream.half(((target - 1) & 1) as usize);
+        // The word first: who replaced it had confirmed before.
+        let word = control.reserve.load(Acquire) & !CLOSED_BIT;
+        let confirmed = level.confirmed.load(Acquire);
+        let tagged = confirmed >> POSITION_BITS == (target << POSITION_BITS) >> POSITION_BITS;
+        let reserved = word == end | (owner << OWNER_SHIFT) || (tagged && confirmed & POSITION >= end);
+        let kept = stream.next_sub_buffer((word & POSITION).saturating_sub(1)).saturating_sub(stream.half_size());
+        !reserved || end <= kept.max(control.first.load(Relaxed) & !(stream.info.sub_buffer_size - 1))
+    })
 }

@@ -9,6 +9,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use crate::channel::Channel;
 use crate::header::{Compact, EventHeader};
+use crate::hooks::writes;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
 use crate::record::{Lost, Pieces, Record};
@@ -106,6 +107,7 @@ pub(crate) unsafe fn write_bytes<M: Memory>(memory: M, mut offset: u64, bytes: &
     while !rest.is_empty() {
         let (to, run) = memory.run(offset);
         let len = run.min(rest.len());
+        writes!(to, len);
         // SAFETY: `run` bytes lie behind `to` in the half, and the caller vouches for them; `rest` is not ring memory.
         unsafe { copy(rest.as_ptr(), to, len) };
         offset += len as u64;

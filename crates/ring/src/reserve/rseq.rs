@@ -7,8 +7,11 @@
 //! Everything that the section needs is computed before it, from a produced position that the section checks again: if the
 //! position still stands, nobody has recorded here in between, and the clock read since is not older than any event's.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
+#[cfg(not(loom))]
+use core::sync::atomic::Ordering::Release;
 
+#[cfg(not(loom))]
 use lastwords_abi::stream::HalfControl;
 
 use super::Reserve;
@@ -16,16 +19,16 @@ use super::exclusive::{self, At, Publish, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
 use crate::memory::Memory;
-use crate::record::{Lost, Piece, Pieces, Record};
+use crate::record::{Lost, Pieces, Record};
 use crate::stream::Stream;
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 #[path = "rseq_aarch64.rs"]
 mod section;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 #[path = "rseq_x86_64.rs"]
 mod section;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
 #[path = "rseq_none.rs"]
 mod section;
 
@@ -36,6 +39,7 @@ pub const RETRIES: u32 = 16;
 /// What a section checks before it copies, and what it publishes.
 ///
 /// The sections read it by offset: 0 area, 8 cpu, 12 half, 16 flip, 24 stream's flip, 32 control, 40 position, 48 end.
+#[cfg(not(loom))]
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Commit<'a> {
@@ -82,16 +86,32 @@ impl Reserve for Rseq {
     }
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(target_pointer_width = "64")));
 
 /// Publishes in a section on this CPU.
 struct Section<'a> {
+    #[cfg_attr(loom, allow(dead_code, reason = "a modelled section asks the model"))]
     area: &'a Area,
     cpu: u32,
     channel: &'a Channel,
 }
 
 impl Publish for Section<'_> {
+    #[cfg(loom)]
+    fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool {
+        let section = crate::model::section::Section {
+            cpu: self.cpu,
+            half: at.half,
+            flips: [self.channel.flip(), &stream.control.flip],
+            control: stream.half(at.half as usize),
+            position: at.position,
+            end,
+        };
+        crate::model::section::publish(&section, pieces.as_slice())
+    }
+
+    #[cfg(not(loom))]
     fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool {
         let commit = Commit {
             area: self.area,
@@ -103,16 +123,16 @@ impl Publish for Section<'_> {
             position: at.position,
             end,
         };
-        let list: &[Piece] = pieces.as_slice();
         // SAFETY: `exclusive` lets each piece's destination lie in the half's data between the position and the end (or in
         // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
         // while this CPU's position stands there.
-        unsafe { section::publish(&commit, list) }
+        unsafe { section::publish(&commit, pieces.as_slice()) }
     }
 }
 
 /// The fast path: a compact header and `W` words of payload behind it, where everything fits. `len` bytes of the words are
 /// payload; up to 11 bytes behind the event may be written, all before the trailer's end and never published.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) fn record_words<const W: usize>(channel: &Channel, id: u16, words: &[u64; W], len: usize) -> bool {
     let Some(area) = cpu::area() else { return false };
@@ -151,4 +171,10 @@ pub(crate) fn record_words<const W: usize>(channel: &Channel, id: u16, words: &[
         control.last_clock.store(clock, Release);
     }
     done
+}
+
+/// The model's clock is no counter: there is no fast path.
+#[cfg(loom)]
+pub(crate) fn record_words<const W: usize>(_: &Channel, _: u16, _: &[u64; W], _: usize) -> bool {
+    false
 }

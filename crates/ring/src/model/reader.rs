@@ -1,0 +1,181 @@
+//! A reader of a half at rest, written from docs/ABI.md: what a crash would leave, judged.
+
+use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
+use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_SWITCH, MAX_LEVELS};
+use lastwords_abi::stream::{CLOSED_BIT, OWNER_SHIFT, POSITION_BITS};
+use lastwords_abi::sync::Ordering::Acquire;
+
+use super::world::{SUB_BUFFER, World};
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Events in order of position: thread and sequence.
+    pub events: Vec<(u16, u16)>,
+    /// Reservations in flight that are holes.
+    pub holes: usize,
+    /// Sub-buffers that are closed, with their number.
+    pub closed: Vec<u64>,
+}
+
+impl Found {
+    /// Sequences of a thread's events, in order of position.
+    #[must_use]
+    pub fn of(&self, thread: u16) -> Vec<u16> {
+        self.events.iter().filter(|e| e.0 == thread).map(|e| e.1).collect()
+    }
+}
+
+/// A reservation in flight.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    begin: u64,
+    end: u64,
+    state: u64,
+}
+
+/// A packet on its way through the rules.
+struct Packet<'a> {
+    bytes: &'a [u8],
+    /// Position of its first byte.
+    base: u64,
+    number: u64,
+}
+
+impl Packet<'_> {
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))
+    }
+
+    fn u16_at(&self, at: usize) -> u16 {
+        u16::from_ne_bytes(self.bytes[at..at + 2].try_into().expect("2 bytes"))
+    }
+
+    /// A closed packet vouches for itself: returns its content.
+    fn closed_content(&self) -> usize {
+        assert_eq!(self.u64_at(64), self.number, "number of closed sub-buffer {}", self.number);
+        let content = (self.u64_at(48) / 8) as usize;
+        assert!(content <= self.bytes.len() - TRAILER_LEN, "content {content} of closed sub-buffer {}", self.number);
+        let sum = lastwords_abi::region::checksum(&self.bytes[..content]);
+        assert_eq!(sum, self.u64_at(self.bytes.len() - 8), "checksum of closed sub-buffer {}", self.number);
+        assert!(self.u64_at(32) <= self.u64_at(40), "sub-buffer {} ends before it begins", self.number);
+        content
+    }
+
+    /// Appends the events up to `content`, but for what lies in `holes`.
+    fn events(&self, content: usize, holes: &[Flight], into: &mut Vec<(u16, u16)>) {
+        let mut at = HEADER_LEN;
+        while at < content {
+            let position = self.base + at as u64;
+            if let Some(hole) = holes.iter().find(|h| h.begin <= position && position < h.end) {
+                at = (hole.end - self.base) as usize;
+                continue;
+            }
+            let tag = u32::from_ne_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes")) & 31;
+            at += if tag == 29 { 18 } else { 4 };
+            assert!(tag == 29 || tag == 1, "tag {tag} at {at} of sub-buffer {}", self.number);
+            let (len, thread, sequence) = (self.u16_at(at) as usize, self.u16_at(at + 2), self.u16_at(at + 4));
+            assert_eq!(self.bytes[at..at + len], super::world::payload(thread, sequence, len), "an event is torn");
+            into.push((thread, sequence));
+            at += len;
+        }
+        assert_eq!(at, content, "sub-buffer {}: the events end where the content ends", self.number);
+    }
+}
+
+impl World {
+    /// What is in a half of a stream that nobody writes now.
+    ///
+    /// # Panics
+    /// Something in it is against the format.
+    #[must_use]
+    pub fn read(&self, index: usize, half: usize) -> Found {
+        let stream = &self.channel.streams()[index];
+        super::reads(stream.data[half], stream.half_size() as usize);
+        let bytes = stream.copy_half(half);
+        let position = stream.position(half);
+        let first = stream.half(half).first.load(Acquire);
+        let last = position.div_ceil(SUB_BUFFER);
+        let mut found = Found::default();
+        for number in last.saturating_sub(u64::from(stream.info.sub_buffers)).max(first / SUB_BUFFER)..last {
+            let at = stream.place(number * SUB_BUFFER).sub_buffer as usize;
+            let packet = Packet { bytes: &bytes[at..at + SUB_BUFFER as usize], base: number * SUB_BUFFER, number };
+            if stream.is_lockless() {
+                self.lockless(index, half, &packet, position, &mut found);
+            } else if (number + 1) * SUB_BUFFER <= position {
+                packet.events(packet.closed_content(), &[], &mut found.events);
+                found.closed.push(number);
+            } else {
+                packet.events((position - packet.base) as usize, &[], &mut found.events);
+            }
+        }
+        found
+    }
+
+    fn lockless(&self, index: usize, half: usize, packet: &Packet<'_>, position: u64, found: &mut Found) {
+        let stream = &self.channel.streams()[index];
+        let slot = &stream.slots[half][(packet.number % u64::from(stream.info.sub_buffers)) as usize];
+        let laps = packet.number / u64::from(stream.info.sub_buffers);
+        let committed = slot.committed.load(Acquire).wrapping_sub(laps * SUB_BUFFER);
+        if committed == SUB_BUFFER {
+            packet.events(packet.closed_content(), &[], &mut found.events);
+            found.closed.push(packet.number);
+            return;
+        }
+        let flights = self.in_flight(index, half);
+        let begun = flights.iter().any(|f| f.state == IN_FLIGHT_SWITCH && f.end == packet.base + HEADER_LEN as u64);
+        if packet.u64_at(64) != packet.number && !begun {
+            return; // passed over
+        }
+        let end = packet.base + SUB_BUFFER;
+        let here: Vec<Flight> = flights.into_iter().filter(|f| f.begin < end && f.end > packet.base).collect();
+        let left = here.iter().find(|f| f.state == IN_FLIGHT_SWITCH && f.begin >= packet.base).map(|f| f.begin);
+        let is_last = position <= end;
+        let content = match left {
+            _ if is_last => position,
+            Some(begin) => begin,
+            None => slot.content_end.load(Acquire),
+        };
+        let (holes, sure): (Vec<Flight>, Vec<Flight>) =
+            here.iter().partition(|f| f.state != IN_FLIGHT_COPIED && f.state != IN_FLIGHT_SWITCH);
+        let content = (content - packet.base) as usize;
+        let bytes = if is_last { content } else { SUB_BUFFER as usize } - HEADER_LEN;
+        let lost: u64 = holes.iter().map(|h| h.end - h.begin).sum();
+        let may_lack = |f: &Flight| f.end.min(end) - f.begin.max(packet.base + HEADER_LEN as u64).min(f.end.min(end));
+        let sums = sure
+            .iter()
+            .fold(vec![bytes as u64 - lost], |sums, f| sums.iter().flat_map(|s| [*s, s - may_lack(f)]).collect());
+        assert!(sums.contains(&committed), "sub-buffer {}: {committed} committed, {sums:?} expected", packet.number);
+        found.holes += holes.len();
+        packet.events(content, &holes, &mut found.events);
+    }
+
+    /// The reservations in flight of a half.
+    fn in_flight(&self, index: usize, half: usize) -> Vec<Flight> {
+        let stream = &self.channel.streams()[index];
+        let target = (u64::from(stream.identity.stream) << 1 | half as u64) + 1;
+        let word = stream.half(half).reserve.load(Acquire) & !CLOSED_BIT;
+        let mut flights = Vec::new();
+        for (entry, thread) in self.parts.threads.iter().enumerate() {
+            for (number, level) in thread.levels.iter().enumerate() {
+                let (begin, end) = (level.begin.load(Acquire), level.end.load(Acquire));
+                let confirmed = level.confirmed.load(Acquire);
+                let owner = (entry * MAX_LEVELS + number + 1) as u64;
+                let tagged = confirmed >> POSITION_BITS == target & 0xfff;
+                let succeeded =
+                    word == end | owner << OWNER_SHIFT || (tagged && confirmed & ((1 << POSITION_BITS) - 1) >= end);
+                if level.target.load(Acquire) == target && succeeded {
+                    flights.push(Flight { begin, end, state: level.state.load(Acquire) });
+                }
+            }
+        }
+        flights
+    }
+
+    /// Events lost by cause, and reservations reclaimed and sub-buffers passed over, of a stream.
+    #[must_use]
+    pub fn lost(&self, index: usize) -> [u64; 7] {
+        let control = self.channel.streams()[index].control();
+        core::array::from_fn(|cause| control.lost[cause].load(Acquire))
+    }
+}

@@ -1,0 +1,207 @@
+//! A session in loom's shapes: one channel of streams with both halves.
+
+use std::sync::Arc;
+
+use lastwords_abi::session::{MODE_OVERWRITE, RESERVATION_LOCKLESS, RESERVATION_RSEQ, Thread};
+use lastwords_abi::stream::{ANY_CPU, Slot, StreamControl, StreamInfo};
+use lastwords_abi::sync::AtomicU32;
+use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
+
+use super::MAX_TIDS;
+use crate::channel::SessionParts;
+use crate::packet::Identity;
+use crate::stream::Stream;
+use crate::{Channel, ClockKind};
+
+/// Bytes that share a shadow cell; events are an even number of bytes long.
+const GRAIN: usize = 2;
+
+/// What a modelled session is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// One of `RESERVATION_`.
+    pub reservation: u32,
+    /// One of `MODE_`.
+    pub mode: u32,
+    /// Sub-buffers of a half, a power of two.
+    pub sub_buffers: u32,
+    /// Streams that are bound to a CPU.
+    pub cpus: u32,
+    /// Entries of the thread table.
+    pub threads: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { reservation: RESERVATION_LOCKLESS, mode: MODE_OVERWRITE, sub_buffers: 2, cpus: 1, threads: 2 }
+    }
+}
+
+/// Bytes of a sub-buffer in all models.
+pub const SUB_BUFFER: u64 = 256;
+
+/// A session, freed when dropped.
+pub struct World {
+    /// Records into the one channel.
+    pub channel: Channel,
+    /// The session's parts.
+    pub parts: SessionParts,
+    pub(super) dead: Vec<AtomicU32>,
+    /// For each CPU the section that runs there, 0 = none.
+    pub(super) cpus: Vec<Mutex<u64>>,
+    data: Vec<Data>,
+    flip: *mut AtomicU32,
+    threads: *mut [Thread],
+    controls: Vec<*mut StreamControl>,
+    slots: Vec<*mut [Slot]>,
+}
+
+// SAFETY: the pointers are to the world's own allocations, which only `drop` uses; all else is shared by the ring's protocols.
+unsafe impl Send for World {}
+// SAFETY: as for Send.
+unsafe impl Sync for World {}
+
+/// A half's bytes and their shadows.
+struct Data {
+    bytes: *mut [u64],
+    shadow: Vec<UnsafeCell<()>>,
+}
+
+impl Data {
+    fn new(len: usize) -> Self {
+        let bytes = Box::into_raw(vec![0u64; len / 8].into_boxed_slice());
+        Self { bytes, shadow: (0..len / GRAIN).map(|_| UnsafeCell::new(())).collect() }
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.bytes.cast()
+    }
+}
+
+fn leak<T>(value: T) -> (*mut T, &'static T) {
+    let raw = Box::into_raw(Box::new(value));
+    // SAFETY: just allocated; freed when the world is dropped, after every user of it.
+    (raw, unsafe { &*raw })
+}
+
+fn leak_slice<T: Default>(len: usize) -> (*mut [T], &'static [T]) {
+    let raw = Box::into_raw((0..len).map(|_| T::default()).collect::<Vec<T>>().into_boxed_slice());
+    // SAFETY: as in `leak`.
+    (raw, unsafe { &*raw })
+}
+
+impl World {
+    /// A session with nothing in it. To be made first in a model.
+    #[must_use]
+    pub fn new(shape: Shape) -> Arc<Self> {
+        super::restart_clock();
+        let (flip_raw, flip) = leak(AtomicU32::new(0));
+        let (threads_raw, threads) = leak_slice::<Thread>(shape.threads);
+        let parts = SessionParts { flip, clock_area: None, threads, foreign: false };
+        let mut bound: Vec<(u32, u32)> = (0..shape.cpus).map(|cpu| (cpu, shape.reservation)).collect();
+        if shape.reservation == RESERVATION_RSEQ {
+            bound.push((ANY_CPU, RESERVATION_LOCKLESS));
+        }
+        let (mut data, mut controls, mut slots, mut streams) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (index, (cpu, reservation)) in bound.into_iter().enumerate() {
+            let halves = [0, 1].map(|_| Data::new(SUB_BUFFER as usize * shape.sub_buffers as usize));
+            let (control_raw, control) = leak(StreamControl::default());
+            let tables = [0, 1].map(|_| leak_slice::<Slot>(shape.sub_buffers as usize));
+            streams.push(stream(&shape, index as u32, cpu, reservation, control, &halves, tables.map(|t| t.1)));
+            data.extend(halves);
+            controls.push(control_raw);
+            slots.extend(tables.map(|t| t.0));
+        }
+        let world = Arc::new(Self {
+            channel: Channel::new(parts, streams, ClockKind::Monotonic, 0),
+            parts,
+            dead: (0..MAX_TIDS).map(|_| AtomicU32::new(0)).collect(),
+            cpus: (0..shape.cpus.max(1)).map(|_| Mutex::new(0)).collect(),
+            data,
+            flip: flip_raw,
+            threads: threads_raw,
+            controls,
+            slots,
+        });
+        super::set_world(Arc::as_ptr(&world));
+        world
+    }
+
+    /// The bytes are reached by this thread: nobody else may, unless there is an order between the two.
+    pub(super) fn touch(&self, at: *const u8, len: usize, write: bool) {
+        let Some((data, from)) = self.data.iter().find_map(|d| {
+            let from = (at as usize).checked_sub(d.base() as usize)?;
+            (from < d.shadow.len() * GRAIN).then_some((d, from))
+        }) else {
+            panic!("{len} bytes outside of all rings");
+        };
+        if len == 0 {
+            return;
+        }
+        assert!(from + len <= data.shadow.len() * GRAIN, "{len} bytes at {from} leave the ring");
+        for cell in &data.shadow[from / GRAIN..=(from + len - 1) / GRAIN] {
+            if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+        }
+    }
+
+    /// Records the event `sequence` of `thread` with a payload of `len` bytes, an even number from 6 up.
+    pub fn record(&self, thread: u16, sequence: u16, len: usize) -> Result<(), crate::Lost> {
+        self.channel.record_parts(1, &[&payload(thread, sequence, len)])
+    }
+}
+
+/// The payload of an event: its length, thread and sequence, then filler.
+pub(super) fn payload(thread: u16, sequence: u16, len: usize) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(len);
+    for word in [len as u16, thread, sequence] {
+        payload.extend(word.to_ne_bytes());
+    }
+    payload.resize(len, thread as u8 ^ sequence as u8);
+    payload
+}
+
+fn stream(
+    shape: &Shape,
+    index: u32,
+    cpu: u32,
+    reservation: u32,
+    control: &'static StreamControl,
+    halves: &[Data; 2],
+    slots: [&'static [Slot]; 2],
+) -> Stream {
+    Stream {
+        control,
+        data: [halves[0].base(), halves[1].base()],
+        slots,
+        info: StreamInfo {
+            channel: 0,
+            cpu,
+            reservation,
+            mode: shape.mode,
+            sub_buffer_size: SUB_BUFFER,
+            sub_buffers: shape.sub_buffers,
+            page_size: 0,
+            slots_off: [0; 2],
+            data_off: [0; 2],
+        },
+        identity: Identity { session: [7; 16], channel: 0, stream: index, cpu, sub_buffer_size: SUB_BUFFER },
+        size_shift: SUB_BUFFER.trailing_zeros(),
+        slots_shift: shape.sub_buffers.trailing_zeros(),
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        super::set_world(core::ptr::null());
+        // SAFETY: each came from `Box::into_raw` in `new` and is freed once; the last reference to the world is gone, and
+        // with it every thread that used them.
+        unsafe {
+            drop(Box::from_raw(self.flip));
+            drop(Box::from_raw(self.threads));
+            self.controls.drain(..).for_each(|c| drop(Box::from_raw(c)));
+            self.slots.drain(..).for_each(|s| drop(Box::from_raw(s)));
+            self.data.iter().for_each(|d| drop(Box::from_raw(d.bytes)));
+        }
+    }
+}
