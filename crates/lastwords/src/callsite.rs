@@ -60,7 +60,7 @@ impl Callsite {
 
     /// The target's handle and the event's id there, if it takes the event.
     #[inline(always)]
-    fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
+    pub(crate) fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
         // The target first: an id is cleared before its slot is given to another target.
         let target = TARGETS[slot].load(Acquire);
         let id = self.ids[slot].load(Relaxed);
@@ -69,6 +69,15 @@ impl Callsite {
         }
         // SAFETY: targets are published whole and never freed.
         Some((unsafe { &*target }, id))
+    }
+
+    /// The event's description, once the callsite is known.
+    pub(crate) fn desc(&self) -> Option<&'static EventDesc> {
+        if self.known.load(Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: `desc` was stored from a `&'static EventDesc` before `known`.
+        Some(unsafe { &*self.desc.load(Relaxed) })
     }
 
     /// Makes the callsite known, then calls `record` for each target that takes the event.
@@ -230,7 +239,7 @@ pub fn record<S: Site, V: Values + Described<S> + Copy>(_: &S, site: &'static Ca
     {
         record_to(target, id, values);
     } else {
-        record_cold::<S, V>(site, values);
+        record_cold::<S, V>(site, values.again());
     }
 }
 
@@ -267,8 +276,8 @@ pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'st
 pub(crate) fn record_to<V: Values + Copy>(target: &Target, id: u16, values: V) {
     match target.contexts {
         0 => record_body(target, id, values),
-        bits::TID => record_with_tid(target, id, values),
-        _ => record_with_contexts(target, id, values),
+        bits::TID => record_with_tid(target, id, values.again()),
+        _ => record_with_contexts(target, id, values.again()),
     }
 }
 
@@ -278,6 +287,10 @@ struct WithTid<V>(u32, V);
 
 impl<V: Values> Values for WithTid<V> {
     const FIXED: Option<usize> = match V::FIXED {
+        Some(size) => Some(size + 4),
+        None => None,
+    };
+    const HEAD: Option<usize> = match V::HEAD {
         Some(size) => Some(size + 4),
         None => None,
     };
@@ -293,6 +306,17 @@ impl<V: Values> Values for WithTid<V> {
         self.1.write(out);
     }
 
+    #[inline(always)]
+    fn write_head(&self, out: &mut impl Out) {
+        out.scalar(u64::from(self.0), 4);
+        self.1.write_head(out);
+    }
+
+    #[inline(always)]
+    fn last_text(&self) -> &[u8] {
+        self.1.last_text()
+    }
+
     #[inline]
     fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
         out.scalar(u64::from(self.0), 4);
@@ -301,7 +325,7 @@ impl<V: Values> Values for WithTid<V> {
 }
 
 #[inline(never)]
-fn record_with_tid<V: Values + Copy>(target: &Target, id: u16, values: V) {
+pub(crate) fn record_with_tid<V: Values + Copy>(target: &Target, id: u16, values: V) {
     record_body(target, id, WithTid(context::identity().tid, values));
 }
 
@@ -322,22 +346,17 @@ fn record_body<V: Values + Copy>(target: &Target, id: u16, values: V) {
     }
 }
 
-/// A payload whose size is only known now. Two to four words, the common sizes of a short text and a number or two, are
-/// copied by the ring without a loop.
+/// A payload whose size is only known now: most often a number or two and a text.
 #[inline(always)]
 fn record_short<V: Values + Copy>(target: &Target, id: u16, values: V) {
-    let size = values.size();
-    match size.div_ceil(8) {
-        2 => record_exact::<2, V>(target, id, &values),
-        3 => record_exact::<3, V>(target, id, &values),
-        4 => record_exact::<4, V>(target, id, &values),
-        _ => record_sized(target, id, &values, size),
+    if !record_head_and_text(target, id, values) {
+        record_of_any_size(target, id, values.again());
     }
 }
 
 /// Numbers and then one text, 8 bytes or more of it and no NUL: copied from where they are. False for all other payloads.
 #[inline(always)]
-fn record_head_and_text<V: Values>(target: &Target, id: u16, values: &V) -> bool {
+fn record_head_and_text<V: Values + Copy>(target: &Target, id: u16, values: V) -> bool {
     let words = const { words_of(V::HEAD) };
     if words > 2 {
         return false;
@@ -355,11 +374,13 @@ fn record_head_and_text<V: Values>(target: &Target, id: u16, values: &V) -> bool
 }
 
 #[inline(always)]
-fn record_text<const W: usize, V: Values>(target: &Target, id: u16, values: &V, text: &[u8]) {
-    let mut head = Words::<W>::new();
-    values.write_head(&mut head);
+fn record_text<const W: usize, V: Values + Copy>(target: &Target, id: u16, values: V, text: &[u8]) {
+    let mut head = [0; W];
+    let mut out = Words::new(&mut head);
+    values.write_head(&mut out);
+    out.finish();
     // What is lost is counted in the stream.
-    let _ = target.channel.record_text(id, &head.finish(), const { head_len::<V>() }, text);
+    let _ = target.channel.record_text(id, &head, const { head_len::<V>() }, text);
 }
 
 /// Bytes of the head; 0 where there is none.
@@ -408,6 +429,12 @@ impl<V: Values> Values for WithContexts<'_, V> {
 #[inline(never)]
 fn record_with_contexts<V: Values>(target: &Target, id: u16, values: V) {
     let values = WithContexts(target, values);
+    record_sized(target, id, &values, values.size());
+}
+
+/// Takes a copy of the references, so that those of the fast path need no memory.
+#[inline(never)]
+fn record_of_any_size<V: Values + Copy>(target: &Target, id: u16, values: V) {
     record_sized(target, id, &values, values.size());
 }
 

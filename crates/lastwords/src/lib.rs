@@ -8,6 +8,7 @@ pub mod context;
 pub mod crash;
 pub mod dirs;
 mod encode;
+mod foreign;
 #[cfg(feature = "tracing")]
 pub mod layer;
 mod listener;
@@ -30,5 +31,6 @@ pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Ses
 pub mod __private {
     pub use crate::callsite::{Callsite, record};
     pub use crate::encode::{Out, Site};
+    pub use crate::foreign::{Part, record_parts, record_words};
     pub use lastwords_abi::registry::level;
 }

@@ -31,5 +31,10 @@ fn main() {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
             let _ = channel.record_fixed::<2>(3, &words, 12);
         });
+        let text = ["request-accepted", "request-rejected"];
+        time("  with text", &mut |n| {
+            let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
+            let _ = channel.record_text::<2>(3, &words, 12, text[(n & 1) as usize].as_bytes());
+        });
     }
 }

@@ -1,6 +1,5 @@
 //! The recorder's handle on one channel: which stream, which algorithm.
 
-use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo,
     Thread,
@@ -15,7 +14,9 @@ use crate::record::{Lost, Record};
 use crate::reserve::Reserve;
 use crate::reserve::locked::Locked;
 use crate::reserve::lockless::Lockless;
-use crate::reserve::rseq::{self, Rseq};
+#[cfg(not(loom))]
+use crate::reserve::quick::Quick;
+use crate::reserve::rseq::Rseq;
 use crate::stream::Stream;
 use crate::{cpu, os};
 
@@ -65,14 +66,10 @@ impl SessionParts {
 pub struct Channel {
     flip: &'static AtomicU32,
     streams: alloc::boxed::Box<[Stream]>,
-    pub(crate) sub_buffer_mask: u64,
-    pub(crate) half_mask: u64,
-    /// Largest end of an event in a sub-buffer.
-    limit: u64,
+    #[cfg(not(loom))]
+    quick: Quick,
     /// Streams that are bound to a CPU.
     cpus: u32,
-    /// rseq, contiguous, counter clock, plain headers: [`rseq::record_words`] may be tried.
-    fast: bool,
     paged: bool,
     pub(crate) payload_size: bool,
     pub(crate) foreign: bool,
@@ -104,11 +101,9 @@ impl Channel {
         let payload_size = flags & CHANNEL_PAYLOAD_SIZE != 0;
         Self {
             flip: parts.flip,
-            sub_buffer_mask: first.sub_buffer_size - 1,
-            half_mask: streams[0].half_size() - 1,
-            limit: first.sub_buffer_size - TRAILER_LEN as u64,
+            #[cfg(not(loom))]
+            quick: Quick::new(parts.flip, &streams, counter && !payload_size),
             cpus,
-            fast: first.reservation == RESERVATION_RSEQ && !paged && counter && !payload_size,
             paged,
             payload_size,
             foreign: parts.foreign,
@@ -156,17 +151,42 @@ impl Channel {
     #[inline]
     pub fn record_fixed<const W: usize>(&self, id: u16, words: &[u64; W], len: usize) -> Result<(), Lost> {
         debug_assert!(len <= 8 * W && (W > 4 || len + 8 > 8 * W));
-        if self.fast && rseq::record_words::<W>(self, id, words, len) {
+        #[cfg(not(loom))]
+        if self.quick.words::<W>(id, words, len) {
             return Ok(());
         }
         self.record_flat(id, words.as_slice(), len)
     }
 
+    /// Records an event whose payload is the first `head_len` bytes of `head`, then `text`, which has no NUL inside, and a
+    /// NUL. `W` is `head_len` rounded up to words.
+    ///
+    /// # Errors
+    /// The event was lost, and counted.
+    #[inline]
+    pub fn record_text<const W: usize>(
+        &self,
+        id: u16,
+        head: &[u64; W],
+        head_len: usize,
+        text: &[u8],
+    ) -> Result<(), Lost> {
+        debug_assert!(head_len <= 8 * W && head_len + 8 > 8 * W && !text.contains(&0));
+        #[cfg(not(loom))]
+        if text.len() >= 8 && self.quick.text::<W>(id, head, head_len, text) {
+            return Ok(());
+        }
+        self.record_head_and_text(id, head, head_len, text)
+    }
+
+    #[inline(never)]
+    fn record_head_and_text(&self, id: u16, head: &[u64], head_len: usize, text: &[u8]) -> Result<(), Lost> {
+        self.record_parts(id, &[&bytes_of(head)[..head_len], text, b"\0"])
+    }
+
     #[inline(never)]
     fn record_flat(&self, id: u16, words: &[u64], len: usize) -> Result<(), Lost> {
-        // SAFETY: any bytes of initialised u64s are initialised u8s; the length is that of the same memory.
-        let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) };
-        let record = Record { id, parts: &[&bytes[..len]], len };
+        let record = Record { id, parts: &[&bytes_of(words)[..len]], len };
         if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
     }
 
@@ -234,21 +254,15 @@ impl Channel {
         self.flip
     }
 
-    /// An event of `total` bytes, header included, fits behind `within`.
-    #[inline]
-    pub(crate) fn fits(&self, within: u64, total: u64) -> bool {
-        within >= HEADER_LEN as u64 && within + total <= self.limit
-    }
-
-    /// The counter, known to be the clock where the fast path is tried.
-    #[inline]
-    pub(crate) fn clock_fast(&self) -> u64 {
-        crate::clock::counter()
-    }
-
     pub(crate) fn refresh_clock(&self) {
         if let (Some(refresh), Some(area)) = (self.refresh, self.clock_area) {
             refresh(area);
         }
     }
+}
+
+/// Words as bytes, in memory order.
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: any bytes of initialised u64s are initialised u8s; the length is that of the same memory.
+    unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) }
 }

@@ -104,6 +104,40 @@ pub fn area() -> Option<&'static Area> {
     }
 }
 
+/// From the thread pointer to the area, where threads have one.
+pub(crate) fn area_offset() -> Option<isize> {
+    Some(OFFSET.load(Relaxed)).filter(|&offset| offset != UNKNOWN && offset != NONE)
+}
+
+/// The area at `offset`, which [`area_offset`] returned.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn area_at(offset: isize) -> &'static Area {
+    // SAFETY: as in `area`.
+    unsafe { &*thread_pointer().wrapping_offset(offset).cast::<Area>() }
+}
+
+/// The CPU in this thread's area; a number that no CPU has where the thread is not registered.
+#[inline(always)]
+pub(crate) fn cpu_at(offset: isize) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let cpu: u32;
+        // SAFETY: `area_offset` gave the offset, so that each thread has an area there; the load has no effect but itself.
+        unsafe {
+            core::arch::asm!(
+                "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+                cpu = out(reg) cpu,
+                offset = in(reg) offset,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        cpu
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    area_at(offset).cpu_id.load(Relaxed)
+}
+
 /// The CPU this thread runs on, by the cheapest way there is; it may have changed when the call returns.
 #[inline]
 #[must_use]
@@ -162,10 +196,19 @@ fn find() -> Option<isize> {
         }
     }
     let own = OWN.with(core::ptr::from_ref);
-    let offset = (own as isize).wrapping_sub(thread_pointer() as isize);
+    let offset = own_offset();
+    // In a library that was loaded late each thread may have its own elsewhere: then there is no such offset.
+    if std::thread::spawn(own_offset).join().ok() != Some(offset) {
+        return None;
+    }
     // SAFETY: `own` is this thread's; another thread may find its own elsewhere (dynamic TLS), and then `register_thread`
     // refuses it.
     register(unsafe { &*own }).then_some(offset)
+}
+
+/// From this thread's pointer to its [`OWN`].
+fn own_offset() -> isize {
+    (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
 fn symbol(name: &core::ffi::CStr) -> Option<*mut u8> {

@@ -198,6 +198,12 @@ impl<T: Element> Field for Vec<T> {
 impl Field for str {
     const TYPE: FieldType = FieldType::String;
     const FIXED: Option<usize> = None;
+    const TEXT: bool = true;
+
+    #[inline(always)]
+    fn text(&self) -> &[u8] {
+        self.as_bytes()
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -219,6 +225,12 @@ macro_rules! text {
         impl Field for $T {
             const TYPE: FieldType = FieldType::String;
             const FIXED: Option<usize> = None;
+            const TEXT: bool = true;
+
+            #[inline(always)]
+            fn text(&self) -> &[u8] {
+                self.as_bytes()
+            }
 
             #[inline(always)]
             fn size(&self) -> usize {

@@ -38,8 +38,15 @@ pub trait Field {
     const TYPE: FieldType;
     /// Bytes, where every value has the same number.
     const FIXED: Option<usize>;
+    /// It is text: [`Field::text`] has it.
+    const TEXT: bool = false;
     /// Bytes of this value.
     fn size(&self) -> usize;
+    /// The bytes of text, without NUL at the end; nothing where the value is not text.
+    #[inline(always)]
+    fn text(&self) -> &[u8] {
+        &[]
+    }
     /// Writes exactly [`Field::size`] bytes.
     fn write(&self, out: &mut impl Out);
     /// The same, keeping references to long values in place of copies.
@@ -52,6 +59,12 @@ pub trait Field {
 impl<T: Field + ?Sized> Field for &T {
     const TYPE: FieldType = T::TYPE;
     const FIXED: Option<usize> = T::FIXED;
+    const TEXT: bool = T::TEXT;
+
+    #[inline(always)]
+    fn text(&self) -> &[u8] {
+        T::text(self)
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -72,6 +85,12 @@ impl<T: Field + ?Sized> Field for &T {
 impl<T: Field + ?Sized> Field for &mut T {
     const TYPE: FieldType = T::TYPE;
     const FIXED: Option<usize> = T::FIXED;
+    const TEXT: bool = T::TEXT;
+
+    #[inline(always)]
+    fn text(&self) -> &[u8] {
+        T::text(self)
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -93,8 +112,29 @@ impl<T: Field + ?Sized> Field for &mut T {
 pub trait Values {
     /// Bytes, where every payload has the same number.
     const FIXED: Option<usize>;
+    /// Values.
+    const COUNT: usize = 0;
+    /// Bytes before the last value, where that is text and all before it have fixed sizes.
+    const HEAD: Option<usize> = None;
+    /// The same values, built anew one by one: what is passed on in memory is then another object, and this one can stay
+    /// in registers.
+    #[inline(always)]
+    fn again(&self) -> Self
+    where
+        Self: Copy,
+    {
+        *self
+    }
     /// Bytes of this payload.
     fn size(&self) -> usize;
+    /// Writes all values but the last, where [`Values::HEAD`] is some.
+    #[inline(always)]
+    fn write_head(&self, _out: &mut impl Out) {}
+    /// The last value's text, likewise.
+    #[inline(always)]
+    fn last_text(&self) -> &[u8] {
+        &[]
+    }
     /// Writes exactly [`Values::size`] bytes.
     fn write(&self, out: &mut impl Out);
     /// The same as pieces.
@@ -134,12 +174,44 @@ const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
 
 macro_rules! tuple {
     ($($T:ident $i:tt),*) => {
-        impl<$($T: Field),*> Values for ($($T,)*) {
+        impl<$($T: Field + Copy),*> Values for ($($T,)*) {
+            #[inline(always)]
+            fn again(&self) -> Self {
+                ($(self.$i,)*)
+            }
+
             const FIXED: Option<usize> = {
                 let sum = Some(0);
                 $(let sum = add(sum, $T::FIXED);)*
                 sum
             };
+            const COUNT: usize = 0 $(+ { let _ = $i; 1 })*;
+            const HEAD: Option<usize> = {
+                let head = Some(0);
+                let text = false;
+                $(
+                    let last = $i + 1 == Self::COUNT;
+                    let head = if last { head } else { add(head, $T::FIXED) };
+                    let text = if last { $T::TEXT } else { text };
+                )*
+                if text { head } else { None }
+            };
+
+            #[inline(always)]
+            fn write_head(&self, _out: &mut impl Out) {
+                $(
+                    if $i + 1 != Self::COUNT {
+                        self.$i.write(_out);
+                    }
+                )*
+            }
+
+            #[inline(always)]
+            fn last_text(&self) -> &[u8] {
+                let text: &[u8] = &[];
+                $(let text = if $i + 1 == Self::COUNT { self.$i.text() } else { text };)*
+                text
+            }
 
             #[inline(always)]
             fn size(&self) -> usize {

@@ -117,6 +117,14 @@ pub(crate) fn has_zero(word: u64) -> bool {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0
 }
 
+/// Whether `bytes`, 8 at least, have no NUL among them.
+#[inline(always)]
+pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let last = if rest.is_empty() { None } else { bytes.last_chunk::<8>() };
+    !chunks.iter().chain(last).any(|chunk| has_zero(u64::from_ne_bytes(*chunk)))
+}
+
 /// `word` with each of its zero bytes replaced by [`INNER_NUL`].
 #[cold]
 fn without_zeros(word: u64) -> u64 {

@@ -10,7 +10,7 @@ use super::create::create;
 use super::error::Error;
 use super::regions::{Regions, is_shared, open_view};
 use super::shared::{self, MAX_SESSIONS, SessionShared};
-use super::{Session, close};
+use super::{Ending, Session, close};
 use crate::context::{self, UserContext};
 use crate::dirs::{self, Base, Folder};
 use crate::process::{self, Identity};
@@ -192,13 +192,19 @@ impl Builder {
         context::watch_forks();
         process::prepare();
         let made = self.join_or_create()?;
-        let Ok(session) = shared::publish(made) else {
+        let session = shared::publish(made).map_err(|unpublished| {
+            let created = unpublished.view().info.creator_pid == lastwords_ring::os::pid();
+            process::leave(unpublished.view().processes());
+            if created && process::joined(unpublished.view().processes()).is_empty() {
+                super::remove(&unpublished);
+            }
+            super::give_back(&unpublished);
             let remedy = "close a session of this process";
-            return Err(Error::Full { what: "session", limit: MAX_SESSIONS, remedy });
-        };
+            Error::Full { what: "session", limit: MAX_SESSIONS, remedy }
+        })?;
         let contexts = |name: &str| self.contexts_of(name);
         if let Err(error) = check_contexts(session, contexts).and_then(|()| target::install(session, contexts)) {
-            close(session, false);
+            close(session, Ending::Removed);
             return Err(error);
         }
         if self.listen && session.is_shared {

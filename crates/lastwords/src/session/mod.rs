@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use lastwords_abi::region::REGION_ALIGN;
 use lastwords_abi::session::SCOPE_USER;
 use lastwords_ring::backend::flush;
 use lastwords_ring::os;
@@ -185,18 +186,28 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let dying = std::thread::panicking() || KEEP_ALL.load(Relaxed);
-        if !dying {
-            close(self.session, self.keep.load(Relaxed));
-        } else {
-            // The last words are wanted; the session is as a death leaves it.
-            target::refresh_all();
-        }
+        let ending = match std::thread::panicking() || KEEP_ALL.load(Relaxed) {
+            true => Ending::Death,
+            false if self.keep.load(Relaxed) => Ending::Kept,
+            false => Ending::Removed,
+        };
+        close(self.session, ending);
     }
 }
 
+/// What becomes of a session that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing is left of it.
+    Removed,
+    /// Its folder stays, marked as finished.
+    Kept,
+    /// Its folder stays, as a death leaves it: the last words are wanted.
+    Death,
+}
+
 /// Takes the session away from this process, and from the world where it ends with it.
-pub(crate) fn close(session: &'static SessionShared, keep: bool) {
+pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
     target::remove(session);
     target::refresh_all();
     let view = session.view();
@@ -213,9 +224,9 @@ pub(crate) fn close(session: &'static SessionShared, keep: bool) {
     if ends {
         let control = view.control();
         control.recording.store(0, Release);
-        control.finished.store(1, Release);
+        control.finished.store(u32::from(ending != Ending::Death), Release);
         view.announce();
-        if !keep {
+        if ending == Ending::Removed {
             remove(session);
         }
     }
@@ -228,7 +239,7 @@ pub(crate) fn close(session: &'static SessionShared, keep: bool) {
 }
 
 /// Removes what the session left in file systems, and its mark in memory that stays.
-fn remove(session: &SessionShared) {
+pub(crate) fn remove(session: &SessionShared) {
     if let Some(folder) = &session.folder {
         // A folder that cannot be removed is listed as finished.
         drop(folder.remove());
@@ -254,14 +265,22 @@ pub(crate) fn wipe(regions: &regions::Regions) {
     flush::fence();
 }
 
-/// Gives the memory back to the system; late recorders find private zeroes there.
-fn give_back(session: &SessionShared) {
-    for stream in &session.regions.streams {
+/// Gives the memory back to the system. Late recorders find private memory: positions as they were, no data.
+pub(crate) fn give_back(session: &SessionShared) {
+    let regions = &session.regions;
+    for stream in &regions.streams {
         let info = stream.stream.info();
         if info.page_size != 0 {
             let pages = (stream.stream.half_size() / u64::from(info.page_size)) as usize;
             info.data_off.iter().for_each(|table| stream.mapping.discard_pages(*table, pages, info.page_size));
         }
+        stream.mapping.detach(core::slice::from_ref(&(0..info.data_off[0])));
     }
-    session.regions.mappings().for_each(lastwords_ring::backend::Mapping::detach);
+    // The table of threads, at the end, is the most of it: for late recorders it may be empty.
+    let used = u64::from(regions.view.info.threads_off) & !(REGION_ALIGN - 1);
+    regions.session.detach(core::slice::from_ref(&(0..used)));
+    regions.registry_mapping.detach(&[]);
+    if let Some(spans) = &regions.spans {
+        spans.detach(&[]);
+    }
 }

@@ -84,7 +84,7 @@ pub unsafe fn holds_session(start: *const u8) -> bool {
     magic == MAGIC
 }
 
-/// Refuses a place that holds a session unless `reuse`, then zeroes it and pushes the zeroes out of the caches.
+/// Refuses, and unmaps, a place that holds a session unless `reuse`, then zeroes it and pushes the zeroes out of the caches.
 ///
 /// # Safety
 /// `len` bytes at `start` are a mapping of ours that nobody else uses.

@@ -68,7 +68,11 @@ impl HugeBackend {
             // SAFETY: populates a mapping of our own.
             unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_POPULATE_WRITE) };
         }
-        arena.back(plans)?;
+        if let Err(error) = arena.back(plans) {
+            // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
+            unsafe { libc::munmap(start.as_ptr().cast(), len as usize) };
+            return Err(error);
+        }
         let what =
             if advised { "transparent huge pages by advice" } else { "ordinary pages: the kernel took no advice" };
         self.note = format!("{what} ({why_not})");

@@ -96,17 +96,45 @@ impl Mapping {
         Ok(())
     }
 
-    /// Puts private zeroes in the place of the whole region, in this process only: late recorders write there and harm
-    /// nothing, and the file's memory goes with its last name. A heap block stays.
-    pub fn detach(&self) {
+    /// Puts private memory in the place of the region, in this process only: zeroes, but for the ranges of `kept`, which
+    /// are copied. Late recorders write there and harm nothing, and the file's memory goes with its last name. `kept`
+    /// ranges begin and end on multiples of 4096. A heap block stays as it is.
+    pub fn detach(&self, kept: &[Range<u64>]) {
         if matches!(self.backing, Backing::Heap) {
             return;
         }
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let copies: Vec<_> = kept.iter().map(|range| self.bounded(range.clone())).collect();
+        let mut at = 0;
+        for range in &copies {
+            self.replace(at..range.start, false);
+            self.replace(range.clone(), true);
+            at = range.end;
+        }
+        self.replace(at..self.len, false);
+    }
+
+    /// Maps private memory over a range: zeroes, or a copy of what is there now. Failure leaves it as it was.
+    fn replace(&self, range: Range<u64>, copy: bool) {
+        let len = range.end.saturating_sub(range.start) as usize;
+        if len == 0 {
+            return;
+        }
+        let place = self.as_ptr().wrapping_add(range.start as usize);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the range is a mapping of our own, made by this module, and nothing holds references into it: users
-        // go through raw pointers and atomics, for which zeroes are a valid value. Failure leaves it as it was.
-        unsafe { libc::mmap(self.as_ptr().cast(), self.len as usize, protection, flags, -1, 0) };
+        // SAFETY: new memory at an address of the kernel's choice; the range lies in a mapping of our own, into which
+        // nothing holds references that are not to atomics; `mremap` puts the new memory there in one step.
+        unsafe {
+            let fresh = libc::mmap(core::ptr::null_mut(), len, protection, flags, -1, 0);
+            if fresh == libc::MAP_FAILED {
+                return;
+            }
+            if copy {
+                core::ptr::copy_nonoverlapping(place, fresh.cast(), len);
+            }
+            let move_to = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            libc::mremap(fresh, len, len, move_to, place);
+        }
     }
 
     /// Enters fresh zeroed pages of `page_size` bytes in the page table of `pages` entries at `table` (byte offset in the

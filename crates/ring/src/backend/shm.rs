@@ -41,7 +41,7 @@ impl Backend for ShmBackend {
                 Ok(mapping) => mappings.push(mapping),
                 Err(error) => {
                     // What is mapped would keep its memory after its file is removed.
-                    mappings.iter().for_each(Mapping::detach);
+                    mappings.iter().for_each(|mapping| mapping.detach(&[]));
                     return Err(error);
                 }
             }

@@ -3,6 +3,8 @@
 pub(crate) mod exclusive;
 pub mod locked;
 pub mod lockless;
+#[cfg(not(loom))]
+pub(crate) mod quick;
 pub mod rseq;
 
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};

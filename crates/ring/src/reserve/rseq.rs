@@ -8,8 +8,6 @@
 //! position still stands, nobody has recorded here in between, and the clock read since is not older than any event's.
 
 use core::sync::atomic::Ordering::Relaxed;
-#[cfg(not(loom))]
-use core::sync::atomic::Ordering::Release;
 
 #[cfg(not(loom))]
 use lastwords_abi::stream::HalfControl;
@@ -24,13 +22,13 @@ use crate::stream::Stream;
 
 #[cfg(all(target_arch = "aarch64", not(loom)))]
 #[path = "rseq_aarch64.rs"]
-mod section;
+pub(super) mod section;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[path = "rseq_x86_64.rs"]
-mod section;
+pub(super) mod section;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
 #[path = "rseq_none.rs"]
-mod section;
+pub(super) mod section;
 
 /// Times a section may be aborted before the event is recorded in the channel's lockless stream: under a debugger that
 /// steps, or valgrind, a section never ends.
@@ -128,53 +126,4 @@ impl Publish for Section<'_> {
         // while this CPU's position stands there.
         unsafe { section::publish(&commit, pieces.as_slice()) }
     }
-}
-
-/// The fast path: a compact header and `W` words of payload behind it, where everything fits. `len` bytes of the words are
-/// payload; up to 11 bytes behind the event may be written, all before the trailer's end and never published.
-#[cfg(not(loom))]
-#[inline]
-pub(crate) fn record_words<const W: usize>(channel: &Channel, id: u16, words: &[u64; W], len: usize) -> bool {
-    let Some(area) = cpu::area() else { return false };
-    let cpu = area.cpu_id.load(Relaxed);
-    let Some(stream) = channel.stream_of(cpu) else { return false };
-    let half = channel.live_half(stream);
-    let control = stream.half(half as usize);
-    let position = control.reserve.load(Relaxed);
-    let within = position & channel.sub_buffer_mask;
-    let total = (lastwords_abi::header::LEN_COMPACT + len) as u64;
-    let clock = channel.clock_fast();
-    let last = control.last_clock.load(Relaxed);
-    if !channel.fits(within, total)
-        || crate::header::overflows(clock, last)
-        || id > lastwords_abi::header::MAX_COMPACT_ID
-    {
-        return false;
-    }
-    let header = ((clock as u32) << lastwords_abi::header::TAG_BITS) | u32::from(id);
-    let to = stream.data[half as usize].wrapping_add((position & channel.half_mask) as usize);
-    let commit = Commit {
-        area,
-        cpu,
-        flip: channel.flip_word(),
-        stream_flip: stream.control.flip.as_ptr(),
-        half,
-        control,
-        position,
-        end: position + total,
-    };
-    // SAFETY: `fits` leaves the trailer's 16 bytes behind the event, and the copy goes at most 11 bytes past it; the section
-    // copies only while this CPU's position is the one from which `to` was computed.
-    let done = unsafe { section::publish_words::<W>(&commit, to, header, words, len) };
-    if done {
-        // A reading of this event, which is committed: not newer than the newest, whoever stores last.
-        control.last_clock.store(clock, Release);
-    }
-    done
-}
-
-/// The model's clock is no counter: there is no fast path.
-#[cfg(loom)]
-pub(crate) fn record_words<const W: usize>(_: &Channel, _: u16, _: &[u64; W], _: usize) -> bool {
-    false
 }

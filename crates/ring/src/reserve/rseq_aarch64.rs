@@ -6,7 +6,9 @@
 use core::arch::asm;
 
 use super::Commit;
+use crate::cpu;
 use crate::record::Piece;
+use crate::reserve::quick::Check;
 
 /// Copies the pieces and publishes.
 ///
@@ -88,15 +90,13 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-/// Stores `header` at `to` and the words behind it that `len` bytes need, and publishes.
+/// Stores the header and the words behind it that `len` bytes need, and publishes.
 ///
 /// # Safety
 /// `to` is writable for 4 + `len` bytes rounded up to 8, plus 8; as for [`publish`].
 #[inline(always)]
-pub(super) unsafe fn publish_words<const W: usize>(
-    commit: &Commit<'_>,
-    to: *mut u8,
-    header: u32,
+pub(in crate::reserve) unsafe fn publish_words<const W: usize>(
+    check: &Check<'_>,
     words: &[u64; W],
     len: usize,
 ) -> bool {
@@ -145,20 +145,28 @@ pub(super) unsafe fn publish_words<const W: usize>(
             "79:",
             t = out(reg) done,
             u = out(reg) _,
-            area = in(reg) commit.area,
-            cpu = in(reg) commit.cpu,
-            control = in(reg) core::ptr::from_ref(commit.control),
-            position = in(reg) commit.position,
-            flip = in(reg) commit.flip,
-            stream_flip = in(reg) commit.stream_flip,
-            half = in(reg) commit.half,
-            end = in(reg) commit.end,
-            header = in(reg) header,
-            to = inout(reg) to => _,
+            area = in(reg) core::ptr::from_ref(cpu::area_at(check.offset)),
+            cpu = in(reg) check.cpu,
+            control = in(reg) core::ptr::from_ref(check.control),
+            position = in(reg) check.position,
+            flip = in(reg) check.flip,
+            stream_flip = in(reg) check.stream_flip,
+            half = in(reg) check.half,
+            end = in(reg) check.end,
+            header = in(reg) check.header,
+            to = inout(reg) check.to => _,
             words = inout(reg) words.as_ptr() => _,
             n = inout(reg) len.div_ceil(8).min(W) => _,
             options(nostack),
         );
     }
     done != 0
+}
+
+/// Texts go the general way.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn publish_text<const W: usize>(_: &Check<'_>, _: &[u64; W], _: &[u8]) -> bool {
+    false
 }

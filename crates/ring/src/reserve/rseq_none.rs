@@ -2,6 +2,7 @@
 
 use super::Commit;
 use crate::record::Piece;
+use crate::reserve::quick::Check;
 
 /// Never publishes.
 ///
@@ -15,6 +16,14 @@ pub(super) unsafe fn publish(_commit: &Commit<'_>, _pieces: &[Piece]) -> bool {
 ///
 /// # Safety
 /// None needed.
-pub(super) unsafe fn publish_words<const W: usize>(_: &Commit<'_>, _: *mut u8, _: u32, _: &[u64; W], _: usize) -> bool {
+pub(in crate::reserve) unsafe fn publish_words<const W: usize>(_: &Check<'_>, _: &[u64; W], _: usize) -> bool {
+    false
+}
+
+/// Never publishes.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn publish_text<const W: usize>(_: &Check<'_>, _: &[u64; W], _: &[u8]) -> bool {
     false
 }
