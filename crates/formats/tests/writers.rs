@@ -218,6 +218,29 @@ fn styles() {
 }
 
 #[test]
+fn messages_are_filled_by_place_and_by_name() {
+    for (format, expected) in [
+        ("{} and {}", " 7 and a b"),
+        ("{text} then {}", " a b then 7"),
+        ("{text}, {text}, {n:#x}", " a b, a b, 0x7"),
+        ("only {n:?}", " only 7 text=\"a b\""),
+        ("none", " none n=7 text=\"a b\""),
+        ("{} {} {}", " 7 a b {}"),
+        ("{{{}}} } { {", " {7} } { { text=\"a b\""),
+    ] {
+        let mut memory = memory();
+        let class = &mut memory.schema.channels[0].events[1];
+        class.format = format.to_owned();
+        class.name = format!("marker:{format}");
+        let mut bytes = vec![0; HEADER];
+        event(&mut bytes, 1, 5, 7, b"a b");
+        memory.packets[0].push((committed(0, 5, 5, bytes.len()), bytes));
+        let text = styled(&memory, Style::Fields, &Selection::default());
+        assert_eq!(text, format!("11:06:40.000000005 WARN  [000] worker-77 marker:{expected}\n"), "{format:?}");
+    }
+}
+
+#[test]
 fn no_text_steers_a_terminal() {
     let mut memory = memory();
     memory.schema.channels[0].events[0].name = "app:\u{1b}]0;x\u{7}\u{9b}".to_owned();

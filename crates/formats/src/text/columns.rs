@@ -10,6 +10,8 @@ use lastwords_trace::source::Source;
 use lastwords_trace::value::{EnumValue, Value, extend, take, take_integer};
 
 const GIGA: i64 = 1_000_000_000;
+/// Most pieces of a message: a format string from a hostile image may not cost more than the event is worth.
+const MAX_PIECES: usize = 64;
 const LEVELS: [&str; 6] = ["-    ", "ERROR", "WARN ", "INFO ", "DEBUG", "TRACE"];
 
 /// Makes the lines of some sources.
@@ -49,15 +51,23 @@ struct Class<'s> {
     name: Constant,
     /// The message, where there is a format string.
     pieces: Vec<Piece>,
-    /// ` name=` before each field.
-    parts: Vec<(Constant, &'s FieldClass)>,
+    parts: Vec<Part<'s>>,
+}
+
+struct Part<'s> {
+    /// ` name=`.
+    prefix: Constant,
+    class: &'s FieldClass,
+    /// The message shows it.
+    in_message: bool,
 }
 
 /// A piece of a message.
 enum Piece {
     Text(Constant),
-    /// The next field.
+    /// The field at that position; it takes part in the message, so it is not named behind it.
     Value {
+        field: usize,
         base16: bool,
     },
 }
@@ -110,13 +120,24 @@ fn columns(channel: &Channel) -> Columns<'_> {
 
 fn class(event: &EventClass) -> Class<'_> {
     let mut name = vec![b' '];
-    bare(&mut name, event.name.as_bytes());
+    bare(&mut name, shown_name(event).as_bytes());
     name.push(b':');
+    let pieces = pieces(event);
+    let in_message = |i| pieces.iter().any(|piece| matches!(piece, Piece::Value { field, .. } if *field == i));
+    let part = |(i, field)| Part { prefix: prefix(field), class: &field.class, in_message: in_message(i) };
     Class {
         level: LEVELS.get(usize::from(event.level)).copied().unwrap_or(LEVELS[0]),
         name: Constant::new(&name),
-        pieces: pieces(&event.format),
-        parts: event.fields.iter().map(|field| (prefix(field), &field.class)).collect(),
+        parts: event.fields.iter().enumerate().map(part).collect(),
+        pieces,
+    }
+}
+
+/// The name of an event; of a marker whose name is its message only the provider.
+fn shown_name(event: &EventClass) -> &str {
+    match event.name.strip_suffix(&event.format) {
+        Some(provider) if !event.format.is_empty() => provider.trim_end_matches(':'),
+        _ => &event.name,
     }
 }
 
@@ -128,11 +149,13 @@ fn prefix(field: &Field) -> Constant {
     Constant::new(&text)
 }
 
-/// A marker's format string: `{}` stands for a field, `{{` and `}}` for braces.
-fn pieces(format: &str) -> Vec<Piece> {
+/// A marker's format string: `{name}` stands for the field of that name, `{}` for the next of those that are not named
+/// so; `{{` and `}}` for braces.
+fn pieces(event: &EventClass) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text: Vec<u8> = Vec::new();
-    let mut rest = format;
+    let mut rest = event.format.as_str();
+    let mut unnamed = (0..event.fields.len()).filter(|i| !names(&event.format, &event.fields[*i].name));
     if !rest.is_empty() {
         text.push(b' ');
     }
@@ -144,9 +167,15 @@ fn pieces(format: &str) -> Vec<Piece> {
             text.push(from.as_bytes()[0]);
             rest = &from[2..];
         } else if let Some(end) = end {
-            let base16 = from[..end].contains(":x") || from[..end].contains(":#x");
-            pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
-            pieces.push(Piece::Value { base16 });
+            let (name, spec) = from[1..end].split_once(':').unwrap_or((&from[1..end], ""));
+            let named = event.fields.iter().position(|field| field.name == name);
+            match named.or_else(|| unnamed.next()).filter(|_| pieces.len() < MAX_PIECES) {
+                Some(field) => {
+                    pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
+                    pieces.push(Piece::Value { field, base16: spec.ends_with(['x', 'X']) });
+                }
+                None => bare(&mut text, &from.as_bytes()[..=end]),
+            }
             rest = &from[end + 1..];
         } else {
             text.push(from.as_bytes()[0]);
@@ -158,6 +187,18 @@ fn pieces(format: &str) -> Vec<Piece> {
         pieces.push(Piece::Text(Constant::new(&text)));
     }
     pieces
+}
+
+/// `format` has `{name}` or `{name:...}`.
+fn names(format: &str, name: &str) -> bool {
+    let mut rest = format;
+    while let Some(at) = rest.find('{') {
+        rest = &rest[at + 1..];
+        if rest.strip_prefix(name).is_some_and(|behind| behind.starts_with(['}', ':'])) {
+            return true;
+        }
+    }
+    false
 }
 
 impl Line for Lines<'_> {
@@ -298,26 +339,46 @@ fn blanks(out: &mut Vec<u8>, count: usize) {
 /// The message, and the fields that it does not show.
 #[inline]
 fn fields(out: &mut Vec<u8>, class: &Class<'_>, payload: &[u8], order: ByteOrder) {
-    let mut rest = payload;
-    let mut parts = class.parts.iter();
-    for piece in &class.pieces {
-        match piece {
-            Piece::Text(text) => text.put(out),
-            Piece::Value { base16 } => match parts.next().and_then(|(_, class)| take(class, &mut rest, order)) {
-                Some(value) => in_text(out, value, *base16),
-                None => out.extend_from_slice(b"{}"),
-            },
-        }
+    if !class.pieces.is_empty() {
+        message(out, class, payload, order);
     }
-    for (prefix, class) in parts {
-        if let FieldClass::Integer { size, signed: is_signed, base: 10 } = class {
+    let mut rest = payload;
+    for Part { prefix, class, in_message } in &class.parts {
+        if let FieldClass::Integer { size, signed: is_signed, base: 10 } = class
+            && !in_message
+        {
             let Some(raw) = take_integer(&mut rest, *size, order) else { return };
             prefix.put(out);
             if *is_signed { signed(out, extend(raw, *size)) } else { unsigned(out, raw) }
         } else {
             let Some(value) = take(class, &mut rest, order) else { return };
-            prefix.put(out);
-            put(out, value);
+            if !in_message {
+                prefix.put(out);
+                put(out, value);
+            }
+        }
+    }
+}
+
+fn message(out: &mut Vec<u8>, class: &Class<'_>, payload: &[u8], order: ByteOrder) {
+    let mut rest = payload;
+    let mut next = 0;
+    for piece in &class.pieces {
+        match piece {
+            Piece::Text(text) => text.put(out),
+            Piece::Value { field, base16 } => {
+                if *field < next {
+                    (rest, next) = (payload, 0);
+                }
+                let mut value = None;
+                for part in class.parts.get(next..=*field).unwrap_or_default() {
+                    value = take(part.class, &mut rest, order);
+                }
+                next = *field + 1;
+                if let Some(value) = value {
+                    in_text(out, value, *base16);
+                }
+            }
         }
     }
 }
