@@ -1,0 +1,159 @@
+//! Every back-end and every reservation: what is recorded is found by a reader that shares no code with the recorder.
+
+mod common;
+
+use std::os::unix::fs::MetadataExt as _;
+
+use common::{folder, numbers, numbers_in_file, plain, record};
+use lastwords::{Error, Memory, Reservation, Session};
+use lastwords_ring::backend::{Place, parse_places};
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn places(folder: &std::path::Path) -> Vec<Place> {
+    parse_places(&std::fs::read_to_string(folder.join("regions")).expect("the file of places"))
+}
+
+#[test]
+fn every_reservation_in_shared_memory() {
+    let _one = ONE.lock();
+    for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let builder = Session::builder("res").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let session = builder.start().expect("it starts");
+        record(0..1000);
+        assert_eq!(numbers(&folder(&session)), (0..1000).collect::<Vec<_>>(), "{reservation:?}");
+        for file in std::fs::read_dir(folder(&session)).expect("the folder").map_while(Result::ok) {
+            assert_eq!(file.metadata().expect("a file").mode() & 0o777, 0o600);
+        }
+        assert_eq!(std::fs::metadata(folder(&session)).expect("the folder").mode() & 0o777, 0o700);
+    }
+}
+
+#[test]
+fn a_memfd() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Session::builder("mem").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let session = builder.start().expect("it starts");
+    record(0..500);
+    let path = places(&folder(&session))[0].path.clone();
+    assert!(path.starts_with(&format!("/proc/{}/fd/", std::process::id())));
+    assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
+    let seen = lastwords::admin::list(Some(dir.path())).expect("the list");
+    assert_eq!(seen[0].details.as_ref().expect("details").backend, "memfd");
+}
+
+#[test]
+fn huge_pages_or_what_the_machine_has() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let builder = Session::builder("huge").dir(dir.path()).channel(plain("main")).backend(Memory::Huge);
+    let session = builder.start().expect("it starts");
+    assert!(session.note().contains("pages"), "{}", session.note());
+    record(0..500);
+    let path = places(&folder(&session))[0].path.clone();
+    assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
+    session.close();
+    assert!(!std::path::Path::new(&path).exists());
+}
+
+#[test]
+fn a_dax_file_is_not_overwritten_unasked() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("pmem");
+    let start = |reuse| {
+        let memory = Memory::Dax { path: file.clone(), reuse };
+        Session::builder("dax").dir(dir.path()).channel(plain("main")).backend(memory).start()
+    };
+    let session = start(false).expect("it starts");
+    assert_eq!(session.reservation(), lastwords_abi::session::RESERVATION_LOCKED);
+    record(0..500);
+    assert_eq!(numbers_in_file(&file), (0..500).collect::<Vec<_>>());
+    session.keep();
+    session.close();
+    let error = start(false).expect_err("last words are there").to_string();
+    assert!(error.contains("pmem") && error.contains("lastwords recover"), "{error}");
+    assert_eq!(numbers_in_file(&file).len(), 500, "the refused start left them");
+    start(true).expect("it starts when allowed").close();
+    start(false).expect("a session that ended in good order leaves its place");
+}
+
+#[test]
+fn a_physical_range_in_a_plain_file() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("mem");
+    std::fs::write(&file, vec![0xa5u8; 8 << 20]).expect("the file");
+    let start = |offset, len| {
+        let memory = Memory::Physical { path: file.clone(), offset, len, reuse: false };
+        Session::builder("phys").dir(dir.path()).channel(plain("main")).backend(memory).start()
+    };
+    let session = start(1 << 20, 6 << 20).expect("it starts");
+    record(0..500);
+    assert_eq!(numbers_in_file(&file), (0..500).collect::<Vec<_>>());
+    let bytes = std::fs::read(&file).expect("the file");
+    assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0xa5), "before the range");
+    drop(session);
+    for (offset, len, what) in
+        [(1 << 20, 8 << 20, "does not lie"), (5, 4 << 20, "multiple of 4096"), (0, 4096, "fewer or smaller")]
+    {
+        let error = start(offset, len).expect_err("refused").to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn pages_on_the_heap() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
+        let builder = Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
+        let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
+        record(0..500);
+        session.take_snapshot(None).expect("a snapshot");
+        record(500..600);
+        let seen = lastwords::admin::list(Some(dir.path())).expect("the list");
+        let why = seen[0].details.as_ref().expect_err("nobody else can map it");
+        assert!(why.contains("core"), "{why}");
+        session.disable_snapshots().expect("the spare goes");
+        record(600..700);
+    }
+}
+
+#[test]
+fn more_than_the_limit_is_refused() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = || Session::builder("limit").dir(dir.path()).channel(plain("main"));
+    let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else { panic!("it started") };
+    assert!(needs > limit);
+    builder().size_limit(needs).start().expect("what it needs is enough");
+    let Err(Error::TooLarge { needs: with_spare, .. }) = builder().snapshot(true).size_limit(needs).start() else {
+        panic!("the spare counts, too")
+    };
+    assert!(with_spare > needs);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn names_and_geometry_are_checked() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for name in ["", "a/b", "..", "-x", "a b", &"x".repeat(48)] {
+        let error = Session::builder(name).dir(dir.path()).start().expect_err("refused");
+        assert!(matches!(error, Error::Name { .. }), "{error}");
+    }
+    let zero = plain("main").sub_buffers(0, 4096);
+    for channel in [zero, plain("main").sub_buffers(3, 4096), plain("main").sub_buffers(4, 100)] {
+        let error = Session::builder("geo").dir(dir.path()).channel(channel).start().expect_err("refused");
+        assert!(matches!(error, Error::Geometry { .. }), "{error}");
+    }
+    let many = (0..33).fold(Session::builder("many").dir(dir.path()), |b, i| b.channel(plain(&format!("c{i}"))));
+    assert!(matches!(many.start(), Err(Error::Full { .. })));
+    let twice = Session::builder("twice").dir(dir.path()).channel(plain("a")).channel(plain("a"));
+    assert!(matches!(twice.start(), Err(Error::Name { .. })));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is left behind");
+}

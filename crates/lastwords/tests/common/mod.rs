@@ -1,0 +1,108 @@
+//! What the tests of sessions share: numbered events, a naive reader, children that are this same test program.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lastwords::{ChannelConfig, Session};
+use lastwords_testkit::naive;
+
+/// Tells a child where to record.
+pub(crate) const DIR: &str = "LASTWORDS_TEST_DIR";
+
+/// A small channel whose events are payload only.
+pub(crate) fn plain(name: &str) -> ChannelConfig {
+    ChannelConfig::new(name).sub_buffers(4, 64 << 10).contexts(0)
+}
+
+/// Records numbers as events of `test:number`.
+pub(crate) fn record(numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        lastwords::event!(test, "number", number = number);
+    }
+}
+
+/// The numbers in events' payloads, in order of time.
+fn numbers_of(events: Vec<(u32, lastwords_testkit::ring::Event)>) -> Vec<u64> {
+    let mut events: Vec<_> = events.into_iter().map(|(_, event)| event).collect();
+    events.sort_by_key(|event| event.clock);
+    let number = |body: &Vec<u8>| body.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+    events.iter().filter_map(|event| number(&event.body)).collect()
+}
+
+/// The session's numbers that a naive reader finds in a folder.
+pub(crate) fn numbers(folder: &Path) -> Vec<u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    assert_eq!(sessions.len(), 1, "{}", folder.display());
+    numbers_of(sessions[0].events())
+}
+
+/// The same of the snapshot.
+pub(crate) fn snapshot_numbers(folder: &Path) -> Vec<u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    numbers_of(sessions[0].snapshot_events())
+}
+
+/// The numbers in a file that holds all regions.
+pub(crate) fn numbers_in_file(file: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(file).expect("the file is readable");
+    let sessions = naive::read_files(&[&bytes]);
+    assert_eq!(sessions.len(), 1, "{}", file.display());
+    numbers_of(sessions[0].events())
+}
+
+/// The session's folder.
+pub(crate) fn folder(session: &Session) -> PathBuf {
+    session.folder().expect("a folder").to_owned()
+}
+
+/// Starts the test `name` of this program as a child that records in `dir`.
+pub(crate) fn spawn(name: &str, dir: &Path, variables: &[(&str, &str)]) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(DIR, dir)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the child starts")
+}
+
+/// Where this process is to record, if it is a child.
+pub(crate) fn child_dir() -> Option<PathBuf> {
+    std::env::var_os(DIR).map(PathBuf::from)
+}
+
+/// Waits until `done`, at most ten seconds.
+pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}: not within 10 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The one session in a folder of sessions.
+pub(crate) fn only_session(dir: &Path) -> PathBuf {
+    let found = lastwords::admin::list(Some(dir)).expect("the folder is listed");
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].folder.clone()
+}
+
+/// SIGKILL to the calling process.
+pub(crate) fn kill_self() -> ! {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    unreachable!("killed")
+}
+
+/// Stops threads at the end of a scope, also when a check in it failed.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,289 @@
+//! Death, forks, other processes: what each of them recorded is found, and nobody stops the others.
+
+mod common;
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{StopAtEnd, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
+use lastwords::admin::{self, Handle, State};
+use lastwords::process::Life;
+use lastwords::rules::RuleSpec;
+use lastwords::{Reservation, Scope, Session};
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn start(dir: &Path) -> Session {
+    Session::builder("proc").dir(dir).channel(plain("main")).start().expect("it starts")
+}
+
+fn start_users(dir: &Path) -> Session {
+    let builder = Session::builder("users").dir(dir).channel(plain("main")).scope(Scope::User);
+    match std::env::var("RESERVATION").as_deref() {
+        Ok("lockless") => builder.reservation(Reservation::Lockless),
+        Ok("locked") => builder.reservation(Reservation::Locked),
+        _ => builder,
+    }
+    .start()
+    .expect("it starts")
+}
+
+fn details(dir: &Path) -> admin::Details {
+    let mut found = admin::list(Some(dir)).expect("the list");
+    assert_eq!(found.len(), 1);
+    found.remove(0).details.expect("details")
+}
+
+#[test]
+fn child_killed() {
+    let Some(dir) = child_dir() else { return };
+    let _session = start(&dir);
+    record(0..2000);
+    kill_self();
+}
+
+#[test]
+fn a_killed_process_leaves_its_events() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn("child_killed", dir.path(), &[]).wait().expect("it ends");
+    assert!(!status.success());
+    let folder = only_session(dir.path());
+    assert_eq!(numbers(&folder), (0..2000).collect::<Vec<_>>());
+    let details = details(dir.path());
+    assert_eq!(details.state, State::LeftOver);
+    assert_eq!(details.processes[0].1, Life::Dead);
+    assert_eq!(details.channels[0].events, 1);
+    admin::destroy(&folder).expect("it is removed");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn ended_in_good_order_kept_or_in_panic() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = start(dir.path());
+    let path = folder(&session);
+    assert_eq!(details(dir.path()).state, State::Live);
+    drop(session);
+    assert!(!path.exists());
+    let session = start(dir.path());
+    session.keep();
+    drop(session);
+    assert_eq!(details(dir.path()).state, State::Finished);
+    admin::destroy(&only_session(dir.path())).expect("it is removed");
+    let panicked = std::panic::catch_unwind(|| {
+        let _session = start(dir.path());
+        record(0..10);
+        panic!("on purpose");
+    });
+    assert!(panicked.is_err());
+    assert_eq!(numbers(&only_session(dir.path())).len(), 10);
+    assert_eq!(details(dir.path()).state, State::LeftOver);
+}
+
+/// Forks; the child runs `child` and is killed.
+fn fork(child: impl FnOnce()) -> i32 {
+    // SAFETY: the child runs `child`, which allocates and records: the C library's locks are whole in it.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        child();
+        kill_self();
+    }
+    assert!(pid > 0);
+    pid
+}
+
+fn wait(pid: i32) {
+    // SAFETY: no status is asked for.
+    unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
+}
+
+#[test]
+fn forked_children_record_in_the_same_session() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for reservation in [Reservation::Rseq, Reservation::Lockless, Reservation::Locked] {
+        let builder = Session::builder("fork").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let session = builder.start().expect("it starts");
+        record(0..100);
+        let pid = fork(|| record(100..200));
+        wait(pid);
+        record(200..300);
+        assert_eq!(numbers(&folder(&session)), (0..300).collect::<Vec<_>>(), "{reservation:?}");
+        let processes = details(dir.path()).processes;
+        assert_eq!(processes.len(), 2);
+        let dead: Vec<_> = processes.iter().filter(|(_, life)| *life == Life::Dead).collect();
+        assert_eq!(dead.len(), 1);
+        assert_eq!(dead[0].0.pid, pid as u32);
+    }
+}
+
+#[test]
+fn child_records_until_killed() {
+    let Some(dir) = child_dir() else { return };
+    let _session = start_users(&dir);
+    for number in 0.. {
+        record(number..number + 1);
+    }
+}
+
+#[test]
+fn events_are_switched_from_another_process() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut child = spawn("child_records_until_killed", dir.path(), &[]);
+    wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+    let folder = only_session(dir.path());
+    let newest = || numbers(&folder).last().copied();
+    // The recorder goes on while it is read: a copy may catch it in the middle, so only the change counts.
+    wait_for("events", || newest().is_some());
+    let handle = Handle::open(&folder).expect("it opens");
+    handle.rule(&RuleSpec::disable("test:*")).expect("disabled");
+    let quiet = || {
+        let before = newest();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        before == newest()
+    };
+    wait_for("silence", quiet);
+    handle.rule(&RuleSpec::enable("test:num*")).expect("enabled");
+    wait_for("events again", || !quiet());
+    handle.set_recording(None, false);
+    wait_for("silence again", quiet);
+    handle.set_recording(None, true);
+    wait_for("events at last", || !quiet());
+    admin::destroy(&folder).expect("destroyed while it lives");
+    assert!(!folder.exists());
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn child_joins_and_records_when_told() {
+    let Some(dir) = child_dir() else { return };
+    let session = start_users(&dir);
+    let mut first = [0u8; 8];
+    let mut input = std::io::stdin();
+    while input.read_exact(&mut first).is_ok() {
+        let number = u64::from_ne_bytes(first);
+        record(number..number + 100);
+        std::fs::write(dir.join(format!("done-{number}")), "").expect("told");
+    }
+    drop(session);
+}
+
+/// The wedge test, in small: writers in tight loops are killed, and the others' events are all there.
+#[test]
+fn killed_writers_do_not_stop_the_others() {
+    for reservation in ["rseq", "lockless", "locked"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let variables = [("RESERVATION", reservation)];
+        let mut other = spawn("child_joins_and_records_when_told", dir.path(), &variables);
+        wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        let folder = only_session(dir.path());
+        for round in 1..=15u64 {
+            let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
+            std::thread::sleep(std::time::Duration::from_millis(20 + round));
+            writer.kill().expect("killed");
+            writer.wait().expect("it ends");
+            let first = round << 40;
+            tell(&mut other, first);
+            wait_for("the other's answer", || dir.path().join(format!("done-{first}")).exists());
+            let found = numbers(&folder);
+            let theirs: Vec<u64> = found.into_iter().filter(|number| number >> 40 == round).collect();
+            assert_eq!(theirs, (first..first + 100).collect::<Vec<_>>(), "{reservation}, after {round} kills");
+        }
+        drop(other.stdin.take());
+        assert!(other.wait().expect("it ends").success());
+        assert!(folder.exists(), "processes died in it: their last words stay");
+        assert_eq!(details_of(&folder).state, State::LeftOver);
+    }
+}
+
+fn details_of(folder: &Path) -> admin::Details {
+    Handle::open(folder).expect("it opens").summary().details.expect("details")
+}
+
+fn tell(child: &mut std::process::Child, number: u64) {
+    use std::io::Write as _;
+    let input = child.stdin.as_mut().expect("a pipe");
+    input.write_all(&number.to_ne_bytes()).expect("told");
+    input.flush().expect("told");
+}
+
+#[test]
+fn the_last_to_leave_a_users_session_removes_it() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mine = start_users(dir.path());
+    let again = start_users(dir.path());
+    assert_eq!(mine.uuid(), again.uuid(), "joined");
+    let mut other = spawn("child_joins_and_records_when_told", dir.path(), &[]);
+    wait_for("the other", || details(dir.path()).processes.len() == 2);
+    let path = folder(&mine);
+    drop(again);
+    assert!(path.exists());
+    drop(mine);
+    assert!(path.exists());
+    drop(other.stdin.take());
+    assert!(other.wait().expect("it ends").success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_flood_does_not_evict_an_error() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
+    let session = builder.channel(lastwords::ChannelConfig::errors().contexts(0)).start().expect("it starts");
+    lastwords::event!(test, "failed", level: ERROR, number = u64::MAX);
+    record(0..300_000);
+    session.enable("*").expect("a rule for all channels");
+    record(300_000..310_000);
+    let found = numbers(&folder(&session));
+    assert!(found.contains(&u64::MAX), "the error is still there");
+    assert_eq!(found.iter().filter(|number| **number == 309_999).count(), 1, "the newest is in main alone");
+}
+
+#[test]
+fn sessions_and_targets_have_a_limit_that_is_told() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let tiny = || Session::builder("many").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096)).spans(0);
+    let sessions: Vec<_> = (0..32).map(|_| tiny().start().expect("it starts")).collect();
+    record(0..10);
+    for session in &sessions {
+        assert_eq!(numbers(&folder(session)).len(), 10);
+    }
+    let error = tiny().start().expect_err("one too many").to_string();
+    assert!(error.contains("32") && error.contains("close"), "{error}");
+    drop(sessions);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0);
+    tiny().start().expect("slots are free again");
+}
+
+#[test]
+fn sessions_come_and_go_under_fire() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(done);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    record(0..100);
+                }
+            });
+        }
+        for round in 0..60u32 {
+            let reservation = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked][round as usize % 3];
+            let memory = if round % 2 == 0 { lastwords::Memory::Shm } else { lastwords::Memory::Heap };
+            let builder = Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
+            let session = builder.reservation(reservation).backend(memory).start().expect("it starts");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            drop(session);
+        }
+    });
+}

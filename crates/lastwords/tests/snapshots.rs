@@ -1,0 +1,182 @@
+//! Snapshots: before is in, after is not; read by one at a time; from this process and from another.
+
+mod common;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::{StopAtEnd, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for};
+use lastwords::admin::{self, Handle};
+use lastwords::{Error, Reservation, Session};
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+const ALL: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
+
+#[test]
+fn before_is_in_and_after_is_not() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for reservation in ALL {
+        let builder = Session::builder("snap").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let session = builder.start().expect("it starts");
+        record(0..100);
+        assert!(matches!(session.take_snapshot(None), Err(Error::Snapshot { .. })), "not enabled");
+        session.enable_snapshots().expect("enabled");
+        assert!(session.read_snapshot().is_err(), "none was taken");
+        let path = folder(&session);
+        for round in 0..5u64 {
+            record(round * 1000 + 100..round * 1000 + 200);
+            let taken = session.take_snapshot(None).expect("taken");
+            assert_eq!((u64::from(taken.number), taken.rest.in_flight), (round + 1, 0));
+            record(round * 1000 + 200..round * 1000 + 300);
+            let snapshot = snapshot_numbers(&path);
+            assert_eq!(snapshot.last(), Some(&(round * 1000 + 199)), "{reservation:?}");
+            assert_eq!(snapshot.len(), 200);
+            assert_eq!(numbers(&path), (round * 1000 + 200..round * 1000 + 300).collect::<Vec<_>>());
+        }
+        session.disable_snapshots().expect("disabled");
+        assert!(snapshot_numbers(&path).is_empty());
+        assert_eq!(numbers(&path).len(), 100, "the live half is untouched");
+        record(9000..9010);
+        session.clear();
+        assert!(numbers(&path).is_empty());
+        record(9010..9020);
+        assert_eq!(numbers(&path), (9010..9020).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn while_one_is_read_another_is_refused() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session =
+        Session::builder("busy").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    record(0..10);
+    session.take_snapshot(None).expect("taken");
+    let reader = session.read_snapshot().expect("marked");
+    for error in [session.take_snapshot(None).err(), session.disable_snapshots().err()] {
+        let Some(Error::Busy { owner, .. }) = error else { panic!("not refused") };
+        assert_eq!(owner, std::process::id());
+    }
+    drop(reader);
+    session.read_snapshot().expect("it is still there").release();
+    assert!(session.read_snapshot().is_err(), "it was released");
+    session.take_snapshot(None).expect("taken again");
+}
+
+#[test]
+fn child_reads_and_dies() {
+    let Some(dir) = child_dir() else { return };
+    let handle = Handle::open(&only_session(&dir)).expect("it opens");
+    let _reader = handle.read_snapshot().expect("marked");
+    std::fs::write(dir.join("marked"), "").expect("told");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_dead_reader_does_not_hold_it() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session =
+        Session::builder("dead").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    record(0..10);
+    session.take_snapshot(None).expect("taken");
+    let mut child = spawn("child_reads_and_dies", dir.path(), &[]);
+    wait_for("the mark", || dir.path().join("marked").exists());
+    assert!(matches!(session.take_snapshot(None), Err(Error::Busy { owner, .. }) if owner == child.id()));
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+    session.take_snapshot(None).expect("its reader is dead");
+}
+
+#[test]
+fn child_records() {
+    let Some(dir) = child_dir() else { return };
+    let builder = Session::builder("remote").dir(&dir).channel(plain("main").sub_buffers(8, 1 << 20));
+    let reservation = ALL[std::env::var("WHICH").expect("set").parse::<usize>().expect("a number")];
+    let _session = builder.reservation(reservation).start().expect("it starts");
+    for number in 0.. {
+        record(number..number + 1);
+        if number % 64 == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+}
+
+#[test]
+fn another_process_takes_it() {
+    for which in ["0", "1", "2"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut child = spawn("child_records", dir.path(), &[("WHICH", which)]);
+        wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        let path = only_session(dir.path());
+        let handle = Handle::open(&path).expect("it opens");
+        handle.enable_snapshots().expect("enabled");
+        wait_for("events", || numbers(&path).len() > 500);
+        let mut next = 0;
+        for _ in 0..8 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            handle.take_snapshot(None).expect("taken");
+            let snapshot = snapshot_numbers(&path);
+            assert_eq!(snapshot, (next..next + snapshot.len() as u64).collect::<Vec<_>>(), "nothing is missing");
+            next += snapshot.len() as u64;
+        }
+        handle.disable_snapshots().expect("disabled");
+        child.kill().expect("killed");
+        child.wait().expect("it ends");
+        let rest = numbers(&path);
+        assert_eq!(rest.first(), Some(&next), "after the last snapshot");
+    }
+}
+
+#[test]
+fn threads_record_while_it_is_taken() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for reservation in ALL {
+        let builder = Session::builder("fire").dir(dir.path()).channel(plain("main").sub_buffers(8, 1 << 20));
+        let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
+        let (done, recorded) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
+        let path = folder(&session);
+        std::thread::scope(|scope| {
+            for (thread, count) in recorded.iter().enumerate() {
+                let done = &done;
+                scope.spawn(move || {
+                    let mut number = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let tagged = (thread as u64) << 56 | number;
+                        record(tagged..tagged + 1);
+                        number += 1;
+                        count.store(number, Ordering::Release);
+                        if number % 32 == 0 {
+                            std::thread::sleep(std::time::Duration::from_micros(300));
+                        }
+                    }
+                });
+            }
+            let _stop = StopAtEnd(&done);
+            let mut seen = [0u64; 3];
+            for _ in 0..10 {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+                let before: Vec<u64> = recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
+                session.take_snapshot(None).expect("taken");
+                let after: Vec<u64> = recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
+                let snapshot = snapshot_numbers(&path);
+                for thread in 0..3u64 {
+                    let mut own: Vec<u64> =
+                        snapshot.iter().filter(|n| **n >> 56 == thread).map(|n| n & ((1 << 56) - 1)).collect();
+                    own.sort_unstable();
+                    let first = seen[thread as usize];
+                    assert_eq!(own, (first..first + own.len() as u64).collect::<Vec<_>>(), "{reservation:?}");
+                    let next = first + own.len() as u64;
+                    assert!(next >= before[thread as usize], "what was recorded before is in");
+                    assert!(next <= after[thread as usize] + 1, "what was recorded after is not");
+                    seen[thread as usize] = next;
+                }
+            }
+        });
+    }
+}
