@@ -2,11 +2,17 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod control;
+mod crash;
+mod evidence;
 mod exit;
 mod inputs;
+mod moment;
+mod names;
 mod pager;
 mod paint;
 mod progress;
+mod select;
 mod table;
 mod verbs;
 

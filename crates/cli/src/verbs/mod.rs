@@ -1,28 +1,91 @@
 //! The verbs, one module each.
 
+mod clear;
 mod completions;
+mod demo;
+mod destroy;
 mod doctor;
+mod inspect;
+mod list;
 mod man;
+mod recording;
+mod recover;
+mod report;
+mod rule;
+mod snapshot;
 
 use crate::exit::Outcome;
+use anyhow::{Context, bail};
 use clap::Subcommand;
+use lastwords::admin::Handle;
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Record in a child, kill -9 it, recover, compare, show
+    Demo(demo::Args),
+    /// Write what sessions held: a folder or file each
+    Recover(recover::Args),
+    /// Print events as text, those of several sessions merged by time
+    Report(report::Args),
+    /// Tell what is in a session or core: channels, CPUs, counts, evidence
+    Inspect(inspect::Args),
+    /// List sessions, live and left over
+    List(list::Args),
+    /// Record events that match, from now on
+    Enable(rule::Args),
+    /// Do not record events that match, from now on
+    Disable(rule::Args),
+    /// Record again after `stop`
+    Start(recording::Args),
+    /// Stop recording; what was recorded stays
+    Stop(recording::Args),
+    /// Keep what was recorded until now while recording goes on
+    Snapshot(snapshot::Args),
+    /// Pass over what was recorded until now
+    Clear(clear::Args),
+    /// End sessions and remove what they held
+    Destroy(destroy::Args),
     /// Can this machine keep its last words? What is missing, and the line that mends it
     Doctor(doctor::Args),
     /// Print a shell's completions
     Completions(completions::Args),
     /// Write the manual pages, one a verb, into a folder
     Man(man::Args),
+    /// The child of `demo`
+    #[command(hide = true)]
+    DemoChild(demo::child::Args),
 }
 
 /// Does it.
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
+        Verb::Demo(args) => demo::run(&args),
+        Verb::Recover(args) => recover::run(&args),
+        Verb::Report(args) => report::run(&args),
+        Verb::Inspect(args) => inspect::run(&args),
+        Verb::List(args) => list::run(&args),
+        Verb::Enable(args) => rule::run(&args, true),
+        Verb::Disable(args) => rule::run(&args, false),
+        Verb::Start(args) => recording::run(&args, true),
+        Verb::Stop(args) => recording::run(&args, false),
+        Verb::Snapshot(args) => snapshot::run(&args),
+        Verb::Clear(args) => clear::run(&args),
+        Verb::Destroy(args) => destroy::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
+        Verb::DemoChild(args) => demo::child::run(&args),
     }
+}
+
+/// Id of a channel of a session.
+fn channel(session: &Handle, name: &str) -> anyhow::Result<u32> {
+    if let Some(id) = session.channel(name) {
+        return Ok(id);
+    }
+    let summary = session.summary();
+    let details = summary.details.map_err(anyhow::Error::msg).context("the session cannot be read")?;
+    let names: Vec<String> = details.channels.into_iter().map(|c| c.name).collect();
+    bail!("session {} has no channel {name}; it has {}", summary.name, names.join(", "));
 }

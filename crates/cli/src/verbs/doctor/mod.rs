@@ -65,7 +65,6 @@ impl Finding {
 #[derive(Serialize)]
 struct Report<'a> {
     schema: &'static str,
-    version: u32,
     good: bool,
     checks: &'a [Finding],
 }
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     findings.extend(cores::check());
     let good = findings.iter().all(|f| f.status != Status::Bad);
     let text = if args.json {
-        let report = Report { schema: "lastwords.doctor", version: 1, good, checks: &findings };
+        let report = Report { schema: "lastwords.doctor.v1", good, checks: &findings };
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
         render(&findings)

@@ -1,0 +1,86 @@
+//! Which sessions, streams and events: the options that `report` and `recover` share.
+
+use crate::moment::Moment;
+use lastwords_formats::select::Selection;
+use lastwords_trace::clock::{Converter, Rounding};
+use lastwords_trace::source::Source;
+
+/// Which sessions of what was given.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Which {
+    /// Only sessions whose name matches (`*`, `?`); may be given several times
+    #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB")]
+    pub(crate) sessions: Vec<String>,
+
+    /// The snapshot in place of the live ring
+    #[arg(long)]
+    pub(crate) snapshot: bool,
+
+    /// The process that holds the buffers, or is looked at: its memfd sessions are read through /proc
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+impl Which {
+    /// A session of that name is wanted.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.sessions.is_empty() || self.sessions.iter().any(|glob| lastwords_formats::select::matches(glob, name))
+    }
+}
+
+/// Which events.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Events {
+    /// Only events of these CPUs
+    #[arg(long = "cpu", value_name = "N", value_delimiter = ',')]
+    cpus: Vec<u32>,
+
+    /// Only events whose `provider:name` matches (`*`, `?`); may be given several times
+    #[arg(short = 'e', long = "event", value_name = "GLOB")]
+    events: Vec<String>,
+
+    /// Not before this moment: a date and time, a time of day, @SECONDS, or -2s before the newest event
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    since: Option<Moment>,
+
+    /// Not after this moment
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    until: Option<Moment>,
+
+    /// Only the last N of them
+    #[arg(long, value_name = "N")]
+    last: Option<u64>,
+}
+
+impl Events {
+    /// The selection over these sources, moments resolved.
+    pub(crate) fn selection(&self, sources: &[&dyn Source]) -> Selection {
+        let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
+        let end = if relative { newest(sources) } else { 0 };
+        Selection {
+            cpus: self.cpus.clone(),
+            events: self.events.clone(),
+            since: self.since.map(|m| m.resolve(end)),
+            until: self.until.map(|m| m.resolve(end)),
+            last: self.last,
+        }
+    }
+}
+
+/// The end of the newest packet, nanoseconds since the epoch.
+fn newest(sources: &[&dyn Source]) -> i64 {
+    let mut newest = 0;
+    let mut bytes = Vec::new();
+    for source in sources {
+        let mut converter = Converter::new(&source.schema().clock, Rounding::Floor);
+        for stream in 0..source.streams().len() {
+            let mut packets = source.packets(stream);
+            bytes.clear();
+            while let Some(packet) = packets.next_packet(&mut bytes) {
+                newest = newest.max(converter.nanoseconds(packet.end));
+                bytes.clear();
+            }
+        }
+    }
+    newest
+}

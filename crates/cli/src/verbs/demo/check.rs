@@ -1,0 +1,197 @@
+//! Compares what was recovered with what the child had reported: nothing committed is missing, nothing is invented.
+//!
+//! The child's threads number their events, each with numbers of its own from 0 on, and report over a pipe how many
+//! recording calls have returned. Rings overwrite their oldest sub-buffers, so "nothing missing" holds from the moment on
+//! from which every ring still has all it was given: the latest of the first times of those rings that came round.
+
+use super::child::{self, Report};
+use lastwords_trace::clock::Rounding;
+use lastwords_trace::evidence::Cause;
+use lastwords_trace::merge::{Event, Merge};
+use lastwords_trace::source::Source;
+use lastwords_trace::value::{Value, Values};
+use std::collections::BTreeMap;
+
+/// One event, as far as the comparison needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Number among all events in order of time.
+    pub(super) line: u64,
+    /// Ticks.
+    pub(super) clock: u64,
+    /// The thread's own number of it.
+    pub(super) sequence: u64,
+}
+
+/// What was recovered of one channel's copy of a thread's events.
+pub(super) type Threads = BTreeMap<u64, Vec<Seen>>;
+
+/// What was recovered.
+#[derive(Debug, Default)]
+pub(super) struct Recovered {
+    /// Events in all.
+    pub(super) events: u64,
+    /// By thread: its events in order of time.
+    pub(super) threads: Threads,
+    /// What is wrong with single events: a content that does not follow from thread and number.
+    pub(super) wrong: Vec<String>,
+    /// The rings have all events from here on, ticks.
+    pub(super) whole_from: u64,
+}
+
+/// Reads all events of the session.
+pub(super) fn read(source: &dyn Source) -> Recovered {
+    let mut recovered = Recovered { whole_from: whole_from(source), ..Recovered::default() };
+    let sources = [source];
+    let mut merge = Merge::new(&sources, Rounding::Floor, |_, _| true);
+    while let Some(event) = merge.next() {
+        recovered.events += 1;
+        take(source, &event, &mut recovered);
+    }
+    recovered.wrong.extend(merge.faults().iter().map(ToString::to_string));
+    recovered
+}
+
+fn take(source: &dyn Source, event: &Event<'_>, recovered: &mut Recovered) {
+    let schema = source.schema();
+    let channel = &schema.channels[event.channel];
+    let class = &channel.events[event.raw.class];
+    let line = recovered.events - 1;
+    if !child::is_numbered(&class.name) {
+        return;
+    }
+    let Some(numbers) = numbers(Values::new(&class.fields, event.payload(), schema.byte_order)) else {
+        recovered.wrong.push(format!("event {line}, `{}`, has no number", class.name));
+        return;
+    };
+    let [thread, sequence, check] = numbers;
+    if check != child::check(thread, sequence) {
+        recovered.wrong.push(format!("event {line}, `{}`: {sequence} of thread {thread} has a wrong sum", class.name));
+        return;
+    }
+    if !child::is_copy(&channel.name) {
+        let seen = Seen { line, clock: event.raw.clock, sequence };
+        recovered.threads.entry(thread).or_default().push(seen);
+    }
+}
+
+/// The numbers that every event has: thread, sequence, sum.
+fn numbers<'a>(values: Values<'a>) -> Option<[u64; 3]> {
+    let mut numbers = [None; 3];
+    for (field, value) in values {
+        let place = ["thread", "sequence", "sum"].iter().position(|name| *name == field.name);
+        if let (Some(place), Value::Unsigned { value, .. }) = (place, value) {
+            numbers[place] = Some(value);
+        }
+    }
+    Some([numbers[0]?, numbers[1]?, numbers[2]?])
+}
+
+/// The latest first time of the streams that have overwritten something.
+fn whole_from(source: &dyn Source) -> u64 {
+    let overwritten = |stream: usize| {
+        let gaps = &source.evidence().gaps;
+        gaps.iter().any(|g| g.stream == Some(stream) && g.cause == Cause::Overwritten)
+    };
+    let first = |stream: usize| source.packets(stream).next_packet(&mut Vec::new()).map(|p| p.begin);
+    (0..source.streams().len()).filter(|s| overwritten(*s)).filter_map(first).max().unwrap_or(0)
+}
+
+/// What the comparison says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Events that had been reported as committed and are recovered.
+    pub(super) committed: u64,
+    /// Events recovered behind the last reported ones: recorded, but not yet reported when the child died.
+    pub(super) unreported: u64,
+    /// Committed events that had been overwritten by newer ones.
+    pub(super) overwritten: u64,
+    /// What must not be.
+    pub(super) faults: Vec<String>,
+}
+
+/// Compares. `reports` has the last report of each thread.
+pub(super) fn compare(recovered: &Recovered, reports: &BTreeMap<u64, Report>) -> Verdict {
+    let mut verdict = Verdict { faults: recovered.wrong.clone(), ..Verdict::default() };
+    for thread in recovered.threads.keys().filter(|t| !reports.contains_key(t)) {
+        let events = recovered.threads[thread].len() as u64;
+        // Its first batch may not have been reported yet.
+        if events > child::BATCH {
+            verdict.faults.push(format!("invented: {events} events of thread {thread}, which never reported"));
+        }
+    }
+    for (thread, report) in reports {
+        let seen = recovered.threads.get(thread).map(Vec::as_slice).unwrap_or_default();
+        one_thread(*thread, report, seen, recovered.whole_from, &mut verdict);
+    }
+    verdict
+}
+
+fn one_thread(thread: u64, report: &Report, seen: &[Seen], whole_from: u64, verdict: &mut Verdict) {
+    let faults = &mut verdict.faults;
+    for pair in seen.windows(2) {
+        let [a, b] = pair else { continue };
+        if b.sequence <= a.sequence {
+            faults.push(format!("thread {thread}: {} stands behind {}", b.sequence, a.sequence));
+        } else if b.sequence > a.sequence + 1 && a.clock >= whole_from {
+            faults.push(format!("thread {thread}: {} to {} are missing", a.sequence + 1, b.sequence - 1));
+        }
+    }
+    let newest = seen.last().map(|s| s.sequence + 1).unwrap_or(0);
+    if newest < report.committed && report.clock >= whole_from {
+        faults.push(format!("thread {thread}: {newest} to {} were committed and are missing", report.committed - 1));
+    }
+    if newest > report.committed + child::BATCH {
+        faults.push(format!("thread {thread}: {} was never recorded", newest - 1));
+    }
+    if whole_from == 0 && newest != seen.len() as u64 {
+        faults.push(format!("thread {thread}: {} of {newest} events, and nothing was overwritten", seen.len()));
+    }
+    let committed = seen.iter().filter(|s| s.sequence < report.committed).count() as u64;
+    verdict.committed += committed;
+    verdict.unreported += seen.len() as u64 - committed;
+    verdict.overwritten += report.committed.saturating_sub(committed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recovered(whole_from: u64, sequences: &[u64]) -> Recovered {
+        let seen = sequences.iter().map(|&s| Seen { line: s, clock: 1000 + s, sequence: s }).collect();
+        Recovered { whole_from, threads: BTreeMap::from([(0, seen)]), ..Recovered::default() }
+    }
+
+    fn faults(whole_from: u64, sequences: &[u64], committed: u64) -> usize {
+        let report = Report { committed, clock: 1000 + committed.saturating_sub(1) };
+        compare(&recovered(whole_from, sequences), &BTreeMap::from([(0, report)])).faults.len()
+    }
+
+    #[test]
+    fn whole_runs_pass() {
+        assert_eq!(faults(0, &[0, 1, 2, 3], 4), 0);
+        assert_eq!(faults(0, &[0, 1, 2, 3, 4], 4), 0);
+        assert_eq!(faults(1003, &[3, 4, 5], 6), 0);
+        // Before the rings are whole, what another ring has lost may be missing.
+        assert_eq!(faults(1005, &[1, 3, 5, 6], 7), 0);
+    }
+
+    #[test]
+    fn what_must_not_be_is_found() {
+        assert_eq!(faults(0, &[0, 1, 3], 4), 2, "a hole, and fewer than there were");
+        assert_eq!(faults(0, &[0, 1, 2], 4), 1, "the last is missing");
+        assert_eq!(faults(1003, &[3, 4], 6), 1, "the last is missing");
+        assert_eq!(faults(1003, &[3, 4, 4, 5], 6), 1, "twice");
+        assert_eq!(faults(1003, &[3, 5], 6), 1, "a hole");
+        let many: Vec<u64> = (0..child::BATCH + 10).collect();
+        assert_eq!(faults(0, &many, 5), 1, "more than can have been in flight");
+    }
+
+    #[test]
+    fn a_thread_that_never_reported() {
+        let verdict = compare(&recovered(0, &[0, 1]), &BTreeMap::new());
+        assert_eq!(verdict.faults, Vec::<String>::new());
+        let many: Vec<u64> = (0..=child::BATCH).collect();
+        assert_eq!(compare(&recovered(0, &many), &BTreeMap::new()).faults.len(), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! The child of the demo: records numbered events through the public interface until it is killed.
+
+use crate::exit::Outcome;
+use anyhow::{Context, bail};
+use lastwords::{ChannelConfig, Session, event, hex, mark};
+use lastwords_abi::session::context;
+use lastwords_ring::ClockKind;
+use std::io;
+use std::time::Duration;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of its session
+    session: String,
+    /// Threads that record
+    threads: u64,
+}
+
+/// Events that a thread records between two reports.
+pub(super) const BATCH: u64 = 64;
+/// Bytes of a report on the pipe.
+pub(super) const REPORT_LEN: usize = 24;
+
+/// What a thread reports when recording calls have returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Report {
+    /// Events recorded: 0 to `committed - 1`.
+    pub(super) committed: u64,
+    /// The session's clock before the last of them.
+    pub(super) clock: u64,
+}
+
+impl Report {
+    fn to_bytes(self, thread: u64) -> [u8; REPORT_LEN] {
+        let mut bytes = [0; REPORT_LEN];
+        for (place, word) in bytes.chunks_exact_mut(8).zip([thread, self.committed, self.clock]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The thread and its report.
+    pub(super) fn from_bytes(bytes: &[u8]) -> (u64, Self) {
+        let word = |i: usize| bytes.get(8 * i..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
+        (word(0), Self { committed: word(1), clock: word(2) })
+    }
+}
+
+/// What follows from a thread and a number, and stands in their event: so that a torn or invented one is seen.
+pub(super) fn check(thread: u64, sequence: u64) -> u64 {
+    let mut x = (thread << 48 ^ sequence).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ (x >> 27)
+}
+
+/// The channel has copies of events that are in another, too.
+pub(super) fn is_copy(channel: &str) -> bool {
+    channel == "errors"
+}
+
+/// The event is one of the numbered ones; spans of `tracing` come and go between them.
+pub(super) fn is_numbered(event: &str) -> bool {
+    !event.starts_with("span:")
+}
+
+/// Records until it is killed.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let main = ChannelConfig::new("main").sub_buffers(8, 64 << 10).contexts(context::TID | context::THREAD_NAME);
+    let session = Session::builder(&args.session)
+        .channel(main)
+        .errors_channel()
+        .start()
+        .context("cannot begin the demo's session; `lastwords doctor` says what is missing")?;
+    if let Err(error) = lastwords::layer::init() {
+        bail!("cannot install the tracing layer: {error}");
+    }
+    say(&[1])?;
+    let threads: Vec<_> = (0..args.threads)
+        .map(|thread| {
+            let name = format!("worker-{thread}");
+            std::thread::Builder::new().name(name).spawn(move || record(thread))
+        })
+        .collect::<io::Result<_>>()
+        .context("cannot start a thread")?;
+    for thread in threads {
+        // It ends where the pipe does: the parent died.
+        let _ = thread.join();
+    }
+    drop(session);
+    Ok(Outcome::Done)
+}
+
+/// Writes to the pipe in one piece, which the system does not mix with others'.
+fn say(bytes: &[u8]) -> io::Result<()> {
+    match rustix::io::write(rustix::stdio::stdout(), bytes) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(n) => Err(io::Error::other(format!("{n} of {} bytes were written", bytes.len()))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Batches of events, a report behind each.
+fn record(thread: u64) -> io::Result<()> {
+    let kind = lastwords::clock::best();
+    let mut committed = 0;
+    let _worker = tracing::info_span!("worker", number = thread).entered();
+    loop {
+        let clock = batch(thread, &mut committed, kind);
+        say(&Report { committed, clock }.to_bytes(thread))?;
+        let pause = check(thread, committed) % 300;
+        std::thread::sleep(Duration::from_micros(pause));
+    }
+}
+
+/// Records a batch; the clock before its last event.
+fn batch(thread: u64, committed: &mut u64, kind: ClockKind) -> u64 {
+    let _batch = tracing::info_span!("batch", from = *committed).entered();
+    for _ in 1..BATCH {
+        one(thread, *committed);
+        *committed += 1;
+    }
+    let clock = kind.now();
+    one(thread, *committed);
+    *committed += 1;
+    clock
+}
+
+/// One event: of a kind that follows from its number.
+fn one(thread: u64, sequence: u64) {
+    let sum = check(thread, sequence);
+    match sequence % 8 {
+        0 => mark!("worker {thread} did step {sequence}, sum {sum}", thread = thread, sequence = sequence, sum = sum),
+        1 => event!(
+            demo,
+            "read",
+            thread = thread,
+            sequence = sequence,
+            sum = hex(sum),
+            path = "/etc/hosts",
+            bytes = 4096u32
+        ),
+        2 => event!(demo, "load", thread = thread, sequence = sequence, sum = hex(sum), share = 0.5f64, busy = true),
+        3 => {
+            let parts = [sequence as u32, 2, 3];
+            event!(demo, "parts", thread = thread, sequence = sequence, sum = hex(sum), parts = parts);
+        }
+        4 if sequence % 1024 == 4 => {
+            event!(demo, "failed", level: ERROR, thread = thread, sequence = sequence, sum = hex(sum), code = -5i32);
+        }
+        5 => tracing::info!(thread, sequence, sum, "stepped"),
+        _ => event!(demo, "tick", thread = thread, sequence = sequence, sum = hex(sum)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_comes_back() {
+        let report = Report { committed: 7, clock: u64::MAX - 1 };
+        assert_eq!(Report::from_bytes(&report.to_bytes(3)), (3, report));
+    }
+}

@@ -1,0 +1,104 @@
+//! `lastwords demo`: record in a child, kill -9 it, recover, compare, show.
+
+mod check;
+pub(crate) mod child;
+mod parent;
+mod show;
+
+use crate::exit::Outcome;
+use crate::inputs::Input;
+use crate::select::Which;
+use crate::{evidence, inputs, paint};
+use anyhow::{Context, bail};
+use lastwords_formats::ctf;
+use lastwords_trace::source::Source;
+use std::path::PathBuf;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 where nothing committed is missing and nothing is invented, else 1.")]
+pub(crate) struct Args {
+    /// Folder for the recovered CTF trace; it must not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Threads that record
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    threads: u64,
+
+    /// The child is killed at a random moment within so many seconds
+    #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
+    seconds: f64,
+
+    /// Seed of the random moment; default: of the clock
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not between 0 and 3600".to_owned()) }
+}
+
+/// Records, kills, recovers, compares, shows.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let killed = parent::record_and_kill(args.threads, args.seconds, args.seed.unwrap_or_else(parent::seed))?;
+    println!(
+        "{} of {} threads recorded for {:.3} s, then got SIGKILL (--seed {})",
+        paint::bold(format!("process {}", killed.pid)),
+        args.threads,
+        killed.after.as_secs_f64(),
+        killed.seed
+    );
+    let sessions = inputs::open(std::slice::from_ref(&killed.session), &Which::default())?;
+    let [input] = sessions.as_slice() else {
+        bail!("{}: {} sessions found, one expected", killed.session, sessions.len());
+    };
+    let passed = judge(input, &killed)?;
+    show::last_events(&input.session)?;
+    println!("\n{}", paint::bold("evidence"));
+    evidence::write(&input.session, evidence::LIMIT, &mut std::io::stdout().lock())?;
+    keep(args, input, killed.pid)?;
+    parent::remove(input)?;
+    Ok(if passed { Outcome::Done } else { Outcome::Negative })
+}
+
+/// Compares, prints the outcome; true where all is as it must be.
+fn judge(input: &Input, killed: &parent::Killed) -> anyhow::Result<bool> {
+    let recovered = check::read(&input.session);
+    let verdict = check::compare(&recovered, &killed.reports);
+    println!(
+        "recovered {} events: {} that had been reported as committed, {} behind the last report; {} older ones had been \
+         overwritten",
+        recovered.events, verdict.committed, verdict.unreported, verdict.overwritten
+    );
+    if recovered.events == 0 {
+        bail!(
+            "{}: no event was recovered; the child may not have come to record: try a larger --seconds",
+            killed.session
+        );
+    }
+    for fault in verdict.faults.iter().take(20) {
+        println!("{} {fault}", paint::bad("FAULT"));
+    }
+    if verdict.faults.is_empty() {
+        println!("{}", paint::good("nothing that was committed is missing, nothing is invented"));
+    } else {
+        println!("{}", paint::bad(format!("{} faults", verdict.faults.len())));
+    }
+    Ok(verdict.faults.is_empty())
+}
+
+/// Leaves a CTF folder, says how to open it.
+fn keep(args: &Args, input: &Input, pid: u32) -> anyhow::Result<()> {
+    let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
+    let folder = args.output.clone().unwrap_or_else(default);
+    let options = ctf::Options { version: ctf::Version::V1_8, count_events: true };
+    let source: &dyn Source = &input.session;
+    let totals = ctf::write(source, &folder, options, &mut |_| {}).context("writing the CTF folder")?;
+    let shown = folder.display();
+    println!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams);
+    println!("  babeltrace2 {shown}");
+    println!("  Trace Compass: File, Open Trace, {shown}/metadata");
+    Ok(())
+}

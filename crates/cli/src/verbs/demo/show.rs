@@ -1,0 +1,34 @@
+//! The last events of each thread.
+
+use super::check;
+use crate::paint;
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::{self, Style, Zone};
+use lastwords_trace::source::Source;
+
+/// Events shown of each thread.
+const SHOWN: usize = 3;
+
+/// Prints the last events of each thread as `report` would.
+pub(super) fn last_events(source: &dyn Source) -> anyhow::Result<()> {
+    let recovered = check::read(source);
+    let lasts: Vec<(u64, Vec<u64>)> = recovered
+        .threads
+        .iter()
+        .map(|(thread, seen)| (*thread, seen.iter().rev().take(SHOWN).rev().map(|s| s.line).collect()))
+        .collect();
+    let first = lasts.iter().flat_map(|(_, lines)| lines).min().copied().unwrap_or(0);
+    let selection = Selection { last: Some(recovered.events - first), ..Selection::default() };
+    let mut text = Vec::new();
+    text::write(&[source], Style::Fields, &selection, &Zone::local(), &mut text, &mut |_| {})?;
+    let text = String::from_utf8_lossy(&text);
+    let text: Vec<&str> = text.lines().collect();
+    for (thread, lines) in lasts {
+        println!("\n{}", paint::bold(format!("last words of thread {thread}")));
+        for line in lines {
+            let at = usize::try_from(line - first).unwrap_or(usize::MAX);
+            println!("  {}", text.get(at).copied().unwrap_or_default());
+        }
+    }
+    Ok(())
+}

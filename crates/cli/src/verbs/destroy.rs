@@ -1,0 +1,46 @@
+//! `lastwords destroy`: ends sessions, removes their folders and what they held.
+
+use crate::control;
+use crate::exit::Outcome;
+use anyhow::{Context, bail};
+use lastwords::admin::{self, State, Summary};
+use std::path::PathBuf;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Names or folders of sessions
+    #[arg(value_name = "SESSION", required_unless_present = "left_over")]
+    sessions: Vec<String>,
+
+    /// All sessions whose processes are dead, and those that were ended and kept
+    #[arg(long, conflicts_with = "sessions")]
+    left_over: bool,
+
+    /// Also sessions that still record: they end
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Destroys.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let folders = if args.left_over { left_over()? } else { named(args)? };
+    for folder in &folders {
+        admin::destroy(folder).with_context(|| folder.display().to_string())?;
+        println!("{}", folder.display());
+    }
+    Ok(Outcome::Done)
+}
+
+fn left_over() -> anyhow::Result<Vec<PathBuf>> {
+    let is_over = |s: &Summary| s.details.as_ref().is_ok_and(|d| matches!(d.state, State::LeftOver | State::Finished));
+    Ok(admin::list(None)?.into_iter().filter(is_over).map(|s| s.folder).collect())
+}
+
+fn named(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
+    let folders: Vec<PathBuf> = args.sessions.iter().map(|word| control::folder(word)).collect::<Result<_, _>>()?;
+    if let Some(live) = folders.iter().find(|folder| !args.force && control::is_live(folder)) {
+        bail!("{}: a process still records in it; --force ends it", live.display());
+    }
+    Ok(folders)
+}

@@ -1,0 +1,127 @@
+//! What `inspect` prints for people.
+
+use super::data::{self, Session};
+use crate::evidence;
+use crate::inputs::Input;
+use crate::paint::bold;
+use crate::progress::human_bytes;
+use crate::table::{Table, plain};
+use std::io::{self, Write};
+
+/// Writes one session.
+pub(super) fn write(input: &Input, out: &mut dyn Write) -> io::Result<()> {
+    let data = data::of(input);
+    head(&data, out)?;
+    channels(&data, out)?;
+    streams(&data, out)?;
+    events(&data, out)?;
+    writeln!(out, "{}", bold("evidence"))?;
+    for fault in data.faults.iter().take(50) {
+        writeln!(out, "  not decoded: {fault}")?;
+    }
+    evidence::write(&input.session, 50, out)
+}
+
+fn head(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+    let state = match (data.finished, data.recording) {
+        (true, _) => "ended in good order",
+        (false, true) => "recording when it was last seen",
+        (false, false) => "stopped",
+    };
+    writeln!(out, "{} {} ({})", bold("session"), bold(plain(&data.name)), state)?;
+    writeln!(out, "  from       {} ({})", plain(&data.from.to_string_lossy()), data.kind)?;
+    writeln!(
+        out,
+        "  program    {}, process {} of user {} on {}",
+        plain(&data.program),
+        data.creator,
+        data.uid,
+        plain(&data.hostname)
+    )?;
+    writeln!(
+        out,
+        "  recorded   {} reservation, {} back-end, buffers of one {}",
+        data.reservation, data.back_end, data.scope
+    )?;
+    writeln!(
+        out,
+        "  clock      {}, {} Hz, known to {} ns over {:.3} s",
+        data.clock.name,
+        data.clock.frequency,
+        data.clock.uncertainty_ns,
+        data.clock.sampled_over_ns as f64 / 1e9
+    )?;
+    writeln!(out, "  snapshot   {}, {} taken", data.snapshot, data.snapshots_taken)?;
+    let pids: Vec<String> = data.processes.iter().map(|p| p.pid.to_string()).collect();
+    writeln!(
+        out,
+        "  processes  {}",
+        if pids.is_empty() { "none that did not leave".to_owned() } else { pids.join(", ") }
+    )?;
+    if let Some(core) = &data.process_core {
+        let number = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let address = core.address.as_deref().map_or_else(String::new, |a| format!(", address {a}"));
+        writeln!(
+            out,
+            "  core       of {} (process {}), {} threads, signal {}{address}",
+            plain(&core.command),
+            number(core.pid),
+            core.threads.len(),
+            number(core.signal)
+        )?;
+    }
+    Ok(())
+}
+
+fn channels(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "CONTEXTS", "EVENTS"]).indent(2);
+    for c in &data.channels {
+        let contexts = if c.contexts.is_empty() { "-".to_owned() } else { c.contexts.join(",") };
+        table.row([
+            c.name.clone(),
+            c.mode.into(),
+            c.sub_buffers.to_string(),
+            c.sub_buffer_size.to_string(),
+            contexts,
+            c.events.values().sum::<u64>().to_string(),
+        ]);
+    }
+    writeln!(out, "{}", bold("channels"))?;
+    out.write_all(table.render().as_bytes())
+}
+
+fn streams(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(["STREAM", "CHANNEL", "CPU", "RESERVATION", "EVENTS", "PRODUCED", "LOST"]).indent(2);
+    let name = |id| data.channels.iter().find(|c| c.id == id).map_or_else(|| format!("#{id}"), |c| c.name.clone());
+    for s in data.streams.iter().filter(|s| s.produced > 0 || s.events > 0 || total(&s.lost) > 0) {
+        table.row([
+            s.index.to_string(),
+            name(s.channel),
+            s.cpu.map_or_else(|| "any".to_owned(), |c| c.to_string()),
+            s.reservation.into(),
+            s.events.to_string(),
+            human_bytes(s.produced),
+            total(&s.lost).to_string(),
+        ]);
+    }
+    writeln!(out, "{}", bold("streams"))?;
+    if table.is_empty() {
+        return writeln!(out, "  nothing was recorded in any");
+    }
+    out.write_all(table.render().as_bytes())
+}
+
+fn total(lost: &data::Lost) -> u64 {
+    [lost.full, lost.too_big, lost.no_entry, lost.busy, lost.lock].iter().fold(0, |sum, n| sum.saturating_add(*n))
+}
+
+fn events(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(["COUNT", "EVENT", "CHANNEL"]).indent(2);
+    for channel in &data.channels {
+        for (name, count) in &channel.events {
+            table.row([count.to_string(), name.clone(), channel.name.clone()]);
+        }
+    }
+    writeln!(out, "{}", bold("events"))?;
+    out.write_all(table.render().as_bytes())
+}

@@ -1,0 +1,216 @@
+//! `lastwords list`: the sessions of this user, live and left over.
+
+use crate::control::state_word;
+use crate::exit::Outcome;
+use crate::inputs;
+use crate::progress::human_bytes;
+use crate::table::{Table, plain};
+use crate::{control, select};
+use anyhow::Context;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use lastwords::admin::{self, ChannelSummary, Details, Handle, Summary};
+use lastwords::process::Life;
+use lastwords::rules::RuleSpec;
+use lastwords_trace::source::Source;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A session's name or folder: its channels, rules and events
+    #[arg(value_name = "SESSION")]
+    session: Option<String>,
+
+    /// Print data instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    sessions: Vec<Value>,
+}
+
+/// Lists.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let summaries = match &args.session {
+        Some(word) => {
+            let folder = control::folder(word)?;
+            vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
+        }
+        None => admin::list(None)?,
+    };
+    let text = if args.json {
+        let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else if args.session.is_some() {
+        summaries.iter().map(details_text).collect()
+    } else {
+        table(&summaries)
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Outcome::Done)
+}
+
+fn table(summaries: &[Summary]) -> String {
+    if summaries.is_empty() {
+        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
+        return format!("no sessions in {}\n", bases.join(", "));
+    }
+    let mut table =
+        Table::new(["SESSION", "STATE", "PIDS", "BACK-END", "RESERVATION", "SNAPSHOT", "SIZE", "MADE", "FOLDER"]);
+    for summary in summaries {
+        let folder = summary.folder.display().to_string();
+        match &summary.details {
+            Ok(d) => table.row([
+                summary.name.clone(),
+                state_text(d),
+                pids(d),
+                d.backend.into(),
+                d.reservation.into(),
+                d.snapshot.into(),
+                human_bytes(size(d)),
+                time(d.created),
+                folder,
+            ]),
+            Err(why) => table.row([summary.name.clone(), "unreadable".into(), why.clone()]),
+        }
+    }
+    table.render()
+}
+
+fn state_text(details: &Details) -> String {
+    let stopped = if details.recording { "" } else { ", stopped" };
+    format!("{}{stopped}", state_word(details.state))
+}
+
+fn pids(details: &Details) -> String {
+    let pids: Vec<String> = details.processes.iter().map(|(p, _)| p.pid.to_string()).collect();
+    if pids.is_empty() { "-".into() } else { pids.join(",") }
+}
+
+/// Bytes of the rings, one half of each.
+fn size(details: &Details) -> u64 {
+    let of = |c: &ChannelSummary| u64::from(c.streams) * u64::from(c.sub_buffers) * c.sub_buffer_size;
+    details.channels.iter().map(of).fold(0, u64::saturating_add)
+}
+
+fn time(nanoseconds: u64) -> String {
+    let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
+    match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
+        Ok(at) => at.to_zoned(zone).strftime("%F %T").to_string(),
+        Err(_) => "-".into(),
+    }
+}
+
+fn details_text(summary: &Summary) -> String {
+    let d = match &summary.details {
+        Ok(d) => d,
+        Err(why) => return format!("{}: {}\n", plain(&summary.name), plain(why)),
+    };
+    let mut text = format!("{} ({}), {}\n", plain(&summary.name), state_text(d), summary.folder.display());
+    text.push_str(&format!(
+        "made {} by process {} ({}); {} reservation, {} back-end, snapshots {}\n",
+        time(d.created),
+        d.creator,
+        plain(&d.program),
+        d.reservation,
+        d.backend,
+        d.snapshot
+    ));
+    let mut channels =
+        Table::new(["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS"]).indent(2);
+    for c in &d.channels {
+        let mode = if c.overwrites { "overwrite" } else { "discard" };
+        let numbers = [c.sub_buffers.into(), c.sub_buffer_size, c.streams.into(), c.events.into()];
+        let yes = if c.recording { "yes" } else { "no" };
+        let numbers = numbers.map(|n: u64| n.to_string());
+        channels.row([c.name.clone(), mode.into()].into_iter().chain(numbers).chain([yes.into()]));
+    }
+    text.push_str(&channels.render());
+    for rule in &d.rules {
+        text.push_str(&format!("  rule: {}\n", rule_text(rule, &d.channels)));
+    }
+    text.push_str(&events(&summary.folder));
+    text
+}
+
+fn rule_text(rule: &RuleSpec, channels: &[ChannelSummary]) -> String {
+    let verb = if rule.enable { "enable" } else { "disable" };
+    let name = |id| channels.iter().find(|c| c.id == id).map_or_else(|| format!("channel {id}"), |c| c.name.clone());
+    let channel = rule.channel.map_or_else(String::new, |id| format!(" in {}", name(id)));
+    let level = rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level)));
+    format!("{verb} {}{channel}{level}", plain(&rule.pattern))
+}
+
+fn level_word(level: u8) -> String {
+    ["error", "warn", "info", "debug", "trace"]
+        .get(usize::from(level).wrapping_sub(1))
+        .map_or_else(|| level.to_string(), ToString::to_string)
+}
+
+/// The events that the registry describes, a line each; what hinders is said in their place.
+fn events(folder: &Path) -> String {
+    let word = folder.to_string_lossy().into_owned();
+    let inputs = match inputs::open(&[word], &select::Which::default()) {
+        Ok(inputs) => inputs,
+        Err(why) => return format!("  events: {why:#}\n"),
+    };
+    let mut text = String::new();
+    for input in &inputs {
+        for channel in &input.session.schema().channels {
+            for event in &channel.events {
+                let location =
+                    if event.location.is_empty() { String::new() } else { format!("  {}", plain(&event.location)) };
+                let level = level_word(event.level);
+                text.push_str(&format!("  {}: {} ({level}){location}\n", plain(&channel.name), plain(&event.name)));
+            }
+        }
+    }
+    text
+}
+
+fn data(summary: &Summary) -> Value {
+    let d = match &summary.details {
+        Ok(d) => d,
+        Err(why) => return json!({ "name": summary.name, "folder": summary.folder, "unreadable": why }),
+    };
+    let life = |life: &Life| match life {
+        Life::Alive => "alive",
+        Life::Dead => "dead",
+        Life::Unknown => "unknown",
+    };
+    let processes: Vec<Value> = d.processes.iter().map(|(p, l)| json!({ "pid": p.pid, "life": life(l) })).collect();
+    let channel = |c: &ChannelSummary| {
+        json!({
+            "id": c.id, "name": c.name, "recording": c.recording, "mode": if c.overwrites { "overwrite" } else { "discard" },
+            "sub_buffers": c.sub_buffers, "sub_buffer_size": c.sub_buffer_size, "streams": c.streams, "events": c.events,
+        })
+    };
+    let rule =
+        |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level, "pattern": r.pattern });
+    json!({
+        "name": summary.name,
+        "folder": summary.folder,
+        "uuid": d.uuid.iter().map(|b| format!("{b:02x}")).collect::<String>(),
+        "state": state_word(d.state),
+        "recording": d.recording,
+        "creator": d.creator,
+        "program": d.program,
+        "uid": d.uid,
+        "created_ns": d.created.to_string(),
+        "scope": if d.is_users { "user" } else { "process" },
+        "back_end": d.backend,
+        "reservation": d.reservation,
+        "snapshot": d.snapshot,
+        "bytes": size(d),
+        "processes": processes,
+        "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),
+        "rules": d.rules.iter().map(rule).collect::<Vec<_>>(),
+    })
+}

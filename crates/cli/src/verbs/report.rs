@@ -1,0 +1,95 @@
+//! `lastwords report`: events as text on stdout, evidence on stderr.
+
+use crate::exit::Outcome;
+use crate::inputs::Input;
+use crate::pager::Pager;
+use crate::progress::Progress;
+use crate::select::{Events, Which};
+use crate::{evidence, inputs};
+use lastwords_formats::text::{self, Style, Zone};
+use lastwords_trace::source::Source;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
+pub(crate) struct Args {
+    /// Sessions' folders or names, the folder of all sessions, process cores; several are merged by time
+    #[arg(value_name = "INPUT", required_unless_present = "pid")]
+    inputs: Vec<String>,
+
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    events: Events,
+
+    /// How a line looks
+    #[arg(long, value_enum, default_value_t = Look::Fields, value_name = "STYLE")]
+    style: Look,
+
+    /// Times of day of Greenwich, not of the machine's zone
+    #[arg(long)]
+    utc: bool,
+
+    /// Exit with 3 where events were lost
+    #[arg(long)]
+    strict: bool,
+
+    /// Print to the terminal, not through a pager
+    #[arg(long)]
+    no_pager: bool,
+}
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Look {
+    /// Time, level, CPU, thread, name, then the message or the fields
+    Fields,
+    /// As the kernel's `trace` file
+    Ftrace,
+    /// As babeltrace2 prints the CTF that `recover` writes
+    Babeltrace,
+    /// Ticks, places, ids, and the bytes in hexadecimal
+    Raw,
+}
+
+impl From<Look> for Style {
+    fn from(look: Look) -> Self {
+        match look {
+            Look::Fields => Self::Fields,
+            Look::Ftrace => Self::Ftrace,
+            Look::Babeltrace => Self::Babeltrace,
+            Look::Raw => Self::Raw,
+        }
+    }
+}
+
+/// Reports.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    inputs::reading(&args.inputs, &args.which, |sessions| report(args, sessions))
+}
+
+fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
+    let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
+    let selection = args.events.selection(&sources);
+    let zone = if args.utc { Zone::utc() } else { Zone::local() };
+    let mut out = Pager::open(!args.no_pager);
+    let mut bar = Progress::new("report", inputs::bytes(&sources));
+    let paged = matches!(out, Pager::Program { .. });
+    let mut tell = |p: lastwords_trace::merge::Progress| {
+        if !paged {
+            bar.set(p.bytes);
+        }
+    };
+    let written = text::write(&sources, args.style.into(), &selection, &zone, &mut out, &mut tell);
+    out.finish()?;
+    drop(bar);
+    let closed = written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
+    let written = if closed { Default::default() } else { written? };
+    for input in sessions {
+        evidence::print(&input.session)?;
+    }
+    evidence::print_faults(&written);
+    let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
+    Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })
+}

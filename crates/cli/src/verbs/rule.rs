@@ -1,0 +1,48 @@
+//! `lastwords enable` and `disable`: which events are recorded, by name and glob, while the program runs.
+
+use crate::control::Which;
+use crate::exit::Outcome;
+use anyhow::Context;
+use lastwords::rules::RuleSpec;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
+pub(crate) struct Args {
+    /// Globs over `provider:name` (`*`, `?`, `[a-z]`)
+    #[arg(value_name = "EVENT", required = true)]
+    events: Vec<String>,
+
+    #[command(flatten)]
+    which: Which,
+
+    /// Only in this channel
+    #[arg(short, long, value_name = "CHANNEL")]
+    channel: Option<String>,
+
+    /// Only events of this level and more severe ones
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    level: Option<Level>,
+}
+
+/// A severity.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// Adds the rules.
+pub(crate) fn run(args: &Args, enable: bool) -> anyhow::Result<Outcome> {
+    let session = args.which.open()?;
+    let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
+    let level = args.level.map(|level| level as u8 + 1);
+    for pattern in &args.events {
+        let rule = RuleSpec { enable, channel, level, pattern: pattern.clone() };
+        session.rule(&rule).with_context(|| format!("rule for {pattern:?}"))?;
+    }
+    Ok(Outcome::Done)
+}

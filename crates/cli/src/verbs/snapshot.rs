@@ -1,0 +1,94 @@
+//! `lastwords snapshot`: swaps live rings for spare ones while recording goes on, and keeps what was in them.
+
+use crate::control::{self, Which};
+use crate::exit::Outcome;
+use crate::verbs::recover;
+use anyhow::Context;
+use clap::Subcommand;
+use lastwords::snapshot::Taken;
+use std::path::PathBuf;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Allocate the spare rings
+    Enable(Session),
+    /// Free the spare rings and what is in them
+    Disable(Session),
+    /// Swap live and spare: what was recorded until now is the snapshot (`report --snapshot` shows it)
+    Take(Take),
+    /// Take a snapshot and write it: `take`, then `recover --snapshot`
+    Record(Record),
+}
+
+#[derive(Debug, clap::Args)]
+struct Session {
+    /// The session's name or folder; where there is only one that lives, it need not be named
+    #[arg(value_name = "SESSION")]
+    session: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Take {
+    #[command(flatten)]
+    session: Session,
+
+    /// Only the stream of this index (`lastwords inspect` lists them); default: all
+    #[arg(long, value_name = "N")]
+    stream: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Record {
+    /// Folder to write into; it is made where it is missing
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Does it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    match &args.verb {
+        Verb::Enable(which) => control::open(which.session.as_deref())?.enable_snapshots()?,
+        Verb::Disable(which) => control::open(which.session.as_deref())?.disable_snapshots()?,
+        Verb::Take(take) => {
+            let taken = control::open(take.session.session.as_deref())?.take_snapshot(take.stream)?;
+            println!("snapshot {}", taken.number);
+            warn(&taken);
+        }
+        Verb::Record(record) => return record_one(record),
+    }
+    Ok(Outcome::Done)
+}
+
+/// Takes one, writes it, gives its rings back.
+fn record_one(record: &Record) -> anyhow::Result<Outcome> {
+    let session = record.which.open()?;
+    warn(&session.take_snapshot(None)?);
+    let reader = session.read_snapshot()?;
+    let folder = session.summary().folder;
+    let outcome = recover::snapshot_of(&folder, &record.output).with_context(|| folder.display().to_string())?;
+    reader.release();
+    Ok(outcome)
+}
+
+/// Says what could not be made sure of.
+fn warn(taken: &Taken) {
+    if !taken.rest.unvisited.is_empty() {
+        eprintln!(
+            "note: this process may not run on CPUs {:?}: what they were recording was waited for",
+            taken.rest.unvisited
+        );
+    }
+    if taken.rest.in_flight > 0 {
+        eprintln!("note: {} events were still being written when the snapshot was taken", taken.rest.in_flight);
+    }
+}

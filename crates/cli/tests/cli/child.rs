@@ -1,0 +1,120 @@
+//! The programs that are recorded: this test program itself, started again.
+
+use crate::support::Place;
+use lastwords::{Memory, Session, event, mark};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Events of each thread.
+pub(crate) const EVENTS: u64 = 500;
+/// Threads.
+pub(crate) const THREADS: u64 = 2;
+
+/// What the child is told by its environment.
+const HOW: &str = "LASTWORDS_TEST_CHILD";
+
+/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+#[test]
+fn child() {
+    let Ok(how) = std::env::var(HOW) else { return };
+    let words: Vec<&str> = how.split(' ').collect();
+    let [memory, end, ready] = words.as_slice() else { panic!("{how}") };
+    let memory = match *memory {
+        "heap" => Memory::Heap,
+        "memfd" => Memory::Memfd,
+        _ => Memory::Shm,
+    };
+    let session = Session::builder("app").backend(memory).start().expect("a session");
+    if *end == "tick" {
+        tick(ready);
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || (0..EVENTS).for_each(|sequence| one(thread, sequence)));
+        }
+    });
+    std::fs::write(ready, "ready").expect("the ready file");
+    match *end {
+        "abort" => std::process::abort(),
+        "wait" => std::thread::sleep(Duration::from_secs(60)),
+        _ => panic!("{how}"),
+    }
+    drop(session);
+}
+
+fn one(thread: u64, sequence: u64) {
+    match sequence % 3 {
+        0 => mark!("thread {thread} step {sequence}", thread = thread, sequence = sequence),
+        1 => event!(test, "tick", thread = thread, sequence = sequence),
+        _ => event!(test, "text", thread = thread, sequence = sequence, text = "\u{1b}[31mred\n", share = 0.5f64),
+    }
+}
+
+/// Ticks every millisecond until it is killed.
+fn tick(ready: &str) {
+    for sequence in 0u64.. {
+        event!(test, "tick", thread = 0u64, sequence = sequence);
+        event!(test, "tock", thread = 0u64, sequence = sequence);
+        if sequence == 10 {
+            std::fs::write(ready, "ready").expect("the ready file");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A child that is there; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+}
+
+/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, tick.
+pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
+    let ready = place.at("ready");
+    let program = std::env::current_exe().expect("this program's file");
+    let child = Command::new("/bin/sh")
+        .args(["-c", "ulimit -c unlimited; exec \"$0\" --exact child::child --nocapture"])
+        .arg(program)
+        .current_dir(place.path())
+        .env("LASTWORDS_DIR", place.sessions())
+        .env(HOW, format!("{memory} {end} {}", ready.display()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the child starts");
+    let running = Running { child };
+    wait_for(&ready);
+    running
+}
+
+fn wait_for(file: &Path) {
+    let begun = Instant::now();
+    while !file.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the child did not record in 30 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it with SIGKILL and waits.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(mut self) {
+        let status = self.child.wait().expect("the child ends");
+        assert!(!status.success(), "{status}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

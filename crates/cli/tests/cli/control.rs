@@ -1,0 +1,104 @@
+//! Sessions of living programs: list, enable, disable, stop, start, snapshot, clear, destroy.
+
+use crate::child::start;
+use crate::support::Place;
+use std::time::Duration;
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+fn count(place: &Place, args: &[&str]) -> usize {
+    place.ok(&[&["report", "app"], args].concat()).lines().count()
+}
+
+#[test]
+fn live_then_left_over_then_gone() {
+    let place = Place::new();
+    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+    let mut child = start(&place, "shm", "tick");
+    let list = place.json(&["list", "--json"]);
+    assert_eq!(list["schema"], "lastwords.list.v1");
+    assert_eq!(list["sessions"][0]["state"], "live");
+    assert_eq!(list["sessions"][0]["processes"][0]["pid"], child.pid());
+    let text = place.ok(&["list", "app"]);
+    assert!(text.contains("test:tick") && text.contains("main"), "{text}");
+    let ran = place.run(&["destroy", "app"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("--force"), "{}", ran.err);
+    child.kill();
+    assert!(place.ok(&["list"]).contains("left-over"));
+    assert!(place.ok(&["destroy", "--left-over"]).contains("app-"));
+    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+    assert_eq!(place.run(&["report", "app"]).status, 1);
+}
+
+#[test]
+fn a_live_session_is_read_without_being_stopped() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    let first = count(&place, &[]);
+    pause();
+    let second = count(&place, &[]);
+    assert!(second > first, "{first} events, then {second}");
+}
+
+#[test]
+fn disable_and_enable_from_outside() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    place.ok(&["disable", "test:tick"]);
+    pause();
+    let (ticks, tocks) = (count(&place, &["-e", "test:tick"]), count(&place, &["-e", "test:tock"]));
+    pause();
+    assert_eq!(count(&place, &["-e", "test:tick"]), ticks, "ticks while disabled");
+    assert!(count(&place, &["-e", "test:tock"]) > tocks);
+    assert!(place.ok(&["list", "app"]).contains("rule: disable test:tick"));
+    place.ok(&["enable", "test:*", "-s", "app", "-c", "main"]);
+    pause();
+    assert!(count(&place, &["-e", "test:tick"]) > ticks);
+    let ran = place.run(&["enable", "x", "-c", "none"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("no channel none") && ran.err.contains("main"), "{}", ran.err);
+}
+
+#[test]
+fn stop_start_clear() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    place.ok(&["stop"]);
+    pause();
+    let stopped = count(&place, &[]);
+    pause();
+    assert_eq!(count(&place, &[]), stopped);
+    place.ok(&["clear", "app"]);
+    assert_eq!(count(&place, &[]), 0);
+    place.ok(&["start", "app"]);
+    pause();
+    assert!(count(&place, &[]) > 0);
+    place.ok(&["destroy", "app", "--force"]);
+    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+}
+
+#[test]
+fn a_snapshot_stays_while_recording_goes_on() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    let ran = place.run(&["snapshot", "take"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("enable snapshots first"), "{}", ran.err);
+    place.ok(&["snapshot", "enable"]);
+    assert_eq!(place.ok(&["snapshot", "take", "app"]), "snapshot 1\n");
+    let first = place.ok(&["report", "app", "--snapshot"]);
+    pause();
+    assert_eq!(place.ok(&["report", "app", "--snapshot"]), first, "the snapshot changed");
+    assert!(first.lines().count() > 0);
+    assert!(count(&place, &[]) > 0, "nothing was recorded behind the snapshot");
+    let out = place.at("out");
+    let line = place.ok(&["snapshot", "record", "-o", out.to_str().unwrap()]);
+    assert!(line.contains("nothing lost"), "{line}");
+    place.ok(&["snapshot", "disable"]);
+    let ran = place.run(&["report", "app", "--snapshot"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("snapshot"), "{}", ran.err);
+}

@@ -1,0 +1,84 @@
+//! Process cores: written by the kernel with the default filter, by gcore, compressed with zstd.
+
+use crate::child::{EVENTS, THREADS, start};
+use crate::recovery::assert_whole;
+use crate::support::{Place, tool};
+use std::path::PathBuf;
+
+/// The core that the kernel left in the place.
+fn core_of(place: &Place) -> PathBuf {
+    let is_core = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("core"));
+    let found = std::fs::read_dir(place.path()).unwrap().map(|e| e.unwrap().path()).find(is_core);
+    found.unwrap_or_else(|| {
+        let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+        panic!("no core in {}: kernel.core_pattern is {pattern:?}, set it to `core`", place.path().display())
+    })
+}
+
+fn reported(place: &Place, core: &str) {
+    let ran = place.run(&["report", core]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_whole(&ran.out);
+    assert!(ran.err.contains("nothing lost"), "{}", ran.err);
+}
+
+#[test]
+fn kernel_core_of_a_memfd_session_plain_and_compressed() {
+    let place = Place::new();
+    start(&place, "memfd", "abort").ended();
+    let core = core_of(&place);
+    let core = core.to_str().unwrap();
+    reported(&place, core);
+    let report = place.json(&["inspect", core, "--json"]);
+    let session = &report["sessions"][0];
+    assert_eq!(session["back_end"], "memfd");
+    assert_eq!(session["process_core"]["signal"], 6);
+    assert_eq!(session["events"], THREADS * EVENTS);
+    tool("zstd", &["-q", core, "-o", &format!("{core}.zst")]);
+    reported(&place, &format!("{core}.zst"));
+    // The folder knows that the memory is gone.
+    let ran = place.run(&["report", "app"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("give a core"), "{}", ran.err);
+}
+
+#[test]
+fn kernel_core_of_a_heap_session() {
+    let place = Place::new();
+    start(&place, "heap", "abort").ended();
+    reported(&place, core_of(&place).to_str().unwrap());
+}
+
+#[test]
+fn gcore_of_each_memory() {
+    for memory in ["memfd", "heap", "shm"] {
+        let place = Place::new();
+        let child = start(&place, memory, "wait");
+        let core = place.at("taken");
+        tool("gcore", &["-a", "-o", core.to_str().unwrap(), &child.pid().to_string()]);
+        reported(&place, &format!("{}.{}", core.display(), child.pid()));
+    }
+}
+
+#[test]
+fn a_live_memfd_session_is_read_through_proc() {
+    let place = Place::new();
+    let child = start(&place, "memfd", "wait");
+    reported(&place, "app");
+    let ran = place.run(&["report", "--pid", &child.pid().to_string()]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_whole(&ran.out);
+}
+
+#[test]
+fn a_core_without_sessions_says_why() {
+    let place = Place::new();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let taken = place.at("taken");
+    tool("gcore", &["-o", taken.to_str().unwrap(), &child.id().to_string()]);
+    let ran = place.run(&["inspect", &format!("{}.{}", taken.display(), child.id())]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("no session is in this process core"), "{}", ran.err);
+}

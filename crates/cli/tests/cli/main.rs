@@ -1,0 +1,9 @@
+//! The program as a person meets it: arguments, exit statuses, what stands on stdout and on stderr; sessions that are
+//! recorded, killed and recovered.
+
+mod child;
+mod control;
+mod cores;
+mod recovery;
+mod support;
+mod surface;

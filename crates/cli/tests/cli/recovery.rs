@@ -1,0 +1,159 @@
+//! Sessions of killed programs: report, recover, inspect; and what babeltrace2 makes of the result.
+
+use crate::child::{EVENTS, THREADS, start};
+use crate::support::{Place, tool};
+
+/// Every event of every thread is in the text, in order, once.
+pub(crate) fn assert_whole(text: &str) {
+    for thread in 0..THREADS {
+        let by = |line: &str| {
+            let marked = line.split(&format!("thread {thread} step ")).nth(1).map(ToOwned::to_owned);
+            marked.or_else(|| line.split(&format!(" thread={thread} sequence=")).nth(1).map(ToOwned::to_owned))
+        };
+        let sequence = |rest: String| rest.split([' ', ',']).next().and_then(|n| n.parse::<u64>().ok());
+        let seen: Vec<u64> = text.lines().filter_map(by).filter_map(sequence).collect();
+        assert_eq!(seen, (0..EVENTS).collect::<Vec<_>>(), "thread {thread} of\n{text}");
+    }
+    assert_eq!(text.lines().count() as u64, THREADS * EVENTS);
+}
+
+fn killed() -> Place {
+    let place = Place::new();
+    start(&place, "shm", "wait").kill();
+    place
+}
+
+#[test]
+fn a_killed_program_is_reported_whole() {
+    let place = killed();
+    let ran = place.run(&["report", "app"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_whole(&ran.out);
+    assert!(ran.err.contains("nothing lost"), "{}", ran.err);
+    assert!(!ran.out.contains('\u{1b}'), "an event steers the terminal");
+    // The same by folder, and by the folder of all sessions.
+    let folder = place.sessions();
+    assert_eq!(place.ok(&["report", folder.to_str().unwrap()]), ran.out);
+    let session = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
+    assert_eq!(place.ok(&["report", session.to_str().unwrap(), "--strict"]), ran.out);
+}
+
+#[test]
+fn selections() {
+    let place = killed();
+    assert_eq!(place.ok(&["report", "app", "--last", "7"]).lines().count(), 7);
+    let ticks = place.ok(&["report", "app", "-e", "test:tick"]);
+    assert!(ticks.lines().count() > 100 && ticks.lines().all(|line| line.contains("test:tick")), "{ticks}");
+    assert_eq!(place.ok(&["report", "app", "--cpu", "9999"]), "");
+    assert_eq!(place.ok(&["report", "app", "--until", "@1"]), "");
+    assert_eq!(place.ok(&["report", "app", "--since", "-1h"]).lines().count() as u64, THREADS * EVENTS);
+    assert!(!place.ok(&["report", "app", "--since", "-0"]).is_empty());
+    let ran = place.run(&["report", "app", "-s", "other"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("no session is called other") && ran.err.contains("app"), "{}", ran.err);
+    let ran = place.run(&["report", "app", "--snapshot"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("no snapshot"), "{}", ran.err);
+}
+
+#[test]
+fn every_style_has_every_event() {
+    let place = killed();
+    for style in ["ftrace", "babeltrace", "fields", "raw"] {
+        let text = place.ok(&["report", "app", "--style", style]);
+        assert_eq!(text.lines().count() as u64, THREADS * EVENTS, "{style}");
+    }
+}
+
+#[test]
+fn babeltrace_prints_what_report_prints() {
+    let place = killed();
+    let out = place.at("out");
+    let line = place.ok(&["recover", "app", "-o", out.to_str().unwrap()]);
+    assert!(line.contains(&format!("{} events", THREADS * EVENTS)) && line.contains("nothing lost"), "{line}");
+    let ran = tool("babeltrace2", &["--clock-gmt", out.to_str().unwrap()]);
+    assert_eq!(ran.err, "");
+    assert_eq!(ran.out.lines().count() as u64, THREADS * EVENTS);
+    let ours = place.ok(&["report", "app", "--style", "babeltrace", "--utc"]);
+    assert_eq!(ran.out, ours);
+}
+
+#[test]
+fn every_format_is_written_once() {
+    let place = killed();
+    for (format, name) in [("ctf", "app"), ("ctf2", "app"), ("json", "app.jsonl"), ("text", "app.txt")] {
+        let out = place.at(format);
+        let report = place.json(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format, "--json"]);
+        assert_eq!(report["schema"], "lastwords.recover.v1");
+        assert_eq!(report["sessions"][0]["events"], THREADS * EVENTS, "{format}");
+        assert_eq!(report["sessions"][0]["losses"], false);
+        assert!(out.join(name).exists(), "{format}");
+        let again = place.run(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format]);
+        assert_eq!(again.status, 1, "{format} is written over");
+        assert!(again.err.contains("exists already"), "{}", again.err);
+    }
+    let lines = std::fs::read_to_string(place.at("json").join("app.jsonl")).unwrap();
+    assert_eq!(lines.lines().count() as u64, THREADS * EVENTS + 1);
+    for line in lines.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
+
+#[test]
+fn several_inputs_are_one_timeline() {
+    let (a, b) = (killed(), killed());
+    let (a_dir, b_dir) = (a.sessions(), b.sessions());
+    let text = a.ok(&["report", b_dir.to_str().unwrap(), a_dir.to_str().unwrap(), "--style", "fields"]);
+    assert_eq!(text.lines().count() as u64, 2 * THREADS * EVENTS);
+    let times: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert!(times.windows(2).all(|w| w[0] <= w[1]) || times.first() > times.last(), "not in order of time");
+}
+
+#[test]
+fn inspect_counts_and_describes() {
+    let place = killed();
+    let report = place.json(&["inspect", "app", "--json"]);
+    let session = &report["sessions"][0];
+    assert_eq!(session["name"], "app");
+    assert_eq!(session["back_end"], "shm");
+    assert_eq!(session["events"], THREADS * EVENTS);
+    assert_eq!(session["evidence"]["losses"], false);
+    assert_eq!(session["channels"][0]["name"], "main");
+    let of_streams: u64 = session["streams"].as_array().unwrap().iter().map(|s| s["events"].as_u64().unwrap()).sum();
+    assert_eq!(of_streams, THREADS * EVENTS);
+    let text = place.ok(&["inspect", "app"]);
+    for word in ["test:tick", "rseq", "main", "evidence", "clock"] {
+        assert!(text.contains(word) || (word == "rseq" && text.contains("lockless")), "{word} is not in\n{text}");
+    }
+}
+
+#[test]
+fn damage_is_told_and_strict_says_3() {
+    let place = killed();
+    let folder = std::fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
+    let streams = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+    for path in streams.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with("stream")) {
+        let len = std::fs::metadata(&path).unwrap().len();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len / 2).unwrap();
+    }
+    let ran = place.run(&["report", "app", "--strict"]);
+    assert_eq!(ran.status, 3, "{}", ran.err);
+    assert!(ran.err.contains("with losses") && ran.err.contains("missing"), "{}", ran.err);
+    assert_eq!(place.run(&["report", "app"]).status, 0);
+    let ran = place.run(&["recover", "app", "-o", place.at("out").to_str().unwrap(), "--strict"]);
+    assert_eq!(ran.status, 3, "{}", ran.err);
+}
+
+#[test]
+fn the_demo_passes_and_leaves_ctf() {
+    let place = Place::new();
+    for seed in ["1", "2", "3"] {
+        let out = place.at(&format!("demo-{seed}"));
+        let args = ["demo", "--seed", seed, "--seconds", "0.7", "-o", out.to_str().unwrap()];
+        let text = place.ok(&args);
+        assert!(text.contains("nothing that was committed is missing, nothing is invented"), "{text}");
+        assert!(text.contains("last words of thread 0") && text.contains("babeltrace2 "), "{text}");
+        assert_eq!(tool("babeltrace2", &[out.to_str().unwrap()]).err, "");
+    }
+    assert!(place.ok(&["list"]).starts_with("no sessions"));
+}

@@ -1,0 +1,80 @@
+//! Runs the program in a folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder for one test: its sessions, its files.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+}
+
+/// How a run of the program ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        std::fs::create_dir(dir.path().join("sessions")).expect("a folder for its sessions");
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file or folder in it.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The folder of its sessions.
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.at("sessions")
+    }
+
+    /// The program, with this place's sessions and no terminal.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lastwords"));
+        command.current_dir(self.path()).env("LASTWORDS_DIR", self.sessions()).env("TZ", "UTC").env_remove("PAGER");
+        command
+    }
+
+    /// Runs the program.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        ran(self.command().args(args).output().expect("the program starts"))
+    }
+
+    /// Runs the program, which must end with 0; its stdout.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.status, 0, "lastwords {args:?}\n{}\n{}", ran.out, ran.err);
+        ran.out
+    }
+
+    /// Runs the program, which must end with 0; its stdout as JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.ok(args)).expect("JSON on stdout")
+    }
+}
+
+/// What a finished command said.
+pub(crate) fn ran(output: Output) -> Ran {
+    Ran {
+        status: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs another program, which must end with 0.
+pub(crate) fn tool(name: &str, args: &[&str]) -> Ran {
+    let output = Command::new(name).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}: cargo xtask setup"));
+    let ran = ran(output);
+    assert_eq!(ran.status, 0, "{name} {args:?}\n{}\n{}", ran.out, ran.err);
+    ran
+}

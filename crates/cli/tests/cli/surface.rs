@@ -1,0 +1,120 @@
+//! Arguments, help, exit statuses.
+
+use crate::support::Place;
+use std::io::Read;
+use std::process::Stdio;
+
+#[test]
+fn usage_errors_are_2_and_on_stderr() {
+    let place = Place::new();
+    for args in [
+        &["no-such-verb"][..],
+        &["report"],
+        &["recover", "x"],
+        &["demo", "--threads", "0"],
+        &["report", "x", "--since", "soon"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!(ran.status, 2, "{args:?}: {}", ran.err);
+        assert!(ran.out.is_empty() && !ran.err.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn errors_are_1_and_name_file_and_remedy() {
+    let place = Place::new();
+    let ran = place.run(&["report", "/no/such/core"]);
+    assert_eq!((ran.status, ran.out.as_str()), (1, ""));
+    assert!(ran.err.starts_with("error: /no/such/core: "), "{}", ran.err);
+    let ran = place.run(&["inspect", "nothing"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("nothing") && ran.err.contains("lastwords list"), "{}", ran.err);
+}
+
+#[test]
+fn help_names_every_verb() {
+    let help = Place::new().ok(&["--help"]);
+    for verb in [
+        "demo",
+        "recover",
+        "report",
+        "inspect",
+        "list",
+        "enable",
+        "disable",
+        "snapshot",
+        "clear",
+        "destroy",
+        "start",
+        "stop",
+        "doctor",
+        "completions",
+        "man",
+    ] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(verb)), "{verb} is not in\n{help}");
+    }
+    assert!(!help.contains("demo-child"), "{help}");
+}
+
+#[test]
+fn completions_know_the_verbs() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = place.ok(&["completions", shell]);
+        assert!(text.contains("recover") && text.contains("doctor"), "{shell}");
+    }
+}
+
+#[test]
+fn a_page_a_verb() {
+    let place = Place::new();
+    let folder = place.at("man");
+    place.ok(&["man", "-o", folder.to_str().unwrap()]);
+    for page in ["lastwords.1", "lastwords-recover.1", "lastwords-snapshot-take.1", "lastwords-report.1"] {
+        let text = std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
+        assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}");
+    }
+    assert!(!folder.join("lastwords-demo-child.1").exists());
+}
+
+#[test]
+fn doctor_as_data() {
+    let report = Place::new().json(&["doctor", "--json"]);
+    assert_eq!(report["schema"], "lastwords.doctor.v1");
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.iter().any(|c| c["check"] == "core filter"));
+    for check in checks {
+        let status = check["status"].as_str().unwrap();
+        assert!(["good", "partial", "bad"].contains(&status));
+        assert!(status != "bad" || check["mend"].is_string(), "{check}");
+    }
+}
+
+#[test]
+fn doctor_tells_a_folder_that_cannot_be() {
+    let place = Place::new();
+    let output = place.command().args(["doctor"]).env("LASTWORDS_DIR", "/proc/nowhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("export LASTWORDS_DIR="));
+}
+
+#[test]
+fn colour_only_where_it_is_asked_for() {
+    let place = Place::new();
+    assert!(!place.ok(&["doctor"]).contains('\x1b'));
+    assert!(place.ok(&["doctor", "--color", "always"]).contains('\x1b'));
+    let output = place.command().args(["doctor", "--color", "never"]).output().unwrap();
+    assert!(!output.stdout.contains(&0x1b));
+}
+
+#[test]
+fn a_closed_pipe_is_quiet() {
+    let place = Place::new();
+    let mut child =
+        place.command().args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{err}");
+    assert_eq!(err, "");
+}
