@@ -179,6 +179,31 @@ mod tests {
         let last = read(kind);
         let by_counter = (last.clock - first.clock) as f64 / hz as f64;
         let by_clock = (last.monotonic - first.monotonic) as f64 / SECOND as f64;
-        assert!((by_counter / by_clock - 1.0).abs() < 0.01, "{by_counter} s against {by_clock} s at {hz} Hz");
+        assert!((by_counter / by_clock - 1.0).abs() < 0.001, "{by_counter} s against {by_clock} s at {hz} Hz");
+    }
+
+    #[test]
+    fn samples_are_refreshed_and_a_dead_refresher_does_not_stop_it() {
+        // SAFETY: a ClockArea is atomics and integers, for which zeroes are a value.
+        let area: ClockArea = unsafe { core::mem::zeroed() };
+        init(&area, ClockKind::Monotonic);
+        let first = area.samples[0].clock.load(Relaxed);
+        refresh(&area);
+        assert_eq!(area.newest.load(Relaxed), 1, "too soon");
+        // As if the newest were old.
+        area.samples[1].clock.store(first - SECOND, Relaxed);
+        refresh(&area);
+        assert_eq!(area.newest.load(Relaxed), 2);
+        assert!(area.samples[2].clock.load(Relaxed) > first);
+        area.samples[2].clock.store(first - SECOND, Relaxed);
+        let now = ClockKind::Monotonic.now();
+        area.busy.store(now, Relaxed);
+        refresh(&area);
+        assert_eq!(area.newest.load(Relaxed), 2, "another is at it");
+        area.busy.store(now - 3 * SECOND, Relaxed);
+        refresh(&area);
+        assert_eq!(area.newest.load(Relaxed), 1);
+        assert_eq!(area.busy.load(Relaxed), 0);
+        assert_eq!(area.samples[0].clock.load(Relaxed), first, "the first stays");
     }
 }

@@ -60,22 +60,40 @@ impl Identity {
     }
 }
 
+/// The first pid namespace, from which all processes are seen: PROC_PID_INIT_INO of include/linux/proc_ns.h.
+const FIRST_NAMESPACE: u64 = 0xefff_fffc;
+
 /// Looks for the process by its namespace and by the last of its ids, as /proc of an outer namespace shows both.
 fn life_elsewhere(identity: &Identity) -> Life {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Life::Unknown };
-    let inner = |name: &str| -> Option<u32> {
-        use std::os::unix::fs::MetadataExt as _;
-        let namespace = std::fs::metadata(format!("/proc/{name}/ns/pid")).ok()?.ino();
-        if namespace != identity.pidns {
-            return None;
+    let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
+    let mut all_seen = os::pid_namespace() == FIRST_NAMESPACE;
+    for name in names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        match is_it(identity, &name) {
+            Some(true) => return Life::Alive,
+            Some(false) => {}
+            None => all_seen = false,
         }
-        let status = std::fs::read_to_string(format!("/proc/{name}/status")).ok()?;
-        status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
+    }
+    if all_seen { Life::Dead } else { Life::Unknown }
+}
+
+/// Whether /proc/NAME is the process; `None` when it is this user's and does not tell.
+fn is_it(identity: &Identity, name: &str) -> Option<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = format!("/proc/{name}");
+    let Ok(namespace) = std::fs::metadata(format!("{folder}/ns/pid")) else {
+        // SAFETY: geteuid has no way to fail.
+        let own = std::fs::metadata(&folder).is_ok_and(|meta| meta.uid() == unsafe { libc::geteuid() });
+        return if own { None } else { Some(false) };
     };
-    let is_pid = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
-    let mut names =
-        entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()).filter(is_pid);
-    if names.any(|name| inner(&name) == Some(identity.pid)) { Life::Alive } else { Life::Unknown }
+    if namespace.ino() != identity.pidns {
+        return Some(false);
+    }
+    let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
+    let zombie = status.lines().any(|line| line.starts_with("State:\tZ"));
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(!zombie && ids.split_whitespace().last()?.parse() == Ok(identity.pid))
 }
 
 /// Enters this process; false when the table is full of the living. Async-signal-safe.

@@ -1,7 +1,7 @@
 //! Targets: the channels of this process's sessions, where callsites record.
 
 use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
 use lastwords_abi::stream::LOST_TOO_BIG;
@@ -90,19 +90,20 @@ pub(crate) fn install(
     session: &'static SessionShared,
     contexts: impl Fn(&str) -> Vec<UserContext>,
 ) -> Result<(), Error> {
-    for (id, entry) in session.view().channels() {
+    let mut slots = Vec::new();
+    let done = session.view().channels().try_for_each(|(id, entry)| {
         let name = crate::session::view::text(&entry.name);
         let target = Target::new(session, id, entry, &contexts(&name))?;
-        let slot = publish(target).ok_or(Error::Full {
+        slots.push(publish(target).ok_or(Error::Full {
             what: "target (channel of a session)",
             limit: MAX_TARGETS,
             remedy: "close a session of this process, or give it fewer channels",
-        })?;
-        if let Ok(mut slots) = session.targets.lock() {
-            slots.push(slot);
-        }
-    }
-    Ok(())
+        })?);
+        Ok(())
+    });
+    // Set once: a session is installed once.
+    let _ = session.targets.set(slots);
+    done
 }
 
 /// Puts a target into a free slot; it is never freed.
@@ -114,20 +115,9 @@ fn publish(target: Target) -> Option<usize> {
 
 /// Takes the session's targets away; callsites see it at the next [`refresh_all`], which the caller makes.
 pub(crate) fn remove(session: &'static SessionShared) {
-    let Ok(mut slots) = session.targets.lock() else { return };
-    for slot in slots.drain(..) {
-        TARGETS[slot].store(core::ptr::null_mut(), std::sync::atomic::Ordering::Release);
+    for slot in session.targets.get().into_iter().flatten() {
+        TARGETS[*slot].store(core::ptr::null_mut(), Release);
     }
-}
-
-/// The targets that there are, with their slots.
-pub(crate) fn all() -> impl Iterator<Item = (usize, &'static Target)> {
-    let live = |slot: &AtomicPtr<Target>| {
-        let target = slot.load(Acquire);
-        // SAFETY: only leaked boxes are stored; they are never freed.
-        (!target.is_null()).then(|| unsafe { &*target })
-    };
-    TARGETS.iter().enumerate().filter_map(move |(slot, target)| Some((slot, live(target)?)))
 }
 
 /// Whether the target takes the event: it records, and its rules let the event in.

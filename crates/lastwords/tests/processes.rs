@@ -287,3 +287,53 @@ fn sessions_come_and_go_under_fire() {
         }
     });
 }
+
+/// A program in a container-like namespace: seen alive and dead from outside, switched from outside, recovered.
+#[test]
+fn a_process_in_another_pid_namespace() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = std::env::current_exe().expect("this program");
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]).arg(program);
+    unshare.args(["child_records_until_killed", "--exact", "--nocapture", "--test-threads=1"]);
+    let Ok(mut child) = unshare.env(common::DIR, dir.path()).stdout(std::process::Stdio::null()).spawn() else {
+        return;
+    };
+    let listed = || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
+    for _ in 0..2000 {
+        // Without the right to make namespaces there is nothing to be shown.
+        if child.try_wait().is_ok_and(|status| status.is_some()) {
+            return;
+        }
+        if listed() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let path = only_session(dir.path());
+    wait_for("events", || numbers(&path).len() > 100);
+    let seen = details(dir.path());
+    assert_eq!(seen.state, State::Live, "{seen:?}");
+    assert_ne!(seen.processes[0].0.pidns, lastwords::process::Identity::current().pidns);
+    let mine = start_users(dir.path());
+    assert_ne!(mine.uuid(), seen.uuid, "a session of another pid namespace is not joined");
+    drop(mine);
+    let handle = Handle::open(&path).expect("it opens");
+    handle.enable_snapshots().expect("enabled");
+    handle.take_snapshot(None).expect("taken");
+    handle.rule(&RuleSpec::disable("*")).expect("disabled");
+    let newest = || numbers(&path).last().copied();
+    wait_for("silence", || {
+        let before = newest();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        before == newest()
+    });
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+    wait_for("its end", || !matches!(details(dir.path()).state, State::Live));
+    let found = common::snapshot_numbers(&path);
+    let last = found.last().copied().expect("a snapshot");
+    let live = numbers(&path);
+    assert!(live[0] > last, "live goes on behind the snapshot: {} and {last}", live[0]);
+    assert_eq!(live, (live[0]..live[0] + live.len() as u64).collect::<Vec<_>>());
+}

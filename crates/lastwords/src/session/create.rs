@@ -1,7 +1,7 @@
 //! Making a session: memory, identity, tables, rules, streams; then its folder is published, whole.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
@@ -44,7 +44,7 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>) -> Result<SessionSh
             regions,
             folder,
             note,
-            targets: Mutex::default(),
+            targets: OnceLock::new(),
         }),
         Err(error) => {
             // The reason that is told is the first one.

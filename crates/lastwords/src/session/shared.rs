@@ -2,7 +2,7 @@
 //! targets away and puts private memory in the place of the files.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -30,7 +30,7 @@ pub(crate) struct SessionShared {
     /// A file outside the folder that is removed with the session.
     pub(crate) outside: Option<PathBuf>,
     /// Slots of the targets that record here.
-    pub(crate) targets: Mutex<Vec<usize>>,
+    pub(crate) targets: OnceLock<Vec<usize>>,
 }
 
 impl SessionShared {
