@@ -84,7 +84,9 @@ impl Planner<'_> {
                 w.first = 0;
             }
         }
-        let oldest = self.oldest(half, produced.current, first);
+        // A sub-buffer that was not begun has not overwritten the one in its place.
+        let newest = produced.current.saturating_sub(u64::from(produced.within == Some(0)));
+        let oldest = self.oldest(half, newest, first);
         for number in oldest..produced.current {
             self.closed(half, number)?;
         }
@@ -190,7 +192,9 @@ impl Planner<'_> {
         let verdict = if why.is_some() { Verdict::Invalid } else { Verdict::Open };
         let mut header = identity.mended(&found, number);
         header.end = 0;
-        self.sane_clocks(&mut header);
+        if verdict == Verdict::Invalid {
+            self.sane_clocks(&mut header);
+        }
         let pieces = vec![(HEADER_LEN, end)];
         self.finish(Candidate { half, header, pieces, verdict, why: why.unwrap_or_default(), whole: false })
     }

@@ -17,6 +17,8 @@ const LISTED: u64 = 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) half: usize,
+    /// The half's reserve word when the packet was planned.
+    pub(crate) reserve: u64,
     pub(crate) number: u64,
     pub(crate) verdict: Verdict,
     /// Runs of bytes of the sub-buffer that hold its events.
@@ -54,8 +56,10 @@ pub(crate) struct Planner<'a> {
     pub(crate) out: Outcome,
     pub(crate) buf: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
-    /// End of the sub-buffer planned last: its number and clock.
+    /// The sub-buffer planned last, if its clocks can be trusted: its number and the clock at its end.
     pub(crate) last: Option<(u64, u64)>,
+    /// The same of the last that a checksum vouches for: damage in one must not reach into the next.
+    sure: Option<(u64, u64)>,
     pub(crate) missing_run: u64,
 }
 
@@ -91,6 +95,7 @@ impl<'a> Planner<'a> {
             buf: Vec::new(),
             scratch: Vec::new(),
             last: None,
+            sure: None,
             missing_run: 0,
         }
     }
@@ -117,6 +122,7 @@ impl<'a> Planner<'a> {
 
     fn half(&mut self, half: usize) -> Result<(), Error> {
         self.last = None;
+        self.sure = None;
         self.missing_run = 0;
         let words = self.words(half);
         self.out.produced = words.position(&self.stream.geometry);
@@ -184,7 +190,7 @@ impl<'a> Planner<'a> {
             return self.missing(half, number, missing);
         }
         let judged = judge(&self.stream.identity, number, &mut self.buf);
-        if !matches!(judged, Judged::Whole(..)) && self.overtaken(half, number) {
+        if !matches!(judged, Judged::Whole(..)) && (self.given_up(half, number) || self.overtaken(half, number)) {
             let bytes = self.stream.geometry.size;
             self.gap(format!("sub-buffer {number}, while it was read"), Cause::Overwritten, Some(bytes));
             return Ok(());
@@ -225,9 +231,9 @@ impl<'a> Planner<'a> {
         self.finish(Candidate { half, header, pieces, verdict, why, whole: false })
     }
 
-    /// A beginning that cannot be is replaced by the end of the sub-buffer before.
+    /// A damaged header's beginning that cannot be is replaced by the end of the sub-buffer before.
     pub(crate) fn sane_clocks(&self, header: &mut Header) {
-        let Some((number, clock)) = self.last else { return };
+        let Some((number, clock)) = self.sure else { return };
         let follows = number.checked_add(1) == Some(header.number);
         let after_end = header.end >= clock && header.end != 0 && header.begin > header.end;
         if follows && (header.begin < clock || after_end) {
@@ -264,7 +270,14 @@ impl<'a> Planner<'a> {
 
     /// The writers have come round to this sub-buffer since it was read.
     pub(crate) fn overtaken(&mut self, half: usize, number: u64) -> bool {
-        is_overtaken(self.stream, half, number, self.budget)
+        is_overtaken(self.stream, half, number, self.words(half).reserve, self.budget)
+    }
+
+    /// The writers were beginning a sub-buffer in the place of this one, which is the oldest.
+    fn given_up(&self, half: usize, number: u64) -> bool {
+        let g = self.stream.geometry;
+        let Half { reserve, attempt, .. } = self.words(half);
+        attempt != reserve && g.within(reserve) == 0 && number.saturating_add(g.count) == g.number(reserve)
     }
 
     /// Finds where the structure breaks, cuts what was cleared, and puts packet and verdict down.
@@ -343,9 +356,14 @@ impl<'a> Planner<'a> {
             self.gap(format!("sub-buffer {number}: {}", c.why), Cause::Missing, Some(missing));
         }
         self.verdict(number, c.verdict, content, c.why);
-        self.last = Some((number, end.max(c.header.begin)));
+        let trusted = matches!(c.verdict, Verdict::Committed | Verdict::Open | Verdict::Torn);
+        self.last = trusted.then(|| (number, end.max(c.header.begin)));
+        if c.verdict == Verdict::Committed {
+            self.sure = self.last;
+        }
         self.out.packets.push(Packet {
             half: c.half,
+            reserve: self.words(c.half).reserve,
             number,
             verdict: c.verdict,
             pieces: c.pieces,
@@ -431,12 +449,16 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The writers have come round to this sub-buffer.
-pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, budget: &Budget) -> bool {
+/// The writers have come round to this sub-buffer since the half's reserve word was `reserve`.
+pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, reserve: u64, budget: &Budget) -> bool {
     let Ok(control) = stream.control(budget) else { return false };
     let words = control.half.get(half).copied().unwrap_or_default();
-    let current = stream.geometry.number(words.position(&stream.geometry));
-    number.saturating_add(stream.geometry.count) <= current
+    let g = &stream.geometry;
+    let position = words.position(g);
+    let (behind, current) = (number.saturating_add(g.count), g.number(position));
+    // At the start of the place that is next, nothing of it was written before the attempt is announced.
+    let untouched = g.within(position) == 0 && words.attempt == words.reserve;
+    words.reserve != reserve && (behind < current || (behind == current && !untouched))
 }
 
 /// Keeps the first `len` bytes of the pieces.

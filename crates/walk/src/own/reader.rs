@@ -39,7 +39,7 @@ impl Reader<'_> {
             (loaded.got >= end).then_some(())?;
             self.compose(packet, bytes);
         }
-        if is_overtaken(self.stream, packet.half, packet.number, &self.budget) {
+        if is_overtaken(self.stream, packet.half, packet.number, packet.reserve, &self.budget) {
             return None;
         }
         Some(PacketInfo {
