@@ -1,0 +1,552 @@
+/*
+ * lastwords: a flight recorder. Generated from crates/capi/src by `LASTWORDS_BLESS=1 cargo test -p lastwords-capi header`.
+ *
+ * Functions that can fail return 0 or -1, or NULL; lw_error() says why.
+ */
+
+#ifndef LASTWORDS_H
+#define LASTWORDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Level of an event: error.
+ */
+#define LW_LEVEL_ERROR 1
+
+/**
+ * Level of an event: warning.
+ */
+#define LW_LEVEL_WARN 2
+
+/**
+ * Level of an event: information.
+ */
+#define LW_LEVEL_INFO 3
+
+/**
+ * Level of an event: debug.
+ */
+#define LW_LEVEL_DEBUG 4
+
+/**
+ * Level of an event: trace.
+ */
+#define LW_LEVEL_TRACE 5
+
+/**
+ * Context: process id.
+ */
+#define LW_CONTEXT_PID 1
+
+/**
+ * Context: thread id.
+ */
+#define LW_CONTEXT_TID 2
+
+/**
+ * Context: thread name.
+ */
+#define LW_CONTEXT_THREAD_NAME 4
+
+/**
+ * Context: CPU.
+ */
+#define LW_CONTEXT_CPU 8
+
+/**
+ * No contexts at all.
+ */
+#define LW_CONTEXT_NONE 2147483648
+
+/**
+ * Memory: the heap.
+ */
+#define LW_MEMORY_HEAP 1
+
+/**
+ * Memory: shared-memory files.
+ */
+#define LW_MEMORY_SHM 2
+
+/**
+ * Memory: a memfd, which a core with the default filter keeps.
+ */
+#define LW_MEMORY_MEMFD 3
+
+/**
+ * Memory: huge pages.
+ */
+#define LW_MEMORY_HUGE 4
+
+/**
+ * A session that is being configured.
+ */
+struct lw_builder;
+
+/**
+ * A session that records.
+ */
+struct lw_session;
+
+/**
+ * The static data of a callsite: bit per channel that takes the event, and what the library keeps there.
+ */
+struct lw_callsite {
+    /**
+     * Not 0: the event is to be recorded, or was never reached.
+     */
+    uint32_t enabled;
+    /**
+     * The library's.
+     */
+    uint32_t known;
+    /**
+     * The library's.
+     */
+    uint16_t ids[32];
+    /**
+     * The library's.
+     */
+    void *desc;
+    /**
+     * The library's.
+     */
+    void *next;
+};
+
+/**
+ * A field of an event. The list ends where the event's count says.
+ */
+struct lw_field_desc {
+    /**
+     * Name, ASCII or UTF-8.
+     */
+    const char *name;
+    /**
+     * Type: 1 unsigned, 2 signed, 3 float, 4 bool, 5 text, 6 sequence, 10 bytes.
+     */
+    uint8_t ty;
+    /**
+     * Bytes of a number, or of an element.
+     */
+    uint8_t bytes;
+    /**
+     * 10 or 16, for integers.
+     */
+    uint8_t base;
+    /**
+     * Type of a sequence's elements: 1, 2 or 3.
+     */
+    uint8_t element;
+};
+
+/**
+ * An event. All of it lives as long as the process.
+ */
+struct lw_event_desc {
+    /**
+     * Provider.
+     */
+    const char *provider;
+    /**
+     * Name.
+     */
+    const char *name;
+    /**
+     * Format string of a marker, or empty.
+     */
+    const char *format;
+    /**
+     * Source file.
+     */
+    const char *file;
+    /**
+     * Source line.
+     */
+    uint32_t line;
+    /**
+     * One of `LW_LEVEL_`.
+     */
+    uint32_t level;
+    /**
+     * Fields.
+     */
+    size_t field_count;
+    /**
+     * The fields in the order of the payload.
+     */
+    const struct lw_field_desc *fields;
+};
+
+/**
+ * A part of a payload.
+ */
+struct lw_part {
+    /**
+     * Its bytes.
+     */
+    const void *data;
+    /**
+     * How many.
+     */
+    size_t len;
+};
+
+/**
+ * What a channel is asked to be; 0 stands for the default everywhere.
+ */
+struct lw_channel {
+    /**
+     * Its name.
+     */
+    const char *name;
+    /**
+     * Bytes of a sub-buffer, a power of two. Default: 131072.
+     */
+    uint64_t sub_buffer_size;
+    /**
+     * Sub-buffers for each CPU, a power of two. Default: 8.
+     */
+    uint32_t sub_buffers;
+    /**
+     * `LW_CONTEXT_` bits: what is recorded with each event. Default: the thread id.
+     */
+    uint32_t contexts;
+    /**
+     * Takes events of this `LW_LEVEL_` and more severe ones only. Default: all.
+     */
+    uint32_t max_level;
+    /**
+     * Not 0: events that find no room are discarded and counted, where the newest overwrite the oldest otherwise.
+     */
+    uint32_t discard;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Records `crash:signal` when the process gets SIGSEGV, SIGBUS, SIGABRT, SIGILL or SIGFPE, and then does what was done
+ * before. Threads call `lw_prepare_thread` to have a stack overflow recorded too. 0, or -1 (see `lw_error`).
+ */
+int lw_install_signal_handlers(void);
+
+/**
+ * Gives the calling thread an alternate signal stack if it has none. 0, or -1 (see `lw_error`).
+ */
+int lw_prepare_thread(void);
+
+/**
+ * Notes the modules that were loaded since the last time (`dlopen`), so that addresses in them can be named.
+ */
+void lw_refresh_modules(void);
+
+/**
+ * Reads the calling thread's name anew, after a change.
+ */
+void lw_refresh_thread(void);
+
+/**
+ * Why the last call of this thread failed: text that holds until the thread's next failure; empty if none failed.
+ */
+const char *lw_error(void);
+
+/**
+ * Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT`, with what `site->enabled` was.
+ *
+ * `site` and `event` are static, and of one callsite; `words` has `len` bytes rounded up to words.
+ */
+void lw_record_words(struct lw_callsite *site,
+                     const struct lw_event_desc *event,
+                     uint32_t enabled,
+                     const uint64_t *words,
+                     size_t len);
+
+/**
+ * Records a payload given in parts. Called by `LW_EVENT` for long payloads.
+ *
+ * As for `lw_record_words`; `parts` are `count` parts whose bytes are readable.
+ */
+void lw_record_parts(struct lw_callsite *site,
+                     const struct lw_event_desc *event,
+                     uint32_t enabled,
+                     const struct lw_part *parts,
+                     size_t count);
+
+/**
+ * Configures a session of that name. NULL if the name is not text.
+ *
+ * `name` is null or ends with a NUL.
+ */
+struct lw_builder *lw_builder_new(const char *name);
+
+/**
+ * Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
+ *
+ * `builder` came from `lw_builder_new` and was not started; `channel` is readable.
+ */
+int lw_builder_channel(struct lw_builder *builder, const struct lw_channel *channel);
+
+/**
+ * Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_errors_channel(struct lw_builder *builder);
+
+/**
+ * Where the memory comes from: one of `LW_MEMORY_`. Default: shared-memory files.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_memory(struct lw_builder *builder, uint32_t memory);
+
+/**
+ * Lets all processes of the user that begin a session of this name share it.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_shared(struct lw_builder *builder);
+
+/**
+ * The folder of sessions.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `path` is null or ends with a NUL.
+ */
+int lw_builder_dir(struct lw_builder *builder, const char *path);
+
+/**
+ * Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `glob` is null or ends with a NUL.
+ */
+int lw_builder_events(struct lw_builder *builder, const char *glob);
+
+/**
+ * Allocates the spare for snapshots from the start.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_snapshot(struct lw_builder *builder);
+
+/**
+ * Begins the session and frees the builder. NULL on failure (see `lw_error`).
+ *
+ * `builder` is null, or came from `lw_builder_new` and was not started.
+ */
+struct lw_session *lw_builder_start(struct lw_builder *builder);
+
+/**
+ * Begins a session of that name with all defaults. NULL on failure (see `lw_error`).
+ *
+ * `name` is null or ends with a NUL.
+ */
+struct lw_session *lw_session_begin(const char *name);
+
+/**
+ * The session's folder, what `lastwords recover` takes; empty for a session without one. Holds until the session ends.
+ *
+ * `session` is a session that was not ended.
+ */
+const char *lw_session_folder(const struct lw_session *session);
+
+/**
+ * Leaves the folder behind when the session ends.
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_keep(const struct lw_session *session);
+
+/**
+ * Enables the events that a glob over `provider:name` matches. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `glob` is null or ends with a NUL.
+ */
+int lw_session_enable(const struct lw_session *session, const char *glob);
+
+/**
+ * Disables the events that a glob over `provider:name` matches. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `glob` is null or ends with a NUL.
+ */
+int lw_session_disable(const struct lw_session *session, const char *glob);
+
+/**
+ * Stops (0) or continues (not 0) recording, in all processes of the session.
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_recording(const struct lw_session *session, int recording);
+
+/**
+ * Takes a snapshot: what was recorded until now is kept aside while recording goes on. Needs `lw_builder_snapshot`. 0, or
+ * -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_snapshot(const struct lw_session *session);
+
+/**
+ * Ends the session and frees it; its folder goes, unless `lw_session_keep` was called.
+ *
+ * `session` is null, or a session that was not ended.
+ */
+void lw_session_end(struct lw_session *session);
+
+/**
+ * Why the last call of this thread failed: text that holds until the thread's next failure; empty if none failed.
+ */
+const char *lw_error(void);
+
+/**
+ * Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT`, with what `site->enabled` was.
+ *
+ * `site` and `event` are static, and of one callsite; `words` has `len` bytes rounded up to words.
+ */
+void lw_record_words(struct lw_callsite *site,
+                     const struct lw_event_desc *event,
+                     uint32_t enabled,
+                     const uint64_t *words,
+                     size_t len);
+
+/**
+ * Records a payload given in parts. Called by `LW_EVENT` for long payloads.
+ *
+ * As for `lw_record_words`; `parts` are `count` parts whose bytes are readable.
+ */
+void lw_record_parts(struct lw_callsite *site,
+                     const struct lw_event_desc *event,
+                     uint32_t enabled,
+                     const struct lw_part *parts,
+                     size_t count);
+
+/**
+ * Configures a session of that name. NULL if the name is not text.
+ *
+ * `name` is null or ends with a NUL.
+ */
+struct lw_builder *lw_builder_new(const char *name);
+
+/**
+ * Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
+ *
+ * `builder` came from `lw_builder_new` and was not started; `channel` is readable.
+ */
+int lw_builder_channel(struct lw_builder *builder, const struct lw_channel *channel);
+
+/**
+ * Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_errors_channel(struct lw_builder *builder);
+
+/**
+ * Where the memory comes from: one of `LW_MEMORY_`. Default: shared-memory files.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_memory(struct lw_builder *builder, uint32_t memory);
+
+/**
+ * Lets all processes of the user that begin a session of this name share it.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_shared(struct lw_builder *builder);
+
+/**
+ * The folder of sessions.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `path` is null or ends with a NUL.
+ */
+int lw_builder_dir(struct lw_builder *builder, const char *path);
+
+/**
+ * Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `glob` is null or ends with a NUL.
+ */
+int lw_builder_events(struct lw_builder *builder, const char *glob);
+
+/**
+ * Allocates the spare for snapshots from the start.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_snapshot(struct lw_builder *builder);
+
+/**
+ * Begins the session and frees the builder. NULL on failure (see `lw_error`).
+ *
+ * `builder` is null, or came from `lw_builder_new` and was not started.
+ */
+struct lw_session *lw_builder_start(struct lw_builder *builder);
+
+/**
+ * Begins a session of that name with all defaults. NULL on failure (see `lw_error`).
+ *
+ * `name` is null or ends with a NUL.
+ */
+struct lw_session *lw_session_begin(const char *name);
+
+/**
+ * The session's folder, what `lastwords recover` takes; empty for a session without one. Holds until the session ends.
+ *
+ * `session` is a session that was not ended.
+ */
+const char *lw_session_folder(const struct lw_session *session);
+
+/**
+ * Leaves the folder behind when the session ends.
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_keep(const struct lw_session *session);
+
+/**
+ * Enables the events that a glob over `provider:name` matches. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `glob` is null or ends with a NUL.
+ */
+int lw_session_enable(const struct lw_session *session, const char *glob);
+
+/**
+ * Disables the events that a glob over `provider:name` matches. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `glob` is null or ends with a NUL.
+ */
+int lw_session_disable(const struct lw_session *session, const char *glob);
+
+/**
+ * Stops (0) or continues (not 0) recording, in all processes of the session.
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_recording(const struct lw_session *session, int recording);
+
+/**
+ * Takes a snapshot: what was recorded until now is kept aside while recording goes on. Needs `lw_builder_snapshot`. 0, or
+ * -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_snapshot(const struct lw_session *session);
+
+/**
+ * Ends the session and frees it; its folder goes, unless `lw_session_keep` was called.
+ *
+ * `session` is null, or a session that was not ended.
+ */
+void lw_session_end(struct lw_session *session);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* LASTWORDS_H */
+
+#include "lastwords_event.h"

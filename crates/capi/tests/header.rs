@@ -1,0 +1,33 @@
+//! `include/lastwords.h` is what cbindgen makes of the sources. `LASTWORDS_BLESS=1 cargo test -p lastwords-capi header` writes it.
+
+use std::path::Path;
+
+#[test]
+fn header_is_current() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for file in ["src/lib.rs", "src/error.rs", "src/event.rs", "src/session.rs"] {
+        builder = builder.with_src(root.join(file));
+    }
+    let mut made = Vec::new();
+    builder.generate().expect("a header").write(&mut made);
+    let made = without_safety(&String::from_utf8(made).expect("text"));
+    let path = root.join("include/lastwords.h");
+    if std::env::var_os("LASTWORDS_BLESS").is_some() {
+        std::fs::write(&path, &made).expect("include/lastwords.h is writable");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == made, "include/lastwords.h is not current: LASTWORDS_BLESS=1 cargo test -p lastwords-capi header");
+    assert!(made.is_ascii(), "the header is ASCII");
+}
+
+/// The heading that Rust asks for says nothing in C.
+fn without_safety(header: &str) -> String {
+    let lines = header.lines().filter(|line| line.trim() != "* # Safety");
+    let mut text: String = lines.flat_map(|line| [line.trim_end(), "\n"]).collect();
+    while let Some(at) = text.find("\n *\n * \n") {
+        text.replace_range(at..at + 4, "\n");
+    }
+    text
+}
