@@ -84,9 +84,7 @@ impl Base {
     pub(crate) fn lock(&self) -> Result<BaseLock, Error> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         let path = self.path.join(".lock");
-        // SAFETY: a C string and an open folder.
-        let fd = unsafe { libc::openat(self.fd.as_raw_fd(), c".lock".as_ptr(), flags, 0o600) };
-        let file = owned(fd, "open", &path)?;
+        let file = open_at(self.fd.as_raw_fd(), c".lock", flags, &path)?;
         let start = Instant::now();
         // SAFETY: the descriptor is open.
         while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
@@ -104,12 +102,15 @@ impl Base {
         let temporary = format!("{UNFINISHED}{unique}");
         let c_name = c_string(Path::new(&temporary))?;
         let shown = self.path.join(&temporary);
+        let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
         // SAFETY: a C string and an open folder.
         if unsafe { libc::mkdirat(self.fd.as_raw_fd(), c_name.as_ptr(), 0o700) } != 0 {
             return Err(Error::last("mkdir", shown));
         }
-        let fd = open_dir(self.fd.as_raw_fd(), &c_name, &shown)?;
-        let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
+        let fd = open_dir(self.fd.as_raw_fd(), &c_name, &shown).inspect_err(|_| {
+            // SAFETY: as above; the folder is empty.
+            unsafe { libc::unlinkat(self.fd.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) };
+        })?;
         Ok(Folder { path: self.path.join(format!("{name}-{unique}")), base, fd, name: temporary })
     }
 
@@ -235,17 +236,23 @@ fn random(bytes: &mut [u8]) {
 /// Opens a folder without following a link in its place.
 fn open_dir(at: i32, name: &CStr, shown: &Path) -> Result<OwnedFd, Error> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a C string.
-    let fd = unsafe { libc::openat(at, name.as_ptr(), flags) };
-    owned(fd, "open", shown)
+    open_at(at, name, flags, shown)
 }
 
-fn owned(fd: i32, call: &'static str, shown: &Path) -> Result<OwnedFd, Error> {
-    if fd < 0 {
-        return Err(Error::last(call, shown));
+/// `openat`, again when it was interrupted.
+fn open_at(at: i32, name: &CStr, flags: i32, shown: &Path) -> Result<OwnedFd, Error> {
+    loop {
+        // SAFETY: a C string.
+        let fd = unsafe { libc::openat(at, name.as_ptr(), flags, 0o600) };
+        if fd >= 0 {
+            // SAFETY: the descriptor is new and nobody else's.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(Error::io("open", shown, error));
+        }
     }
-    // SAFETY: the descriptor is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Refuses a folder of another user, or one with any of `forbidden` mode bits.
