@@ -284,7 +284,7 @@ fn kernel_time(out: &mut Vec<u8>, nanoseconds: i64) {
     out.extend_from_slice(&text);
 }
 
-/// ` LEVEL [cpu] comm-tid`, behind the time.
+/// ` LEVEL [cpu] comm-tid`, or what is known of it, behind the time.
 #[inline]
 fn own_head(
     out: &mut Vec<u8>,
@@ -305,7 +305,9 @@ fn own_head(
         out.push(b' ');
         bare(out, name.unwrap_or_default());
         if let Some(id) = thread {
-            out.push(b'-');
+            if name.is_some() {
+                out.push(b'-');
+            }
             signed(out, id);
         }
     }
