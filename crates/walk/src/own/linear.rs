@@ -67,6 +67,15 @@ pub(crate) fn top(g: &Geometry, numbers: &[u64]) -> Option<u64> {
     sorted.into_iter().rfind(|n| *n < middle.saturating_add(g.count))
 }
 
+/// The numbers in the headers say that more was produced than up to `current`. One number too high is damage, and so are
+/// several that are laps too high, as long as they are few.
+pub(crate) fn is_outrun(g: &Geometry, numbers: &[u64], current: u64) -> bool {
+    let lap = g.count.saturating_mul(2);
+    let (near, far): (Vec<u64>, Vec<u64>) =
+        numbers.iter().filter(|n| **n > current).partition(|n| n.saturating_sub(current) < lap);
+    near.len() > 1 || far.len().saturating_mul(2) > numbers.len()
+}
+
 impl Planner<'_> {
     /// Plans a half.
     pub(crate) fn linear(&mut self, half: usize, words: Half) -> Result<(), Error> {
@@ -106,14 +115,14 @@ impl Planner<'_> {
         let numbers = self.numbers(half, from)?;
         let current = g.number(words.reserve);
         let known = |in_flight| Produced { current, within: Some(g.within(words.reserve)), doubt: None, in_flight };
-        let above = numbers.iter().filter(|n| **n > current).count();
+        let outrun = is_outrun(&g, &numbers, current);
         let begun = g.within(words.reserve) == 0 && numbers.contains(&current);
         let form = form(&g, words);
         Ok(match form {
-            Some(Form::Idle) if begun || above > 1 => self.doubtful(words, &numbers),
-            Some(Form::Idle | Form::Begin) if above <= 1 => known(0),
-            Some(Form::Event) if above <= 1 => known(words.attempt.saturating_sub(words.reserve)),
-            Some(Form::Close) if above <= 1 && !self.is_closed_elsewhere(half, words) => known(0),
+            Some(Form::Idle) if begun || outrun => self.doubtful(words, &numbers),
+            Some(Form::Idle | Form::Begin) if !outrun => known(0),
+            Some(Form::Event) if !outrun => known(words.attempt.saturating_sub(words.reserve)),
+            Some(Form::Close) if !outrun && !self.is_closed_elsewhere(half, words) => known(0),
             _ => self.doubtful(words, &numbers),
         })
     }
@@ -232,6 +241,15 @@ mod tests {
         {
             assert_eq!(of(reserve, attempt), None, "{reserve} {attempt}");
         }
+    }
+
+    #[test]
+    fn few_numbers_far_away_do_not_outrun() {
+        let g = geometry();
+        assert!(!is_outrun(&g, &[4, 5, 6, 7], 7));
+        assert!(!is_outrun(&g, &[4, 5, 6 | 1 << 24, 7 | 1 << 24], 7));
+        assert!(is_outrun(&g, &[4, 5 | 1 << 24, 6 | 1 << 24, 7 | 1 << 24], 7));
+        assert!(is_outrun(&g, &[4, 5, 6, 7], 5));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::events::full_clock;
 use super::layout::{Announced, Half, SlotState, slots};
+use super::linear::is_outrun;
 use super::linear::top;
 use super::packet::{Header, Judged, judge};
 use super::plan::{Candidate, Planner};
@@ -314,7 +315,10 @@ impl Planner<'_> {
             let counted = counted.unwrap_or(0).saturating_add(HEADER);
             content.end = content.end.max(counted.min(g.content_limit()));
         }
-        let why = damage.or(difference).or(wrong_count);
+        let pieces = content.pieces();
+        let begin = if content.headless { self.headless_begin(&pieces) } else { Some(header.begin) };
+        let timeless = (begin.is_none() && !pieces.is_empty()).then(|| "nothing says when it was begun".to_string());
+        let why = damage.or(difference).or(wrong_count).or(timeless);
         let verdict = match (&why, content.holes.is_empty()) {
             (Some(_), _) => Verdict::Invalid,
             (None, false) => Verdict::Torn,
@@ -326,11 +330,10 @@ impl Planner<'_> {
         }
         let mut header = identity.mended(&header, number);
         header.end = content.end_clock;
-        let pieces = content.pieces();
-        if content.headless {
-            header.begin = self.headless_begin(&pieces);
+        header.begin = begin.unwrap_or(0);
+        if verdict == Verdict::Invalid {
+            self.sane_clocks(&mut header);
         }
-        self.sane_clocks(&mut header);
         let why = why
             .unwrap_or_else(|| if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() });
         self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false })
@@ -344,10 +347,10 @@ impl Planner<'_> {
 
     /// When a sub-buffer without header was begun: its first event carries the full clock; where that one is a hole, the
     /// next counts from the sub-buffer before.
-    fn headless_begin(&self, pieces: &[(usize, usize)]) -> u64 {
+    fn headless_begin(&self, pieces: &[(usize, usize)]) -> Option<u64> {
         let first = pieces.first().and_then(|p| self.buf.get(p.0..p.1)).unwrap_or_default();
         let full = full_clock(first, self.stream.identity.order);
-        full.or(self.last.map(|l| l.1)).unwrap_or(0)
+        full.or(self.last.map(|l| l.1))
     }
 }
 
