@@ -42,7 +42,8 @@ pub fn event(order: Order, n: u32, clock: u64, contexts: &[u8]) -> Event {
     let body = Packed::new(order).raw(contexts);
     match n % 5 {
         0 => {
-            let body = body.u64(u64::from(n)).u8(if n.is_multiple_of(2) { 7 } else { 0xff }).u64(f64::from(n).to_bits()).u8(1);
+            let body =
+                body.u64(u64::from(n)).u8(if n.is_multiple_of(2) { 7 } else { 0xff }).u64(f64::from(n).to_bits()).u8(1);
             let body = body.u16(1).u16(0xffff).u16(3).u32(2).u32(n).u32(!n).counted(&[1, 2, 3]).text("fix", 8);
             Event { clock, id: VARIED, body: body.done() }
         }

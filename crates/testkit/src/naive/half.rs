@@ -87,18 +87,22 @@ impl<'a> Half<'a> {
     fn subs(&self) -> Vec<Sub> {
         let behind = self.end.div_ceil(self.size);
         let oldest = behind.saturating_sub(self.count).max(self.first / self.size);
-        let mut subs: Vec<Sub> = (oldest..behind).map(|number| self.sub(number)).collect();
+        let mut subs: Vec<Sub> = Vec::new();
+        for number in oldest..behind {
+            let before = subs.iter().rev().flat_map(|s| s.events.last()).map(|(_, e)| e.clock).next();
+            subs.push(self.sub(number, before.unwrap_or(0)));
+        }
         let given_up = self.end.is_multiple_of(self.size) && self.attempt != self.end && behind - oldest == self.count;
+        subs.iter_mut().for_each(|sub| sub.events.retain(|(at, _)| *at >= self.first));
         if given_up && subs[0].verdict != Verdict::Committed {
             subs.remove(0);
         }
         subs
     }
 
-    fn sub(&self, number: u64) -> Sub {
-        let mut sub = if self.lockless { self.lockless_sub(number) } else { self.plain_sub(number) };
-        sub.events.retain(|(at, _)| *at >= self.first);
-        sub
+    /// `before` is the clock of the last event before the sub-buffer.
+    fn sub(&self, number: u64, before: u64) -> Sub {
+        if self.lockless { self.lockless_sub(number, before) } else { self.plain_sub(number) }
     }
 
     fn bytes(&self, number: u64) -> &[u8] {
@@ -118,7 +122,7 @@ impl<'a> Half<'a> {
         if !self.is_last(number) {
             return self.closed_sub(number);
         }
-        self.decoded(number, Verdict::Open, usize::try_from(self.end % self.size).unwrap_or(0), &[], false)
+        self.decoded(number, Verdict::Open, usize::try_from(self.end % self.size).unwrap_or(0), &[], None)
     }
 
     fn closed_sub(&self, number: u64) -> Sub {
@@ -140,10 +144,10 @@ impl<'a> Half<'a> {
         if !identity || sum != Some(checksum(&bytes[..content])) {
             return empty(Verdict::Invalid);
         }
-        self.decoded(number, Verdict::Committed, content, &[], false)
+        self.decoded(number, Verdict::Committed, content, &[], None)
     }
 
-    fn lockless_sub(&self, number: u64) -> Sub {
+    fn lockless_sub(&self, number: u64, before: u64) -> Sub {
         let slot = self.slots + usize::try_from(number % self.count).unwrap_or(0) * st::SLOT_LEN;
         let base = number / self.count * self.size;
         let committed = self.region.u64(slot + st::COMMITTED_AT).wrapping_sub(base);
@@ -170,8 +174,13 @@ impl<'a> Half<'a> {
         let holes: Vec<Range<u64>> =
             here.iter().filter(|f| f.state == se::STATE_RESERVING).map(|f| f.begin..f.end).collect();
         let torn = here.iter().any(|f| f.state != se::STATE_COPIED);
-        let mut sub =
-            self.decoded(number, if torn { Verdict::Torn } else { Verdict::Open }, content, &holes, begun_dead);
+        let mut sub = self.decoded(
+            number,
+            if torn { Verdict::Torn } else { Verdict::Open },
+            content,
+            &holes,
+            begun_dead.then_some(before),
+        );
         if !self.adds_up(number, committed, content as u64, &here) {
             sub.verdict = Verdict::Invalid;
             sub.events.retain(|(at, _)| *at < self.contiguous);
@@ -195,11 +204,20 @@ impl<'a> Half<'a> {
         sums.contains(&committed)
     }
 
-    /// The events up to `content`; with none from where the bytes do not make sense.
-    fn decoded(&self, number: u64, verdict: Verdict, content: usize, holes: &[Range<u64>], headless: bool) -> Sub {
+    /// The events up to `content`; with none from where the bytes do not make sense. `headless`: the clock to begin with
+    /// where there is no header.
+    fn decoded(
+        &self,
+        number: u64,
+        verdict: Verdict,
+        content: usize,
+        holes: &[Range<u64>],
+        headless: Option<u64>,
+    ) -> Sub {
         let bytes = &self.bytes(number)[..content];
         let mut sub = Sub { number, verdict, events: Vec::new() };
-        let mut clock = if headless { 0 } else { self.order.at64(bytes, pk::BEGIN_AT).unwrap_or(0) };
+        let begin = || self.order.at64(bytes, pk::BEGIN_AT).unwrap_or(0);
+        let mut clock = headless.unwrap_or_else(begin);
         let mut at = pk::HEADER_LEN;
         while at < content {
             let position = number * self.size + at as u64;

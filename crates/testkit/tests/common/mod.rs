@@ -1,0 +1,97 @@
+//! What the tests of the recovery side share.
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
+
+pub(crate) mod image;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use cap::Cap;
+use lastwords_testkit::ring::{Event, Expect, Ring};
+use lastwords_testkit::session::Session;
+use lastwords_trace::evidence::Verdict;
+
+pub(crate) use image::{Bytes, Found, Key, Sub, walk, walk_bytes};
+
+/// No test allocates more than this at a time: an allocation beyond it aborts.
+pub(crate) const MEMORY: usize = 256 << 20;
+
+#[global_allocator]
+static ALLOCATOR: Cap<std::alloc::System> = Cap::new(std::alloc::System, MEMORY);
+
+/// Ends the process when one case takes too long, and says which.
+pub(crate) struct Watchdog {
+    case: Arc<AtomicU64>,
+}
+
+impl Watchdog {
+    /// `name` is the test's.
+    pub(crate) fn new(name: &'static str, limit: Duration) -> Self {
+        let case = Arc::new(AtomicU64::new(0));
+        let seen = Arc::downgrade(&case);
+        std::thread::spawn(move || {
+            let (mut last, mut since) = (0, Instant::now());
+            while let Some(case) = seen.upgrade() {
+                let now = case.load(Relaxed);
+                drop(case);
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                } else if since.elapsed() > limit {
+                    eprintln!("{name}: case {now} runs for more than {limit:?}");
+                    std::process::exit(101);
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Self { case }
+    }
+
+    /// The next case begins.
+    pub(crate) fn case(&self, n: u64) {
+        self.case.store(n + 1, Relaxed);
+    }
+}
+
+/// Runs `body` on each of `cases`, on two threads; results in order of case.
+pub(crate) fn parallel<T: Send>(cases: u64, body: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut mine = Vec::new();
+        loop {
+            let n = next.fetch_add(1, Relaxed);
+            if n >= cases {
+                return mine;
+            }
+            mine.push((n, body(n)));
+        }
+    };
+    let mut all: Vec<(u64, T)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|t| t.join().expect("a case failed; see above")).collect()
+    });
+    all.sort_by_key(|(n, _)| *n);
+    all.into_iter().map(|(_, t)| t).collect()
+}
+
+/// What sub-buffers rightly hold.
+pub(crate) type Truth = BTreeMap<Key, (Verdict, Vec<Event>)>;
+
+/// The truth of one half of each stream of a synthetic session, in the form of what is found.
+pub(crate) fn truth(session: &Session, half: impl Fn(&Ring) -> usize) -> Truth {
+    let mut all = BTreeMap::new();
+    for ring in &session.rings {
+        for sub in ring.truth(half(ring)) {
+            let verdict = match sub.expect {
+                Expect::Committed => Verdict::Committed,
+                Expect::Open => Verdict::Open,
+                Expect::Torn => Verdict::Torn,
+                Expect::Stale => Verdict::Stale,
+            };
+            let events = sub.events.into_iter().map(|(_, e)| e).collect();
+            all.insert((u64::from(ring.spec.index), sub.number), (verdict, events));
+        }
+    }
+    all
+}

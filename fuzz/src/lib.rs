@@ -1,0 +1,7 @@
+//! The bodies of the fuzz targets. They are plain code: `crates/testkit/tests/p8_corpus.rs` runs them over the corpus with
+//! the stable toolchain.
+
+#[path = "../../crates/testkit/tests/common/image.rs"]
+pub mod image;
+pub mod script;
+pub mod targets;

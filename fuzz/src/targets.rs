@@ -1,0 +1,338 @@
+//! What each fuzz target does with its input. A target must never panic, hang or take memory without bound.
+
+use std::io::sink;
+use std::path::PathBuf;
+
+use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
+use crate::script::{self, Area, Input};
+use lastwords_bytes::Budget;
+use lastwords_formats::{ctf, evidence, json, text};
+use lastwords_image::unwatched;
+use lastwords_testkit::elf::{self, Segment};
+use lastwords_testkit::naive;
+use lastwords_testkit::put::Order;
+use lastwords_testkit::ring::Expect;
+use lastwords_trace::decode::Decoder;
+use lastwords_trace::evidence::Verdict;
+use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::source::Source;
+use lastwords_walk::own;
+
+/// A name and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const ALL: [Target; 16] = [
+    ("arena", arena),
+    ("session", session),
+    ("registry", registry),
+    ("stream", stream),
+    ("spans", spans),
+    ("snapshot", snapshot),
+    ("core", core),
+    ("core_regions", core_regions),
+    ("zstd_core", zstd_core),
+    ("decoder", decoder),
+    ("ctf", ctf_end_to_end),
+    ("ctf2", ctf2_end_to_end),
+    ("json", json_end_to_end),
+    ("text", text_end_to_end),
+    ("recorded", recorded),
+    ("differential", differential),
+];
+
+/// Regions one behind the other, anything changed.
+pub fn arena(data: &[u8]) {
+    any(&script::arena(data, Area::Arena));
+}
+
+/// The session region changed.
+pub fn session(data: &[u8]) {
+    any(&script::arena(data, Area::Named("session")));
+}
+
+/// The registry changed.
+pub fn registry(data: &[u8]) {
+    any(&script::arena(data, Area::Named("registry")));
+}
+
+/// Streams changed.
+pub fn stream(data: &[u8]) {
+    any(&script::arena(data, Area::Named("stream")));
+}
+
+/// The table of spans changed.
+pub fn spans(data: &[u8]) {
+    any(&script::arena(data, Area::Named("spans")));
+}
+
+fn any(bytes: &[u8]) {
+    if let Ok(found) = walk_bytes(bytes) {
+        assert!(found.events() <= bytes.len() / 4 + 1, "more events than bytes");
+    }
+}
+
+/// The snapshot in place of the live halves.
+pub fn snapshot(data: &[u8]) {
+    let bytes = script::arena(data, Area::Arena);
+    let len = bytes.len();
+    let _ = walk(Bytes::new(bytes.into(), len, None), true);
+}
+
+/// A file of any bytes, and the same with an ELF header before it.
+pub fn core(data: &[u8]) {
+    open(data);
+    if data.first() != Some(&0x7f) {
+        let mut file = elf::core(Order::Little, &[Segment::new(0x1000, &[0; 64])]);
+        let mut input = Input::new(data);
+        for _ in 0..16 {
+            let at = usize::from(input.u16()) % file.len();
+            file[at] = input.u8();
+        }
+        open(&file);
+    }
+}
+
+/// A core that holds a session, changed in its ELF headers and in its regions.
+pub fn core_regions(data: &[u8]) {
+    let mut input = Input::new(data);
+    let base = if input.u8() & 1 == 0 { lastwords_testkit::samples::paged() } else { script::sample(input.u8()) };
+    let mut file = base.image().core();
+    for _ in 0..32 {
+        if input.is_empty() {
+            break;
+        }
+        let wide = input.u8() & 3 == 0;
+        let at = if wide { input.u64() as usize } else { usize::from(input.u16()) } % file.len();
+        let n = usize::from(input.u8() % 9);
+        for (i, byte) in input.take(n).iter().enumerate() {
+            if let Some(b) = file.get_mut(at + i) {
+                *b = *byte;
+            }
+        }
+    }
+    open(&file);
+}
+
+/// A zstd frame of any bytes, and a sound one of a core, changed.
+pub fn zstd_core(data: &[u8]) {
+    let mut input = Input::new(data);
+    if input.u8() & 1 == 0 {
+        let mut file = vec![0x28, 0xb5, 0x2f, 0xfd];
+        file.extend(input.rest());
+        return open(&file);
+    }
+    let mut file = elf::zstd(&script::sample(input.u8()).image().core());
+    while !input.is_empty() {
+        let at = (usize::from(input.u16()) * 3) % file.len();
+        file[at] = input.u8();
+    }
+    open(&file);
+}
+
+fn open(file: &[u8]) {
+    let path = scratch("file");
+    std::fs::write(&path, file).expect("a scratch file");
+    let opened = lastwords_image::open(&path, &Budget::default(), &unwatched);
+    if let Ok(opened) = opened {
+        let options = own::Options::default();
+        let found = own::find(&opened.image, &options, &Budget::default(), &unwatched);
+        for session in found.iter().flat_map(|f| &f.sessions) {
+            drain(session);
+        }
+    }
+}
+
+fn drain(source: &dyn Source) {
+    let decoder = Decoder::new(source.schema());
+    for (index, stream) in source.streams().iter().enumerate() {
+        let (mut reader, mut bytes) = (source.packets(index), Vec::new());
+        while let Some(info) = reader.next_packet(&mut bytes) {
+            let _ = decoder.events(stream.channel, &bytes, info.begin, info.events_at).filter(Result::is_ok).count();
+        }
+    }
+}
+
+/// A place for files of this process.
+fn scratch(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("lastwords-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a scratch folder");
+    folder.join(format!("{name}-{:?}", std::thread::current().id()))
+}
+
+/// Any schema, any packet.
+pub fn decoder(data: &[u8]) {
+    let mut input = Input::new(data);
+    let byte_order = if input.u8() & 1 == 0 { ByteOrder::Little } else { ByteOrder::Big };
+    let contexts = fields(&mut input);
+    let classes = usize::from(input.u8() % 4);
+    let class = |id: usize, fields: Vec<Field>| EventClass {
+        id: id as u64 * 7,
+        name: "p:e".into(),
+        level: 0,
+        format: String::new(),
+        location: String::new(),
+        fields,
+    };
+    let events = (0..classes).map(|id| class(id, fields(&mut input))).collect();
+    let channel = Channel { id: 0, name: String::new(), contexts, events };
+    let clock = lastwords_trace::clock::Clock {
+        name: "c".into(),
+        description: String::new(),
+        frequency: input.u64(),
+        offset_seconds: 0,
+        offset_ticks: 0,
+        absolute: false,
+    };
+    let schema = Schema {
+        uuid: [0; 16],
+        name: String::new(),
+        byte_order,
+        env: std::collections::BTreeMap::new(),
+        clock,
+        channels: vec![channel],
+    };
+    let decoder = Decoder::new(&schema);
+    let (begin, from) = (input.u64(), usize::from(input.u8()));
+    let bytes = input.rest();
+    let (mut at, mut good) = (from, 0u64);
+    let mut failed = false;
+    for event in decoder.events(0, bytes, begin, from) {
+        match event {
+            Ok(e) => {
+                assert!(e.start == at && e.start < e.context_at && e.context_at <= e.payload_at);
+                assert!(e.payload_at <= e.end && e.end <= bytes.len());
+                let values = lastwords_trace::value::Values::new(
+                    &schema.channels[0].events[e.class].fields,
+                    &bytes[e.payload()],
+                    byte_order,
+                );
+                values.for_each(drop);
+                at = e.end;
+                good += 1;
+            }
+            Err(error) => {
+                assert!(error.offset <= bytes.len() + 4, "{error}");
+                failed = true;
+            }
+        }
+    }
+    let counted = decoder.channel(0).map(|c| c.count(bytes, from));
+    assert_eq!(counted.is_some_and(|c| c == Ok(good)), !failed, "counting and decoding agree");
+}
+
+fn fields(input: &mut Input<'_>) -> Vec<Field> {
+    (0..input.u8() % 4).map(|n| Field { name: format!("f{n}"), class: class(input, 0) }).collect()
+}
+
+fn class(input: &mut Input<'_>, depth: u8) -> FieldClass {
+    let size = [1, 2, 4, 8, 3, 0, 255, 16];
+    let kind = input.u8();
+    let size = size[usize::from(kind >> 4) % size.len()];
+    match kind % 10 {
+        0 | 1 => FieldClass::Integer { size, signed: kind % 10 == 1, base: 10 },
+        2 => FieldClass::Float { size },
+        3 => FieldClass::Bool,
+        4 => FieldClass::String,
+        5 => FieldClass::Text { size: u32::from(input.u16()) << (kind >> 4) },
+        6 => FieldClass::Bytes,
+        7 if depth < 3 => FieldClass::Sequence(Box::new(class(input, depth + 1))),
+        8 if depth < 3 => {
+            let count = u32::from(input.u16()) << (kind >> 4);
+            FieldClass::Array { count, element: Box::new(class(input, depth + 1)) }
+        }
+        _ => FieldClass::Enum { size, signed: true, labels: vec![(0, "zero".into()), (-1, "minus".into())] },
+    }
+}
+
+/// What is recovered, written as CTF 1.8.
+pub fn ctf_end_to_end(data: &[u8]) {
+    ctf(data, ctf::Version::V1_8);
+}
+
+/// What is recovered, written as CTF 2.
+pub fn ctf2_end_to_end(data: &[u8]) {
+    ctf(data, ctf::Version::V2);
+}
+
+fn ctf(data: &[u8], version: ctf::Version) {
+    let folder = scratch("ctf");
+    for source in own_sessions(&script::arena(data, Area::Arena)) {
+        let _ = std::fs::remove_dir_all(&folder);
+        let options = ctf::Options { version, count_events: true };
+        let _ = ctf::write(&source, &folder, options, &mut |_| ());
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// What is recovered, as JSON lines.
+pub fn json_end_to_end(data: &[u8]) {
+    let sessions = own_sessions(&script::arena(data, Area::Arena));
+    let sources: Vec<&dyn Source> = sessions.iter().map(|s| s as &dyn Source).collect();
+    let mut out = Vec::new();
+    let _ = json::write(&sources, &lastwords_formats::select::Selection::default(), &mut out, &mut |_| ());
+    let text = String::from_utf8(out).expect("JSON is UTF-8");
+    assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
+}
+
+/// What is recovered, as text in every style, and its evidence.
+pub fn text_end_to_end(data: &[u8]) {
+    let sessions = own_sessions(&script::arena(data, Area::Arena));
+    let sources: Vec<&dyn Source> = sessions.iter().map(|s| s as &dyn Source).collect();
+    let selection = lastwords_formats::select::Selection::default();
+    for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {
+        let zone = text::Zone::utc();
+        let _ = text::write(&sources, style, &selection, &zone, &mut sink(), &mut |_| ());
+    }
+    for source in sources {
+        let _ = evidence::write_text(source, 100, &mut sink());
+    }
+}
+
+/// A session recorded step by step: both readers find exactly its truth.
+pub fn recorded(data: &[u8]) {
+    let session = script::recorded(data);
+    let bytes = session.image().arena();
+    let naive = naive::read_files(&[&bytes]);
+    let found = walk_bytes(&bytes).expect("a sound image");
+    let ring = &session.rings[0];
+    let truth = ring.truth(ring.live);
+    assert_eq!(naive[0].streams[0].live.len(), truth.len());
+    for (sub, naive) in truth.iter().zip(&naive[0].streams[0].live) {
+        assert_eq!((sub.number, &sub.events), (naive.number, &naive.events), "the naive reader");
+        let events: Vec<_> = sub.events.iter().map(|(_, e)| e.clone()).collect();
+        let Some(own) = found.subs.get(&(0, sub.number)) else {
+            panic!("sub-buffer {} is not reported", sub.number);
+        };
+        assert_eq!(own.events, events, "sub-buffer {}", sub.number);
+        let verdict = match sub.expect {
+            Expect::Committed => Verdict::Committed,
+            Expect::Open => Verdict::Open,
+            Expect::Torn => Verdict::Torn,
+            Expect::Stale => Verdict::Stale,
+        };
+        assert_eq!(own.verdict, verdict, "sub-buffer {}", sub.number);
+    }
+}
+
+/// A damaged session: what both readers call committed is the same in both.
+pub fn differential(data: &[u8]) {
+    let bytes = script::arena(data, Area::Named("stream"));
+    let Ok(found) = walk_bytes(&bytes) else { return };
+    let naive = naive::read_files(&[&bytes]);
+    if naive.len() != 1 || found.sessions != 1 {
+        return;
+    }
+    compare(&naive[0], &found);
+}
+
+fn compare(naive: &naive::Session, found: &Found) {
+    for stream in &naive.streams {
+        for sub in stream.live.iter().filter(|s| s.verdict == naive::Verdict::Committed) {
+            let key = (u64::from(stream.index), sub.number);
+            let Some(own) = found.subs.get(&key).filter(|s| s.verdict == Verdict::Committed) else { continue };
+            let events: Vec<_> = sub.events.iter().map(|(_, e)| e.clone()).collect();
+            assert_eq!(own.events, events, "{key:?}");
+        }
+    }
+}
