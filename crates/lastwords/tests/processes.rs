@@ -173,21 +173,23 @@ fn child_joins_and_records_when_told() {
     drop(session);
 }
 
-/// The wedge test, in small: writers in tight loops are killed, and the others' events are all there.
+/// The wedge test: writers in tight loops are killed, and the others' events are all there. `LASTWORDS_KILLS` says how many
+/// are killed for each reservation; 15 by default.
 #[test]
 fn killed_writers_do_not_stop_the_others() {
+    let kills = std::env::var("LASTWORDS_KILLS").map_or(15, |kills| kills.parse().expect("a number"));
     for reservation in ["rseq", "lockless", "locked"] {
         let dir = tempfile::tempdir().expect("a folder");
         let variables = [("RESERVATION", reservation)];
         let mut other = spawn("child_joins_and_records_when_told", dir.path(), &variables);
         wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
         let folder = only_session(dir.path());
-        for round in 1..=15u64 {
+        for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
-            std::thread::sleep(std::time::Duration::from_millis(20 + round));
+            std::thread::sleep(std::time::Duration::from_millis(20 + round % 20));
             writer.kill().expect("killed");
             writer.wait().expect("it ends");
-            let first = round << 40;
+            let first: u64 = round << 40;
             tell(&mut other, first);
             wait_for("the other's answer", || dir.path().join(format!("done-{first}")).exists());
             let found = numbers(&folder);
