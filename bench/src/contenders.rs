@@ -5,7 +5,7 @@ use crate::Result;
 use crate::job::{Job, Sample};
 
 mod backbeat;
-mod lastwords;
+pub(crate) mod lastwords;
 mod tracing;
 
 /// A recorder, and how it is set up and run.
@@ -20,6 +20,7 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "lastwords-lockless", run: lastwords::lockless },
     Contender { name: "lastwords-locked", run: lastwords::locked },
     Contender { name: "lastwords-off", run: lastwords::disabled },
+    Contender { name: "lastwords-tracing", run: lastwords::through_tracing },
     Contender { name: "backbeat", run: backbeat::plain },
     Contender { name: "backbeat-tsc", run: backbeat::with_tsc },
     Contender { name: "backbeat-off", run: backbeat::disabled },

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! lastwords-bench list                                   the contenders that are built in
+//! lastwords-bench generate DIR EVENTS                   leave a session of ours with so many events in a folder
 //! lastwords-bench NAME PAYLOAD EVENTS CPU[,CPU...]       run one, print a line of JSON
 //! lastwords-bench measure CPU PROGRAM [ARGUMENT...]      run a program on one CPU, print a line of JSON
 //! ```
@@ -35,6 +36,9 @@ fn run(arguments: &[String]) -> Result<()> {
         [verb] if verb == "list" => {
             contenders::ALL.iter().for_each(|contender| println!("{}", contender.name));
             Ok(())
+        }
+        [verb, dir, events] if verb == "generate" => {
+            contenders::lastwords::generate(std::path::Path::new(dir), events.parse()?)
         }
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
             println!("{}", measure::run(cpu.parse()?, program, rest)?);

@@ -1,6 +1,9 @@
 //! lastwords itself: one channel without contexts, in shared memory, with each reservation; through `tracing`; disabled.
 
+use std::path::Path;
+
 use lastwords::{ChannelConfig, Reservation, Session};
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::Result;
 use crate::job::{Job, RING_BYTES, Sample, each_a, each_b};
@@ -26,6 +29,14 @@ pub(super) fn disabled(job: &Job) -> Result<Sample> {
     record(job)
 }
 
+/// Through `tracing`'s macros and our layer.
+pub(super) fn through_tracing(job: &Job) -> Result<Sample> {
+    let _session = session(Reservation::Rseq)?.start()?;
+    let subscriber = tracing_subscriber::registry().with(lastwords::layer::layer());
+    tracing::subscriber::set_global_default(subscriber)?;
+    super::tracing::record(job)
+}
+
 fn session(reservation: Reservation) -> Result<lastwords::Builder> {
     let dir = std::env::temp_dir().join(format!("lastwords-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
@@ -44,4 +55,17 @@ fn record(job: &Job) -> Result<Sample> {
         |events| each_a(events, |number, value| lastwords::event!(bench, "a", number, value)),
         |events| each_b(events, |number, value, text| lastwords::event!(bench, "b", number, value, text)),
     )
+}
+
+/// Records `events` events of both payloads in a session that has room for all of them, and keeps its folder in `dir`.
+pub(crate) fn generate(dir: &Path, events: u64) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    // 64 bytes an event is more than the larger of the two takes.
+    let sub_buffers = u32::try_from((events.saturating_mul(64) >> 20).max(2).next_power_of_two())?;
+    let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 1 << 20).contexts(0);
+    let session = Session::builder("bench").channel(channel).dir(dir).keep(true).size_limit(u64::MAX).start()?;
+    each_a(events / 2, |number, value| lastwords::event!(bench, "a", number, value));
+    each_b(events - events / 2, |number, value, text| lastwords::event!(bench, "b", number, value, text));
+    drop(session);
+    Ok(())
 }

@@ -73,9 +73,8 @@ impl Programs {
         }
         build_package("lastwords-capi")?;
         let include = crate::root().join("crates/capi/include");
-        let rpath = join("-Wl,-rpath,", &self.release);
-        let options =
-            [join("-I", &include), join("-L", &self.release), rpath, "-llastwords".into(), "-lpthread".into()];
+        let library = self.release.join("liblastwords_c.a").into_os_string();
+        let options = [join("-I", &include), library, "-lpthread".into(), "-ldl".into(), "-lm".into()];
         self.compile("lastwords", &options.each_ref().map(|option| option.as_os_str()))
     }
 }
