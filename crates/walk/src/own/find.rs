@@ -1,6 +1,6 @@
 //! Finding regions by their magic.
 
-use super::repair;
+use super::{mend, repair};
 use lastwords_abi::region::{self as abi, RegionHeader};
 use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
@@ -13,7 +13,7 @@ const CHUNK: u64 = 1 << 20;
 /// Most bytes that may follow a header and be covered by its checksum.
 const MAX_FIXED: u32 = 1 << 16;
 /// Most damaged headers that are repaired in one image; each costs a millisecond.
-const MAX_REPAIRS: u32 = 4096;
+const MAX_REPAIRS: usize = 4096;
 /// Bytes of the header that its checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
 
@@ -37,8 +37,10 @@ pub(crate) struct Region {
     pub(crate) name: Arc<str>,
     /// Where in that file.
     pub(crate) offset: u64,
-    /// A bit of the header was flipped back.
-    pub(crate) repaired: bool,
+    /// Its checksum did not hold at first: what was done about it.
+    pub(crate) mended: Option<String>,
+    /// The reserved words of its header are 0, as this version has them.
+    pub(crate) reserved_is_zero: bool,
 }
 
 impl Region {
@@ -57,7 +59,7 @@ pub(crate) struct Found {
 
 /// Finds all regions. A region that was found is passed over whole: nothing inside it is taken for another.
 pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
-    let mut scan = Scan { image, budget, found: Found::default(), repairs: 0, chunk: Vec::new(), behind: 0 };
+    let mut scan = Scan { image, budget, found: Found::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
     let total: u64 = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
     let mut done = 0u64;
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
@@ -69,6 +71,7 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
         }
         done = done.saturating_add(range.len);
     }
+    scan.mend();
     Ok(scan.found)
 }
 
@@ -76,7 +79,8 @@ struct Scan<'a> {
     image: &'a dyn Image,
     budget: &'a Budget,
     found: Found,
-    repairs: u32,
+    /// Where something like a region is whose header does not hold, and why.
+    damaged: Vec<(u64, Error)>,
     chunk: Vec<u8>,
     /// First address behind the region found last.
     behind: u64,
@@ -112,36 +116,72 @@ impl Scan<'_> {
 
     fn candidate(&mut self, address: u64) -> Result<(), Error> {
         self.budget.steps(self.image.name(), 1)?;
-        let (name, offset) = locate(self.image, address);
-        match self.parse(address, &name, offset) {
+        match self.parse(address) {
             Ok(region) => {
-                if region.repaired {
-                    self.found.notes.push(format!(
-                        "{}: one bit of the region's header was wrong and was flipped back",
-                        region.place()
-                    ));
-                }
                 self.behind = region.address.saturating_add(region.size);
                 self.found.regions.push(region);
             }
-            Err(error) => self.found.notes.push(format!("{error}; the region is passed over")),
+            Err(error) => self.damaged.push((address, error)),
         }
         Ok(())
     }
 
-    fn parse(&mut self, address: u64, name: &Arc<str>, offset: u64) -> Result<Region, Error> {
-        let what = format!("{name}+{offset:#x}");
+    fn parse(&self, address: u64) -> Result<Region, Error> {
+        let place = Place::new(self.image, address);
+        let what = place.what();
         let mut head = vec![0u8; abi::HEADER_SIZE as usize];
         read(self.image, &what, address, &mut head)?;
-        let (header, repaired) = match self.checked(&what, address, &head) {
-            Ok(bytes) => (bytes, false),
-            Err(error) if self.repairs >= MAX_REPAIRS => return Err(error),
-            Err(error) => {
-                self.repairs = self.repairs.saturating_add(1);
-                (self.repaired(address, &head).ok_or(error)?, true)
+        let header = self.checked(&what, address, &head)?;
+        region(&what, &header, place)
+    }
+
+    /// Tries single wrong bits in the headers that do not hold; the sound regions help to choose.
+    fn mend(&mut self) {
+        for (index, (address, error)) in std::mem::take(&mut self.damaged).into_iter().enumerate() {
+            let tries = if index < MAX_REPAIRS { self.tries(address) } else { Vec::new() };
+            match mend::choose(tries, &self.found.regions) {
+                Some(mut region) => {
+                    let how = region.mended.take().unwrap_or_default();
+                    region.mended = Some(format!("{error}: {how}"));
+                    self.found.regions.push(region);
+                }
+                None => self.found.notes.push(format!("{error}; the region is passed over")),
             }
-        };
-        region(&what, &header, Place { address, name: name.clone(), offset, image: self.image, repaired })
+        }
+        self.found.regions.sort_by_key(|r| r.address);
+    }
+
+    /// The regions that a damaged header may be of: as it stands first, if it can be read at all.
+    fn tries(&self, address: u64) -> Vec<Region> {
+        let mut head = vec![0u8; abi::HEADER_SIZE as usize];
+        if read(self.image, "", address, &mut head).is_err() {
+            return Vec::new();
+        }
+        let reader = Reader::new("", &head, ByteOrder::Little);
+        let said = reader.u32_at(offset_of!(RegionHeader, fixed_len)).unwrap_or(0);
+        let lens =
+            [size_of::<lastwords_abi::stream::StreamInfo>(), size_of::<lastwords_abi::session::SessionInfo>(), 0];
+        let known = lens.iter().filter_map(|l| u32::try_from(*l).ok());
+        let mut lens: Vec<u32> = known.chain([said, said.swap_bytes()]).filter(|f| *f <= 1024).collect();
+        lens.sort_unstable();
+        lens.dedup();
+        let mut tries = Vec::new();
+        for fixed in lens {
+            let Ok(bytes) = self.with_fixed("", address, &head, fixed) else { continue };
+            for order in [ByteOrder::Little, ByteOrder::Big] {
+                let check = Reader::new("", &head, order).u64_at(COVERED).unwrap_or(0);
+                for mended in repair::mended(&bytes, check) {
+                    let region = region("", &mended, Place::new(self.image, address));
+                    tries.extend(region.ok().filter(|r| r.order == order && r.fixed.len() == fixed as usize).map(
+                        |r| {
+                            let how = if mended == bytes { mend::AS_IT_STANDS } else { mend::FLIPPED };
+                            Region { mended: Some(how.into()), ..r }
+                        },
+                    ));
+                }
+            }
+        }
+        tries
     }
 
     /// Header and fixed part, if their checksum holds.
@@ -170,37 +210,6 @@ impl Scan<'_> {
         read(self.image, what, address, &mut bytes)?;
         Ok(bytes)
     }
-
-    /// Flips the one bit of header or fixed part whose flipping makes the checksum hold.
-    fn repaired(&self, address: u64, head: &[u8]) -> Option<Vec<u8>> {
-        let reader = Reader::new("", head, ByteOrder::Little);
-        let said = reader.u32_at(offset_of!(RegionHeader, fixed_len)).ok()?;
-        let lens =
-            [size_of::<lastwords_abi::stream::StreamInfo>(), size_of::<lastwords_abi::session::SessionInfo>(), 0];
-        let known = lens.iter().filter_map(|l| u32::try_from(*l).ok());
-        let mut tried = Vec::new();
-        for fixed in known.chain([said, said.swap_bytes()]).filter(|f| *f <= 1024) {
-            if tried.contains(&fixed) {
-                continue;
-            }
-            tried.push(fixed);
-            let Ok(mut bytes) = self.with_fixed("", address, head, fixed) else { continue };
-            for order in [ByteOrder::Little, ByteOrder::Big] {
-                let check = Reader::new("", head, order).u64_at(COVERED).ok()?;
-                if repair::flip_one(&mut bytes, check) && self.is_sound(&bytes, fixed, order) {
-                    return Some(bytes);
-                }
-            }
-        }
-        None
-    }
-
-    fn is_sound(&self, bytes: &[u8], fixed: u32, order: ByteOrder) -> bool {
-        let reader = Reader::new("", bytes, order);
-        byte_order("", bytes) == Ok(order)
-            && reader.array_at::<16>(0) == Ok(abi::MAGIC)
-            && reader.u32_at(offset_of!(RegionHeader, fixed_len)) == Ok(fixed)
-    }
 }
 
 struct Place<'a> {
@@ -208,13 +217,31 @@ struct Place<'a> {
     name: Arc<str>,
     offset: u64,
     image: &'a dyn Image,
-    repaired: bool,
+}
+
+impl<'a> Place<'a> {
+    fn new(image: &'a dyn Image, address: u64) -> Self {
+        let (name, offset) = locate(image, address);
+        Self { address, name, offset, image }
+    }
+
+    fn what(&self) -> String {
+        format!("{}+{:#x}", self.name, self.offset)
+    }
 }
 
 /// The region of a header whose checksum holds.
 fn region(what: &str, bytes: &[u8], place: Place<'_>) -> Result<Region, Error> {
     let order = byte_order(what, bytes)?;
     let reader = Reader::new(what, bytes, order);
+    if reader.array_at::<16>(0)? != abi::MAGIC {
+        return Err(Error::value(what, 0, u64::from(reader.u8_at(0)?), "the magic of a region"));
+    }
+    let fixed_at = offset_of!(RegionHeader, fixed_len);
+    let fixed = reader.u32_at(fixed_at)?;
+    if bytes.len() != (abi::HEADER_SIZE as usize).saturating_add(fixed as usize) {
+        return Err(Error::value(what, fixed_at as u64, u64::from(fixed), "the length of what follows the header"));
+    }
     let major = reader.u16_at(offset_of!(RegionHeader, major))?;
     if !READABLE_MAJORS.contains(&major) {
         let expected = format!("major version {VERSION_MAJOR} (this program is too old or too new for the region)");
@@ -237,7 +264,10 @@ fn region(what: &str, bytes: &[u8], place: Place<'_>) -> Result<Region, Error> {
         fixed: bytes.get(abi::HEADER_SIZE as usize..).unwrap_or_default().to_vec(),
         name: place.name,
         offset: place.offset,
-        repaired: place.repaired,
+        mended: None,
+        reserved_is_zero: reader
+            .bytes_at(offset_of!(RegionHeader, reserved), size_of::<[u64; 6]>())
+            .is_ok_and(|r| r.iter().all(|b| *b == 0)),
     })
 }
 

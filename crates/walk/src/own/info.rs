@@ -74,6 +74,8 @@ pub struct Snapshot {
     pub clock: u64,
     /// Process id of who reads it.
     pub reader: u64,
+    /// Somebody held the lock under which snapshots are taken.
+    pub locked: bool,
     /// The stream that was swapped alone.
     pub stream: Option<u32>,
 }
@@ -251,6 +253,12 @@ impl Snapshot {
             abi::SNAPSHOT_READING => "reading",
             _ => "unknown",
         }
+    }
+
+    /// Live and spare were being swapped: both hold what belongs to the trace.
+    #[must_use]
+    pub fn is_swapping(self) -> bool {
+        self.state == abi::SNAPSHOT_SWAPPING && self.locked
     }
 
     /// A snapshot of the stream of this index is there to be read.

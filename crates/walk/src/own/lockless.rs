@@ -3,7 +3,6 @@
 
 use super::events::full_clock;
 use super::layout::{Announced, Half, SlotState, slots};
-use super::linear::is_outrun;
 use super::linear::top;
 use super::packet::{Header, Judged, judge};
 use super::plan::{Candidate, Planner};

@@ -11,6 +11,7 @@ pub mod info;
 mod layout;
 mod linear;
 mod lockless;
+mod mend;
 mod packet;
 mod plan;
 mod reader;
@@ -178,6 +179,14 @@ impl Builder<'_> {
         }
         let spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.extend(spans.notes);
+        if session.info.snapshot.word() == "swapping" {
+            let both = if session.info.snapshot.locked {
+                "what was before the swap is shown with what was after"
+            } else {
+                "nobody holds the lock for it"
+            };
+            self.notes.push(format!("a snapshot was being taken: {both}"));
+        }
         let (clock, clock_info) = session.clock.resolve(&mut self.notes);
         let data = self.streams(&regions, &session.info, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
@@ -218,10 +227,7 @@ impl Builder<'_> {
     fn sort(&mut self, all: Vec<Region>) -> Regions {
         let mut regions = Regions::default();
         for region in all {
-            if region.repaired {
-                let place = region.place();
-                self.notes.push(format!("{place}: one bit of the region's header was wrong and was flipped back"));
-            }
+            self.notes.extend(region.mended.clone());
             match region.kind {
                 abi::KIND_SESSION => self.keep_fullest(&mut regions.session, region),
                 abi::KIND_REGISTRY => self.keep_fullest(&mut regions.registry, region),
@@ -328,7 +334,7 @@ impl Planning<'_> {
             None => usize::from(produced(1) > produced(0)),
         };
         let other = live ^ 1;
-        let swapping = self.info.snapshot.state == lastwords_abi::session::SNAPSHOT_SWAPPING;
+        let swapping = self.info.snapshot.is_swapping();
         // Positions of the live half lie beyond all those of the spare: whoever took a snapshot saw to that.
         let contradicted = !swapping && produced(other) > produced(live) && planner.is_in_use(other);
         if contradicted {
@@ -339,7 +345,7 @@ impl Planning<'_> {
         let (live, other) = if contradicted { (other, live) } else { (live, other) };
         match (self.builder.options.snapshot, swapping) {
             (true, _) if self.info.snapshot.holds(stream.region.index) => vec![other],
-            (true, true) if planner.is_in_use(other) => vec![other],
+            (true, _) if self.info.snapshot.word() == "swapping" && planner.is_in_use(other) => vec![other],
             (true, _) => Vec::new(),
             // Nobody can have read the snapshot: what was before the swap belongs to the trace.
             (false, true) if planner.is_in_use(other) => vec![other, live],

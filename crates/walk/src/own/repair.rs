@@ -1,4 +1,7 @@
-//! The checksum of a region's header, and flipping back a single wrong bit.
+//! The checksum of a region's header, and the single bits that may be wrong where it does not hold.
+//!
+//! The sum adds words with rotations, so that a wrong bit can look like one in a dozen
+//! other places: what the fields may hold decides between them.
 
 use lastwords_abi::region::{HEADER_SIZE, RegionHeader, checksum};
 use std::mem::offset_of;
@@ -17,33 +20,35 @@ fn covered(bytes: &[u8]) -> Vec<u8> {
     [head, fixed].concat()
 }
 
-/// Finds the one bit of the covered bytes (or of the checksum) that is wrong, and flips it in `bytes`. False where
-/// no single bit explains the checksum.
-pub(crate) fn flip_one(bytes: &mut [u8], check: u64) -> bool {
+/// Header and fixed part with one bit flipped so that the checksum holds: every way to do it. `bytes` unchanged is one
+/// where the wrong bit may be in the checksum itself.
+pub(crate) fn mended(bytes: &[u8], check: u64) -> Vec<Vec<u8>> {
     let mut all = covered(bytes);
+    let mut found = Vec::new();
     if (checksum(&all) ^ check).count_ones() <= 1 {
-        return true;
+        found.push(bytes.to_vec());
     }
     for at in 0..all.len() {
         for bit in 0..8u32 {
             let flip = 1u8.wrapping_shl(bit);
-            if let Some(byte) = all.get_mut(at) {
-                *byte ^= flip;
-            }
+            toggle(&mut all, at, flip);
             if checksum(&all) == check {
                 let gap = (HEADER_SIZE as usize).saturating_sub(COVERED);
                 let place = if at < COVERED { at } else { at.saturating_add(gap) };
-                if let Some(byte) = bytes.get_mut(place) {
-                    *byte ^= flip;
-                }
-                return true;
+                let mut copy = bytes.to_vec();
+                toggle(&mut copy, place, flip);
+                found.push(copy);
             }
-            if let Some(byte) = all.get_mut(at) {
-                *byte ^= flip;
-            }
+            toggle(&mut all, at, flip);
         }
     }
-    false
+    found
+}
+
+fn toggle(bytes: &mut [u8], at: usize, flip: u8) {
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte ^= flip;
+    }
 }
 
 #[cfg(test)]
@@ -51,18 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_single_bit_is_found() {
+    fn every_single_bit_is_among_the_found() {
         let good: Vec<u8> = (0..192u32).map(|i| (i * 7) as u8).collect();
         let check = sum(&good);
         for bit in (0..192 * 8).filter(|b| !(COVERED * 8..128 * 8).contains(b)) {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(flip_one(&mut bad, check), "bit {bit}");
-            assert_eq!(bad, good, "bit {bit}");
+            let found = mended(&bad, check);
+            assert!(found.contains(&good), "bit {bit}");
+            assert!(found.len() <= 24, "bit {bit}: {}", found.len());
         }
-        let mut two = good;
-        two[3] ^= 1;
-        two[170] ^= 4;
-        assert!(!flip_one(&mut two, check));
+        assert!(mended(&good, check ^ 0x10).contains(&good));
     }
 }

@@ -1,0 +1,104 @@
+//! Choosing between the regions that a damaged header may be of.
+
+use super::find::Region;
+use super::layout::Geometry;
+use lastwords_abi::region as abi;
+use lastwords_abi::session::SessionInfo;
+use lastwords_bytes::Reader;
+use std::mem::offset_of;
+
+/// What is said of a header in which a bit was flipped back.
+pub(crate) const FLIPPED: &str = "the only bit that explains it is taken for flipped back";
+/// What is said of a header that is used as it stands.
+pub(crate) const AS_IT_STANDS: &str =
+    "one bit is wrong, of the checksum or where it cannot be told; it is read as it stands";
+
+/// The most likely of `tries`, given the regions that are sound.
+pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region]) -> Option<Region> {
+    tries.retain(is_sane);
+    prefer(&mut tries, |t| sound.iter().any(|s| s.session == t.session));
+    prefer(&mut tries, |t| !sound.iter().any(|s| s.session == t.session && s.kind == t.kind && s.index == t.index));
+    prefer(&mut tries, |t| siblings(t, sound).any(|s| s.fixed.len() == t.fixed.len()));
+    prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || siblings(t, sound).any(|s| same_ring(s, t)));
+    let certain = tries.len() == 1;
+    // The bit may be any of several: that it be none of importance is as likely as that the first is right.
+    let as_it_stands = tries.iter().position(|t| t.mended.as_deref() == Some(AS_IT_STANDS));
+    let chosen = (!tries.is_empty()).then(|| tries.swap_remove(as_it_stands.unwrap_or(0)))?;
+    if certain {
+        return Some(chosen);
+    }
+    let how = "one of several bits that explain it is taken for flipped back";
+    let mended = if as_it_stands.is_some() { AS_IT_STANDS } else { how };
+    Some(Region { mended: Some(mended.into()), ..chosen })
+}
+
+/// Keeps those that `wanted` holds for, if there are any.
+fn prefer(tries: &mut Vec<Region>, wanted: impl Fn(&Region) -> bool) {
+    if tries.iter().any(&wanted) {
+        tries.retain(wanted);
+    }
+}
+
+fn siblings<'a>(of: &'a Region, sound: &'a [Region]) -> impl Iterator<Item = &'a Region> {
+    sound.iter().filter(|s| s.session == of.session && s.kind == of.kind)
+}
+
+/// Streams of one channel have rings of one shape.
+fn same_ring(a: &Region, b: &Region) -> bool {
+    let (Ok(a), Ok(b)) = (Geometry::parse(a), Geometry::parse(b)) else { return false };
+    let shape = |g: &Geometry| (g.channel, g.mode, g.size, g.count, g.page_size, g.slots_off, g.data_off);
+    shape(&a) == shape(&b)
+}
+
+/// Nothing in the header contradicts itself.
+fn is_sane(region: &Region) -> bool {
+    let fits = match region.kind {
+        abi::KIND_SESSION => session_is_sane(region),
+        abi::KIND_STREAM => stream_is_sane(region),
+        abi::KIND_REGISTRY | abi::KIND_SPANS => region.fixed.is_empty(),
+        _ => false,
+    };
+    let indexed = region.kind == abi::KIND_STREAM || region.index == 0;
+    fits && indexed && matches!(region.word_size, 4 | 8) && region.reserved_is_zero
+}
+
+/// A geometry as recorders make it: tables and data one behind the other, to the region's end.
+fn stream_is_sane(region: &Region) -> bool {
+    let Ok(g) = Geometry::parse(region) else { return false };
+    let [first, second] = g.slots_off;
+    let slots = g.count.saturating_mul(size_of::<lastwords_abi::stream::Slot>() as u64);
+    let [data, data2] = g.data_off;
+    let len = g.data_len().checked_next_multiple_of(abi::REGION_ALIGN).unwrap_or(u64::MAX);
+    matches!(g.reservation, 1..=3)
+        && matches!(g.mode, 1 | 2)
+        && second.checked_sub(first) == Some(slots)
+        && data.is_multiple_of(abi::REGION_ALIGN)
+        && data2.checked_sub(data) == Some(len)
+        && data2.checked_add(len) == Some(region.size)
+}
+
+fn session_is_sane(region: &Region) -> bool {
+    let r = Reader::new("", &region.fixed, region.order);
+    let offset = |at: usize| r.u32_at(at).ok().map(u64::from);
+    let offsets = [
+        offset_of!(SessionInfo, control_off),
+        offset_of!(SessionInfo, clock_off),
+        offset_of!(SessionInfo, channels_off),
+        offset_of!(SessionInfo, processes_off),
+        offset_of!(SessionInfo, threads_off),
+    ];
+    let inside = offsets.iter().all(|at| offset(*at).is_some_and(|o| o.is_multiple_of(32) && o < region.size));
+    let threads = offset(offset_of!(SessionInfo, threads)).unwrap_or(0);
+    let table = threads.saturating_mul(size_of::<lastwords_abi::session::Thread>() as u64);
+    let end = offset(offset_of!(SessionInfo, threads_off)).unwrap_or(0).saturating_add(table);
+    let text = |at: usize, len: usize| {
+        let raw = r.bytes_at(at, len).unwrap_or_default();
+        let used = raw.iter().position(|b| *b == 0).unwrap_or(len);
+        raw.iter().skip(used).all(|b| *b == 0) && std::str::from_utf8(raw.get(..used).unwrap_or_default()).is_ok()
+    };
+    inside
+        && end <= region.size
+        && text(offset_of!(SessionInfo, name), 64)
+        && text(offset_of!(SessionInfo, hostname), 64)
+        && text(offset_of!(SessionInfo, program), 256)
+}
