@@ -51,6 +51,7 @@ fn huge_pages_or_what_the_machine_has() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let builder = Session::builder("huge").dir(dir.path()).channel(plain("main")).backend(Memory::Huge);
     let session = builder.start().expect("it starts");
+    println!("{}", session.note());
     assert!(session.note().contains("pages"), "{}", session.note());
     record(0..500);
     let path = places(&folder(&session))[0].path.clone();

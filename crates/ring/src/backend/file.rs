@@ -118,6 +118,34 @@ pub(super) fn map(fd: &OwnedFd, path: &str, offset: u64, len: u64, extra: i32) -
     }
 }
 
+/// Maps a whole file at a multiple of `align`, a power of two, as huge pages ask for.
+pub(super) fn map_aligned(fd: &OwnedFd, path: &str, len: u64, align: u64) -> Result<NonNull<u8>, BackendError> {
+    let room = (len + align) as usize;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new address space at a place of the kernel's choice; the file goes inside it, and what is left before and
+    // behind is given back.
+    let start = unsafe {
+        let area = libc::mmap(core::ptr::null_mut(), room, libc::PROT_NONE, reserve, -1, 0);
+        if area == libc::MAP_FAILED {
+            return Err(BackendError::last("mmap", path, 0, len));
+        }
+        let before = (area as usize).next_multiple_of(align as usize) - area as usize;
+        let place = area.byte_add(before);
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let start = libc::mmap(place, len as usize, protection, flags, fd.as_raw_fd(), 0);
+        if start == libc::MAP_FAILED {
+            let error = BackendError::last("mmap", path, 0, len);
+            libc::munmap(area, room);
+            return Err(error);
+        }
+        libc::munmap(area, before);
+        libc::munmap(place.byte_add(len as usize), room - before - len as usize);
+        start
+    };
+    NonNull::new(start.cast()).ok_or_else(|| BackendError::last("mmap", path, 0, len))
+}
+
 /// Sizes a fresh file for one plan, gives blocks to what is needed, and maps it.
 pub(super) fn map_plan(fd: OwnedFd, path: String, plan: &Plan) -> Result<Mapping, BackendError> {
     truncate(&fd, &path, plan.len)?;

@@ -15,7 +15,8 @@ const HUGE: u64 = 2 << 20;
 const FILE: &str = "arena";
 
 /// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder
-/// with advice to the kernel.
+/// with advice to the kernel. Pages of a hugetlbfs are given back when the process ends, not when its session does: they
+/// can be unmapped whole only, and late recorders may be in them.
 #[derive(Debug)]
 pub struct HugeBackend {
     folder: OwnedFd,
@@ -60,7 +61,7 @@ impl HugeBackend {
         let len = length(plans, HUGE);
         file::truncate(&fd, &path, len)?;
         let arena = Arena { fd: Arc::new(fd), path, base: 0, blocks: true, step: HUGE, flags: libc::MAP_SHARED };
-        let start = file::map(&arena.fd, &arena.path, 0, len, libc::MAP_SHARED)?;
+        let start = file::map_aligned(&arena.fd, &arena.path, len, HUGE)?;
         // SAFETY: advice on a mapping of our own; it changes no contents.
         let advised = unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_HUGEPAGE) } == 0;
         if advised {
@@ -73,9 +74,9 @@ impl HugeBackend {
             unsafe { libc::munmap(start.as_ptr().cast(), len as usize) };
             return Err(error);
         }
-        let what =
-            if advised { "transparent huge pages by advice" } else { "ordinary pages: the kernel took no advice" };
-        self.note = format!("{what} ({why_not})");
+        let huge = huge_kib(start.as_ptr() as usize);
+        let remedy = if huge == 0 { "; mount the folder's tmpfs with huge=advise" } else { "" };
+        self.note = format!("{huge} of {} KiB in transparent huge pages ({why_not}{remedy})", len >> 10);
         Ok(arena.cut(start, plans))
     }
 }
@@ -121,4 +122,14 @@ fn page_bytes(mount: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let bytes = std::fs::metadata(mount).ok()?.blksize();
     bytes.is_power_of_two().then_some(bytes).filter(|bytes| *bytes >= 4096)
+}
+
+/// How much of the mapping at `start` is in huge pages, as /proc/self/smaps says, KiB.
+fn huge_kib(start: usize) -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let first = format!("{start:x}-");
+    let fields = smaps.lines().skip_while(|line| !line.starts_with(&first)).skip(1);
+    let own = fields.take_while(|line| line.split(' ').next().is_some_and(|key| key.ends_with(':')));
+    let kib = |line: &str| line.strip_prefix("ShmemPmdMapped:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
+    own.filter_map(kib).sum()
 }
