@@ -36,6 +36,8 @@ enum Does {
     Cargo(&'static [&'static str]),
     /// `cargo` and these arguments, with variables of the environment.
     CargoWith(&'static [(&'static str, &'static str)], &'static [&'static str]),
+    /// A program of the repository and its arguments.
+    Script(&'static [&'static str]),
 }
 
 /// The steps, the quick ones first.
@@ -60,6 +62,11 @@ const STEPS: &[Step] = &[
             &["doc", "--workspace", "--no-deps", "--exclude", "lastwords-cli", "--exclude", "xtask"],
         ),
         what: "the documentation builds, every link leads somewhere",
+    },
+    Step {
+        name: "examples",
+        does: Does::Script(&["examples/run.sh"]),
+        what: "each example: run, killed, recovered, compared",
     },
     // Further steps (loom, tsan, crash-step, kills, corpus, examples, bench, demo): a row each, below this line.
 ];
@@ -130,6 +137,7 @@ impl Step {
             Does::Verb(verb) => verb(),
             Does::Cargo(arguments) => run_cargo(&[], arguments),
             Does::CargoWith(variables, arguments) => run_cargo(variables, arguments),
+            Does::Script(words) => run_script(words),
         }
     }
 
@@ -142,8 +150,25 @@ impl Step {
                 let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
                 format!("{set}cargo {}", arguments.join(" "))
             }
+            Does::Script(words) => words.join(" "),
         }
     }
+}
+
+fn run_script(words: &[&str]) -> Result<()> {
+    let (program, arguments) = words.split_first().context("a script has a name")?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(setup::bin()).chain(std::env::split_paths(&path));
+    let status = Command::new(crate::root().join(program))
+        .current_dir(crate::root())
+        .args(arguments)
+        .env("PATH", std::env::join_paths(folders)?)
+        .status()
+        .with_context(|| (*program).to_string())?;
+    if !status.success() {
+        bail!("{program}: {status}");
+    }
+    Ok(())
 }
 
 fn run_cargo(variables: &[(&str, &str)], arguments: &[&str]) -> Result<()> {

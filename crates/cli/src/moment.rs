@@ -72,11 +72,12 @@ fn parse(text: &str) -> Option<Moment> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return nanoseconds(at).map(Moment::At);
     }
-    if let Ok(of_day) = text.parse::<Time>() {
-        return i64::try_from(of_day.duration_since(Time::midnight()).as_nanos()).ok().map(Moment::TimeOfDay);
+    // A date and time reads as a time of day, too: it comes first.
+    if let Ok(local) = text.parse::<DateTime>() {
+        return nanoseconds(local.to_zoned(zone()).ok()?.timestamp()).map(Moment::At);
     }
-    let local: DateTime = text.parse().ok()?;
-    nanoseconds(local.to_zoned(zone()).ok()?.timestamp()).map(Moment::At)
+    let of_day: Time = text.parse().ok()?;
+    i64::try_from(of_day.duration_since(Time::midnight()).as_nanos()).ok().map(Moment::TimeOfDay)
 }
 
 fn duration(text: &str) -> Option<i64> {

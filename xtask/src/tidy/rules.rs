@@ -15,6 +15,8 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("cli", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats"]),
     ("testkit", &[]),
     ("bench", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats", "testkit"]),
+    ("rust-app", &["lastwords"]),
+    ("tokio-app", &["lastwords"]),
     ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats", "testkit"]),
 ];
 

@@ -89,12 +89,17 @@ fn numbers<'a>(values: Values<'a>) -> Option<[u64; 3]> {
 
 /// The latest first time of the streams that have overwritten something.
 fn whole_from(source: &dyn Source) -> u64 {
+    let schema = source.schema();
+    let is_copy = |stream: usize| {
+        let channel = source.streams().get(stream).and_then(|s| schema.channels.get(s.channel));
+        channel.is_some_and(|c| child::is_copy(&c.name))
+    };
     let overwritten = |stream: usize| {
         let gaps = &source.evidence().gaps;
         gaps.iter().any(|g| g.stream == Some(stream) && g.cause == Cause::Overwritten)
     };
     let first = |stream: usize| source.packets(stream).next_packet(&mut Vec::new()).map(|p| p.begin);
-    (0..source.streams().len()).filter(|s| overwritten(*s)).filter_map(first).max().unwrap_or(0)
+    (0..source.streams().len()).filter(|s| overwritten(*s) && !is_copy(*s)).filter_map(first).max().unwrap_or(0)
 }
 
 /// What the comparison says.
