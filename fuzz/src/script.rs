@@ -180,7 +180,11 @@ pub fn recorded(data: &[u8]) -> Session {
                 ring.die_announced(owner, 40);
                 owner += 1;
             }
-            3 if lockless && overwrite && owner < 40 && !ring.halves[ring.live].position.is_multiple_of(ring.spec.size) => {
+            3 if lockless
+                && overwrite
+                && owner < 40
+                && !ring.halves[ring.live].position.is_multiple_of(ring.spec.size) =>
+            {
                 let how = [DeadSwitch::Reserved, DeadSwitch::HeaderWritten, DeadSwitch::Left];
                 ring.die_switching(owner, clock, how[usize::from(op >> 4) % 3]);
                 owner += 1;

@@ -84,9 +84,14 @@ impl Found {
 
 /// Walks an image. Everything that comes out is decoded.
 pub(crate) fn walk(image: Bytes, snapshot: bool) -> Result<Found, Error> {
-    let options = own::Options { snapshot };
     let image: Arc<dyn Image> = Arc::new(image);
-    let found = own::find(&image, &options, &Budget::default(), &unwatched)?;
+    walk_image(&image, snapshot)
+}
+
+/// Walks an image of any kind.
+pub(crate) fn walk_image(image: &Arc<dyn Image>, snapshot: bool) -> Result<Found, Error> {
+    let options = own::Options { snapshot };
+    let found = own::find(image, &options, &Budget::default(), &unwatched)?;
     let mut all = Found { sessions: found.sessions.len(), ..Found::default() };
     all.evidence.extend(found.notes.iter().map(|n| format!("note: {n}")));
     for session in &found.sessions {
