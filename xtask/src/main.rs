@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod crash_step;
+mod fuzz;
 mod setup;
 mod test;
 mod tidy;
@@ -28,6 +30,13 @@ enum Verb {
     Test(test::Args),
     /// Measure recording and recovering beside the peers
     Bench(bench::Args),
+    /// Run the fuzz targets for a time
+    Fuzz(fuzz::Args),
+    /// Kill the recorder at every instruction and recover what it leaves
+    CrashStep(crash_step::Args),
+    /// The child of `crash-step`
+    #[command(hide = true)]
+    CrashStepChild(crash_step::child::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +45,9 @@ fn main() -> ExitCode {
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Fuzz(args) => fuzz::run(&args),
+        Verb::CrashStep(args) => crash_step::run(&args),
+        Verb::CrashStepChild(args) => crash_step::child::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,157 @@
+//! `cargo xtask crash-step`: a kill at every instruction of the recorder.
+//!
+//! A child records into shared memory and is stepped by ptrace, one instruction at a time. At each stop the memory is what a
+//! kill at that instruction leaves: it is recovered, by a plain reader, and judged by an oracle that knows what the
+//! child was to record and which of its calls had returned. See TESTING in the project's notes: property P1.
+
+#[allow(unsafe_code)]
+mod arena;
+#[allow(unsafe_code)]
+pub(crate) mod child;
+#[allow(unsafe_code)]
+mod drive;
+#[allow(unsafe_code)]
+mod fault;
+mod lockless;
+mod naive;
+mod oracle;
+mod rng;
+mod scenario;
+mod sections;
+#[allow(unsafe_code)]
+mod tracee;
+mod walker;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use drive::Run;
+use fault::Fault;
+use oracle::Tally;
+use scenario::{SCENARIOS, Scenario};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Kill points in all
+    #[arg(long, default_value_t = 3_000_000)]
+    points: u64,
+    /// Run this scenario alone (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    /// Begin from this seed; by default the clock's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The part that CI runs
+    #[arg(long)]
+    quick: bool,
+    /// Seed a fault, which must be found: then the command fails
+    #[arg(long, default_value = "none")]
+    fault: Fault,
+    /// Write the address (in the program's file) of every stop to this file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<std::path::PathBuf>,
+}
+
+/// Kill points of `--quick`.
+const QUICK: u64 = 450_000;
+
+/// The part that CI runs.
+pub(crate) fn run_quick() -> Result<()> {
+    run(&Args { points: QUICK, scenario: Vec::new(), seed: None, quick: true, fault: Fault::None, trace: None })
+}
+
+/// Runs the scenarios; an error if an event was lost, torn or invented.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen: Vec<&'static Scenario> = if args.scenario.is_empty() {
+        SCENARIOS.iter().collect()
+    } else {
+        let find = |n: &String| scenario::find(n).with_context(|| format!("no scenario `{n}`: {}", names()));
+        args.scenario.iter().map(find).collect::<Result<_>>()?
+    };
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let seed = args.seed.unwrap_or(since.as_nanos() as u64);
+    let cpu = drive::pin()?;
+    let points = if args.quick { args.points.min(QUICK) } else { args.points };
+    let each = points.div_ceil(chosen.len() as u64);
+    println!(
+        "{:<22} {:>9} {:>9} {:>8} {:>8} {:>7} {:>9} {:>9} {:>7}",
+        "scenario", "points", "recovered", "events", "refused", "rounds", "in-flight", "sections", "s"
+    );
+    let mut all = Total::default();
+    for scenario in chosen {
+        let mut run = Run::new(scenario, cpu, args.fault);
+        run.trace = args.trace.as_ref().map(std::fs::File::create).transpose()?.map(std::io::BufWriter::new);
+        let done = run_scenario(run, seed, each);
+        let (run, tally, rounds, took) = done.with_context(|| format!("scenario {}: --seed {seed}", scenario.name))?;
+        print_row(&run, &tally, rounds, took);
+        all.add(&run, &tally);
+    }
+    println!(
+        "{} kill points ({} stops), {} committed events: none lost, none torn, none invented; at most {} in flight lost",
+        all.points, all.stops, all.events, all.in_flight
+    );
+    println!("seed {seed}");
+    if all.points < points {
+        bail!("{} kill points, {points} were asked for", all.points);
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Total {
+    points: u64,
+    stops: u64,
+    events: u64,
+    in_flight: usize,
+}
+
+impl Total {
+    fn add(&mut self, run: &Run, tally: &Tally) {
+        self.points += run.points;
+        self.stops += run.stops;
+        self.events += tally.committed;
+        self.in_flight = self.in_flight.max(tally.lost_in_flight);
+    }
+}
+
+fn run_scenario(mut run: Run, seed: u64, points: u64) -> Result<(Run, Tally, u32, Duration)> {
+    let start = Instant::now();
+    let window = (points / 4).clamp(1500, 8000);
+    let mut sum = Tally::default();
+    let mut rounds = 0;
+    while run.points < points {
+        let before = run.points;
+        let round_seed = rng::mix(seed ^ rng::mix(rounds.into()));
+        let tally = drive::round(&mut run, round_seed, window).with_context(|| format!("round {rounds}"))?;
+        sum.add(&tally);
+        rounds += 1;
+        if run.points == before {
+            bail!("a round had no kill point");
+        }
+    }
+    Ok((run, sum, rounds, start.elapsed()))
+}
+
+fn print_row(run: &Run, tally: &Tally, rounds: u32, took: Duration) {
+    let sections = match run.covered() {
+        (0, 0) => "-".to_string(),
+        (met, all) => format!("{met}/{all}"),
+    };
+    println!(
+        "{:<22} {:>9} {:>9} {:>8} {:>8} {:>7} {:>9} {:>9} {:>7.1}",
+        run.scenario.name,
+        run.points,
+        run.walks,
+        tally.committed,
+        tally.refused,
+        rounds,
+        tally.lost_in_flight,
+        sections,
+        took.as_secs_f64()
+    );
+}
+
+fn names() -> String {
+    SCENARIOS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
+}
