@@ -119,10 +119,12 @@ impl Planner<'_> {
         let begun = g.within(words.reserve) == 0 && numbers.contains(&current);
         let form = form(&g, words);
         Ok(match form {
-            Some(Form::Idle) if begun || outrun => self.doubtful(words, &numbers),
-            Some(Form::Idle | Form::Begin) if !outrun => known(0),
+            Some(Form::Idle) if !begun && !outrun => known(0),
+            Some(Form::Begin) if !outrun => known(0),
             Some(Form::Event) if !outrun => known(words.attempt.saturating_sub(words.reserve)),
             Some(Form::Close) if !outrun && !self.is_closed_elsewhere(half, words) => known(0),
+            // Writers at work: the words were right when they were read.
+            _ if self.is_moving(half) => known(0),
             _ => self.doubtful(words, &numbers),
         })
     }
@@ -194,6 +196,14 @@ impl Planner<'_> {
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
         if let Some(missing) = loaded.missing {
             return self.missing(half, number, missing);
+        }
+        if self.overtaken(half, number) {
+            self.gap(
+                format!("sub-buffer {number}, while it was read"),
+                Cause::Overwritten,
+                Some(self.stream.geometry.size),
+            );
+            return Ok(());
         }
         let identity = self.stream.identity;
         let found = Header::parse(&self.buf, identity.order).unwrap_or(identity.header(number));

@@ -166,7 +166,7 @@ impl Planner<'_> {
         self.budget.steps(&self.stream.region.name, places)?;
         let numbers: Vec<u64> =
             (0..places).filter_map(|p| self.number_in(ring.half, p)).filter(|n| *n >= from).collect();
-        if !self.is_possible(ring, first, &numbers) {
+        if !self.is_possible(ring, first, &numbers) && !self.is_moving(ring.half) {
             let why = format!("the produced position {} does not fit the sub-buffers", ring.position);
             self.out.notes.push(format!("{}: {why}", self.stream.region.place()));
             self.gap(why, Cause::Damaged, None);
@@ -210,12 +210,10 @@ impl Planner<'_> {
     }
 
     /// The writers are at work in this half: counters and table were read at different moments.
-    fn is_moving(&self, ring: &Ring, number: u64) -> bool {
+    fn is_counting(&self, ring: &Ring, number: u64) -> bool {
         let stream = self.stream;
         let g = stream.geometry;
-        let Ok(control) = stream.control(self.budget) else { return false };
-        let now = control.half.get(ring.half).map(|h| h.reserve);
-        if now != self.control.half.get(ring.half).map(|h| h.reserve) {
+        if self.is_moving(ring.half) {
             return true;
         }
         let counted =
@@ -306,7 +304,7 @@ impl Planner<'_> {
         let header = found.unwrap_or(identity.header(number));
         let difference = identity.difference(&header, number).filter(|_| !content.headless);
         let passed = number != ring.current && number.saturating_add(g.count) <= ring.current;
-        let disagrees = !passed && !content.agrees(counted, g.size) && !self.is_moving(ring, number);
+        let disagrees = !passed && !content.agrees(counted, g.size) && !self.is_counting(ring, number);
         let wrong_count = (disagrees || (ring.lost && number == ring.current))
             .then(|| format!("the commit counter ({}) does not fit its reservations", counted.unwrap_or(0) as i64));
         if disagrees && number == ring.current && content.holes.is_empty() {

@@ -20,6 +20,7 @@ mod repair;
 mod schema;
 mod session_region;
 mod spans;
+mod spool;
 mod types;
 
 use data::Stream as Data;
@@ -33,8 +34,9 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
 use layout::{Control, ThreadTable};
-use plan::{Outcome, Packet, Planner};
+use plan::{Outcome, Planner};
 use session_region::SessionRegion;
+use spool::Spool;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -61,7 +63,7 @@ pub struct Session {
     info: Info,
     schema: Schema,
     streams: Vec<Stream>,
-    data: Vec<(Data, Vec<Packet>)>,
+    data: Vec<(Data, Outcome)>,
     evidence: Evidence,
     spans: Vec<OpenSpan>,
 }
@@ -91,9 +93,10 @@ impl Source for Session {
 
     fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
         match self.data.get(stream) {
-            Some((data, packets)) => Box::new(reader::Reader {
+            Some((data, outcome)) => Box::new(reader::Reader {
                 stream: data,
-                packets: packets.iter(),
+                packets: outcome.packets.iter(),
+                spool: outcome.spool.as_ref(),
                 budget: Budget::default(),
                 buf: Vec::new(),
             }),
@@ -200,11 +203,11 @@ impl Builder<'_> {
         info.streams = data.iter().zip(&outcomes).map(|(d, o)| stream_info(d, o)).collect();
         self.unsaid(&mut evidence);
         let mut planned = Vec::new();
-        for (data, outcome) in data.into_iter().zip(outcomes) {
-            evidence.sub_buffers.extend(outcome.sub_buffers);
-            evidence.gaps.extend(outcome.gaps);
-            evidence.notes.extend(outcome.notes);
-            planned.push((data, outcome.packets));
+        for (data, mut outcome) in data.into_iter().zip(outcomes) {
+            evidence.sub_buffers.append(&mut outcome.sub_buffers);
+            evidence.gaps.append(&mut outcome.gaps);
+            evidence.notes.append(&mut outcome.notes);
+            planned.push((data, outcome));
         }
         Ok(Session { info, schema: resolved.schema, streams, data: planned, evidence, spans: spans.open })
     }
@@ -321,8 +324,18 @@ impl Planning<'_> {
         let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
         let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
         let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
-        let planner = Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget);
-        planner.run(|planner| self.halves(planner, stream))
+        let planner = || Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget);
+        let outcome = planner().run(|planner| self.halves(planner, stream))?;
+        let now = stream.control(self.builder.budget).ok();
+        let reserves = |c: &Control| c.half.map(|h| h.reserve);
+        if now.is_none_or(|now| reserves(&now) == reserves(&outcome.control)) {
+            return Ok(outcome);
+        }
+        // Writers are at work: what is judged now is copied, and that copy is delivered.
+        match Spool::new() {
+            Ok(spool) => planner().spooled(spool).run(|planner| self.halves(planner, stream)),
+            Err(_) => Ok(outcome),
+        }
     }
 
     /// Which halves are delivered.

@@ -4,6 +4,7 @@ use super::data::Stream;
 use super::events::{Walked, walk};
 use super::layout::{Announced, Control, Half, ThreadTable, announced};
 use super::packet::{Header, Judged, judge};
+use super::spool::Spool;
 use super::{find::Region, lockless};
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
@@ -25,6 +26,8 @@ pub(crate) struct Packet {
     pub(crate) pieces: Vec<(usize, usize)>,
     /// The header in memory is right as it stands.
     pub(crate) as_is: bool,
+    /// Where in the spool its pieces are kept, one behind the other.
+    pub(crate) spooled: Option<u64>,
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) discarded: u64,
@@ -39,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) notes: Vec<String>,
     pub(crate) produced: u64,
     pub(crate) control: Control,
+    /// Copies of what was judged, where writers are at work.
+    pub(crate) spool: Option<Spool>,
 }
 
 /// Plans one stream.
@@ -98,6 +103,12 @@ impl<'a> Planner<'a> {
             sure: None,
             missing_run: 0,
         }
+    }
+
+    /// Keeps a copy of what is judged.
+    pub(crate) fn spooled(mut self, spool: Spool) -> Self {
+        self.out.spool = Some(spool);
+        self
     }
 
     /// Plans the halves that `choose` picks, in that order.
@@ -273,6 +284,12 @@ impl<'a> Planner<'a> {
         is_overtaken(self.stream, half, number, self.words(half).reserve, self.budget)
     }
 
+    /// The writers have gone on since the control words were read: what they and the headers say may not fit each other.
+    pub(crate) fn is_moving(&self, half: usize) -> bool {
+        let now = self.stream.control(self.budget).ok();
+        now.and_then(|c| c.half.get(half).copied()).is_some_and(|now| now.reserve != self.words(half).reserve)
+    }
+
     /// The writers were beginning a sub-buffer in the place of this one, which is the oldest.
     fn given_up(&self, half: usize, number: u64) -> bool {
         let g = self.stream.geometry;
@@ -361,8 +378,10 @@ impl<'a> Planner<'a> {
         if c.verdict == Verdict::Committed {
             self.sure = self.last;
         }
+        let spooled = self.out.spool.as_mut().and_then(|s| s.keep(&self.buf, &c.pieces).ok());
         self.out.packets.push(Packet {
             half: c.half,
+            spooled,
             reserve: self.words(c.half).reserve,
             number,
             verdict: c.verdict,
