@@ -1,10 +1,12 @@
 //! Inputs as edits of synthetic images, so that an input is small and most of what it makes is worth a look.
 
+use std::sync::OnceLock;
+
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::session as se;
 use lastwords_testkit::mutate::{self, Arena, EDGES, Field};
 use lastwords_testkit::put::Order;
-use lastwords_testkit::ring::{DeadSwitch, Event, Form};
+use lastwords_testkit::ring::{DeadSwitch, Form};
 use lastwords_testkit::samples;
 use lastwords_testkit::session::{ChannelSpec, Session};
 
@@ -62,6 +64,23 @@ pub(crate) fn sample(n: u8) -> Session {
     }
 }
 
+/// An image that edits begin from, and its fields.
+struct Base {
+    image: Image,
+    arena: Arena,
+    fields: Vec<Field>,
+}
+
+/// The base that a number stands for; made once.
+fn base(n: u8) -> &'static Base {
+    static BASES: [OnceLock<Base>; 16] = [const { OnceLock::new() }; 16];
+    let index = usize::from(n % 8) + if n & 0x40 == 0 { 0 } else { 8 };
+    BASES[index].get_or_init(|| {
+        let image = sample(n).image();
+        Base { arena: Arena::new(&image), fields: mutate::fields(&image), image }
+    })
+}
+
 /// Which regions edits may touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Area {
@@ -78,15 +97,15 @@ pub fn arena(data: &[u8], area: Area) -> Vec<u8> {
     if first == 0xff {
         return input.rest().to_vec();
     }
-    let image = sample(first).image();
-    let mut arena = Arena::new(&image);
-    let fields: Vec<Field> = mutate::fields(&image).into_iter().filter(|f| touches(&image, f.region, area)).collect();
-    let regions: Vec<usize> = (0..image.regions.len()).filter(|r| touches(&image, *r, area)).collect();
+    let Base { image, arena, fields } = base(first);
+    let mut arena = arena.clone();
+    let fields: Vec<&Field> = fields.iter().filter(|f| touches(image, f.region, area)).collect();
+    let regions: Vec<usize> = (0..image.regions.len()).filter(|r| touches(image, *r, area)).collect();
     for _ in 0..64 {
         if input.is_empty() || regions.is_empty() || fields.is_empty() {
             break;
         }
-        edit(&mut input, &image, &mut arena, &fields, &regions);
+        edit(&mut input, image, &mut arena, &fields, &regions);
     }
     arena.bytes
 }
@@ -98,20 +117,20 @@ fn touches(image: &Image, region: usize, area: Area) -> bool {
     }
 }
 
-fn edit(input: &mut Input<'_>, image: &Image, arena: &mut Arena, fields: &[Field], regions: &[usize]) {
+fn edit(input: &mut Input<'_>, image: &Image, arena: &mut Arena, fields: &[&Field], regions: &[usize]) {
     let region = regions[usize::from(input.u8()) % regions.len()];
     let (at, len, _) = arena.regions[region];
     let end = arena.bytes.len();
     match input.u8() % 8 {
         0 | 1 => {
-            let field = &fields[usize::from(input.u16()) % fields.len()];
+            let field = fields[usize::from(input.u16()) % fields.len()];
             let value = arena.edge(field, usize::from(input.u8()) % EDGES);
             if field.at + field.width <= end {
                 arena.set(field, value);
             }
         }
         2 => {
-            let field = &fields[usize::from(input.u16()) % fields.len()];
+            let field = fields[usize::from(input.u16()) % fields.len()];
             let value = input.u64();
             if field.at + field.width <= end {
                 arena.set(field, value);
@@ -201,6 +220,3 @@ pub fn recorded(data: &[u8]) -> Session {
     }
     s
 }
-
-/// The events of one stream, as the naive reader and the project's own give them.
-pub(crate) type Events = Vec<Event>;

@@ -332,7 +332,7 @@ impl Ring {
         let committed = h.slots[self.place_of(sub.number)].committed - sub.number / self.spec.count * size;
         let range = sub.number * size..(sub.number + 1) * size;
         let inside = |f: &&InFlight| f.half == half && f.begin < range.end && f.end > range.start && self.succeeded(f);
-        let torn = self.in_flight.iter().filter(inside).any(|f| f.state != se::STATE_COPIED);
+        let torn = self.in_flight.iter().filter(inside).any(|f| f.state == se::STATE_RESERVING);
         match (committed == size, torn) {
             (true, _) => Expect::Committed,
             (false, true) => Expect::Torn,

@@ -92,7 +92,8 @@ impl<'a> Half<'a> {
             let before = subs.iter().rev().flat_map(|s| s.events.last()).map(|(_, e)| e.clock).next();
             subs.push(self.sub(number, before.unwrap_or(0)));
         }
-        let given_up = self.end.is_multiple_of(self.size) && self.attempt != self.end && behind - oldest == self.count;
+        let full = oldest.checked_add(self.count) == Some(behind) && !subs.is_empty();
+        let given_up = full && self.end.is_multiple_of(self.size) && self.attempt != self.end;
         subs.iter_mut().for_each(|sub| sub.events.retain(|(at, _)| *at >= self.first));
         if given_up && subs[0].verdict != Verdict::Committed {
             subs.remove(0);
@@ -173,7 +174,7 @@ impl<'a> Half<'a> {
         let content = usize::try_from(end - range.start).unwrap_or(0);
         let holes: Vec<Range<u64>> =
             here.iter().filter(|f| f.state == se::STATE_RESERVING).map(|f| f.begin..f.end).collect();
-        let torn = here.iter().any(|f| f.state != se::STATE_COPIED);
+        let torn = !holes.is_empty();
         let mut sub = self.decoded(
             number,
             if torn { Verdict::Torn } else { Verdict::Open },
