@@ -175,6 +175,7 @@ const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
 macro_rules! tuple {
     ($($T:ident $i:tt),*) => {
         impl<$($T: Field + Copy),*> Values for ($($T,)*) {
+            #[allow(clippy::unused_unit, reason = "the tuple of no values")]
             #[inline(always)]
             fn again(&self) -> Self {
                 ($(self.$i,)*)
