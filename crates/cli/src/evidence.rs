@@ -1,7 +1,7 @@
 //! What stands on stderr beside what was recovered: verdicts, gaps, open spans, packets that could not be decoded.
 
 use crate::table::plain;
-use crate::{crash, paint};
+use crate::{crash, say};
 use lastwords_formats::events::Outcome;
 use lastwords_formats::evidence::write_text;
 use lastwords_trace::source::{OpenSpan, Source};
@@ -28,11 +28,11 @@ pub(crate) fn write(session: &Session, limit: usize, out: &mut dyn Write) -> io:
 /// Prints packets that could not be decoded to their end.
 pub(crate) fn print_faults(outcome: &Outcome) {
     for fault in outcome.faults.iter().take(LIMIT) {
-        eprintln!("{} {fault}", paint::error("not decoded:"));
+        say::note(format_args!("not decoded: {fault}"));
     }
     let more = outcome.totals.faults.saturating_sub(LIMIT as u64);
     if more > 0 {
-        eprintln!("  ... and {more} more packets");
+        say::note(format_args!("{more} more packets are not decoded to their end"));
     }
 }
 

@@ -12,6 +12,7 @@ mod names;
 mod pager;
 mod paint;
 mod progress;
+mod say;
 mod select;
 mod table;
 mod verbs;

@@ -55,7 +55,7 @@ fn report(task: u64, committed: u64) -> io::Result<()> {
 }
 
 async fn request(thread: u64, sequence: u64) {
-    if sequence % 10 == 0 {
+    if sequence.is_multiple_of(10) {
         tokio::task::yield_now().await;
     }
     info!(thread, sequence, path = "/index.html", "served");

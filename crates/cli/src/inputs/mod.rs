@@ -3,6 +3,7 @@
 mod places;
 
 use crate::control;
+use crate::say;
 use crate::select::Which;
 use crate::table::plain;
 use anyhow::{Context, bail};
@@ -102,7 +103,7 @@ pub(crate) fn bytes(sources: &[&dyn Source]) -> u64 {
 fn open_place(place: &Place, which: &Which) -> anyhow::Result<Vec<Input>> {
     let found = scan(&place.open, which.snapshot)?;
     for note in &found.notes {
-        eprintln!("note: {}", plain(note));
+        say::note(plain(note));
     }
     if found.sessions.is_empty() {
         bail!("{}: {}", place.shown.display(), nothing(&found));

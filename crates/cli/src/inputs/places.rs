@@ -1,5 +1,6 @@
 //! Names, folders and processes: where the memory of sessions is.
 
+use crate::say;
 use anyhow::{Context, bail};
 use lastwords_ring::backend::{PLACES_FILE, parse_places};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ fn of_folder(folder: &Path) -> anyhow::Result<Vec<Place>> {
         match of_folder(&folder) {
             Ok(found) => places.extend(found),
             // One of many: the others are still to be had.
-            Err(error) => eprintln!("note: passed over: {error:#}"),
+            Err(error) => say::note(format_args!("passed over: {error:#}")),
         }
     }
     Ok(places)
@@ -127,7 +128,8 @@ fn of_name(name: &str) -> anyhow::Result<Vec<Place>> {
         );
     };
     if !older.is_empty() {
-        eprintln!("note: {} sessions are called {name}; the newest is read: {}", folders.len(), newest.display());
+        let newest = newest.display();
+        say::note(format_args!("{} sessions are called {name}; the newest is read: {newest}", folders.len()));
     }
     of_folder(newest)
 }

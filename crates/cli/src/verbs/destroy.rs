@@ -2,6 +2,7 @@
 
 use crate::control;
 use crate::exit::Outcome;
+use crate::say;
 use anyhow::{Context, bail};
 use lastwords::admin::{self, State, Summary};
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folders = if args.left_over { left_over()? } else { named(args)? };
     for folder in &folders {
         admin::destroy(folder).with_context(|| folder.display().to_string())?;
-        println!("{}", folder.display());
+        say::line(folder.display())?;
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,7 @@
 //! `lastwords man`: manual pages from the command line's own description.
 
 use crate::exit::Outcome;
+use crate::say;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut command = crate::args::command();
     command.build();
     let pages = pages(&command, folder)?;
-    println!("{pages} pages in {}", folder.display());
+    say::line(format_args!("{pages} pages in {}", folder.display()))?;
     Ok(Outcome::Done)
 }
 

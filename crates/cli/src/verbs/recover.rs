@@ -3,6 +3,7 @@
 use crate::exit::Outcome;
 use crate::inputs::{self, Input};
 use crate::progress::Progress;
+use crate::say;
 use crate::select::{Events, Which};
 use crate::table::plain;
 use crate::{evidence, names};
@@ -110,14 +111,14 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
         let name = taken.name(&input.session.schema().name);
         let line = recover_one(args, input, &name)?;
         if !args.json {
-            println!("{}", text_of(&line));
+            say::line(text_of(&line))?;
             evidence::print(&input.session)?;
         }
         lines.push(line);
     }
     if args.json {
         let report = Report { schema: "lastwords.recover.v1", sessions: &lines };
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say::line(serde_json::to_string_pretty(&report)?)?;
     }
     let losses = lines.iter().any(|line| line.losses);
     Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })

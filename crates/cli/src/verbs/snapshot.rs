@@ -2,6 +2,7 @@
 
 use crate::control::{self, Which};
 use crate::exit::Outcome;
+use crate::say;
 use crate::verbs::recover;
 use anyhow::Context;
 use clap::Subcommand;
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Disable(which) => control::open(which.session.as_deref())?.disable_snapshots()?,
         Verb::Take(take) => {
             let taken = control::open(take.session.session.as_deref())?.take_snapshot(take.stream)?;
-            println!("snapshot {}", taken.number);
+            say::line(format_args!("snapshot {}", taken.number))?;
             warn(&taken);
         }
         Verb::Record(record) => return record_one(record),
@@ -82,13 +83,13 @@ fn record_one(record: &Record) -> anyhow::Result<Outcome> {
 
 /// Says what could not be made sure of.
 fn warn(taken: &Taken) {
-    if !taken.rest.unvisited.is_empty() {
-        eprintln!(
-            "note: this process may not run on CPUs {:?}: what they were recording was waited for",
-            taken.rest.unvisited
-        );
+    let lastwords_ring::swap::Rest { unvisited, in_flight } = &taken.rest;
+    if !unvisited.is_empty() {
+        say::note(format_args!(
+            "this process may not run on CPUs {unvisited:?}: what they were recording was waited for"
+        ));
     }
-    if taken.rest.in_flight > 0 {
-        eprintln!("note: {} events were still being written when the snapshot was taken", taken.rest.in_flight);
+    if *in_flight > 0 {
+        say::note(format_args!("{in_flight} events were still being written when the snapshot was taken"));
     }
 }

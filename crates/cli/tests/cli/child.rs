@@ -26,6 +26,11 @@ fn child() {
         _ => Memory::Shm,
     };
     let session = Session::builder("app").backend(memory).start().expect("a session");
+    if *end == "caught" {
+        lastwords::crash::install_signal_handlers(&lastwords::crash::FATAL).expect("handlers");
+        lastwords::crash::install_panic_hook();
+        let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
+    }
     if *end == "tick" {
         tick(ready);
     }
@@ -36,7 +41,7 @@ fn child() {
     });
     std::fs::write(ready, "ready").expect("the ready file");
     match *end {
-        "abort" => std::process::abort(),
+        "abort" | "caught" => std::process::abort(),
         "wait" => std::thread::sleep(Duration::from_secs(60)),
         _ => panic!("{how}"),
     }
@@ -68,7 +73,8 @@ pub(crate) struct Running {
     child: Child,
 }
 
-/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, tick.
+/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, caught (abort with
+/// handlers, after a panic), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
     let program = std::env::current_exe().expect("this program's file");

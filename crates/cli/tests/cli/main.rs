@@ -4,6 +4,7 @@
 mod child;
 mod control;
 mod cores;
+mod golden;
 mod recovery;
 mod support;
 mod surface;

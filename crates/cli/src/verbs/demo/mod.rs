@@ -8,7 +8,7 @@ mod show;
 use crate::exit::Outcome;
 use crate::inputs::Input;
 use crate::select::Which;
-use crate::{evidence, inputs, paint};
+use crate::{evidence, inputs, paint, say};
 use anyhow::{Context, bail};
 use lastwords_formats::ctf;
 use lastwords_trace::source::Source;
@@ -42,51 +42,56 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Records, kills, recovers, compares, shows.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(folder) = args.output.as_ref().filter(|folder| folder.exists()) {
+        bail!("{}: it exists already; name another, or remove it", folder.display());
+    }
     let killed = parent::record_and_kill(args.threads, args.seconds, args.seed.unwrap_or_else(parent::seed))?;
-    println!(
+    say::line(format_args!(
         "{} of {} threads recorded for {:.3} s, then got SIGKILL (--seed {})",
         paint::bold(format!("process {}", killed.pid)),
         args.threads,
         killed.after.as_secs_f64(),
         killed.seed
-    );
+    ))?;
     let sessions = inputs::open(std::slice::from_ref(&killed.session), &Which::default())?;
     let [input] = sessions.as_slice() else {
         bail!("{}: {} sessions found, one expected", killed.session, sessions.len());
     };
     let passed = judge(input, &killed)?;
     show::last_events(&input.session)?;
-    println!("\n{}", paint::bold("evidence"));
+    say::line(format_args!("\n{}", paint::bold("evidence")))?;
     evidence::write(&input.session, evidence::LIMIT, &mut std::io::stdout().lock())?;
     keep(args, input, killed.pid)?;
-    parent::remove(input)?;
-    Ok(if passed { Outcome::Done } else { Outcome::Negative })
+    if passed {
+        parent::remove(input)?;
+        return Ok(Outcome::Done);
+    }
+    say::line(format_args!("\nthe session is kept: {}", input.from.display()))?;
+    Ok(Outcome::Negative)
 }
 
 /// Compares, prints the outcome; true where all is as it must be.
 fn judge(input: &Input, killed: &parent::Killed) -> anyhow::Result<bool> {
     let recovered = check::read(&input.session);
-    let verdict = check::compare(&recovered, &killed.reports);
-    println!(
-        "recovered {} events: {} that had been reported as committed, {} behind the last report; {} older ones had been \
-         overwritten",
-        recovered.events, verdict.committed, verdict.unreported, verdict.overwritten
-    );
-    if recovered.events == 0 {
-        bail!(
-            "{}: no event was recovered; the child may not have come to record: try a larger --seconds",
-            killed.session
-        );
+    let check::Verdict { committed, unreported, overwritten, faults } = check::compare(&recovered, &killed.reports);
+    say::line(format_args!(
+        "recovered {} events: {committed} that had been reported as committed, {unreported} behind the last report; \
+         {overwritten} older ones had been overwritten",
+        recovered.events
+    ))?;
+    if recovered.events == 0 && killed.reports.is_empty() {
+        say::line("the child was killed before its first event: try a larger --seconds")?;
     }
-    for fault in verdict.faults.iter().take(20) {
-        println!("{} {fault}", paint::bad("FAULT"));
+    for fault in faults.iter().take(20) {
+        say::line(format_args!("{} {fault}", paint::bad("FAULT")))?;
     }
-    if verdict.faults.is_empty() {
-        println!("{}", paint::good("nothing that was committed is missing, nothing is invented"));
+    let passed = faults.is_empty();
+    say::line(if passed {
+        paint::good("nothing that was committed is missing, nothing is invented")
     } else {
-        println!("{}", paint::bad(format!("{} faults", verdict.faults.len())));
-    }
-    Ok(verdict.faults.is_empty())
+        paint::bad(format!("{} faults", faults.len()))
+    })?;
+    Ok(passed)
 }
 
 /// Leaves a CTF folder, says how to open it.
@@ -97,8 +102,8 @@ fn keep(args: &Args, input: &Input, pid: u32) -> anyhow::Result<()> {
     let source: &dyn Source = &input.session;
     let totals = ctf::write(source, &folder, options, &mut |_| {}).context("writing the CTF folder")?;
     let shown = folder.display();
-    println!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams);
-    println!("  babeltrace2 {shown}");
-    println!("  Trace Compass: File, Open Trace, {shown}/metadata");
+    say::line(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams))?;
+    say::line(format_args!("  babeltrace2 {shown}"))?;
+    say::line(format_args!("  Trace Compass: File, Open Trace, {shown}/metadata"))?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The last events of each thread.
 
 use super::check;
-use crate::paint;
+use crate::{paint, say};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::source::Source;
@@ -24,10 +24,10 @@ pub(super) fn last_events(source: &dyn Source) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&text);
     let text: Vec<&str> = text.lines().collect();
     for (thread, lines) in lasts {
-        println!("\n{}", paint::bold(format!("last words of thread {thread}")));
+        say::line(format_args!("\n{}", paint::bold(format!("last words of thread {thread}"))))?;
         for line in lines {
             let at = usize::try_from(line - first).unwrap_or(usize::MAX);
-            println!("  {}", text.get(at).copied().unwrap_or_default());
+            say::line(format_args!("  {}", text.get(at).copied().unwrap_or_default()))?;
         }
     }
     Ok(())
