@@ -68,7 +68,17 @@ const STEPS: &[Step] = &[
         does: Does::Script(&["examples/run.sh"]),
         what: "each example: run, killed, recovered, compared",
     },
-    // Further steps (loom, tsan, crash-step, kills, corpus, examples, bench, demo): a row each, below this line.
+    Step {
+        name: "crash-step",
+        does: Does::Verb(crate::crash_step::run_quick),
+        what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
+    },
+    Step {
+        name: "demo",
+        does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
+        what: "the README's command",
+    },
+    // Further steps (loom, tsan, kills, bench): a row each, below this line.
 ];
 
 fn run_setup() -> Result<()> {

@@ -115,7 +115,7 @@ impl Child {
         let progress = &self.arena.progress().threads[thread];
         WRITER.set(LEVELS * thread);
         progress.base.store(self.arena.at(0) as u64, Relaxed);
-        if !self.takes_snapshots(thread) {
+        if !self.takes_snapshots(thread) && self.fault != Fault::PublishFirst {
             (0..self.scenario.skipped(self.seed, thread)).for_each(|_| self.record_next(LEVELS * thread));
         }
         let tid = lastwords_ring::os::tid();

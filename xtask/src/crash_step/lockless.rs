@@ -45,6 +45,16 @@ pub(crate) fn in_flight(threads: &[u8], stream: u32, half: usize, reserve: u64, 
 
 /// Reads sub-buffer `packet.number` of a lockless half.
 pub(crate) fn read(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packet<'_>, in_flight: &[InFlight]) {
+    let faults = half.faults.len();
+    read_place(half, geometry, raw, packet, in_flight);
+    if half.faults.len() > faults {
+        let slot: Vec<u64> =
+            (0..4).map(|i| u64_at(&raw.slots[(packet.number % geometry.count) as usize * 64..], 8 * i)).collect();
+        half.faults.push(format!("slot {slot:?}, produced {}, in flight {in_flight:?}", half.produced));
+    }
+}
+
+fn read_place(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packet<'_>, in_flight: &[InFlight]) {
     let (size, number) = (geometry.size, packet.number);
     let slot = &raw.slots[(number % geometry.count) as usize * 64..];
     let committed = u64_at(slot, 0).wrapping_sub(number / geometry.count * size);

@@ -135,7 +135,10 @@ impl Half {
         } else if u64_at(packet.bytes, 64) < packet.number {
             Verdict::Stale
         } else {
-            self.faults.push(format!("sub-buffer {}: header or checksum is wrong", packet.number));
+            self.faults.push(format!(
+                "sub-buffer {} is closed, but its header or checksum is wrong: {:02x?}",
+                packet.number, packet.bytes
+            ));
             Verdict::Invalid
         };
         self.sub_buffers.push((packet.number, verdict, content));
