@@ -283,6 +283,9 @@ impl Builder<'_> {
     }
 }
 
+/// Bytes of streams from which on threads gain more than they cost.
+const WORTH_THREADS: u64 = 1 << 20;
+
 /// Everything that planning a stream needs.
 struct Planning<'a> {
     builder: &'a Builder<'a>,
@@ -295,7 +298,9 @@ struct Planning<'a> {
 impl Planning<'_> {
     /// Plans all streams, on as many threads as the machine runs.
     fn all(&self, data: &[Data]) -> Result<Vec<Outcome>, Error> {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(data.len());
+        let held = data.iter().fold(0u64, |n, d| n.saturating_add(d.region.held));
+        let most = if held < WORTH_THREADS { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
+        let workers = most.min(data.len());
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<(usize, Result<Outcome, Error>)>> = Mutex::new(Vec::new());
         let work = || {
