@@ -61,13 +61,15 @@ fn read_place(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packe
     let (begin, end) = (number * size, (number + 1) * size);
     let is_last = end > half.produced;
     let switch = |f: &&InFlight| f.state == SWITCH;
-    let leaving = in_flight.iter().filter(switch).find(|f| (begin..end).contains(&f.begin));
+    let leaving = in_flight.iter().filter(switch).find(|f| (begin + 84..end).contains(&f.begin));
     let content = match leaving {
         _ if is_last => half.produced - begin,
         Some(f) => f.begin - begin,
         None => u64_at(slot, 8).wrapping_sub(begin),
     };
-    if committed == size {
+    // The counter was made whole where a dead recorder left a hole, and the ring had not yet come round.
+    let reclaimed = committed == size && in_flight.iter().any(|f| f.begin < end && f.end > begin);
+    if committed == size && (!reclaimed || Half::is_whole(geometry, packet)) {
         return half.read_closed(geometry, packet);
     }
     // Only a switch reserves a header, so that it explains one that is not there.
@@ -95,7 +97,7 @@ fn read_place(half: &mut Half, geometry: &Geometry, raw: Raw<'_>, packet: &Packe
     if !is_last {
         if leaving.is_some() { maybe.push(size - content) } else { sure += size - content }
     }
-    if is_sum(committed, sure, &maybe) {
+    if reclaimed || is_sum(committed, sure, &maybe) {
         half.decode(packet, content, &holes, headless);
         half.sub_buffers.push((number, Verdict::Torn, content));
     } else {

@@ -119,7 +119,8 @@ impl Half {
         }
     }
 
-    fn is_whole(geometry: &Geometry, packet: &Packet<'_>) -> bool {
+    /// Its header is right and its checksum holds.
+    pub(crate) fn is_whole(geometry: &Geometry, packet: &Packet<'_>) -> bool {
         let (content, size) = (u64_at(packet.bytes, 48) / 8, geometry.size);
         packet.is_headed(geometry)
             && (84..=size - 16).contains(&content)

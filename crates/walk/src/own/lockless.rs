@@ -84,6 +84,12 @@ impl Ring {
         usize::try_from(place).ok().and_then(|p| self.slots.get(p)).copied()
     }
 
+    /// A reservation in flight has bytes in this sub-buffer.
+    fn is_touched(&self, g: &super::layout::Geometry, number: u64) -> bool {
+        let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
+        self.flights.iter().any(|a| a.begin < next && a.end > start)
+    }
+
     /// What can be known of the content of a sub-buffer that is not closed.
     fn content(&self, g: &super::layout::Geometry, number: u64) -> Content {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
@@ -292,8 +298,10 @@ impl Planner<'_> {
         let number = content.number;
         let lap = g.lap(number).saturating_mul(g.size);
         let counted = ring.slot(g.place(number)).map(|s| s.committed.wrapping_sub(lap));
+        // A recorder made the counter whole where the dead left a hole, and had not yet come round when all ended.
+        let reclaimed = counted == Some(g.size) && ring.is_touched(&g, number);
         let damage = match judged {
-            Judged::Damaged(header, end, why) if counted == Some(g.size) || ring.slots.is_empty() => {
+            Judged::Damaged(header, end, why) if !reclaimed && (counted == Some(g.size) || ring.slots.is_empty()) => {
                 return self.closed_damaged(ring.half, header, end, why);
             }
             Judged::Mended(header, end, why) => {
@@ -304,7 +312,7 @@ impl Planner<'_> {
         let header = found.unwrap_or(identity.header(number));
         let difference = identity.difference(&header, number).filter(|_| !content.headless);
         let passed = number != ring.current && number.saturating_add(g.count) <= ring.current;
-        let disagrees = !passed && !content.agrees(counted, g.size) && !self.is_counting(ring, number);
+        let disagrees = !passed && !reclaimed && !content.agrees(counted, g.size) && !self.is_counting(ring, number);
         let wrong_count = (disagrees || (ring.lost && number == ring.current))
             .then(|| format!("the commit counter ({}) does not fit its reservations", counted.unwrap_or(0) as i64));
         if disagrees && number == ring.current && content.holes.is_empty() {
