@@ -65,6 +65,9 @@ tokio_app() {
     build -p tokio-app
     run_and_kill "$built/tokio-app"
     recover_and_compare tokio-app
+    # The spans that were open, and the one warning of the very start.
+    grep -q "spans were open" "$work/evidence"
+    grep -q "the only warning" "$work/text"
 }
 
 c_app() {

@@ -147,10 +147,11 @@ fn damage_is_told_and_strict_says_3() {
 #[test]
 fn the_demo_passes_and_leaves_ctf() {
     let place = Place::new();
-    for seed in ["1", "2", "3"] {
+    for (seed, how) in [("1", "rseq"), ("2", "lockless"), ("3", "locked"), ("4", "")] {
         let out = place.at(&format!("demo-{seed}"));
+        let how = if how.is_empty() { vec![] } else { vec!["--reservation", how] };
         let args = ["demo", "--seed", seed, "--seconds", "0.7", "-o", out.to_str().unwrap()];
-        let text = place.ok(&args);
+        let text = place.ok(&[&args[..], &how[..]].concat());
         assert!(text.contains("nothing that was committed is missing, nothing is invented"), "{text}");
         assert!(text.contains("last words of thread 0") && text.contains("babeltrace2 "), "{text}");
         assert_eq!(tool("babeltrace2", &[out.to_str().unwrap()]).err, "");

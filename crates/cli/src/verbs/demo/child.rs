@@ -2,7 +2,7 @@
 
 use crate::exit::Outcome;
 use anyhow::{Context, bail};
-use lastwords::{ChannelConfig, Session, event, hex, mark};
+use lastwords::{ChannelConfig, Reservation, Session, event, hex, mark};
 use lastwords_abi::session::context;
 use lastwords_ring::ClockKind;
 use std::io;
@@ -15,6 +15,30 @@ pub(crate) struct Args {
     session: String,
     /// Threads that record
     threads: u64,
+    /// How space in the rings is reserved
+    #[arg(long, value_enum)]
+    reservation: Option<How>,
+}
+
+/// How space in the rings is reserved.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(super) enum How {
+    /// Restartable sequences
+    Rseq,
+    /// Compare-and-swap
+    Lockless,
+    /// A lock
+    Locked,
+}
+
+impl From<How> for Reservation {
+    fn from(how: How) -> Self {
+        match how {
+            How::Rseq => Self::Rseq,
+            How::Lockless => Self::Lockless,
+            How::Locked => Self::Locked,
+        }
+    }
 }
 
 /// Events that a thread records between two reports.
@@ -67,11 +91,12 @@ pub(super) fn is_numbered(event: &str) -> bool {
 /// Records until it is killed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let main = ChannelConfig::new("main").sub_buffers(8, 64 << 10).contexts(context::TID | context::THREAD_NAME);
-    let session = Session::builder(&args.session)
-        .channel(main)
-        .errors_channel()
-        .start()
-        .context("cannot begin the demo's session; `lastwords doctor` says what is missing")?;
+    let mut builder = Session::builder(&args.session).channel(main).errors_channel();
+    if let Some(how) = args.reservation {
+        builder = builder.reservation(how.into());
+    }
+    let session =
+        builder.start().context("cannot begin the demo's session; `lastwords doctor` says what is missing")?;
     if let Err(error) = lastwords::layer::init() {
         bail!("cannot install the tracing layer: {error}");
     }

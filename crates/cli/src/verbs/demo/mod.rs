@@ -30,6 +30,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
     seconds: f64,
 
+    /// How space in the rings is reserved; default: the fastest that works
+    #[arg(long, value_enum, value_name = "HOW")]
+    reservation: Option<child::How>,
+
     /// Seed of the random moment; default: of the clock
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -45,7 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(folder) = args.output.as_ref().filter(|folder| folder.exists()) {
         bail!("{}: it exists already; name another, or remove it", folder.display());
     }
-    let killed = parent::record_and_kill(args.threads, args.seconds, args.seed.unwrap_or_else(parent::seed))?;
+    let killed = parent::record_and_kill(args)?;
     say::line(format_args!(
         "{} of {} threads recorded for {:.3} s, then got SIGKILL (--seed {})",
         paint::bold(format!("process {}", killed.pid)),

@@ -1,8 +1,10 @@
 //! The parent's part: starts the child, reads its reports, kills it.
 
+use super::Args;
 use super::child::{REPORT_LEN, Report};
 use crate::inputs::Input;
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -23,7 +25,7 @@ pub(super) struct Killed {
 }
 
 /// A seed of the clock.
-pub(super) fn seed() -> u64 {
+fn seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos().into())
 }
 
@@ -36,12 +38,16 @@ fn random(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Runs a child, kills it at a random moment within `seconds`.
-pub(super) fn record_and_kill(threads: u64, seconds: f64, seed: u64) -> anyhow::Result<Killed> {
+/// Runs a child, kills it at a random moment.
+pub(super) fn record_and_kill(args: &Args) -> anyhow::Result<Killed> {
+    let seed = args.seed.unwrap_or_else(seed);
     let session = format!("demo-{}-{seed}", std::process::id());
     let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let how = args.reservation.and_then(|how| how.to_possible_value());
+    let how = how.map(|how| format!("--reservation={}", how.get_name()));
     let mut child = Command::new(&program)
-        .args(["demo-child", &session, &threads.to_string()])
+        .args(["demo-child", &session, &args.threads.to_string()])
+        .args(how)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -57,7 +63,7 @@ pub(super) fn record_and_kill(threads: u64, seconds: f64, seed: u64) -> anyhow::
     let reader = std::thread::spawn(move || read_reports(pipe));
     let begun = Instant::now();
     let share = (random(&mut seed.clone()) >> 11) as f64 / (1u64 << 53) as f64;
-    std::thread::sleep(Duration::from_secs_f64(seconds * share));
+    std::thread::sleep(Duration::from_secs_f64(args.seconds * share));
     child.kill().context("cannot kill the child")?;
     let after = begun.elapsed();
     let status = child.wait().context("cannot wait for the child")?;
