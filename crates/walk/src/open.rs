@@ -3,6 +3,7 @@
 use crate::own::{self, Session};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Kind, Watch, core::CoreInfo, unwatched};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use crate::own::Options;
@@ -37,5 +38,18 @@ pub fn open_with(path: &Path, options: &Options, budget: &Budget, watch: Watch<'
     let found = own::find(&opened.image, options, budget, watch)?;
     let mut notes = opened.notes;
     notes.extend(found.notes);
+    notes.extend(opened.core.iter().flat_map(folders_of).filter(|_| found.sessions.is_empty()));
     Ok(Recovered { kind: opened.kind, core: opened.core, sessions: found.sessions, notes })
+}
+
+/// Remarks on the session folders whose files the process had mapped: a core leaves out mappings of linked files, so that
+/// the sessions are in the folders alone.
+fn folders_of(core: &CoreInfo) -> Vec<String> {
+    let folder = |name: &str| {
+        let paths = core.files.iter().filter(move |f| Path::new(&f.path).file_name().is_some_and(|n| n == name));
+        paths.filter_map(|f| Path::new(&f.path).parent()).collect::<BTreeSet<_>>()
+    };
+    let (sessions, registries) = (folder("session"), folder("registry"));
+    let both = sessions.intersection(&registries);
+    both.map(|f| format!("the process recorded in {0}, which a core leaves out: recover {0}", f.display())).collect()
 }

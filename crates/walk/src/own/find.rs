@@ -139,7 +139,7 @@ impl Scan<'_> {
     fn mend(&mut self) {
         for (index, (address, error)) in std::mem::take(&mut self.damaged).into_iter().enumerate() {
             let tries = if index < MAX_REPAIRS { self.tries(address) } else { Vec::new() };
-            match mend::choose(tries, &self.found.regions) {
+            match mend::choose(tries, &self.found.regions, self.image) {
                 Some(mut region) => {
                     let how = region.mended.take().unwrap_or_default();
                     region.mended = Some(format!("{error}: {how}"));

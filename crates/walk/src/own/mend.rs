@@ -2,11 +2,16 @@
 
 use super::find::Region;
 use super::layout::Geometry;
+use super::packet::{Header, Identity};
+use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::region as abi;
 use lastwords_abi::session::SessionInfo;
 use lastwords_bytes::Reader;
+use lastwords_image::Image;
 use std::mem::offset_of;
 
+/// Sub-buffers of a half whose headers are looked at.
+const LOOKED_AT: u64 = 64;
 /// What is said of a header in which a bit was flipped back.
 pub(crate) const FLIPPED: &str = "the only bit that explains it is taken for flipped back";
 /// What is said of a header that is used as it stands.
@@ -14,12 +19,13 @@ pub(crate) const AS_IT_STANDS: &str =
     "one bit is wrong, of the checksum or where it cannot be told; it is read as it stands";
 
 /// The most likely of `tries`, given the regions that are sound.
-pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region]) -> Option<Region> {
+pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region], image: &dyn Image) -> Option<Region> {
     tries.retain(is_sane);
     prefer(&mut tries, |t| sound.iter().any(|s| s.session == t.session));
     prefer(&mut tries, |t| !sound.iter().any(|s| s.session == t.session && s.kind == t.kind && s.index == t.index));
     prefer(&mut tries, |t| siblings(t, sound).any(|s| s.fixed.len() == t.fixed.len()));
     prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || siblings(t, sound).any(|s| same_ring(s, t)));
+    prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || has_its_sub_buffers(t, image));
     let certain = tries.len() == 1;
     // The bit may be any of several: that it be none of importance is as likely as that the first is right.
     let as_it_stands = tries.iter().position(|t| t.mended.as_deref() == Some(AS_IT_STANDS));
@@ -41,6 +47,29 @@ fn prefer(tries: &mut Vec<Region>, wanted: impl Fn(&Region) -> bool) {
 
 fn siblings<'a>(of: &'a Region, sound: &'a [Region]) -> impl Iterator<Item = &'a Region> {
     sound.iter().filter(|s| s.session == of.session && s.kind == of.kind)
+}
+
+/// A sub-buffer in its data says that it is this stream's.
+fn has_its_sub_buffers(region: &Region, image: &dyn Image) -> bool {
+    let Ok(g) = Geometry::parse(region) else { return false };
+    let identity = Identity {
+        uuid: region.session,
+        channel: g.channel,
+        stream: region.index,
+        cpu: g.cpu,
+        size: g.size,
+        order: region.order,
+    };
+    let mut bytes = [0u8; HEADER_LEN];
+    let halves = g
+        .data_off
+        .into_iter()
+        .flat_map(|data| (0..g.count.min(LOOKED_AT)).map(move |n| data.saturating_add(n.saturating_mul(g.size))));
+    g.page_size == 0
+        && halves.into_iter().any(|offset| {
+            image.read(region.address.saturating_add(offset), &mut bytes).is_ok()
+                && Header::parse(&bytes, region.order).is_ok_and(|h| identity.difference(&h, h.number).is_none())
+        })
 }
 
 /// Streams of one channel have rings of one shape.

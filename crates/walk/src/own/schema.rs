@@ -88,10 +88,19 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
     env
 }
 
-/// A sub-buffer whose events are known to fill it exactly.
+/// The events of a sub-buffer.
 struct Sample {
     bytes: Vec<u8>,
     begin: u64,
+}
+
+/// Sub-buffers by which the contexts of a channel are tried.
+#[derive(Default)]
+struct Samples {
+    /// Those whose events fill them exactly.
+    whole: Vec<Sample>,
+    /// Those that were being written, or where dead threads left holes: their events may not go to the end.
+    open: Vec<Sample>,
 }
 
 struct Resolver<'a> {
@@ -145,84 +154,110 @@ impl Resolver<'_> {
     }
 
     /// The declared contexts if the samples decode with them, else those with which they do.
-    fn contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &[Sample]) -> u32 {
+    fn contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> u32 {
         let id = self.id;
-        if declared.is_some_and(|bits| samples.is_empty() || self.decodes(bits, channel, samples)) {
-            return declared.unwrap_or(0);
+        let trusted = |bits: &u32| samples.whole.is_empty() || self.decodes(*bits, channel, samples);
+        if let Some(bits) = declared.filter(trusted) {
+            return bits;
         }
         self.doubt = true;
         let all = if self.user().next().is_some() { COMBINATIONS } else { context::USER };
-        let fitting: Vec<u32> = (0..all).filter(|bits| self.decodes(*bits, channel, samples)).collect();
-        let said = declared
-            .map_or_else(|| "are lost with the session region".into(), |d| format!("{d:#x} do not fit its events"));
-        match (fitting.as_slice(), samples.is_empty(), declared) {
-            (_, true, _) => {
+        let mut fitting: Vec<u32> = match samples.whole.is_empty() {
+            false => (0..all).filter(|bits| self.decodes(*bits, channel, samples)).collect(),
+            true => self.farthest(all, channel, samples),
+        };
+        // Who describes a context of their own uses it; among the others of four bytes nothing decides.
+        fitting.sort_by_key(|bits| bits & context::USER == 0);
+        let said = match declared {
+            None => "are lost with the session region".to_string(),
+            Some(bits) => format!("{bits:#x} do not fit its events"),
+        };
+        match (fitting.as_slice(), declared) {
+            ([bits, others @ ..], _) => {
+                let sure = match others.len() {
+                    0 => "the only ones that do".to_string(),
+                    n => format!("though {n} other combinations do as well"),
+                };
+                self.notes.push(format!("channel {id}: contexts {said}; {bits:#x} are taken, {sure}"));
+                *bits
+            }
+            ([], None) => {
                 self.notes.push(format!("channel {id}: contexts {said}; none are taken"));
                 0
             }
-            ([bits, others @ ..], false, _) => {
-                let sure = if others.is_empty() { "the only ones" } else { "the first" };
-                self.notes.push(format!("channel {id}: contexts {said}; {bits:#x} are taken, {sure} that do"));
-                *bits
-            }
-            ([], false, Some(bits)) if self.registry.damage.is_empty() => {
-                self.notes.push(format!("channel {id}: no contexts fit its events; {bits:#x}, as declared, are taken"));
+            ([], Some(bits)) => {
+                self.notes.push(format!("channel {id}: contexts {said}, nor do others; {bits:#x} are taken"));
                 bits
             }
-            ([], false, bits) => bits.unwrap_or(0),
         }
     }
 
-    fn decodes(&self, bits: u32, channel: &Channel, samples: &[Sample]) -> bool {
-        let trial = Channel { contexts: self.fields(bits), ..channel.clone() };
-        let decoder = ChannelDecoder::new(&trial, self.order);
-        samples.iter().all(|sample| {
+    fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
+        let decoder = self.decoder(bits, channel);
+        samples.whole.iter().all(|sample| {
             let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0);
             walked.error.is_none() && self.budget.events("samples", walked.events).is_ok()
         })
     }
 
-    /// A few sub-buffers of the channel that are whole; where there is none, what is committed of open ones.
-    fn samples(&self, streams: &[Stream]) -> Vec<Sample> {
-        let (mut whole, mut open) = (Vec::new(), Vec::new());
+    /// The combinations with which most bytes of the open samples decode, if any do.
+    fn farthest(&self, all: u32, channel: &Channel, samples: &Samples) -> Vec<u32> {
+        let reach = |bits: u32| {
+            let decoder = self.decoder(bits, channel);
+            let ends = samples.open.iter().map(|s| walk(&decoder, &s.bytes, HEADER_LEN, s.begin, 0).end);
+            ends.fold(0usize, |n, end| n.saturating_add(end.saturating_sub(HEADER_LEN)))
+        };
+        let reached: Vec<(u32, usize)> = (0..all).map(|bits| (bits, reach(bits))).collect();
+        let most = reached.iter().map(|r| r.1).max().filter(|most| *most > 0);
+        reached.into_iter().filter(|r| Some(r.1) == most).map(|r| r.0).collect()
+    }
+
+    fn decoder(&self, bits: u32, channel: &Channel) -> ChannelDecoder {
+        let trial = Channel { contexts: self.fields(bits), ..channel.clone() };
+        ChannelDecoder::new(&trial, self.order)
+    }
+
+    /// A few sub-buffers of the channel.
+    fn samples(&self, streams: &[Stream]) -> Samples {
+        let mut samples = Samples::default();
         for stream in streams.iter().filter(|s| s.geometry.channel == self.id) {
             for half in 0..2 {
-                if whole.len() < SAMPLES {
-                    sample(stream, half, self.budget, &mut whole, &mut open);
+                if samples.whole.len() < SAMPLES {
+                    samples.add(stream, half, self.budget);
                 }
             }
         }
-        if whole.is_empty() { open } else { whole }
+        samples
     }
 }
 
-/// Adds the newest whole sub-buffers of a half, and its open one.
-fn sample(stream: &Stream, half: usize, budget: &Budget, whole: &mut Vec<Sample>, open: &mut Vec<Sample>) {
-    let Ok(control) = stream.control(budget) else { return };
-    let Some(words) = control.half.get(half) else { return };
-    let g = stream.geometry;
-    let position = words.position(&g);
-    let current = g.number(position);
-    let size = usize::try_from(g.size).unwrap_or(0);
-    let mut bytes = Vec::new();
-    for number in [current.checked_sub(1), current.checked_sub(2), Some(current)].into_iter().flatten() {
-        let loaded = stream.load(half, number, size, &mut bytes);
-        if loaded.missing.is_some() || budget.bytes("samples", loaded.got as u64).is_err() {
-            continue;
-        }
-        match judge(&stream.identity, number, &mut bytes) {
-            Judged::Whole(header, content) if whole.len() < SAMPLES => {
-                bytes.truncate(content);
-                whole.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
+impl Samples {
+    /// Adds the newest sub-buffers of a half.
+    fn add(&mut self, stream: &Stream, half: usize, budget: &Budget) {
+        let Ok(control) = stream.control(budget) else { return };
+        let Some(words) = control.half.get(half) else { return };
+        let g = stream.geometry;
+        let position = words.position(&g);
+        let current = g.number(position);
+        let size = usize::try_from(g.size).unwrap_or(0);
+        let mut bytes = Vec::new();
+        for number in [current.checked_sub(1), current.checked_sub(2), Some(current)].into_iter().flatten() {
+            let loaded = stream.load(half, number, size, &mut bytes);
+            if loaded.missing.is_some() || budget.bytes("samples", loaded.got as u64).is_err() {
+                continue;
             }
-            Judged::Unclosed(header) if number == current && !g.is_lockless() && open.len() < SAMPLES => {
-                let end = usize::try_from(g.within(position)).unwrap_or(0);
-                if end > HEADER_LEN {
-                    bytes.truncate(end);
-                    open.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
+            match judge(&stream.identity, number, &mut bytes) {
+                Judged::Whole(header, content) if self.whole.len() < SAMPLES => {
+                    bytes.truncate(content);
+                    self.whole.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
                 }
+                Judged::Unclosed(header) if self.open.len() < SAMPLES => {
+                    let limit = if number == current { g.within(position) } else { g.content_limit() };
+                    bytes.truncate(usize::try_from(limit).unwrap_or(0));
+                    self.open.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 }

@@ -1,0 +1,112 @@
+//! What the loss of one region costs: no more than what stood in it.
+#![forbid(unsafe_code)]
+
+use lastwords_testkit::image::Image;
+use lastwords_testkit::put::Order;
+use lastwords_testkit::samples;
+use lastwords_trace::decode::Decoder;
+use lastwords_trace::evidence::{Cause, Verdict};
+use lastwords_trace::source::Source;
+use lastwords_walk::own::Session;
+use lastwords_walk::{Options, Recovered};
+
+fn recover(image: &Image) -> Recovered {
+    let folder = tempfile::tempdir().expect("a folder");
+    image.write_folder(folder.path()).expect("files");
+    lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder")
+}
+
+/// Clock and bytes of all events of all streams.
+fn events(session: &Session) -> Vec<(u64, Vec<u8>)> {
+    let decoder = Decoder::new(session.schema());
+    let mut all = Vec::new();
+    for (index, stream) in session.streams().iter().enumerate() {
+        let mut packets = session.packets(index);
+        let mut bytes = Vec::new();
+        while let Some(info) = packets.next_packet(&mut bytes) {
+            let events = decoder.events(stream.channel, &bytes, info.begin, info.events_at);
+            all.extend(events.map(|e| e.expect("an event")).map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())));
+        }
+    }
+    all
+}
+
+fn without(image: &Image, name: &str) -> Image {
+    let mut image = image.clone();
+    image.regions.retain(|r| !r.name.contains(name));
+    image
+}
+
+#[test]
+fn without_the_session_region_events_and_contexts_are_found_out() {
+    for order in [Order::Little, Order::Big] {
+        let image = samples::small(order).image();
+        let whole = recover(&image);
+        let lost = recover(&without(&image, "session"));
+        let (whole, lost) = (&whole.sessions[0], &lost.sessions[0]);
+        let contexts = |s: &Session| s.schema().channels.iter().map(|c| c.contexts.clone()).collect::<Vec<_>>();
+        assert_eq!(contexts(whole), contexts(lost));
+        assert!(lost.schema().name.is_empty());
+        assert!(lost.evidence().notes.iter().any(|n| n.contains("session region")));
+        // Behind the hole of a dead thread nothing can be told without the table of threads.
+        let (all, found) = (events(whole), events(lost));
+        assert!(found.iter().all(|e| all.contains(e)), "nothing is invented");
+        assert!(found.len() > all.len() * 9 / 10, "{} of {}", found.len(), all.len());
+    }
+}
+
+#[test]
+fn without_the_registry_packets_are_still_there() {
+    let image = samples::small(Order::Little).image();
+    let lost = recover(&without(&image, "registry"));
+    let session = &lost.sessions[0];
+    assert!(session.evidence().gaps.iter().any(|g| g.cause == Cause::Missing));
+    assert!(session.evidence().sub_buffers.iter().any(|s| s.verdict == Verdict::Committed));
+    let mut bytes = Vec::new();
+    assert!(session.packets(0).next_packet(&mut bytes).is_some());
+}
+
+#[test]
+fn a_bit_of_any_stream_header_costs_nothing() {
+    let image = samples::small(Order::Little).image();
+    let right = recover(&image);
+    let right = events(&right.sessions[0]);
+    let streams = (0..image.regions.len()).filter(|r| image.regions[*r].name.contains("stream"));
+    for region in streams {
+        for bit in (0..192 * 8).step_by(13) {
+            let mut bad = image.clone();
+            bad.regions[region].bytes[bit / 8] ^= 1 << (bit % 8);
+            let found = recover(&bad);
+            assert_eq!(found.sessions.len(), 1, "bit {bit}");
+            assert!(events(&found.sessions[0]) == right, "region {region}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn two_sessions_in_one_arena() {
+    let (first, second) = (samples::small(Order::Little), samples::one_stream(2, 512, 8, 3));
+    let mut arena = first.image().arena();
+    let before = arena.len();
+    arena.extend(second.image().arena());
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), &arena).expect("written");
+    let found = lastwords_walk::open(file.path(), &Options::default()).expect("readable");
+    let same = first.image().regions[0].bytes[40..56] == second.image().regions[0].bytes[40..56];
+    assert_eq!(found.sessions.len(), if same { 1 } else { 2 });
+    let alone = &arena[..before];
+    std::fs::write(file.path(), alone).expect("written");
+    let found = lastwords_walk::open(file.path(), &Options::default()).expect("readable");
+    assert_eq!(found.sessions.len(), 1);
+}
+
+#[test]
+fn the_snapshot_stands_beside_the_live_ring() {
+    let folder = tempfile::tempdir().expect("a folder");
+    samples::small(Order::Little).image().write_folder(folder.path()).expect("files");
+    let of = |snapshot| lastwords_walk::open(folder.path(), &Options { snapshot }).expect("readable");
+    let (live, snapshot) = (of(false), of(true));
+    let (live, snapshot) = (events(&live.sessions[0]), events(&snapshot.sessions[0]));
+    assert!(!live.is_empty() && !snapshot.is_empty());
+    assert!(snapshot.iter().all(|e| !live.contains(e)), "nothing is in both");
+}
