@@ -22,6 +22,7 @@ use super::scenario::{LEVELS, Plot, Scenario};
 use super::sections::{self, Section};
 use super::tracee::{Stopped, Tracee};
 use super::walker::Walker;
+use super::watch;
 
 /// Most aborts of sections that are planned for one event: below the recorder's own limit, so that it does not give up.
 const MAX_ABORTS: u64 = 12;
@@ -101,6 +102,7 @@ pub(crate) fn round(run: &mut Run, seed: u64, window: u64) -> Result<Tally> {
     for process in 0..processes {
         round.process(process, process + 1 == processes, limit, window)?;
     }
+    round.count_losses();
     Ok(round.oracle.tally)
 }
 
@@ -142,6 +144,7 @@ impl Round<'_> {
                 format!("thread {} stopped at {:#x}, stop {}", thread.index, thread.ip, self.run.stops)
             })?;
             self.run.stops += 1;
+            watch::moved();
             self.run.trace(thread.ip.wrapping_sub(self.bias))?;
             let swaps = &self.arena.progress().swaps;
             let swapping = swaps[0].load(Acquire) != swaps[1].load(Acquire);
@@ -152,6 +155,16 @@ impl Round<'_> {
             steps_left -= 1;
         }
         Ok(())
+    }
+
+    /// Takes the recorder's own counters over.
+    fn count_losses(&mut self) {
+        let bytes = self.arena.bytes();
+        for (_, at) in &self.layout.streams {
+            let lost = |cause: usize| u64_at(bytes, *at as usize + CONTROL_OFF + 72 + 8 * cause);
+            self.oracle.tally.reclaimed += lost(lastwords_abi::stream::RECLAIMED);
+            self.oracle.tally.passed += lost(lastwords_abi::stream::SKIPPED);
+        }
     }
 
     fn start(&self, process: usize) -> Result<Tracee> {
@@ -169,7 +182,9 @@ impl Round<'_> {
         command.args(["--fault", fault.get_name()]);
         // Symbols are bound at the start: a step in the dynamic linker is no step in the recorder.
         command.env("LD_BIND_NOW", "1");
-        Tracee::start(&mut command)
+        let tracee = Tracee::start(&mut command)?;
+        watch::child(tracee.pid);
+        Ok(tracee)
     }
 
     fn ready(&self, tracee: &Tracee, process: usize) -> Result<Vec<Thread>> {

@@ -41,6 +41,7 @@ pub(crate) fn publish_first(arena: &Arena, spec: &StreamSpec, at: u64, id: u16, 
             cpu: spec.cpu,
             sub_buffer_size: spec.sub_buffer_size,
         };
+        half.attempt.store(HEADER_LEN as u64, Relaxed);
         write(arena, data, &packet::header(&identity, 0, clock, Closing::default()));
         position = HEADER_LEN as u64;
     }

@@ -21,7 +21,10 @@ mod sections;
 #[allow(unsafe_code)]
 mod tracee;
 mod walker;
+#[allow(unsafe_code)]
+mod watch;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -48,6 +51,9 @@ pub(crate) struct Args {
     /// Seed a fault, which must be found: then the command fails
     #[arg(long, default_value = "none")]
     fault: Fault,
+    /// Step this very build; without it, all but `--quick` steps a release build
+    #[arg(long)]
+    this_build: bool,
     /// Write the address (in the program's file) of every stop to this file
     #[arg(long, value_name = "FILE")]
     trace: Option<std::path::PathBuf>,
@@ -58,11 +64,46 @@ const QUICK: u64 = 450_000;
 
 /// The part that CI runs.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { points: QUICK, scenario: Vec::new(), seed: None, quick: true, fault: Fault::None, trace: None })
+    run(&Args {
+        points: QUICK,
+        scenario: Vec::new(),
+        seed: None,
+        quick: true,
+        fault: Fault::None,
+        this_build: true,
+        trace: None,
+    })
 }
 
 /// Runs the scenarios; an error if an event was lost, torn or invented.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.quick || args.this_build { run_here(args) } else { run_release() }
+}
+
+/// Builds for release and runs the same command there: what is stepped then is the code that ships.
+fn run_release() -> Result<()> {
+    let build = Command::new(crate::cargo())
+        .current_dir(crate::root())
+        .args(["build", "--release", "--quiet", "--package", "xtask"])
+        .status()
+        .context("cargo build --release")?;
+    if !build.success() {
+        bail!("cargo build --release --package xtask: {build}");
+    }
+    let here = std::env::current_exe().context("our own path")?;
+    let program = here.parent().and_then(|p| p.parent()).context("our own folder")?.join("release/xtask");
+    let status = Command::new(&program)
+        .args(std::env::args_os().skip(1))
+        .arg("--this-build")
+        .status()
+        .with_context(|| program.display().to_string())?;
+    if !status.success() {
+        bail!("crash-step: {status}");
+    }
+    Ok(())
+}
+
+fn run_here(args: &Args) -> Result<()> {
     let chosen: Vec<&'static Scenario> = if args.scenario.is_empty() {
         SCENARIOS.iter().collect()
     } else {
@@ -72,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let cpu = drive::pin()?;
+    watch::begin();
     let points = if args.quick { args.points.min(QUICK) } else { args.points };
     let each = points.div_ceil(chosen.len() as u64);
     println!(
@@ -91,6 +133,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "{} kill points ({} stops), {} committed events: none lost, none torn, none invented; at most {} in flight lost",
         all.points, all.stops, all.events, all.in_flight
     );
+    println!(
+        "{} snapshots, {} holes of the dead reclaimed, {} sub-buffers passed over, {} events by threads whose sections failed",
+        all.sum.swaps, all.sum.reclaimed, all.sum.passed, all.sum.unbound
+    );
     println!("seed {seed}");
     if all.points < points {
         bail!("{} kill points, {points} were asked for", all.points);
@@ -104,6 +150,7 @@ struct Total {
     stops: u64,
     events: u64,
     in_flight: usize,
+    sum: Tally,
 }
 
 impl Total {
@@ -112,6 +159,7 @@ impl Total {
         self.stops += run.stops;
         self.events += tally.committed;
         self.in_flight = self.in_flight.max(tally.lost_in_flight);
+        self.sum.add(tally);
     }
 }
 

@@ -71,8 +71,9 @@ pub(crate) struct Tally {
     pub(crate) unbound: u64,
     /// Snapshots that were taken.
     pub(crate) swaps: u64,
-    /// Sub-buffers closed, seen at the end.
-    pub(crate) laps: u64,
+    /// Holes of the dead that were reclaimed, and sub-buffers passed over, as the recorder counts them.
+    pub(crate) reclaimed: u64,
+    pub(crate) passed: u64,
 }
 
 impl Tally {
@@ -84,7 +85,8 @@ impl Tally {
         self.saved_in_flight = self.saved_in_flight.max(other.saved_in_flight);
         self.unbound += other.unbound;
         self.swaps += other.swaps;
-        self.laps += other.laps;
+        self.reclaimed += other.reclaimed;
+        self.passed += other.passed;
     }
 }
 
@@ -173,7 +175,10 @@ impl<'a> Oracle<'a> {
             let seen = Seen { position: event.position, clock: event.clock, key };
             match pop_if(&mut before, |b| b.position == event.position) {
                 Some(b) => ensure!(b.key == key && b.clock == event.clock, "was {b:?}, now it is {seen:?}"),
-                None => self.check_new(stop, progress, half, &seen)?,
+                None => {
+                    self.tally.unbound += u64::from(index + 1 == stop.streams.len() && self.is_rseq());
+                    self.check_new(stop, progress, half, &seen)?;
+                }
             }
             check_order(merged.back(), &seen)?;
             merged.push_back(seen);
@@ -183,6 +188,10 @@ impl<'a> Oracle<'a> {
         }
         self.histories[index][half].events = merged;
         self.check_fill(found)
+    }
+
+    fn is_rseq(&self) -> bool {
+        self.scenario.reservation == lastwords_abi::session::RESERVATION_RSEQ
     }
 
     /// An event that was there and is not any more: the ring must have come round to it.

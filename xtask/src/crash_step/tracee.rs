@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 /// A stopped process, all its threads stopped.
 #[derive(Debug)]
 pub(crate) struct Tracee {
-    pid: i32,
+    pub(crate) pid: i32,
     memory: File,
 }
 
@@ -124,6 +124,7 @@ impl Tracee {
 
     /// Kills the process and waits until nothing is left of it.
     pub(crate) fn kill(&self) {
+        super::watch::child(0);
         // SAFETY: our own child, not yet waited for.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         loop {
