@@ -10,31 +10,32 @@ fn crash_step(arguments: &[&str]) -> Output {
         .expect("xtask runs")
 }
 
-fn finds(fault: &str, words: &str) {
+/// The command fails, and says one of `words`: where the fault shows first depends on the step.
+fn finds(fault: &str, words: &[&str]) {
     let output = crash_step(&["--scenario", "locked", "--points", "20000", "--fault", fault]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{fault}: {said}");
-    assert!(said.contains(words), "{fault}: {said}");
+    assert!(words.iter().any(|w| said.contains(w)), "{fault}: {said}");
 }
 
 #[test]
 fn a_recorder_that_publishes_before_it_copies() {
-    finds("publish-first", "position");
+    finds("publish-first", &["position", "Invalid"]);
 }
 
 #[test]
 fn an_event_reported_and_not_recorded() {
-    finds("report-first", "LOST");
+    finds("report-first", &["LOST"]);
 }
 
 #[test]
 fn a_flipped_bit() {
-    finds("flip-bit", "TORN");
+    finds("flip-bit", &["TORN", "checksum is wrong"]);
 }
 
 #[test]
 fn a_position_set_back() {
-    finds("step-back", "LOST");
+    finds("step-back", &["LOST", "checksum is wrong"]);
 }
 
 #[test]
