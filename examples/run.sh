@@ -30,6 +30,7 @@ run_and_kill() {
 }
 
 kill_it() { kill -9 "$1"; }
+abort_it() { kill -ABRT "$1"; }
 
 # Recovers the session $1 as text and as CTF, compares, and sees that the comparison can fail.
 recover_and_compare() {
@@ -76,6 +77,13 @@ c_app() {
         "$built/liblastwords_c.a" -lpthread -ldl -lm -o "$work/c-app"
     run_and_kill "$work/c-app"
     recover_and_compare c-app
+    # Once more, by a signal that its handlers record, with the modules of the backtrace.
+    "$lastwords" destroy --left-over >/dev/null
+    killer=abort_it
+    run_and_kill "$work/c-app"
+    "$lastwords" report c-app --last 1 >/dev/null 2>"$work/cause"
+    grep -q "cause of death: crash:signal .*SIGABRT" "$work/cause"
+    grep -q "$work/c-app+0x" "$work/cause"
 }
 
 # The program is process 1 of a pid namespace with mounts of its own, as in a container; it is recovered from outside.

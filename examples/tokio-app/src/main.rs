@@ -1,5 +1,5 @@
-//! A tokio program that keeps its last words through `tracing`: tasks serve requests, each in a span of its own. Kill it
-//! whenever you like, then `lastwords report tokio-app`: the requests that were being served are listed as open spans.
+//! A tokio program that keeps its last words through `tracing`: tasks serve requests, each in a span. Kill it whenever
+//! you like, then `lastwords report tokio-app`: the spans that were open are listed.
 //!
 //! Each task numbers its events and prints how many recording calls have returned, so that `examples/run.sh` can compare
 //! what was recovered with what was recorded.
@@ -22,7 +22,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let session = Session::builder("tokio-app").errors_channel().start()?;
     lastwords::layer::init()?;
     warn!("the only warning, of the very start");
-    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(serve(task))).collect();
+    let tasks: Vec<_> =
+        (0..TASKS).map(|task| tokio::spawn(serve(task).instrument(info_span!("server", task)))).collect();
     for task in tasks {
         task.await??;
     }

@@ -26,8 +26,7 @@ fn child() {
         _ => Memory::Shm,
     };
     let session = Session::builder("app").backend(memory).start().expect("a session");
-    if *end == "caught" {
-        lastwords::crash::install_signal_handlers(&lastwords::crash::FATAL).expect("handlers");
+    if *end == "panic" {
         lastwords::crash::install_panic_hook();
         let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
     }
@@ -41,7 +40,7 @@ fn child() {
     });
     std::fs::write(ready, "ready").expect("the ready file");
     match *end {
-        "abort" | "caught" => std::process::abort(),
+        "abort" | "panic" => std::process::abort(),
         "wait" => std::thread::sleep(Duration::from_secs(60)),
         _ => panic!("{how}"),
     }
@@ -73,8 +72,8 @@ pub(crate) struct Running {
     child: Child,
 }
 
-/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, caught (abort with
-/// handlers, after a panic), tick.
+/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, panic (of
+/// a thread, recorded by the hook; then abort), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
     let program = std::env::current_exe().expect("this program's file");

@@ -159,22 +159,18 @@ fn the_demo_passes_and_leaves_ctf() {
     assert!(place.ok(&["list"]).starts_with("no sessions"));
 }
 
+/// `examples/run.sh` has the same for a signal.
 #[test]
 fn causes_of_death_are_told_with_modules() {
     let place = Place::new();
-    start(&place, "shm", "caught").ended();
+    start(&place, "shm", "panic").ended();
     let report = place.json(&["inspect", "app", "--json"]);
     let crashes = report["sessions"][0]["crashes"].as_array().unwrap();
-    let events: Vec<&str> = crashes.iter().map(|c| c["event"].as_str().unwrap()).collect();
-    assert_eq!(events, ["crash:panic", "crash:signal"]);
-    let fields = crashes[0]["fields"].to_string();
-    assert!(fields.contains("a thread gave up"), "{fields}");
-    assert!(crashes[1]["fields"].to_string().contains("SIGABRT"), "{}", crashes[1]);
-    for crash in crashes {
-        let frames = crash["backtrace"].as_array().unwrap();
-        let named = frames.iter().filter(|f| f["module"].is_string() && f["offset"].is_string()).count();
-        assert!(named > 0, "{crash}");
-    }
+    let [crash] = crashes.as_slice() else { panic!("{crashes:?}") };
+    assert_eq!(crash["event"], "crash:panic");
+    assert!(crash["fields"].to_string().contains("a thread gave up"), "{crash}");
+    let frames = crash["backtrace"].as_array().unwrap();
+    assert!(frames.iter().any(|f| f["module"].is_string() && f["offset"].is_string()), "{crash}");
     let ran = place.run(&["report", "app", "--last", "1"]);
-    assert!(ran.err.contains("cause of death: crash:signal"), "{}", ran.err);
+    assert!(ran.err.contains("cause of death: crash:panic"), "{}", ran.err);
 }
