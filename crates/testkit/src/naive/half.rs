@@ -66,6 +66,12 @@ impl<'a> Half<'a> {
             let tag = f.confirmed >> st::POSITION_BITS;
             f.target == target && ((f.owner == owner && position == f.end) || (tag == target & 0xfff && low >= f.end))
         };
+        let first = region.u64(at + st::FIRST_AT);
+        let end = if lockless { position } else { word };
+        let slots = usize::try_from(region.u64(i + st::SLOTS_OFF_AT + 8 * half)).ok()?;
+        if end >= 1 << 60 || first >= 1 << 60 || slots > region.bytes.len() {
+            return None;
+        }
         Some(Self {
             region,
             classes,
@@ -74,12 +80,12 @@ impl<'a> Half<'a> {
             count,
             channel: region.u32(i + st::CHANNEL_AT),
             lockless,
-            end: if lockless { position } else { word },
+            end,
             attempt: region.u64(at + st::ATTEMPT_AT),
-            first: region.u64(at + st::FIRST_AT),
+            first,
             contiguous: region.u64(at + st::CONTIGUOUS_AT),
             data: data(region, half, usize::try_from(size * count).ok()?, memory)?,
-            slots: usize::try_from(region.u64(i + st::SLOTS_OFF_AT + 8 * half)).ok()?,
+            slots,
             in_flight: in_flight.iter().filter(succeeded).collect(),
         })
     }
@@ -192,13 +198,17 @@ impl<'a> Half<'a> {
     /// The committed bytes are those that are not in flight.
     fn adds_up(&self, number: u64, committed: u64, content: u64, here: &[&InFlight]) -> bool {
         let all = content.wrapping_sub(pk::HEADER_LEN as u64);
-        let holes: u64 = here.iter().filter(|f| f.state == se::STATE_RESERVING).map(|f| f.end - f.begin).sum();
+        let holes: u64 = here
+            .iter()
+            .filter(|f| f.state == se::STATE_RESERVING)
+            .map(|f| f.end.wrapping_sub(f.begin))
+            .fold(0, u64::wrapping_add);
         let mut sums = vec![all.wrapping_sub(holes)];
         let mut may = |n: u64| {
             let with: Vec<u64> = sums.iter().map(|s| s.wrapping_sub(n)).collect();
             sums.extend(with);
         };
-        here.iter().filter(|f| f.state == se::STATE_COPIED).take(8).for_each(|f| may(f.end - f.begin));
+        here.iter().filter(|f| f.state == se::STATE_COPIED).take(8).for_each(|f| may(f.end.wrapping_sub(f.begin)));
         if !self.is_last(number) {
             may((self.size - content).wrapping_neg());
         }
@@ -223,7 +233,7 @@ impl<'a> Half<'a> {
         while at < content {
             let position = number * self.size + at as u64;
             if let Some(hole) = holes.iter().find(|h| h.start == position) {
-                at += usize::try_from(hole.end - hole.start).unwrap_or(content);
+                at = usize::try_from(hole.end - number * self.size).unwrap_or(content).max(at + 1);
                 continue;
             }
             let Some((event, end)) = self.event(bytes, at, clock) else {
