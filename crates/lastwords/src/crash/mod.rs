@@ -14,6 +14,7 @@
 mod modules;
 mod panic;
 mod signal;
+mod stack;
 mod unwind;
 
 pub(crate) use self::modules::note_modules;

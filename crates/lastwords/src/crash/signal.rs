@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
+use super::stack;
 use super::unwind::{Frames, Registers, interrupted};
 use super::{Addresses, MAX_FRAMES, ThreadName};
 use crate::callsite::{self, Callsite};
@@ -189,7 +190,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     let errno = unsafe { *libc::__errno_location() };
     let tid = context::identity().tid;
     if CRASH.owner.load(Acquire) == tid {
-        return nested(signal, info, context);
+        nested();
     }
     let owned = claim(tid);
     if owned {
@@ -199,11 +200,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         CRASH.code.store(code, Relaxed);
         CRASH.address.store(if code > 0 { address } else { 0 }, Relaxed);
         CRASH.pc.store(at.pc, Relaxed);
-        CRASH.unwinding.store(true, Release);
-        interrupted(&CRASH.frames, at);
-        CRASH.unwinding.store(false, Release);
-        crate::session::keep_all();
-        record();
+        stack::run(&at, look_and_record);
         CRASH.owner.store(0, Release);
     }
     chain(signal, info, context);
@@ -213,15 +210,21 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// A fault inside the handler. If the unwinder made it, what was found is recorded, and the process dies of the first signal.
-fn nested(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+/// The work of the handler, on a stack of its own.
+extern "C" fn look_and_record(at: &Registers) {
+    CRASH.unwinding.store(true, Release);
+    interrupted(&CRASH.frames, *at);
+    CRASH.unwinding.store(false, Release);
+    crate::session::keep_all();
+    record();
+}
+
+/// A fault inside the handler. If the unwinder made it, what was found is recorded; the process dies of the first signal.
+fn nested() -> ! {
     let first = CRASH.signal.load(Relaxed);
     if CRASH.unwinding.swap(false, AcqRel) {
+        crate::session::keep_all();
         record();
-    }
-    CRASH.owner.store(0, Release);
-    if first == signal {
-        return chain(signal, info, context);
     }
     // SAFETY: plain calls; the process ends here by the signal that was first.
     unsafe {

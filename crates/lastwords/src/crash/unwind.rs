@@ -115,6 +115,7 @@ pub(super) fn follow_frame_pointers(frames: &Frames, mut frame: u64) {
 
 /// Registers of the interrupted code that say where it was.
 #[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
 pub(super) struct Registers {
     pub(super) pc: u64,
     pub(super) stack: u64,
@@ -152,7 +153,10 @@ impl Registers {
 /// nowhere, code without tables), the word on top of the stack and the frame pointers.
 pub(super) fn interrupted(frames: &Frames, at: Registers) {
     frames.clear();
-    unwind(frames, at.pc);
+    // At an address that is not mapped there is nothing to unwind by: the unwinder would look for code there, and fault.
+    if read_word(at.pc).is_some() {
+        unwind(frames, at.pc);
+    }
     if frames.len() == 0 {
         // The walk never met the interrupted code.
         frames.push(at.pc);

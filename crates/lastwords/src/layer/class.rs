@@ -115,8 +115,8 @@ fn describe(metadata: &'static Metadata<'static>, kind: Kind, signature: Signatu
     }
 }
 
-/// The name that an event was given; the macros make up `event FILE:LINE` for those without.
+/// The name that an event was given; the macros make up `event FILE:LINE` for those without, tracing-log `log event`.
 fn event_name(metadata: &'static Metadata<'static>) -> &'static str {
     let name = metadata.name();
-    if name.starts_with("event ") || name.is_empty() { "event" } else { name }
+    if name.starts_with("event ") || name == "log event" || name.is_empty() { "event" } else { name }
 }

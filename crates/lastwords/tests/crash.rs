@@ -1,0 +1,193 @@
+//! What is recorded when a process dies of a signal or a panic, and that it dies as it would have done without us.
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+use lastwords::{ChannelConfig, Session, crash, event};
+use support::{child, child_dir, lines};
+
+fn begin(dir: &Path) -> Session {
+    let channel = ChannelConfig::new("main").contexts(0);
+    let session = Session::builder("crash").dir(dir).channel(channel).start().expect("a session");
+    crash::install_signal_handlers(&crash::FATAL).expect("handlers");
+    crash::install_panic_hook();
+    event!(test, "alive");
+    session
+}
+
+/// The one line that begins so.
+fn one(folder: &Path, start: &str) -> String {
+    let shown = lines(folder);
+    assert_eq!(shown[0], "test:alive");
+    let found: Vec<&String> = shown.iter().filter(|line| line.starts_with(start)).collect();
+    assert_eq!(found.len(), 1, "{shown:?}");
+    found[0].clone()
+}
+
+/// Addresses of the backtrace in a line.
+fn frames(line: &str) -> Vec<u64> {
+    let list = line.rsplit_once('[').expect("a backtrace").1.trim_end_matches(']');
+    list.split(' ').map(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).expect("an address")).collect()
+}
+
+#[inline(never)]
+fn fault(address: usize) {
+    let address = std::hint::black_box(address);
+    // SAFETY: not sound, and meant so: the process is to die of it.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(1) };
+}
+
+#[test]
+fn segv() {
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        return fault(0x40);
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("segv", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
+    let line = one(&folder, "crash:signal");
+    assert!(line.contains("signal=SIGSEGV code=1 address=0x40 pid="), "{line}");
+    assert!(line.contains(" thread=segv pc=0x"), "{line}");
+    let frames = frames(&line);
+    assert!(frames.len() >= 3, "{line}");
+    let pc = line.split(" pc=0x").nth(1).and_then(|rest| rest.split(' ').next()).expect("a pc");
+    assert_eq!(frames[0], u64::from_str_radix(pc, 16).expect("hex"));
+    // Every address lies in a module that the registry names.
+    let modules: Vec<(u64, u64)> = support::records(&folder)
+        .iter()
+        .filter(|(kind, _)| *kind == 3)
+        .map(|(_, body)| {
+            let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("eight bytes"));
+            (word(12), word(20))
+        })
+        .collect();
+    assert!(
+        frames.iter().all(|pc| modules.iter().any(|(start, end)| (start..end).contains(&pc))),
+        "{line} {modules:x?}"
+    );
+}
+
+#[test]
+fn abort_in_a_thread() {
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let thread = std::thread::Builder::new().name("doomed".into()).spawn(|| std::process::abort());
+        drop(thread.map(std::thread::JoinHandle::join));
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("abort_in_a_thread", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
+    let line = one(&folder, "crash:signal");
+    assert!(line.contains("signal=SIGABRT") && line.contains(" thread=doomed "), "{line}");
+    assert!(frames(&line).len() >= 3, "{line}");
+}
+
+#[test]
+fn signals_that_are_sent() {
+    // Not SIGSEGV and SIGBUS: the standard library's handlers take the first of these that is sent and do nothing.
+    const SIGNALS: [i32; 2] = [libc::SIGILL, libc::SIGFPE];
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let which: usize = std::fs::read_to_string(dir.join("which")).expect("a number").parse().expect("a number");
+        // SAFETY: no memory is involved.
+        unsafe { libc::raise(SIGNALS[which]) };
+        return;
+    }
+    for (which, signal) in SIGNALS.iter().enumerate() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("which"), which.to_string()).expect("written");
+        let (status, folder) = child("signals_that_are_sent", dir.path());
+        assert_eq!(status.signal(), Some(*signal));
+        assert!(one(&folder, "crash:signal").contains(["SIGILL", "SIGFPE"][which]));
+    }
+}
+
+#[inline(never)]
+#[allow(unconditional_recursion, reason = "meant")]
+fn deeper(n: u64) -> u64 {
+    let room = std::hint::black_box([n; 64]);
+    deeper(n + 1) + room[3]
+}
+
+#[test]
+fn stack_overflow() {
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let small = std::thread::Builder::new().stack_size(256 << 10).spawn(|| deeper(0));
+        drop(small.map(std::thread::JoinHandle::join));
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("stack_overflow", dir.path());
+    // The standard library's handler, which was there before, says "stack overflow" and aborts.
+    assert!(status.signal().is_some(), "{status}");
+    let shown = lines(&folder);
+    let segv = shown.iter().find(|line| line.contains("signal=SIGSEGV")).expect("the fault");
+    assert!(frames(segv).len() > 10, "{segv}");
+}
+
+extern "C" fn own_handler(_: libc::c_int) {
+    event!(test, "own handler");
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(42) };
+}
+
+#[test]
+fn the_previous_handler_is_called() {
+    if let Some(dir) = child_dir() {
+        // SAFETY: the handler records and leaves.
+        unsafe { libc::signal(libc::SIGFPE, own_handler as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        let _session = begin(&dir);
+        // SAFETY: no memory is involved.
+        unsafe { libc::raise(libc::SIGFPE) };
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("the_previous_handler_is_called", dir.path());
+    assert_eq!(status.code(), Some(42));
+    assert!(one(&folder, "crash:signal").contains("SIGFPE"));
+    assert_eq!(lines(&folder).last().map(String::as_str), Some("test:own handler"));
+}
+
+#[test]
+fn a_call_to_nowhere() {
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        // SAFETY: not sound, and meant so: the process is to die of it.
+        let nowhere: extern "C" fn() = unsafe { std::mem::transmute(std::hint::black_box(0x10usize)) };
+        return nowhere();
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("a_call_to_nowhere", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
+    let line = one(&folder, "crash:signal");
+    assert!(line.contains(" pc=0x10 "), "{line}");
+    // The caller is found by the return address that the call pushed.
+    assert!(frames(&line).len() >= 2, "{line}");
+}
+
+#[test]
+fn a_panic_that_kills() {
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let n = std::hint::black_box(7);
+        panic!("the number is {n}");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("a_panic_that_kills", dir.path());
+    assert_eq!(status.code(), Some(101));
+    let line = one(&folder, "crash:panic");
+    assert!(line.starts_with("crash:panic message=\"the number is 7\" location=\""), "{line}");
+    assert!(line.contains("crash.rs:") && line.contains(" thread=\"a_panic_that_kills\" "), "{line}");
+    assert!(frames(&line).len() >= 3, "{line}");
+}
+
+#[test]
+fn other_signals_are_refused() {
+    let error = crash::install_signal_handlers(&[libc::SIGTERM]).expect_err("refused");
+    assert!(error.to_string().contains("15"), "{error}");
+}

@@ -1,0 +1,227 @@
+//! Every type of field, every size of text, markers, levels, contexts, several sessions: recorded and read back.
+
+mod support;
+
+use lastwords::context::UserContext;
+use lastwords::{ChannelConfig, Session, event, hex, mark};
+use support::{lines, lines_after};
+
+fn session(name: &str, dir: &std::path::Path) -> (Session, std::path::PathBuf) {
+    let channel = ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(0);
+    let session = Session::builder(name).dir(dir).channel(channel).events("t*:*").start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    (session, folder)
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Idle,
+    Busy = 7,
+}
+lastwords::labels!(State as u8 { Idle => "idle", Busy => "busy" });
+
+#[derive(Clone, Copy)]
+enum Sign {
+    Minus = -1,
+}
+lastwords::labels!(Sign as i16 { Minus => "minus" });
+
+#[test]
+fn every_type() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("types", dir.path());
+    event!(t1, "unsigned", a = 1u8, b = 2u16, c = 3u32, d = u64::MAX, e = 5usize);
+    event!(t1, "signed", a = -1i8, b = -2i16, c = -3i32, d = i64::MIN, e = -5isize);
+    event!(t1, "float", a = 0.5f32, b = -1e300f64, yes = true, no = false);
+    event!(t1, "hex", a = hex(0xabu8), b = hex(0xdead_beefu32), c = hex(-1i16));
+    event!(t1, "pointer", p = std::ptr::without_provenance::<u8>(0x1000));
+    event!(t1, "arrays", a = [1u16, 2, 3], b = [0.5f64; 2], c = [7u8; 3], none = [0u32; 0]);
+    event!(t1, "slices", a = &[1u32, 2][..], b = vec![-1i64], bytes = &b"\x01\xff"[..], none = &[0u16; 0][..]);
+    let owned = String::from("owned");
+    event!(t1, "texts", a = "text", owned, c = std::borrow::Cow::Borrowed("cow"), d = 'é', e = "");
+    event!(t1, "labels", a = State::Idle, b = State::Busy, c = Sign::Minus);
+    event!("t1", "nothing");
+    event!(t1, "mixed", a = 1u8, s = "x", b = 2u64, s2 = "yz", c = -3i16);
+    let expected = [
+        "t1:unsigned a=1 b=2 c=3 d=18446744073709551615 e=5",
+        "t1:signed a=-1 b=-2 c=-3 d=-9223372036854775808 e=-5",
+        &format!("t1:float a=0.5 b={} yes=true no=false", -1e300f64),
+        "t1:hex a=0xab b=0xdeadbeef c=0xffff",
+        "t1:pointer p=0x1000",
+        "t1:arrays a=[1 2 3] b=[0.5 0.5] c=[7 7 7] none=[]",
+        "t1:slices a=[1 2] b=[-1] bytes=01ff none=[]",
+        "t1:texts a=\"text\" owned=\"owned\" c=\"cow\" d=\"é\" e=\"\"",
+        "t1:labels a=idle b=busy c=minus",
+        "t1:nothing",
+        "t1:mixed a=1 s=\"x\" b=2 s2=\"yz\" c=-3",
+    ];
+    assert_eq!(lines(&folder), expected);
+}
+
+#[test]
+fn texts_of_every_length() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("texts", dir.path());
+    let mut expected = Vec::new();
+    let lengths = (0..140).chain([250, 255, 256, 257, 300, 2040, 2047, 2048, 2049, 5000]);
+    for len in lengths {
+        let text: String = (0..len).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
+        event!(t2, "last", a = 7u32, b = u64::MAX, s = text);
+        event!(t2, "first", s = text, a = 7u32, b = 9u8);
+        expected.push(format!("t2:last a=7 b=18446744073709551615 s={text:?}"));
+        expected.push(format!("t2:first s={text:?} a=7 b=9"));
+    }
+    assert_eq!(lines(&folder), expected);
+}
+
+#[test]
+fn inner_nuls_become_sub() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("nuls", dir.path());
+    let mut expected = Vec::new();
+    for len in [1, 2, 7, 8, 9, 15, 16, 17, 40, 100, 300, 3000] {
+        for at in [0, len / 2, len - 1] {
+            let mut text = vec![b'x'; len];
+            text[at] = 0;
+            let text = String::from_utf8(text).expect("text");
+            event!(t3, "nul", a = 1u32, s = text);
+            expected.push(format!("t3:nul a=1 s={:?}", text.replace('\0', "\x1a")));
+        }
+    }
+    assert_eq!(lines(&folder), expected);
+}
+
+#[test]
+fn long_payloads_and_too_long_ones() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("long", dir.path());
+    let slice: Vec<u64> = (0..4000).collect();
+    let text = "y".repeat(10_000);
+    event!(t4, "long", a = 1u8, slice = slice, s = text, array = [9u16; 600], z = 2u8);
+    let nul_text = format!("{}\0{}", "a".repeat(3000), "b".repeat(3000));
+    event!(t4, "pieces", s = nul_text);
+    event!(t4, "refused", s = "z".repeat(70_000));
+    event!(t4, "refused", s = "\0".repeat(10_000));
+    event!(t4, "after");
+    let shown = lines(&folder);
+    assert_eq!(shown.len(), 3);
+    assert!(shown[0].contains("3998 3999] s=\"yyy"), "{}", &shown[0][..100]);
+    assert!(shown[0].ends_with("9 9] z=2"));
+    assert_eq!(shown[1], format!("t4:pieces s={:?}", nul_text.replace('\0', "\x1a")));
+    assert_eq!(shown[2], "t4:after");
+}
+
+#[test]
+fn markers_and_levels() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(0);
+    let few = ChannelConfig::new("few").contexts(0).max_level(2);
+    let builder = Session::builder("marks").dir(dir.path()).channel(channel).channel(few);
+    let session = builder.events("marker:t5*").events("t5:*").start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    let (prev, next) = (1u32, "two");
+    mark!("t5 nothing");
+    mark!("t5 prev {} next {}", prev, next);
+    mark!("t5 {name} and {} and {}", 1u8, name = "n", -2i64,);
+    event!(t5, "bad", level: ERROR, code = 3u8);
+    event!(t5, "so so", level: WARN);
+    event!(t5, "fine", level: DEBUG);
+    let shown = support::channel_lines(&folder, 0);
+    let of = |channel| shown.iter().filter(move |e| e.0 == channel).map(|e| (e.1, e.2.as_str())).collect::<Vec<_>>();
+    let main = [
+        (3, "marker:t5 nothing"),
+        (3, "marker:t5 prev {} next {} arg0=1 arg1=\"two\""),
+        (3, "marker:t5 {name} and {} and {} arg0=1 name=\"n\" arg1=-2"),
+        (1, "t5:bad code=3"),
+        (2, "t5:so so"),
+        (4, "t5:fine"),
+    ];
+    assert_eq!(of(0), main);
+    assert_eq!(of(1), [(1, "t5:bad code=3"), (2, "t5:so so")]);
+}
+
+#[test]
+fn contexts_before_the_payload() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(1 | 2 | 4 | 8).context(UserContext::new("request", || 0x1122u16));
+    let session =
+        Session::builder("contexts").dir(dir.path()).channel(channel).events("t6:*").start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    let record = || event!(t6, "one", text = "a text that is longer than sixteen bytes", n = 5u64);
+    std::thread::Builder::new().name("worker".into()).spawn(record).expect("a thread").join().expect("it ends");
+    event!(t6, "big", text = "b".repeat(500));
+    event!(t6, "huge", text = "c".repeat(5000));
+    let shown = lines_after(&folder, 4 + 4 + 16 + 4 + 2);
+    assert_eq!(shown[0], "t6:one text=\"a text that is longer than sixteen bytes\" n=5");
+    assert_eq!((shown[1].len(), shown[2].len()), (514, 5015));
+    let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    let first = events.iter().map(|(_, event)| event).min_by_key(|event| event.clock).expect("an event");
+    assert_eq!(first.body[..4], std::process::id().to_ne_bytes());
+    assert_ne!(first.body[4..8], std::process::id().to_ne_bytes());
+    assert_eq!(&first.body[8..24], b"worker\0\0\0\0\0\0\0\0\0\0");
+    assert_eq!(first.body[28..30], 0x1122u16.to_ne_bytes());
+}
+
+#[test]
+fn thread_ids_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(2);
+    let session = Session::builder("tids").dir(dir.path()).channel(channel).events("t7:*").start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    for len in [0, 1, 3, 4, 7, 8, 9, 16, 24, 40, 100, 300, 3000] {
+        event!(t7, "text", n = len as u32, s = "q".repeat(len));
+        event!(t7, "fixed", n = len as u64);
+    }
+    // SAFETY: takes nothing.
+    let me = unsafe { libc::gettid() }.to_ne_bytes();
+    let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    assert!(events.iter().all(|(_, event)| event.body[..4] == me));
+    let shown = lines_after(&folder, 4);
+    assert_eq!(shown.len(), 26);
+    assert_eq!(shown[24], format!("t7:text n=3000 s={:?}", "q".repeat(3000)));
+}
+
+#[test]
+fn several_sessions_take_one_event() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (first, first_folder) = session("first", dir.path());
+    let record = |n: u32| event!(t8, "number", n, s = "text");
+    record(1);
+    let (second, second_folder) = session("second", dir.path());
+    record(2);
+    first.disable("t8:*").expect("a rule");
+    record(3);
+    first.enable("t8:*").expect("a rule");
+    second.stop();
+    record(4);
+    drop(first);
+    second.resume();
+    record(5);
+    let shown = lines(&second_folder);
+    assert_eq!(shown, ["t8:number n=2 s=\"text\"", "t8:number n=3 s=\"text\"", "t8:number n=5 s=\"text\""]);
+    assert!(!first_folder.exists());
+}
+
+#[test]
+fn disabled_values_are_not_evaluated() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (session, folder) = session("lazy", dir.path());
+    session.disable("t9:*").expect("a rule");
+    let mut evaluated = 0;
+    for round in 0..3 {
+        if round == 2 {
+            session.enable("t9:*").expect("a rule");
+        }
+        event!(
+            t9,
+            "value",
+            n = {
+                evaluated += 1;
+                evaluated
+            }
+        );
+    }
+    // The first time a callsite is reached it is judged behind the values.
+    assert_eq!(evaluated, 2);
+    assert_eq!(lines(&folder), ["t9:value n=2"]);
+}

@@ -1,0 +1,201 @@
+//! Recording neither allocates nor calls the system; it works inside a signal handler inside a record, and after a fork.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use lastwords::{ChannelConfig, Session, event, mark};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's obligations are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's obligations are the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Two channels: one plain, one with every context, so that each event goes through all the ways of recording.
+fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
+    let plain = ChannelConfig::new("plain").contexts(0).sub_buffers(4, 64 << 10);
+    let rich = ChannelConfig::new("rich").contexts(15).sub_buffers(4, 64 << 10);
+    let builder = Session::builder(name).dir(dir).channel(plain).channel(rich).events(glob);
+    let session = builder.listen(false).start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    (session, folder)
+}
+
+fn record(n: u64, long: &str) {
+    event!(quiet, "fixed", a = n as u32, b = n);
+    event!(quiet, "text", a = n, s = "sixteen bytes ..");
+    event!(quiet, "long", s = long, slice = &[n; 9][..]);
+    mark!("quiet {} {}", n, "x");
+}
+
+#[test]
+fn recording_allocates_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, _) = session("allocations", dir.path(), "*");
+    let long = "l".repeat(3000);
+    record(0, &long);
+    let before = ALLOCATIONS.get();
+    for n in 1..2000 {
+        record(n, &long);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
+
+/// From here on any system call of this thread but write and exit kills the process. (Strict mode would forbid the time stamp
+/// counter, too.) False where the kernel has no filters.
+fn forbid_system_calls() -> bool {
+    let line = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut lines = [
+        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        line(is, 2, libc::SYS_write as u32),
+        line(is, 1, libc::SYS_exit as u32),
+        line(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        line(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_mut_ptr() };
+    // SAFETY: the program is well-formed and outlives the call, which copies it.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    }
+}
+
+#[test]
+fn recording_calls_no_system() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("syscalls", dir.path(), "*");
+    let long = "l".repeat(3000);
+    record(0, &long);
+    let mut pipe = [0; 2];
+    // SAFETY: the place has room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    // SAFETY: the child only records, which is async-signal-safe, and makes system calls; it does not unwind.
+    let child = unsafe {
+        match libc::fork() {
+            0 => {
+                record(1, &long);
+                let strict = forbid_system_calls();
+                for n in 2..250_000 {
+                    record(n, &long);
+                }
+                let said: &[u8] = if strict { b"quiet" } else { b"alone" };
+                libc::write(pipe[1], said.as_ptr().cast(), said.len());
+                libc::syscall(libc::SYS_exit, 0);
+                libc::_exit(1);
+            }
+            child => child,
+        }
+    };
+    let mut said = [0u8; 5];
+    let mut end = libc::pollfd { fd: pipe[0], events: libc::POLLIN, revents: 0 };
+    // SAFETY: all places are ours and large enough; the child is ours, and its other threads end with it.
+    unsafe {
+        libc::poll(&raw mut end, 1, 60_000);
+        if end.revents & libc::POLLIN != 0 {
+            libc::read(pipe[0], said.as_mut_ptr().cast(), said.len());
+        }
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+        libc::close(pipe[0]);
+        libc::close(pipe[1]);
+    }
+    assert_ne!(said, [0; 5], "a system call was made while recording");
+    let newest = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    assert!(newest.len() > 100);
+}
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    if HANDLED.fetch_add(1, Ordering::Relaxed) > 10_000 {
+        return;
+    }
+    event!(nested, "handler", text = "inside");
+}
+
+#[test]
+fn a_handler_records_inside_a_record() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(0).sub_buffers(8, 1 << 20);
+    let builder = Session::builder("nested").dir(dir.path()).channel(channel).events("nested:*");
+    let session = builder.start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    on_signal(0);
+    // SAFETY: the handler only records.
+    unsafe { libc::signal(libc::SIGUSR2, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    // SAFETY: takes nothing.
+    let me = unsafe { libc::pthread_self() };
+    let done = AtomicBool::new(false);
+    let mut count = 0u64;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // SAFETY: the thread waits for this one at the end of the scope.
+                unsafe { libc::pthread_kill(me, libc::SIGUSR2) };
+                std::thread::yield_now();
+            }
+        });
+        while count < 50_000 || (HANDLED.load(Ordering::Relaxed) < 100 && count < 150_000) {
+            event!(nested, "outer", n = count, s = "text of the outer");
+            count += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let shown = support::lines(&folder);
+    let outer: Vec<_> = shown.iter().filter(|line| line.starts_with("nested:outer")).collect();
+    assert_eq!(outer.len() as u64, count);
+    assert!(outer.iter().enumerate().all(|(n, line)| **line == format!("nested:outer n={n} s=\"text of the outer\"")));
+    let inside = shown.iter().filter(|line| *line == "nested:handler text=\"inside\"").count() as u64;
+    assert_eq!(inside, HANDLED.load(Ordering::Relaxed).min(10_001));
+    assert!(inside > 1);
+}
+
+#[test]
+fn a_forked_child_has_ids_of_its_own() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(3);
+    let builder = Session::builder("forks").dir(dir.path()).channel(channel).events("forks:*");
+    let session = builder.start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    let record = |n: u32| event!(forks, "number", n);
+    record(1);
+    // SAFETY: the child records and leaves.
+    let child = unsafe {
+        match libc::fork() {
+            0 => {
+                record(2);
+                libc::_exit(0);
+            }
+            child => child,
+        }
+    };
+    // SAFETY: no status is asked for.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    let mut events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    events.sort_by_key(|(_, event)| event.clock);
+    let pids: Vec<&[u8]> = events.iter().map(|(_, event)| &event.body[..4]).collect();
+    assert_eq!(pids, [&std::process::id().to_ne_bytes()[..], &child.to_ne_bytes()[..]]);
+    assert_eq!(events[1].1.body[4..8], child.to_ne_bytes());
+    assert_eq!(support::lines_after(&folder, 8), ["forks:number n=1", "forks:number n=2"]);
+}
