@@ -50,7 +50,7 @@ pub const MAX_PROCESSES: usize = 256;
 /// Most threads that reserve without rseq at a time.
 pub const MAX_THREADS: usize = 510;
 /// Nesting levels of one thread (a record inside a signal handler inside a record).
-pub const MAX_LEVELS: usize = 4;
+pub const MAX_LEVELS: usize = if cfg!(loom) { 2 } else { 4 };
 /// Most rules of enabling and disabling.
 pub const MAX_RULES: usize = 64;
 

@@ -6,9 +6,10 @@ use lastwords_abi::session::{
 };
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_abi::sync::AtomicU32;
-use lastwords_abi::sync::Ordering::Relaxed;
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use crate::clock::ClockKind;
+use crate::hooks::fault;
 use crate::memory::{Contiguous, Memory, Paged};
 use crate::record::{Lost, Record};
 use crate::reserve::Reserve;
@@ -241,7 +242,9 @@ impl Channel {
     /// The half of `stream` that recorders use now.
     #[inline]
     pub(crate) fn live_half(&self, stream: &Stream) -> u32 {
-        (self.flip.load(Relaxed) ^ stream.control.flip.load(Relaxed)) & 1
+        // Acquire: whoever sees the flip sees the half as it was begun anew before.
+        let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
+        (self.flip.load(order) ^ stream.control.flip.load(order)) & 1
     }
 
     #[cfg(not(loom))]

@@ -5,6 +5,7 @@
 //! without an order between them fail the model.
 
 use core::cell::Cell;
+use core::sync::atomic::AtomicUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub mod world;
 pub use world::{Shape, World};
 
 /// Most threads of a model, the first included.
-pub const MAX_TIDS: usize = 8;
+pub const MAX_TIDS: usize = 5;
 
 /// Where a recorder may be killed or interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum Point {
     Step,
     /// Header or event are published.
     Published,
+    /// The spare is ready, the flip word is about to be changed.
+    Swapping,
 }
 
 /// A mistake that can be put into the ring to see that a model finds it.
@@ -81,6 +84,8 @@ pub enum Fault {
     NoAbort,
     /// An entry of the thread table can be judged by the old owner's start time.
     StaleStart,
+    /// The flip words are read without ordering.
+    RelaxedFlip,
     /// A swap begins the spare anew while a recorder is still in it.
     NoWaitForSpare,
 }
@@ -116,12 +121,19 @@ std::thread_local! {
     static AREAS: &'static [Area; MAX_TIDS] = Box::leak(Box::new([const { Area::modelled() }; MAX_TIDS]));
 }
 
-/// Checks all executions of `model`, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS` says otherwise.
-pub fn check(model: impl Fn() + Sync + Send + 'static) {
+/// Checks all executions of `model`, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS` says otherwise, and returns
+/// how many there were.
+pub fn check(model: impl Fn() + Sync + Send + 'static) -> usize {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.max_branches = 20_000;
-    builder.check(model);
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    builder.check(move || {
+        counted.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    count.load(core::sync::atomic::Ordering::Relaxed)
 }
 
 /// Puts `fault` into every model that this thread checks from now on.
@@ -225,6 +237,9 @@ pub fn run_as(world: &World, tid: u32, cpu: u32, fate: Fate, body: impl FnOnce(&
         me.fate.set(fate);
     });
     migrate(cpu);
+    if world.claimed {
+        crate::threads::assume(world.parts.threads, tid as usize - 1);
+    }
     match catch_unwind(AssertUnwindSafe(|| body(world))) {
         Ok(()) => true,
         Err(cause) if cause.is::<Killed>() => false,

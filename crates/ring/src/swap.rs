@@ -10,7 +10,7 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
 use crate::channel::SessionParts;
-use crate::hooks::fault;
+use crate::hooks::{fault, point};
 use crate::stream::Stream;
 use crate::{os, threads};
 
@@ -72,6 +72,7 @@ impl Swap<'_> {
             }
         }
         chosen.iter().for_each(|s| s.keep_ahead(live(self.parts.flip, s) ^ 1));
+        point!(Swapping);
         match self.only {
             Some(_) => chosen.iter().for_each(|s| {
                 s.control.flip.fetch_xor(1, SeqCst);

@@ -93,6 +93,21 @@ pub(crate) fn with_level<T>(
     done
 }
 
+/// Gives this thread an entry that nobody else looks at: most models are not about that.
+#[cfg(loom)]
+pub(crate) fn assume(threads: &[Thread], entry: usize) {
+    let (tid, start) = identity();
+    threads[entry].start.store(start, Relaxed);
+    threads[entry].pidns.store(os::pid_namespace(), Relaxed);
+    threads[entry].owner.store(owner_word(tid), Release);
+    CLAIMS.with(|claims| claims[0].set(Claim { table: threads.as_ptr() as usize, entry }));
+}
+
+/// What an entry's owner word says of the thread `tid` of this process.
+fn owner_word(tid: u32) -> u64 {
+    (u64::from(tid) << 32) | u64::from(os::pid())
+}
+
 fn owner_number(entry: usize, level: usize) -> u64 {
     (entry * MAX_LEVELS + level + 1) as u64
 }
@@ -129,7 +144,7 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
 #[cold]
 fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let (tid, start) = identity();
-    let mine = (u64::from(tid) << 32) | u64::from(os::pid());
+    let mine = owner_word(tid);
     let namespace = os::pid_namespace();
     let is_ours = |t: &Thread| {
         t.owner.load(Acquire) == mine

@@ -3,7 +3,7 @@
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_SWITCH, MAX_LEVELS};
 use lastwords_abi::stream::{CLOSED_BIT, OWNER_SHIFT, POSITION_BITS};
-use lastwords_abi::sync::Ordering::Acquire;
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::world::{SUB_BUFFER, World};
 
@@ -136,6 +136,11 @@ impl World {
             Some(begin) => begin,
             None => slot.content_end.load(Acquire),
         };
+        let contiguous = stream.half(half).contiguous.load(Acquire);
+        if contiguous > packet.base && contiguous <= end {
+            let ahead = here.iter().find(|f| f.state != IN_FLIGHT_COPIED && (packet.base..contiguous).contains(&f.begin));
+            assert!(ahead.is_none(), "contiguous {contiguous} is ahead of {ahead:?}");
+        }
         let (holes, sure): (Vec<Flight>, Vec<Flight>) =
             here.iter().partition(|f| f.state != IN_FLIGHT_COPIED && f.state != IN_FLIGHT_SWITCH);
         let content = (content - packet.base) as usize;
@@ -158,13 +163,14 @@ impl World {
         let mut flights = Vec::new();
         for (entry, thread) in self.parts.threads.iter().enumerate() {
             for (number, level) in thread.levels.iter().enumerate() {
+                let announced = level.target.load(Acquire);
                 let (begin, end) = (level.begin.load(Acquire), level.end.load(Acquire));
                 let confirmed = level.confirmed.load(Acquire);
                 let owner = (entry * MAX_LEVELS + number + 1) as u64;
                 let tagged = confirmed >> POSITION_BITS == target & 0xfff;
                 let succeeded =
                     word == end | owner << OWNER_SHIFT || (tagged && confirmed & ((1 << POSITION_BITS) - 1) >= end);
-                if level.target.load(Acquire) == target && succeeded {
+                if announced == target && succeeded {
                     flights.push(Flight { begin, end, state: level.state.load(Acquire) });
                 }
             }
@@ -177,5 +183,73 @@ impl World {
     pub fn lost(&self, index: usize) -> [u64; 7] {
         let control = self.channel.streams()[index].control();
         core::array::from_fn(|cause| control.lost[cause].load(Acquire))
+    }
+}
+
+impl World {
+    /// Consumes the sub-buffer of a stream at `consumed` if it is closed: its events.
+    pub fn consume(&self, index: usize, half: usize, consumed: u64) -> Vec<(u16, u16)> {
+        let stream = &self.channel.streams()[index];
+        let control = stream.half(half);
+        let place = stream.place(consumed);
+        let slot = &stream.slots[half][(place.number % u64::from(stream.info.sub_buffers)) as usize];
+        let laps = place.number / u64::from(stream.info.sub_buffers);
+        let mut events = Vec::new();
+        if slot.committed.load(Acquire) == (laps + 1) * SUB_BUFFER {
+            let mut bytes = vec![0; SUB_BUFFER as usize];
+            let from = stream.data[half].wrapping_add(place.sub_buffer as usize);
+            super::reads(from, bytes.len());
+            // SAFETY: a sub-buffer of the ring's own memory.
+            unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+            let packet = Packet { bytes: &bytes, base: consumed, number: place.number };
+            packet.events(packet.closed_content(), &[], &mut events);
+            control.consumed.store(consumed + SUB_BUFFER, Release);
+        }
+        events
+    }
+
+    /// Sequences of the events of closed sub-buffers, and of the last up to the produced position, read beside a recorder of
+    /// large events: one in each sub-buffer.
+    #[must_use]
+    pub fn read_live(&self, index: usize, half: usize) -> Vec<u16> {
+        let stream = &self.channel.streams()[index];
+        let before = stream.position(half);
+        let mut bytes = vec![0u8; stream.half_size() as usize];
+        for (at, chunk) in bytes.chunks_mut(32).enumerate() {
+            // A step of the model's: the recorder may go on between any two chunks.
+            let _ = self.parts.flip.load(Relaxed);
+            // SAFETY: within the ring's own memory; a recorder may write it, of which the second look at the position tells.
+            unsafe { core::ptr::copy_nonoverlapping(stream.data[half].add(at * 32), chunk.as_mut_ptr(), 32) };
+        }
+        // The bytes are not the model's, and always new: a reading of the newest position stands for the fences of both sides.
+        let after = stream.half(half).reserve.fetch_or(0, Acquire) & ((1 << POSITION_BITS) - 1);
+        let given_up = (after.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.info.sub_buffers));
+        let mut events = Vec::new();
+        for number in (before.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.info.sub_buffers)).max(given_up).. {
+            if number * SUB_BUFFER + HEADER_LEN as u64 >= before {
+                break;
+            }
+            let at = stream.place(number * SUB_BUFFER).sub_buffer as usize;
+            let packet = Packet { bytes: &bytes[at..at + SUB_BUFFER as usize], base: number * SUB_BUFFER, number };
+            assert_eq!(packet.u64_at(64), number, "the sub-buffer that the position tells of");
+            let (len, thread, sequence) = (packet.u16_at(102) as usize, packet.u16_at(104), packet.u16_at(106));
+            assert_eq!(packet.bytes[102..102 + len], super::world::payload(thread, sequence, len), "an event is torn");
+            events.push(sequence);
+        }
+        events
+    }
+}
+
+impl World {
+    /// Events of all streams in a half.
+    #[must_use]
+    pub fn read_all(&self, half: usize) -> Vec<(u16, u16)> {
+        (0..self.channel.streams().len()).flat_map(|stream| self.read(stream, half).events).collect()
+    }
+
+    /// How many events of all streams are in a half where nobody writes; 0 where somebody may.
+    #[must_use]
+    pub fn read_quiet(&self, half: usize, quiet: bool) -> usize {
+        if quiet { self.read_all(half).len() } else { 0 }
     }
 }

@@ -30,11 +30,15 @@ pub struct Shape {
     pub cpus: u32,
     /// Entries of the thread table.
     pub threads: usize,
+    /// Thread `tid` has entry `tid - 1` from the beginning; else each claims its own.
+    pub claimed: bool,
+    /// The spare halves have memory.
+    pub spare: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { reservation: RESERVATION_LOCKLESS, mode: MODE_OVERWRITE, sub_buffers: 2, cpus: 1, threads: 2 }
+        Self { reservation: RESERVATION_LOCKLESS, mode: MODE_OVERWRITE, sub_buffers: 2, cpus: 1, threads: 2, claimed: true, spare: false }
     }
 }
 
@@ -48,6 +52,7 @@ pub struct World {
     /// The session's parts.
     pub parts: SessionParts,
     pub(super) dead: Vec<AtomicU32>,
+    pub(super) claimed: bool,
     /// For each CPU the section that runs there, 0 = none.
     pub(super) cpus: Vec<Mutex<u64>>,
     data: Vec<Data>,
@@ -105,9 +110,10 @@ impl World {
         }
         let (mut data, mut controls, mut slots, mut streams) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (index, (cpu, reservation)) in bound.into_iter().enumerate() {
-            let halves = [0, 1].map(|_| Data::new(SUB_BUFFER as usize * shape.sub_buffers as usize));
+            let half = |at: usize| if at == 0 || shape.spare { shape.sub_buffers as usize } else { 0 };
+            let halves = [0, 1].map(|at| Data::new(SUB_BUFFER as usize * half(at)));
             let (control_raw, control) = leak(StreamControl::default());
-            let tables = [0, 1].map(|_| leak_slice::<Slot>(shape.sub_buffers as usize));
+            let tables = [0, 1].map(|at| leak_slice::<Slot>(half(at)));
             streams.push(stream(&shape, index as u32, cpu, reservation, control, &halves, tables.map(|t| t.1)));
             data.extend(halves);
             controls.push(control_raw);
@@ -116,6 +122,7 @@ impl World {
         let world = Arc::new(Self {
             channel: Channel::new(parts, streams, ClockKind::Monotonic, 0),
             parts,
+            claimed: shape.claimed,
             dead: (0..MAX_TIDS).map(|_| AtomicU32::new(0)).collect(),
             cpus: (0..shape.cpus.max(1)).map(|_| Mutex::new(0)).collect(),
             data,
@@ -125,6 +132,9 @@ impl World {
             slots,
         });
         super::set_world(Arc::as_ptr(&world));
+        if shape.claimed {
+            crate::threads::assume(threads, 0);
+        }
         world
     }
 

@@ -1,0 +1,266 @@
+//! The lockless reservation.
+
+use std::sync::{Arc, Mutex};
+
+use lastwords_abi::session::MODE_DISCARD;
+use lastwords_abi::stream as abi;
+use lastwords_ring::Lost;
+use lastwords_ring::model::{Fate, Shape, World, run_as, spawn};
+
+use super::{LARGE, SMALL, beside_point, model};
+
+const FOUR: u32 = 4;
+
+/// Events of two recorders are all there and whole, each thread's in order; nothing is lost, nothing in flight.
+pub(crate) fn two_recorders() {
+    model("two_recorders", || {
+        let world = World::new(Shape::default());
+        let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, SMALL).expect("room"));
+        world.record(1, 0, SMALL).expect("room");
+        other.join().expect("no panic");
+        let found = world.read(0, 0);
+        assert_eq!((found.of(1), found.of(2), found.holes), (vec![0], vec![0], 0));
+        assert_eq!(world.lost(0), [0; 7]);
+    });
+}
+
+/// One records what still fits while the other leaves the sub-buffer: it is closed once, with all that was reserved in it.
+pub(crate) fn recorder_and_switch() {
+    model("recorder_and_switch", || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, LARGE).expect("room");
+        let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, SMALL).expect("room"));
+        world.record(1, 1, LARGE).expect("room");
+        other.join().expect("no panic");
+        let found = world.read(0, 0);
+        assert_eq!((found.of(1), found.of(2), found.holes), (vec![0, 1], vec![0], 0));
+        assert_eq!(found.closed, [0]);
+        assert_eq!(world.lost(0), [0; 7]);
+    });
+}
+
+/// Two leave the same sub-buffer at once: each sub-buffer is begun once and closed once.
+pub(crate) fn two_switches() {
+    model("two_switches", || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, LARGE).expect("room");
+        let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, LARGE).expect("room"));
+        world.record(1, 1, LARGE).expect("room");
+        other.join().expect("no panic");
+        let found = world.read(0, 0);
+        assert_eq!((found.of(1), found.of(2), found.closed.clone()), (vec![0, 1], vec![0], vec![0, 1]));
+        assert_eq!(world.lost(0), [0; 7]);
+    });
+}
+
+/// A sub-buffer is filled and left by others before the one who began it has written its header: it is closed all the same, and
+/// what closed it is not overwritten. The others record from a handler at each point of the one's way.
+pub(crate) fn late_header() {
+    for point in 0..11 {
+        model(&format!("late_header {point}"), move || {
+            let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+            world.record(1, 0, LARGE).expect("room");
+            let handler = |w: &World| (0..2).for_each(|n| w.record(3, n, 110).expect("room"));
+            run_as(&world, 1, 0, Fate::Interrupted(point, Box::new(handler)), |w| {
+                w.record(1, 1, LARGE).expect("room");
+            });
+            let found = world.read(0, 0);
+            assert_eq!((found.of(1), found.of(3), found.closed.len()), (vec![0, 1], vec![0, 1], 3), "{found:?}");
+        });
+    }
+}
+
+/// The ring comes round to a sub-buffer in which a living recorder is not done: its bytes are left alone, and what finds no
+/// place is counted, exactly.
+pub(crate) fn wrap_onto_the_living() {
+    model("wrap_onto_the_living", || {
+        let world = World::new(Shape::default());
+        world.record(1, 0, SMALL).expect("room");
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let results = Arc::clone(&done);
+        let others = move |w: &World| {
+            let all = (0..2).map(|n| w.record(2, n, 120)).collect();
+            *results.lock().expect("one thread") = all;
+        };
+        beside_point(&world, 1, others, |w| w.record(1, 1, SMALL).expect("room"));
+        let done = done.lock().expect("one thread").clone();
+        assert!(done[0].is_ok() && matches!(done[1], Ok(()) | Err(Lost::Busy)), "{done:?}");
+        let mut expected = [0; 7];
+        expected[abi::LOST_BUSY] = u64::from(done[1].is_err());
+        assert_eq!(world.lost(0), expected);
+        let found = world.read(0, 0);
+        let right = if done[1].is_ok() { (vec![], vec![0, 1]) } else { (vec![0, 1], vec![0]) };
+        assert_eq!(((found.of(1), found.of(2)), found.holes), (right, 0));
+    });
+}
+
+/// With more places, that of the living recorder is passed over: nothing is lost, the ring goes on, and a place that was
+/// passed over is used again.
+pub(crate) fn pass_over_the_living() {
+    model("pass_over_the_living", || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, SMALL).expect("room");
+        let others = |w: &World| (0..4).for_each(|n| w.record(2, n, 120).expect("the next place is free"));
+        beside_point(&world, 1, others, |w| w.record(1, 1, SMALL).expect("room"));
+        (4..9).for_each(|n| world.record(2, n, 120).expect("nobody is in flight"));
+        let found = world.read(0, 0);
+        assert_eq!((found.of(2), found.holes), (vec![5, 6, 7, 8], 0));
+        let lost = world.lost(0);
+        assert!(lost[..=abi::RECLAIMED] == [0; 6] && lost[abi::SKIPPED] <= 1, "nobody died: {lost:?}");
+    });
+}
+
+/// A recorder dies at any point beside another: the other's event is there, the dead one's if its bytes were all there, and
+/// what it announced without reserving is never taken for a hole.
+pub(crate) fn death_at(point: usize) {
+    model(&format!("death_at {point}"), move || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, SMALL).expect("room");
+        let other = spawn(&world, 2, 0, Fate::Dies(point), |w| {
+            let _ = w.record(2, 0, SMALL);
+        });
+        world.record(1, 1, SMALL).expect("room");
+        let survived = other.join().expect("no panic");
+        world.record(1, 2, SMALL).expect("room");
+        let found = world.read(0, 0);
+        assert_eq!(found.of(1), [0, 1, 2]);
+        assert!(found.holes <= 1 && found.of(2).len() + found.holes <= 1, "{found:?}");
+        assert!(!survived || found.of(2) == [0]);
+    });
+}
+
+/// The same where the dead one was leaving a sub-buffer for the next.
+pub(crate) fn death_in_switch_at(point: usize) {
+    model(&format!("death_in_switch_at {point}"), move || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, LARGE).expect("room");
+        let other = spawn(&world, 2, 0, Fate::Dies(point), |w| {
+            let _ = w.record(2, 0, LARGE);
+        });
+        world.record(1, 1, LARGE).expect("room");
+        let survived = other.join().expect("no panic");
+        world.record(1, 2, LARGE).expect("room");
+        let found = world.read(0, 0);
+        assert_eq!(found.of(1), [0, 1, 2]);
+        assert!(found.holes <= 1 && found.of(2).len() + found.holes <= 1, "{found:?}");
+        assert!(!survived || found.of(2) == [0]);
+    });
+}
+
+/// A dead recorder's hole stops nobody: the ring comes round to it and takes the place, counted once.
+pub(crate) fn wrap_onto_the_dead() {
+    model("wrap_onto_the_dead", || {
+        let world = World::new(Shape::default());
+        world.record(1, 9, SMALL).expect("room");
+        // Its second point: reserved, nothing copied.
+        let other = spawn(&world, 2, 0, Fate::Dies(1), |w| {
+            let _ = w.record(2, 0, SMALL);
+        });
+        let mut done = vec![world.record(1, 0, 120).is_ok()];
+        other.join().expect("no panic");
+        done.extend((1..4).map(|n| world.record(1, n, 120).is_ok()));
+        assert!(done.iter().all(|ok| *ok), "nobody living is in flight: {done:?}");
+        let found = world.read(0, 0);
+        assert_eq!((found.of(1), found.holes), (vec![2, 3], 0));
+        assert!(world.lost(0)[abi::RECLAIMED] <= 1);
+    });
+}
+
+/// Two come round to a dead recorder's hole at once: one takes the place, it is counted once, and both have room.
+pub(crate) fn two_reclaimers() {
+    model("two_reclaimers", || {
+        let world = World::new(Shape { threads: 3, ..Shape::default() });
+        let dying = spawn(&world, 3, 0, Fate::Dies(5), |w| w.record(3, 0, SMALL).expect("room"));
+        assert!(!dying.join().expect("no panic"));
+        world.record(1, 0, 130).expect("room");
+        let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, 60).expect("room"));
+        world.record(1, 1, 60).expect("room");
+        other.join().expect("no panic");
+        let found = world.read(0, 0);
+        assert_eq!(world.lost(0), [0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!((found.of(1), found.of(2), found.holes), (vec![0, 1], vec![0], 0));
+    });
+}
+
+/// A signal handler records in the middle of a record, beside another recorder: all three events are there.
+pub(crate) fn nested_at(point: usize) {
+    model(&format!("nested_at {point}"), move || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 9, SMALL).expect("room");
+        let handler = Fate::Interrupted(point, Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")));
+        let other = spawn(&world, 2, 0, handler, |w| w.record(2, 0, SMALL).expect("room"));
+        world.record(1, 0, SMALL).expect("room");
+        other.join().expect("no panic");
+        let found = world.read(0, 0);
+        assert_eq!((found.of(1), found.of(2), found.of(3)), (vec![9, 0], vec![0], vec![0]));
+    });
+}
+
+/// In discard mode, a consuming reader and the recorder between them lose nothing: what is consumed, what remains and what was
+/// counted as lost is all, in order, and the reader's bytes are never written meanwhile.
+pub(crate) fn discard_and_consumer() {
+    model("discard_and_consumer", || {
+        let world = World::new(Shape { mode: MODE_DISCARD, ..Shape::default() });
+        world.record(1, 0, 120).expect("room");
+        world.record(1, 1, 120).expect("room");
+        let consumer = spawn(&world, 2, 0, Fate::Lives, |w| {
+            let got = w.consume(0, 0, 0);
+            assert!(got.is_empty() || got == [(1, 0)], "{got:?}");
+        });
+        let done: Vec<_> = (2..4).map(|n| world.record(1, n, 120)).collect();
+        consumer.join().expect("no panic");
+        let full = done.iter().filter(|r| **r == Err(Lost::Full)).count();
+        assert!(done.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))), "{done:?}");
+        assert_eq!(world.lost(0), [full as u64, 0, 0, 0, 0, 0, 0]);
+        let rest = world.read(0, 0).of(1);
+        let recorded: Vec<u16> = (2..4).filter(|&n| done[usize::from(n) - 2].is_ok()).collect();
+        assert!(rest.ends_with(&recorded) && rest.contains(&1), "{rest:?}, recorded {recorded:?}");
+    });
+}
+
+/// A reader that copies while the ring goes on uses nothing that was overwritten meanwhile, and misses nothing else.
+pub(crate) fn live_reader() {
+    model("live_reader", || {
+        let world = World::new(Shape::default());
+        world.record(1, 0, 120).expect("room");
+        world.record(1, 1, 120).expect("room");
+        let reader = spawn(&world, 2, 0, Fate::Lives, |w| {
+            let events = w.read_live(0, 0);
+            let right = [&[0, 1][..], &[1], &[1, 2], &[2]];
+            assert!(right.contains(&&events[..]), "{events:?}");
+        });
+        world.record(1, 2, 120).expect("room");
+        reader.join().expect("no panic");
+    });
+}
+
+/// More threads than entries: one records, the other's loss is counted, exactly.
+pub(crate) fn table_full() {
+    model("table_full", || {
+        let world = World::new(Shape { threads: 1, claimed: false, ..Shape::default() });
+        let other = spawn(&world, 2, 0, Fate::Lives, |w| {
+            let _ = w.record(2, 0, SMALL);
+        });
+        let _ = world.record(1, 0, SMALL);
+        other.join().expect("no panic");
+        assert_eq!(world.read(0, 0).events.len(), 1);
+        assert_eq!(world.lost(0), [0, 0, 1, 0, 0, 0, 0]);
+    });
+}
+
+/// Two threads come for the entry of a dead one: one has it, and no third takes it from the one who has just got it.
+pub(crate) fn two_claim_the_dead() {
+    model("two_claim_the_dead", || {
+        let world = World::new(Shape { threads: 1, claimed: false, ..Shape::default() });
+        let dying = spawn(&world, 3, 0, Fate::Dies(10), |w| (0..2).for_each(|n| w.record(3, n, SMALL).expect("room")));
+        assert!(!dying.join().expect("no panic"));
+        let other = spawn(&world, 2, 0, Fate::Lives, |w| {
+            let _ = w.record(2, 0, SMALL);
+        });
+        let _ = world.record(1, 0, SMALL);
+        other.join().expect("no panic");
+        let found = world.read(0, 0);
+        assert_eq!(found.of(1).len() + found.of(2).len() + world.lost(0)[abi::LOST_NO_ENTRY] as usize, 2, "{found:?}");
+        assert_eq!(found.of(1).len() + found.of(2).len(), 1, "{found:?}");
+    });
+}

@@ -1,0 +1,117 @@
+//! Snapshots.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
+use lastwords_ring::Stream;
+use lastwords_ring::model::{Fate, Shape, World, run_as, spawn};
+use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap};
+use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use super::{SMALL, beside_point, model};
+
+fn world(reservation: u32) -> Arc<World> {
+    World::new(Shape { reservation, spare: true, ..Shape::default() })
+}
+
+fn swap(world: &World) -> Result<Rest, LockHeld> {
+    let streams: Vec<&Stream> = world.channel.streams().iter().collect();
+    Swap { parts: world.parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier }.run()
+}
+
+/// An event recorded before the swap is in the snapshot, one recorded after it is not, one recorded meanwhile is in exactly
+/// one half; and once the swap has returned the snapshot does not change.
+fn recorder_beside_a_swap(reservation: u32) {
+    let world = world(reservation);
+    let begun = Arc::new(AtomicU32::new(0));
+    let ended = Arc::new(AtomicU32::new(0));
+    world.record(1, 0, SMALL).expect("room");
+    let (before, after) = (Arc::clone(&begun), Arc::clone(&ended));
+    let other = spawn(&world, 2, 0, Fate::Lives, move |w| {
+        // 1: this event begins after the swap.
+        let sequence = u16::from(after.load(SeqCst) == 1);
+        if w.record(2, sequence, SMALL).is_ok() {
+            before.store(1, SeqCst);
+        }
+    });
+    let done = begun.load(SeqCst) == 1;
+    let swapped = swap(&world);
+    ended.store(1, SeqCst);
+    let Ok(rest) = swapped else {
+        other.join().expect("no panic");
+        return;
+    };
+    let settled = rest == Rest::default();
+    let snapshot = if settled { world.read_all(0) } else { Vec::new() };
+    other.join().expect("no panic");
+    let (old, new) = (world.read_all(0), world.read_all(1));
+    assert!(!settled || snapshot == old, "the snapshot changed: {snapshot:?} {old:?}");
+    let of = |events: &[(u16, u16)], sequence| events.iter().filter(|e| **e == (2, sequence)).count();
+    assert!(old.contains(&(1, 0)) && !new.contains(&(1, 0)));
+    assert!(!done || of(&old, 0) == 1, "recorded before the swap: {old:?} {new:?}");
+    assert!(of(&old, 1) == 0, "recorded after the swap: {old:?}");
+    let lost: u64 = (0..world.channel.streams().len()).map(|s| world.lost(s)[..5].iter().sum::<u64>()).sum();
+    let all: Vec<_> = old.iter().chain(&new).filter(|e| e.0 == 2).collect();
+    assert_eq!(all.len() as u64 + lost, 1, "each in one half: {old:?} {new:?}");
+}
+
+/// [`recorder_beside_a_swap`], lockless.
+pub(crate) fn swap_lockless() {
+    model("swap_lockless", || recorder_beside_a_swap(RESERVATION_LOCKLESS));
+}
+
+/// [`recorder_beside_a_swap`], locked.
+pub(crate) fn swap_locked() {
+    model("swap_locked", || recorder_beside_a_swap(RESERVATION_LOCKED));
+}
+
+/// [`recorder_beside_a_swap`], in restartable sections.
+pub(crate) fn swap_sections() {
+    model("swap_sections", || recorder_beside_a_swap(RESERVATION_RSEQ));
+}
+
+/// A recorder that read before one swap which half is live, and wakes up while the next is being made ready, does not record
+/// in the spare that is about to be live: what it recorded before the second swap is in its snapshot.
+pub(crate) fn two_swaps() {
+    model("two_swaps", || {
+        let world = world(RESERVATION_LOCKLESS);
+        let done = Arc::new(AtomicU32::new(0));
+        let recorded = Arc::clone(&done);
+        let other = spawn(&world, 2, 0, Fate::Lives, move |w| {
+            if w.record(2, 0, SMALL).is_ok() {
+                recorded.store(1, SeqCst);
+            }
+        });
+        let first = swap(&world).expect("nobody is in the spare");
+        let early = world.read_quiet(0, first == Rest::default());
+        let known = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&known);
+        // The second swap's one point: right before the flip.
+        let look = move |_: &World| seen.store(done.load(SeqCst) == 1, std::sync::atomic::Ordering::SeqCst);
+        let mut second = Err(LockHeld);
+        run_as(&world, 1, 0, Fate::Interrupted(0, Box::new(look)), |w| second = swap(w));
+        other.join().expect("no panic");
+        if first == Rest::default() && second.is_ok() && known.load(std::sync::atomic::Ordering::SeqCst) {
+            assert_eq!(early + world.read_all(1).len(), 1, "recorded before the second swap, and not in its snapshot");
+        }
+    });
+}
+
+/// A swap that finds a recorder still at work in the spare, which the last one had given up to wait for, leaves it alone.
+pub(crate) fn spare_in_use() {
+    model("spare_in_use", || {
+        let world = world(RESERVATION_LOCKLESS);
+        world.record(1, 0, SMALL).expect("room");
+        let swaps = |w: &World| {
+            swap(w).expect("nobody is in the spare");
+            if swap(w).is_ok() {
+                w.record(2, 0, SMALL).expect("room");
+            }
+        };
+        beside_point(&world, 1, swaps, |w| w.record(1, 1, SMALL).expect("reserved before the swap"));
+        world.record(1, 2, SMALL).expect("room");
+        let all = [world.read_all(0), world.read_all(1)].concat();
+        assert!(all.contains(&(1, 2)), "{all:?}");
+    });
+}
