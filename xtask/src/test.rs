@@ -64,6 +64,14 @@ const STEPS: &[Step] = &[
         what: "the documentation builds, every link leads somewhere",
     },
     Step {
+        name: "loom",
+        does: Does::CargoWith(
+            &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
+            &["test", "--release", "-p", "lastwords-ring", "--test", "loom", "--test", "loom_faults"],
+        ),
+        what: "models of the ring under the C11 memory model, and mistakes that they must find",
+    },
+    Step {
         name: "examples",
         does: Does::Script(&["examples/run.sh"]),
         what: "each example: run, killed, recovered, compared",

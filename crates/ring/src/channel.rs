@@ -98,6 +98,7 @@ impl Channel {
         assert!(streams.iter().all(same), "the streams of a channel have one geometry");
         let cpus = streams.iter().filter(|s| s.info.cpu != ANY_CPU).count() as u32;
         let paged = first.page_size != 0;
+        #[cfg(not(loom))]
         let counter = matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
         let payload_size = flags & CHANNEL_PAYLOAD_SIZE != 0;
         Self {

@@ -25,6 +25,10 @@ pub const MAX_TIDS: usize = 5;
 /// Where a recorder may be killed or interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
+    /// A half was chosen by the flip words, nothing more.
+    Chosen,
+    /// An entry of the thread table was claimed, and does not yet say by whom.
+    Claimed,
     /// The reservation is announced, not made.
     Announced,
     /// It is made, nothing is copied.
@@ -94,10 +98,12 @@ pub enum Fault {
 pub enum Fate {
     /// Nothing.
     Lives,
-    /// It is killed at the point of this number, counted from 0.
-    Dies(usize),
+    /// It is killed when it has come by that point so many times before.
+    Dies(Point, usize),
     /// It is interrupted there by a signal handler, once.
-    Interrupted(usize, Box<dyn FnOnce(&World) + Send>),
+    Interrupted(Point, usize, Box<dyn FnOnce(&World) + Send>),
+    /// Its sections are aborted, all.
+    AlwaysAborted,
 }
 
 /// How a killed thread's stack is left.
@@ -105,12 +111,11 @@ struct Killed;
 
 struct Me {
     tid: Cell<u32>,
-    passed: Cell<usize>,
     fate: Cell<Fate>,
 }
 
 loom::thread_local! {
-    static ME: Me = Me { tid: Cell::new(1), passed: Cell::new(0), fate: Cell::new(Fate::Lives) };
+    static ME: Me = Me { tid: Cell::new(1), fate: Cell::new(Fate::Lives) };
 }
 
 std::thread_local! {
@@ -204,17 +209,32 @@ pub(crate) fn restart_sections() -> bool {
 }
 
 /// Looks at what is to happen here.
-pub(crate) fn point(_at: Point) {
-    let passed = ME.with(|me| me.passed.replace(me.passed.get() + 1));
+pub(crate) fn point(here: Point) {
+    point_here(here);
+}
+
+/// A model's own point.
+pub fn point_here(here: Point) {
     let fate = ME.with(|me| me.fate.replace(Fate::Lives));
-    match fate {
-        Fate::Dies(at) if at == passed => {
+    let next = match fate {
+        Fate::Dies(at, 0) if at == here => {
             with_world(|w| w.dead[tid() as usize].store(1, Release));
             resume_unwind(Box::new(Killed));
         }
-        Fate::Interrupted(at, handler) if at == passed => with_world(handler),
-        other => ME.with(|me| me.fate.set(other)),
-    }
+        Fate::Interrupted(at, 0, handler) if at == here => return with_world(handler),
+        Fate::Dies(at, more) if at == here => Fate::Dies(at, more - 1),
+        Fate::Interrupted(at, more, handler) if at == here => Fate::Interrupted(at, more - 1, handler),
+        other => other,
+    };
+    ME.with(|me| me.fate.set(next));
+}
+
+/// The thread's sections are all aborted.
+pub(crate) fn aborts() -> bool {
+    let fate = ME.with(|me| me.fate.replace(Fate::Lives));
+    let always = matches!(fate, Fate::AlwaysAborted);
+    ME.with(|me| me.fate.set(fate));
+    always
 }
 
 /// Runs `body` as thread `tid` on `cpu`, with this fate. The thread's result is false if it was killed.
@@ -233,7 +253,6 @@ pub fn spawn(
 pub fn run_as(world: &World, tid: u32, cpu: u32, fate: Fate, body: impl FnOnce(&World)) -> bool {
     ME.with(|me| {
         me.tid.set(tid);
-        me.passed.set(0);
         me.fate.set(fate);
     });
     migrate(cpu);

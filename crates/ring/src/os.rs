@@ -138,7 +138,7 @@ pub fn lock(word: &AtomicU64, mine: u64, foreign: bool) -> bool {
         if owner == mine {
             return false;
         }
-        let ask = round % ASK_ROUNDS == ASK_ROUNDS - 1 && !foreign;
+        let ask = (round + 1).is_multiple_of(ASK_ROUNDS) && !foreign;
         let dead = ask && (fault!(StealLock) || !is_alive((owner >> 32) as u32, owner as u32));
         let given_up = foreign && round == LOCK_ROUNDS - 1;
         if (dead || given_up) && word.compare_exchange(owner, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {

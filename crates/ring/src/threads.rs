@@ -162,7 +162,7 @@ fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
         .position(|t| t.owner.load(Acquire) == 0 && t.owner.compare_exchange(0, claiming, AcqRel, Relaxed).is_ok())
         .or_else(|| (0..threads.len()).find(|&entry| take_over(threads, entry, claiming, namespace, is_over)))?;
     let thread = &threads[found];
-    point!(Announced);
+    point!(Claimed);
     thread.levels.iter().for_each(|l| l.target.store(0, Release));
     thread.start.store(start, Relaxed);
     thread.pidns.store(namespace, Relaxed);

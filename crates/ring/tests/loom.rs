@@ -1,9 +1,12 @@
-//! The ring under the C11 memory model, every execution up to three preemptions. Run by `cargo xtask loom`.
+//! The ring under the C11 memory model, every execution up to three preemptions. Run by `cargo xtask test --step loom`.
 #![cfg(loom)]
 
 mod loom_models;
 
-use loom_models::{lockless, swap};
+use lastwords_ring::model::Point::{
+    Announced, Begun, Closed, Closing, Committed, Copied, Locked, Published, Reserved, Step, Switched, Written,
+};
+use loom_models::{exclusive, lockless, swap};
 
 macro_rules! models {
     ($($module:ident: $($name:ident $(($($argument:expr),*))?),* ;)*) => {
@@ -20,7 +23,11 @@ macro_rules! models {
 
 models! {
     lockless: two_recorders, recorder_and_switch, two_switches, late_header, wrap_onto_the_living, pass_over_the_living,
-        death_at(0, 1, 2, 3, 4), death_in_switch_at(0, 1, 2, 3, 4, 5, 7), wrap_onto_the_dead, two_reclaimers,
-        nested_at(0, 1, 2, 3, 4), discard_and_consumer, live_reader, table_full, two_claim_the_dead;
+        death_at(Announced, Reserved, Written, Copied, Committed),
+        death_in_switch_at(Announced, Switched, Begun, Closing, Closed, Committed, Reserved), wrap_onto_the_dead, two_reclaimers,
+        nested_at(Announced, Reserved, Written, Copied, Committed), discard_and_consumer, live_reader, table_full, two_claim_the_dead;
+    exclusive: locked_two_recorders, locked_death_at((Locked, 0), (Step, 0), (Step, 1), (Step, 2), (Published, 0)),
+        owner_lock(false, true), sections_of_two_threads, section_interrupted_at(1, 3, 5, 7, 9, 11),
+        section_death_at(0, 1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 14, 16), section_migrates_at(0, 1, 2, 3, 4), sections_that_never_end;
     swap: swap_lockless, swap_locked, swap_sections, two_swaps, spare_in_use;
 }

@@ -138,7 +138,8 @@ impl World {
         };
         let contiguous = stream.half(half).contiguous.load(Acquire);
         if contiguous > packet.base && contiguous <= end {
-            let ahead = here.iter().find(|f| f.state != IN_FLIGHT_COPIED && (packet.base..contiguous).contains(&f.begin));
+            let ahead =
+                here.iter().find(|f| f.state != IN_FLIGHT_COPIED && (packet.base..contiguous).contains(&f.begin));
             assert!(ahead.is_none(), "contiguous {contiguous} is ahead of {ahead:?}");
         }
         let (holes, sure): (Vec<Flight>, Vec<Flight>) =

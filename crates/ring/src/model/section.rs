@@ -37,7 +37,7 @@ pub(crate) fn publish(section: &Section<'_>, pieces: &[Piece]) -> bool {
         point(Point::Step);
         with_world(|w| {
             let running = w.cpus[section.cpu as usize].lock().expect("no panics");
-            let goes_on = *running == number || fault!(NoAbort);
+            let goes_on = (*running == number && !super::aborts()) || fault!(NoAbort);
             goes_on && area().cpu_id.load(core::sync::atomic::Ordering::Relaxed) == section.cpu && does()
         })
     };

@@ -38,7 +38,15 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { reservation: RESERVATION_LOCKLESS, mode: MODE_OVERWRITE, sub_buffers: 2, cpus: 1, threads: 2, claimed: true, spare: false }
+        Self {
+            reservation: RESERVATION_LOCKLESS,
+            mode: MODE_OVERWRITE,
+            sub_buffers: 2,
+            cpus: 1,
+            threads: 2,
+            claimed: true,
+            spare: false,
+        }
     }
 }
 

@@ -56,6 +56,7 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level
     let mut closed = 0;
     loop {
         let half = channel.live_half(stream) as usize;
+        point!(Chosen);
         let control = stream.half(half);
         let word = control.reserve.load(Acquire);
         if word & CLOSED_BIT != 0 {
@@ -102,10 +103,10 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     if !view.reserve(view.position + len, IN_FLIGHT_RESERVING) {
         return Ok(false);
     }
-    point!(Reserved);
     if fault!(CommitBeforeCopy) {
         view.commit(memory, place.number, len);
     }
+    point!(Reserved);
     // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
     unsafe { super::write(memory, place, &header[..header_len], record) };
@@ -152,8 +153,8 @@ impl View<'_> {
         mine.state.store(state, Relaxed);
         if !fault!(LateAnnouncement) {
             mine.target.store(self.target(), Release);
+            point!(Announced);
         }
-        point!(Announced);
         let new = end | (self.level.owner << OWNER_SHIFT);
         let order = if fault!(RelaxedReserve) { Relaxed } else { AcqRel };
         let reserved = self.control.reserve.compare_exchange(self.word, new, order, Relaxed).is_ok();

@@ -6,7 +6,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::RESERVATION_RSEQ;
 use lastwords_abi::stream::{ANY_CPU, HalfControl, StreamControl};
 use lastwords_abi::sync::AtomicU32;
-use lastwords_abi::sync::Ordering::{Relaxed, Release};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::rseq::section;
 use crate::cpu;
@@ -83,7 +83,8 @@ impl Quick {
         }
         let cpu = cpu::cpu_at(self.offset);
         let place = self.streams.get(cpu as usize)?;
-        let half = (self.flip.load(Relaxed) ^ place.control.flip.load(Relaxed)) & 1;
+        // Acquire: whoever sees the flip sees the half as it was begun anew before.
+        let half = (self.flip.load(Acquire) ^ place.control.flip.load(Acquire)) & 1;
         let control = &place.control.half[half as usize];
         let position = control.reserve.load(Relaxed);
         let behind = (position & self.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);

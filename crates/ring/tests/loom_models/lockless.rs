@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream as abi;
 use lastwords_ring::Lost;
-use lastwords_ring::model::{Fate, Shape, World, run_as, spawn};
+use lastwords_ring::model::Point::{Announced, Begun, Chosen, Closed, Closing, Committed, Reserved, Switched};
+use lastwords_ring::model::{Fate, Point, Shape, World, run_as, spawn};
 
 use super::{LARGE, SMALL, beside_point, model};
 
@@ -48,7 +49,7 @@ pub(crate) fn two_switches() {
         world.record(1, 1, LARGE).expect("room");
         other.join().expect("no panic");
         let found = world.read(0, 0);
-        assert_eq!((found.of(1), found.of(2), found.closed.clone()), (vec![0, 1], vec![0], vec![0, 1]));
+        assert_eq!((found.of(1), found.of(2), found.closed), (vec![0, 1], vec![0], vec![0, 1]));
         assert_eq!(world.lost(0), [0; 7]);
     });
 }
@@ -56,12 +57,12 @@ pub(crate) fn two_switches() {
 /// A sub-buffer is filled and left by others before the one who began it has written its header: it is closed all the same, and
 /// what closed it is not overwritten. The others record from a handler at each point of the one's way.
 pub(crate) fn late_header() {
-    for point in 0..11 {
-        model(&format!("late_header {point}"), move || {
+    for point in [Chosen, Announced, Switched, Begun, Closing, Closed, Reserved, Committed] {
+        model(&format!("late_header {point:?}"), move || {
             let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
             world.record(1, 0, LARGE).expect("room");
             let handler = |w: &World| (0..2).for_each(|n| w.record(3, n, 110).expect("room"));
-            run_as(&world, 1, 0, Fate::Interrupted(point, Box::new(handler)), |w| {
+            run_as(&world, 1, 0, Fate::Interrupted(point, 0, Box::new(handler)), |w| {
                 w.record(1, 1, LARGE).expect("room");
             });
             let found = world.read(0, 0);
@@ -82,7 +83,7 @@ pub(crate) fn wrap_onto_the_living() {
             let all = (0..2).map(|n| w.record(2, n, 120)).collect();
             *results.lock().expect("one thread") = all;
         };
-        beside_point(&world, 1, others, |w| w.record(1, 1, SMALL).expect("room"));
+        beside_point(&world, Reserved, others, |w| w.record(1, 1, SMALL).expect("room"));
         let done = done.lock().expect("one thread").clone();
         assert!(done[0].is_ok() && matches!(done[1], Ok(()) | Err(Lost::Busy)), "{done:?}");
         let mut expected = [0; 7];
@@ -101,7 +102,7 @@ pub(crate) fn pass_over_the_living() {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 0, SMALL).expect("room");
         let others = |w: &World| (0..4).for_each(|n| w.record(2, n, 120).expect("the next place is free"));
-        beside_point(&world, 1, others, |w| w.record(1, 1, SMALL).expect("room"));
+        beside_point(&world, Reserved, others, |w| w.record(1, 1, SMALL).expect("room"));
         (4..9).for_each(|n| world.record(2, n, 120).expect("nobody is in flight"));
         let found = world.read(0, 0);
         assert_eq!((found.of(2), found.holes), (vec![5, 6, 7, 8], 0));
@@ -112,11 +113,11 @@ pub(crate) fn pass_over_the_living() {
 
 /// A recorder dies at any point beside another: the other's event is there, the dead one's if its bytes were all there, and
 /// what it announced without reserving is never taken for a hole.
-pub(crate) fn death_at(point: usize) {
-    model(&format!("death_at {point}"), move || {
+pub(crate) fn death_at(point: Point) {
+    model(&format!("death_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 0, SMALL).expect("room");
-        let other = spawn(&world, 2, 0, Fate::Dies(point), |w| {
+        let other = spawn(&world, 2, 0, Fate::Dies(point, 0), |w| {
             let _ = w.record(2, 0, SMALL);
         });
         world.record(1, 1, SMALL).expect("room");
@@ -130,11 +131,11 @@ pub(crate) fn death_at(point: usize) {
 }
 
 /// The same where the dead one was leaving a sub-buffer for the next.
-pub(crate) fn death_in_switch_at(point: usize) {
-    model(&format!("death_in_switch_at {point}"), move || {
+pub(crate) fn death_in_switch_at(point: Point) {
+    model(&format!("death_in_switch_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 0, LARGE).expect("room");
-        let other = spawn(&world, 2, 0, Fate::Dies(point), |w| {
+        let other = spawn(&world, 2, 0, Fate::Dies(point, 0), |w| {
             let _ = w.record(2, 0, LARGE);
         });
         world.record(1, 1, LARGE).expect("room");
@@ -152,8 +153,7 @@ pub(crate) fn wrap_onto_the_dead() {
     model("wrap_onto_the_dead", || {
         let world = World::new(Shape::default());
         world.record(1, 9, SMALL).expect("room");
-        // Its second point: reserved, nothing copied.
-        let other = spawn(&world, 2, 0, Fate::Dies(1), |w| {
+        let other = spawn(&world, 2, 0, Fate::Dies(Reserved, 0), |w| {
             let _ = w.record(2, 0, SMALL);
         });
         let mut done = vec![world.record(1, 0, 120).is_ok()];
@@ -170,7 +170,7 @@ pub(crate) fn wrap_onto_the_dead() {
 pub(crate) fn two_reclaimers() {
     model("two_reclaimers", || {
         let world = World::new(Shape { threads: 3, ..Shape::default() });
-        let dying = spawn(&world, 3, 0, Fate::Dies(5), |w| w.record(3, 0, SMALL).expect("room"));
+        let dying = spawn(&world, 3, 0, Fate::Dies(Reserved, 0), |w| w.record(3, 0, SMALL).expect("room"));
         assert!(!dying.join().expect("no panic"));
         world.record(1, 0, 130).expect("room");
         let other = spawn(&world, 2, 0, Fate::Lives, |w| w.record(2, 0, 60).expect("room"));
@@ -183,11 +183,11 @@ pub(crate) fn two_reclaimers() {
 }
 
 /// A signal handler records in the middle of a record, beside another recorder: all three events are there.
-pub(crate) fn nested_at(point: usize) {
-    model(&format!("nested_at {point}"), move || {
+pub(crate) fn nested_at(point: Point) {
+    model(&format!("nested_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 9, SMALL).expect("room");
-        let handler = Fate::Interrupted(point, Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")));
+        let handler = Fate::Interrupted(point, 0, Box::new(|w: &World| w.record(3, 0, SMALL).expect("room")));
         let other = spawn(&world, 2, 0, handler, |w| w.record(2, 0, SMALL).expect("room"));
         world.record(1, 0, SMALL).expect("room");
         other.join().expect("no panic");
@@ -252,7 +252,9 @@ pub(crate) fn table_full() {
 pub(crate) fn two_claim_the_dead() {
     model("two_claim_the_dead", || {
         let world = World::new(Shape { threads: 1, claimed: false, ..Shape::default() });
-        let dying = spawn(&world, 3, 0, Fate::Dies(10), |w| (0..2).for_each(|n| w.record(3, n, SMALL).expect("room")));
+        let dying = spawn(&world, 3, 0, Fate::Dies(Announced, 2), |w| {
+            (0..2).for_each(|n| w.record(3, n, SMALL).expect("room"))
+        });
         assert!(!dying.join().expect("no panic"));
         let other = spawn(&world, 2, 0, Fate::Lives, |w| {
             let _ = w.record(2, 0, SMALL);

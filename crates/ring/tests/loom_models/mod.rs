@@ -9,7 +9,7 @@ pub(crate) mod swap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use lastwords_ring::model::{Fate, World, check, run_as, spawn};
+use lastwords_ring::model::{Fate, Point, World, check, run_as, spawn};
 
 /// An event that fills an empty sub-buffer so far that no second of its size fits.
 pub(crate) const LARGE: usize = 70;
@@ -26,14 +26,14 @@ pub(crate) fn model(name: &str, body: impl Fn() + Send + Sync + 'static) {
 /// Runs `body` in a thread of its own from the moment when this thread comes by that point of `record`.
 pub(crate) fn beside_point(
     world: &Arc<World>,
-    point: usize,
+    point: Point,
     body: impl FnOnce(&World) + Send + 'static,
     record: impl FnOnce(&World),
 ) {
     let running = Arc::new(Mutex::new(None));
     let (begun, shared) = (Arc::clone(&running), Arc::clone(world));
     let start = move |_: &World| *begun.lock().expect("one thread") = Some(spawn(&shared, 2, 0, Fate::Lives, body));
-    run_as(world, 1, 0, Fate::Interrupted(point, Box::new(start)), record);
+    run_as(world, 1, 0, Fate::Interrupted(point, 0, Box::new(start)), record);
     let other = running.lock().expect("one thread").take().expect("the point was passed");
     other.join().expect("no panic");
 }

@@ -1,15 +1,16 @@
 //! Snapshots.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
 use lastwords_ring::Stream;
+use lastwords_ring::model::Point::{Chosen, Reserved, Swapping};
 use lastwords_ring::model::{Fate, Shape, World, run_as, spawn};
 use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap};
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use super::{SMALL, beside_point, model};
+use super::{SMALL, model};
 
 fn world(reservation: u32) -> Arc<World> {
     World::new(Shape { reservation, spare: true, ..Shape::default() })
@@ -71,47 +72,56 @@ pub(crate) fn swap_sections() {
     model("swap_sections", || recorder_beside_a_swap(RESERVATION_RSEQ));
 }
 
-/// A recorder that read before one swap which half is live, and wakes up while the next is being made ready, does not record
-/// in the spare that is about to be live: what it recorded before the second swap is in its snapshot.
+/// A recorder that read before one swap which half is live, and goes on while the next is being made ready, does not record
+/// in the spare that is about to be live: what it recorded before the second swap is in its snapshot. Two such, one in a signal
+/// handler of the other: the first that comes begins the sub-buffer, the second would find it begun.
 pub(crate) fn two_swaps() {
     model("two_swaps", || {
         let world = world(RESERVATION_LOCKLESS);
         let done = Arc::new(AtomicU32::new(0));
-        let recorded = Arc::clone(&done);
-        let other = spawn(&world, 2, 0, Fate::Lives, move |w| {
-            if w.record(2, 0, SMALL).is_ok() {
-                recorded.store(1, SeqCst);
-            }
-        });
-        let first = swap(&world).expect("nobody is in the spare");
-        let early = world.read_quiet(0, first == Rest::default());
         let known = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&known);
-        // The second swap's one point: right before the flip.
-        let look = move |_: &World| seen.store(done.load(SeqCst) == 1, std::sync::atomic::Ordering::SeqCst);
-        let mut second = Err(LockHeld);
-        run_as(&world, 1, 0, Fate::Interrupted(0, Box::new(look)), |w| second = swap(w));
-        other.join().expect("no panic");
-        if first == Rest::default() && second.is_ok() && known.load(std::sync::atomic::Ordering::SeqCst) {
-            assert_eq!(early + world.read_all(1).len(), 1, "recorded before the second swap, and not in its snapshot");
+        let (recorded, seen) = (Arc::clone(&done), Arc::clone(&known));
+        let shared = Arc::clone(&world);
+        let running = Arc::new(Mutex::new(None));
+        let begun = Arc::clone(&running);
+        let swaps = move |w: &World| {
+            swap(w).expect("nobody is in the spare");
+            let look = move |_: &World| seen.store(recorded.load(SeqCst) == 1, Relaxed);
+            let second = spawn(&shared, 2, 0, Fate::Interrupted(Swapping, 0, Box::new(look)), |w| {
+                swap(w).expect("nobody is in the spare");
+            });
+            *begun.lock().expect("one thread") = Some(second);
+        };
+        let handler = |w: &World| {
+            run_as(w, 1, 0, Fate::Interrupted(Chosen, 0, Box::new(swaps)), |w| w.record(3, 0, SMALL).expect("room"));
+        };
+        run_as(&world, 1, 0, Fate::Interrupted(Chosen, 0, Box::new(handler)), |w| {
+            w.record(1, 0, SMALL).expect("there is a half that is not closed");
+            done.store(1, SeqCst);
+        });
+        running.lock().expect("one thread").take().expect("a swap").join().expect("no panic");
+        if known.load(Relaxed) {
+            assert!(world.read_all(1).contains(&(1, 0)), "recorded before the second swap, and not in its snapshot");
         }
     });
 }
 
-/// A swap that finds a recorder still at work in the spare, which the last one had given up to wait for, leaves it alone.
+/// A swap that finds a recorder still at work in the spare, which the last one had given up to wait for, leaves it alone: here a
+/// signal handler takes two snapshots in the middle of a record.
 pub(crate) fn spare_in_use() {
     model("spare_in_use", || {
         let world = world(RESERVATION_LOCKLESS);
         world.record(1, 0, SMALL).expect("room");
-        let swaps = |w: &World| {
-            swap(w).expect("nobody is in the spare");
+        let handler = |w: &World| {
+            assert_eq!(swap(w), Ok(Rest { in_flight: 1, ..Rest::default() }));
             if swap(w).is_ok() {
-                w.record(2, 0, SMALL).expect("room");
+                w.record(3, 0, SMALL).expect("room");
             }
         };
-        beside_point(&world, 1, swaps, |w| w.record(1, 1, SMALL).expect("reserved before the swap"));
+        run_as(&world, 1, 0, Fate::Interrupted(Reserved, 0, Box::new(handler)), |w| {
+            w.record(1, 1, SMALL).expect("reserved before the swap");
+        });
         world.record(1, 2, SMALL).expect("room");
-        let all = [world.read_all(0), world.read_all(1)].concat();
-        assert!(all.contains(&(1, 2)), "{all:?}");
+        assert_eq!((world.read_all(0), world.read_all(1)), (vec![(1, 0), (1, 1)], vec![(1, 2)]));
     });
 }

@@ -1,0 +1,56 @@
+//! Mistakes put into the ring on purpose: the model of the property that each breaks must fail. Run by `cargo xtask test --step loom`.
+#![cfg(loom)]
+
+mod loom_models;
+
+use std::panic::{catch_unwind, set_hook};
+use std::sync::Once;
+
+use lastwords_ring::model::Fault::{self, *};
+use lastwords_ring::model::Point::{Announced, Reserved, Step, Switched};
+use lastwords_ring::model::seed;
+use loom_models::{exclusive, lockless, swap};
+
+/// `model` fails when `fault` is in the ring.
+fn finds(fault: Fault, model: impl Fn() + std::panic::UnwindSafe) {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| set_hook(Box::new(|_| ())));
+    seed(fault);
+    let failed = catch_unwind(model).is_err();
+    // Through the result: the hook keeps panics quiet.
+    if !failed {
+        eprintln!("{fault:?} was not found");
+    }
+    assert!(failed);
+}
+
+macro_rules! faults {
+    ($($name:ident: $fault:ident, $model:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                finds($fault, || $model);
+            }
+        )*
+    };
+}
+
+faults! {
+    no_confirm: NoConfirm, lockless::death_at(Reserved);
+    no_closed_bit: NoClosedBit, swap::swap_lockless();
+    stale_half: StaleHalf, swap::two_swaps();
+    relaxed_flip: RelaxedFlip, swap::swap_sections();
+    spare_in_use: NoWaitForSpare, swap::spare_in_use();
+    early_close: EarlyClose, lockless::late_header();
+    commit_before_copy: CommitBeforeCopy, lockless::death_at(Reserved);
+    late_announcement: LateAnnouncement, lockless::death_at(Announced);
+    relaxed_reserve: RelaxedReserve, swap::swap_lockless();
+    relaxed_commit: RelaxedCommit, lockless::recorder_and_switch();
+    reclaim_living: ReclaimLiving, lockless::wrap_onto_the_living();
+    no_wait: NoWait, lockless::wrap_onto_the_living();
+    publish_first: PublishFirst, exclusive::locked_death_at((Step, 0));
+    steal_lock: StealLock, exclusive::owner_lock(false);
+    no_abort: NoAbort, exclusive::sections_of_two_threads();
+    stale_start: StaleStart, lockless::two_claim_the_dead();
+    death_in_switch: NoConfirm, lockless::death_in_switch_at(Switched);
+}
