@@ -1,5 +1,6 @@
 //! One half of a stream: docs/ABI.md, section 8.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::{Classes, Found, InFlight, Memory, Sub, Verdict};
@@ -203,12 +204,13 @@ impl<'a> Half<'a> {
             .filter(|f| f.state == se::STATE_RESERVING)
             .map(|f| f.end.wrapping_sub(f.begin))
             .fold(0, u64::wrapping_add);
-        let mut sums = vec![all.wrapping_sub(holes)];
+        let mut sums = BTreeSet::from([all.wrapping_sub(holes)]);
         let mut may = |n: u64| {
             let with: Vec<u64> = sums.iter().map(|s| s.wrapping_sub(n)).collect();
             sums.extend(with);
         };
-        here.iter().filter(|f| f.state == se::STATE_COPIED).take(8).for_each(|f| may(f.end.wrapping_sub(f.begin)));
+        let copied = |f: &&&InFlight| f.state == se::STATE_COPIED && f.end.wrapping_sub(f.begin) <= self.size;
+        here.iter().filter(copied).for_each(|f| may(f.end.wrapping_sub(f.begin)));
         if !self.is_last(number) {
             may((self.size - content).wrapping_neg());
         }
