@@ -2,7 +2,7 @@
 //! the evidence (verdicts and gaps).
 //!
 //! An event's bytes are not turned into objects. A reader delivers packets whose content is what stood in memory; the
-//! schema ([`Schema`]) says how to read it; [`decode`] compiles the schema once into a flat decoder that splits a
+//! schema ([`schema::Schema`]) says how to read it; [`decode`] compiles the schema once into a flat decoder that splits a
 //! packet into events; a writer walks the fields of an event over its bytes.
 #![forbid(unsafe_code)]
 
