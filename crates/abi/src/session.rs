@@ -177,7 +177,7 @@ pub struct Rule {
 pub struct ClockArea {
     /// One of `CLOCK_`.
     pub kind: AtomicU32,
-    /// Which of `samples` is newest: 1 or 2; samples[0] is the first ever taken and stays.
+    /// Which of `samples` is newest: 1 or 2; `samples[0]` is the first ever taken and stays.
     pub newest: AtomicU32,
     /// Ticks a second as first measured or as the machine says; samples refine it. 1e9 for the nanosecond clocks.
     pub frequency: AtomicU64,
