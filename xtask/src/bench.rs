@@ -19,6 +19,9 @@ mod report;
 mod scratch;
 mod stats;
 mod stopwatch;
+mod wedge;
+
+pub(crate) use wedge::wedge_lttng;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -9,9 +9,12 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod crash_step;
 mod fuzz;
+mod kills;
+mod rng;
 mod setup;
 mod test;
 mod tidy;
+mod tsan;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own checks, set-up and test runs")]
@@ -24,6 +27,8 @@ struct Args {
 enum Verb {
     /// Check what the compiler does not: the crate graph, sizes, where `unsafe` stands, left-overs
     Tidy(tidy::Args),
+    /// Run the concurrent tests of the ring under ThreadSanitizer
+    Tsan(tsan::Args),
     /// Install what the tests need (Debian, Ubuntu), or say exactly what is missing
     Setup(setup::Args),
     /// Run every step of CI; the one command for the tests
@@ -37,17 +42,28 @@ enum Verb {
     /// The child of `crash-step`
     #[command(hide = true)]
     CrashStepChild(crash_step::child::Args),
+    /// Kill processes that record, at random times, and recover what they leave
+    Kills(kills::Args),
+    /// Kill writers of a shared session; what others record behind each kill must be there
+    Wedge(kills::wedge::Args),
+    /// The child of `kills` and `wedge`
+    #[command(hide = true)]
+    KillsChild(kills::child::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().verb {
         Verb::Tidy(args) => tidy::run(&args),
+        Verb::Tsan(args) => tsan::verb(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
+        Verb::Kills(args) => kills::run(&args),
+        Verb::Wedge(args) => kills::wedge::run(&args),
+        Verb::KillsChild(args) => kills::child::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -72,6 +72,11 @@ const STEPS: &[Step] = &[
         what: "models of the ring under the C11 memory model, and mistakes that they must find",
     },
     Step {
+        name: "tsan",
+        does: Does::Verb(crate::tsan::run),
+        what: "concurrent tests of the ring under ThreadSanitizer, and a race that it must catch",
+    },
+    Step {
         name: "examples",
         does: Does::Script(&["examples/run.sh"]),
         what: "each example: run, killed, recovered, compared",
@@ -82,11 +87,20 @@ const STEPS: &[Step] = &[
         what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
     },
     Step {
+        name: "kills",
+        does: Does::Verb(crate::kills::run_quick),
+        what: "processes killed at random times, recovered and judged (a part of the whole)",
+    },
+    Step {
+        name: "wedge",
+        does: Does::Verb(crate::kills::wedge::run_quick),
+        what: "writers of a shared session killed; the others go on (a part of the whole)",
+    },
+    Step {
         name: "demo",
         does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
         what: "the README's command",
     },
-    // Further steps (loom, tsan, kills, bench): a row each, below this line.
 ];
 
 fn run_setup() -> Result<()> {

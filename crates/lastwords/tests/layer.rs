@@ -10,6 +10,12 @@ use support::{child, child_dir};
 use tracing::{debug, error, info, info_span, warn};
 use tracing_subscriber::layer::SubscriberExt as _;
 
+/// The sessions here take every test's events: one test at a time.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
     let main = ChannelConfig::new("main").contexts(0).sub_buffers(4, 16 << 10);
     let errors = ChannelConfig::errors().contexts(0);
@@ -57,6 +63,7 @@ struct Point {
 
 #[test]
 fn events_with_every_type() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("events", dir.path());
     with_layer(|| {
@@ -89,6 +96,7 @@ fn events_with_every_type() {
 
 #[test]
 fn spans_and_events_inside() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("spans", dir.path());
     with_layer(|| {
@@ -138,6 +146,7 @@ fn open_spans(folder: &Path) -> Vec<String> {
 
 #[test]
 fn spans_open_at_death_outlive_floods() {
+    let _alone = alone();
     if let Some(dir) = child_dir() {
         let (_session, _) = session("death", &dir);
         with_layer(|| {
@@ -167,6 +176,7 @@ fn spans_open_at_death_outlive_floods() {
 
 #[test]
 fn the_log_crate() {
+    let _alone = alone();
     if let Some(dir) = child_dir() {
         let main = ChannelConfig::new("main").contexts(0);
         let _session = Session::builder("log").dir(&dir).channel(main).start().expect("a session");
@@ -185,6 +195,7 @@ fn the_log_crate() {
 
 #[test]
 fn many_threads_find_their_classes() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let main = ChannelConfig::new("main").contexts(0).sub_buffers(8, 1 << 20);
     let session =

@@ -78,6 +78,8 @@ pub enum Fault {
     RelaxedCommit,
     /// A living recorder's place is taken as if it were dead.
     ReclaimLiving,
+    /// Only the last lap's recorders are looked for where the ring comes round.
+    OneLap,
     /// A place that is still written in is not passed over.
     NoWait,
     /// Locked: the produced position is stored before the bytes.

@@ -242,20 +242,41 @@ fn identity_of(header: &RegionHeader, info: &StreamInfo) -> Identity {
 }
 
 impl Stream {
+    /// Sub-buffer `number` of a half is closed: its events and its header are complete, and nobody writes in it until the
+    /// ring comes round to its place.
+    #[must_use]
+    pub fn is_closed(&self, half: usize, number: u64) -> bool {
+        let size = self.info.sub_buffer_size;
+        if !self.is_lockless() {
+            return self.position(half) >= (number + 1) * size;
+        }
+        let slots = self.slots[half & 1];
+        let committed = slots[(number & (slots.len() as u64 - 1)) as usize].committed.load(Acquire);
+        committed == ((number >> self.slots_shift) + 1) * size
+    }
+
     /// A copy of a half's data. Only what is committed is of use, and only while no recorder comes round to it.
     #[must_use]
     pub fn copy_half(&self, half: usize) -> alloc::vec::Vec<u8> {
+        self.copy_bytes(half, 0, self.half_size() as usize)
+    }
+
+    /// A copy of the place of sub-buffer `number`; see [`Stream::copy_half`].
+    #[must_use]
+    pub fn copy_sub_buffer(&self, half: usize, number: u64) -> alloc::vec::Vec<u8> {
+        let size = self.info.sub_buffer_size;
+        self.copy_bytes(half, ((number * size) & (self.half_size() - 1)) as usize, size as usize)
+    }
+
+    fn copy_bytes(&self, half: usize, first: usize, size: usize) -> alloc::vec::Vec<u8> {
         use crate::memory::{Contiguous, Memory, Paged};
         let base = self.data[half & 1];
-        let size = self.half_size() as usize;
         let mut bytes = alloc::vec![0u8; size];
         let mut at = 0;
         while at < size {
-            let (from, run) = if self.info.page_size == 0 {
-                Contiguous::at(base).run(at as u64)
-            } else {
-                Paged::at(base).run(at as u64)
-            };
+            let offset = (first + at) as u64;
+            let (from, run) =
+                if self.info.page_size == 0 { Contiguous::at(base).run(offset) } else { Paged::at(base).run(offset) };
             let len = run.min(size - at);
             // SAFETY: `run` gives bytes of this half's mapping; the destination is our own. Recorders may write what is
             // read: the caller knows which bytes are committed.

@@ -47,6 +47,7 @@ faults! {
     relaxed_reserve: RelaxedReserve, swap::swap_lockless();
     relaxed_commit: RelaxedCommit, lockless::recorder_and_switch();
     reclaim_living: ReclaimLiving, lockless::wrap_onto_the_living();
+    one_lap: OneLap, lockless::pass_over_the_living();
     no_wait: NoWait, lockless::wrap_onto_the_living();
     publish_first: PublishFirst, exclusive::locked_death_at((Step, 0));
     steal_lock: StealLock, exclusive::owner_lock(false);

@@ -17,12 +17,12 @@ use super::fault::{self, Fault};
 use super::lockless;
 use super::naive::{Geometry, Half, Raw, u32_at, u64_at};
 use super::oracle::{Oracle, Stop, Tally};
-use super::rng::Rng;
 use super::scenario::{LEVELS, Plot, Scenario};
 use super::sections::{self, Section};
 use super::tracee::{Stopped, Tracee};
 use super::walker::Walker;
 use super::watch;
+use crate::rng::Rng;
 
 /// Most aborts of sections that are planned for one event: below the recorder's own limit, so that it does not give up.
 const MAX_ABORTS: u64 = 12;
@@ -129,8 +129,10 @@ impl Round<'_> {
             self.find_sections(&tracee)?;
         }
         let mut turn = Turn::new(self.run.scenario.plot, &mut self.rng);
-        let mut steps_left = if last { u64::MAX } else { self.rng.below(window) };
-        while steps_left > 0 && self.run.points < limit {
+        // Where a process is to die: at a random step, half of them at the next one that holds a reservation.
+        let mut steps_left = if last { u64::MAX } else { 1 + self.rng.below(window.min(2000)) };
+        let patient = self.rng.one_in(2);
+        while self.run.points < limit {
             let progress = self.arena.progress();
             let is_finished = |t: &Thread| progress.threads[t.index].finished.load(Acquire) == 1;
             let Some(which) = turn.choose(&mut self.rng, &threads.iter().map(is_finished).collect::<Vec<_>>()) else {
@@ -151,10 +153,25 @@ impl Round<'_> {
             let calls = inside >> (LEVELS * thread.index) & ((1 << LEVELS) - 1) != 0;
             let counted = calls || (swapping && thread.index == 1);
             self.run.points += u64::from(counted);
-            turn.stopped(&mut self.rng, which, counted, swapping);
-            steps_left -= 1;
+            let reserved = counted && self.holds_reservation(thread.tid);
+            turn.stopped(&mut self.rng, which, reserved, swapping);
+            steps_left = steps_left.saturating_sub(1);
+            if steps_left == 0 && !last && (reserved || !patient) {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// The thread has announced a reservation in the table of threads.
+    fn holds_reservation(&self, tid: i32) -> bool {
+        let bytes = self.arena.bytes();
+        let entry = size_of::<lastwords_abi::session::Thread>();
+        let table = &bytes[self.layout.threads as usize..];
+        table
+            .chunks_exact(entry)
+            .take(THREADS)
+            .any(|thread| u64_at(thread, 0) >> 32 == tid as u64 && (1..=4).any(|level| u64_at(thread, 64 * level) != 0))
     }
 
     /// Takes the recorder's own counters over.
@@ -338,11 +355,13 @@ struct Turn {
     /// Stops until thread 1 may begin the next snapshot, or is stalled.
     hold: u64,
     stalled: bool,
+    /// A snapshot was being taken at the last stop.
+    swapping: bool,
 }
 
 impl Turn {
     fn new(plot: Plot, rng: &mut Rng) -> Self {
-        Self { plot, now: 0, left: 0, hold: 50 + rng.below(1500), stalled: false }
+        Self { plot, now: 0, left: 0, hold: 50 + rng.below(1500), stalled: false, swapping: false }
     }
 
     /// The thread to go on with; none when all that matters is done.
@@ -371,13 +390,15 @@ impl Turn {
     }
 
     /// Takes note of a stop.
-    fn stopped(&mut self, rng: &mut Rng, which: usize, inside: bool, swapping: bool) {
+    fn stopped(&mut self, rng: &mut Rng, which: usize, reserved: bool, swapping: bool) {
+        let done = self.swapping && !swapping;
+        self.swapping = swapping;
         match self.plot {
-            Plot::Swaps if self.hold > 0 => self.hold -= 1,
-            Plot::Swaps if which == 1 && !swapping => self.hold = 100 + rng.below(1500),
+            Plot::Swaps if done => self.hold = 100 + rng.below(1500),
+            Plot::Swaps => self.hold = self.hold.saturating_sub(1),
             Plot::Stalled if !self.stalled && which == 1 => {
                 self.hold = self.hold.saturating_sub(1);
-                self.stalled = self.hold == 0 && inside;
+                self.stalled = self.hold == 0 && reserved;
             }
             _ => {}
         }

@@ -15,7 +15,6 @@ mod fault;
 mod lockless;
 mod naive;
 mod oracle;
-mod rng;
 mod scenario;
 mod sections;
 #[allow(unsafe_code)]
@@ -32,7 +31,7 @@ use anyhow::{Context as _, Result, bail};
 use drive::Run;
 use fault::Fault;
 use oracle::Tally;
-use scenario::{SCENARIOS, Scenario};
+use scenario::{Plot, SCENARIOS, Scenario};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -59,6 +58,8 @@ pub(crate) struct Args {
     trace: Option<std::path::PathBuf>,
 }
 
+/// From so many points on, what a scenario is for must have happened in it.
+const PROVES: u64 = 12_000;
 /// Kill points of `--quick`.
 const QUICK: u64 = 450_000;
 
@@ -127,6 +128,9 @@ fn run_here(args: &Args) -> Result<()> {
         let done = run_scenario(run, seed, each);
         let (run, tally, rounds, took) = done.with_context(|| format!("scenario {}: --seed {seed}", scenario.name))?;
         print_row(&run, &tally, rounds, took);
+        if each >= PROVES && args.fault == Fault::None {
+            happened(&run, &tally)?;
+        }
         all.add(&run, &tally);
     }
     println!(
@@ -165,12 +169,12 @@ impl Total {
 
 fn run_scenario(mut run: Run, seed: u64, points: u64) -> Result<(Run, Tally, u32, Duration)> {
     let start = Instant::now();
-    let window = (points / 4).clamp(1500, 8000);
+    let window = (points / 4).clamp(1500, 8000) * run.scenario.patience();
     let mut sum = Tally::default();
     let mut rounds = 0;
     while run.points < points {
         let before = run.points;
-        let round_seed = rng::mix(seed ^ rng::mix(rounds.into()));
+        let round_seed = crate::rng::mix(seed ^ crate::rng::mix(rounds.into()));
         let tally = drive::round(&mut run, round_seed, window).with_context(|| format!("round {rounds}"))?;
         sum.add(&tally);
         rounds += 1;
@@ -179,6 +183,24 @@ fn run_scenario(mut run: Run, seed: u64, points: u64) -> Result<(Run, Tally, u32
         }
     }
     Ok((run, sum, rounds, start.elapsed()))
+}
+
+/// A scenario in which what it is for did not happen proves nothing.
+fn happened(run: &Run, tally: &Tally) -> Result<()> {
+    let scenario = run.scenario;
+    let lockless = scenario.reservation == lastwords_abi::session::RESERVATION_LOCKLESS;
+    let (what, count) = match scenario.plot {
+        Plot::Swaps => ("snapshot", tally.swaps),
+        Plot::Stalled => ("sub-buffer passed over", tally.passed),
+        Plot::Dead if lockless => ("hole of the dead reclaimed", tally.reclaimed),
+        _ if !scenario.planned => ("event of a thread whose sections failed", tally.unbound),
+        _ if scenario.mode == lastwords_abi::session::MODE_DISCARD => ("event refused", tally.refused),
+        _ => ("event", tally.committed),
+    };
+    if count == 0 {
+        bail!("{}: no {what} in {} kill points: the scenario proves nothing", scenario.name, run.points);
+    }
+    Ok(())
 }
 
 fn print_row(run: &Run, tally: &Tally, rounds: u32, took: Duration) {

@@ -60,6 +60,8 @@ pub(crate) struct Half {
     pub(crate) holes: usize,
     /// What is wrong, in words.
     pub(crate) faults: Vec<String>,
+    /// Last reading of the clock.
+    clock: u64,
 }
 
 /// A half's control words, slots and data.
@@ -90,7 +92,7 @@ impl Half {
         self.events.clear();
         self.sub_buffers.clear();
         self.faults.clear();
-        self.holes = 0;
+        (self.holes, self.clock) = (0, 0);
         let reserve = u64_at(raw.control, 0);
         self.produced = if geometry.lockless { reserve & lockless::POSITION } else { reserve };
         self.first = u64_at(raw.control, 64);
@@ -157,10 +159,11 @@ impl Half {
         self.sub_buffers.push((packet.number, verdict, content));
     }
 
-    /// Decodes the events up to `content`, passing over `holes` (positions). `headless`: nothing of the header is taken.
+    /// Decodes the events up to `content`, passing over `holes` (positions). `headless`: nothing of the header is taken;
+    /// where the first event, which has the whole clock, is a hole, the next counts from the sub-buffer before.
     pub(crate) fn decode(&mut self, packet: &Packet<'_>, content: u64, holes: &[(u64, u64)], headless: bool) {
         let base = packet.number * packet.bytes.len() as u64;
-        let mut clock = if headless { 0 } else { u64_at(packet.bytes, 32) };
+        let mut clock = if headless { self.clock } else { u64_at(packet.bytes, 32) };
         let mut at = 84u64;
         while at < content {
             if let Some(&(_, end)) = holes.iter().find(|&&(begin, end)| (begin..end).contains(&(base + at))) {
@@ -183,6 +186,7 @@ impl Half {
                 self.events.push(Found { position, clock, id, payload: (packet.at + start, len) });
             }
             at += (header + len) as u64;
+            self.clock = clock;
         }
         if at != content {
             self.faults.push(format!("sub-buffer {}: events end at {at}, content at {content}", packet.number));

@@ -4,7 +4,7 @@ use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
 
-use super::rng::mix;
+use crate::rng::mix;
 
 /// What happens besides one thread that records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,13 +179,22 @@ impl Scenario {
     /// Events that `thread` records before it is stepped, so that the steps fall on any state of the ring.
     pub(crate) fn skipped(&self, seed: u64, thread: usize) -> usize {
         let most = match (self.mode, self.plot) {
-            (MODE_DISCARD, _) => 14,
+            (MODE_DISCARD, _) => 40,
             (_, Plot::Dead) => self.events() / 2,
             _ => self.events() - 12,
         };
         let dice = mix(seed ^ mix(thread as u64 + 77)) as usize;
         // From the very first event in one round of eight: its claims and registrations are steps too.
         if dice.is_multiple_of(8) { 0 } else { (dice >> 8) % most }
+    }
+
+    /// How many times the usual stops a round has: an event whose sections are all aborted takes thousands.
+    pub(crate) fn patience(&self) -> u64 {
+        match self.plot {
+            _ if !self.planned => 5,
+            Plot::Dead | Plot::Swaps => 2,
+            _ => 1,
+        }
     }
 
     /// Largest event, header included.

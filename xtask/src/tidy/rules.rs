@@ -42,6 +42,7 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("crates/testkit/src/ptrace", "the crash stepper: ptrace"),
     ("crates/testkit/src/stepper", "the crash stepper: ptrace"),
     ("xtask/src/crash_step", "the crash stepper: ptrace"),
+    ("xtask/src/kills/child.rs", "a page shared with the children that are killed, their signal handlers"),
     ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
 ];
 

@@ -317,7 +317,6 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
     if view.stream.is_full(view.control, start) {
         return Err(Lost::Full);
     }
-    let size = view.stream.info.sub_buffer_size;
     let number = start >> view.stream.size_shift;
     let slot = view.slot(number);
     let whole = view.lap_base(number);
@@ -326,8 +325,7 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
         if committed >= whole {
             return Ok(true);
         }
-        let old = start.wrapping_sub(view.stream.half_size());
-        if is_in_flight(view, old, old + size) && !fault!(ReclaimLiving) {
+        if is_in_flight(view, number) && !fault!(ReclaimLiving) {
             return Ok(fault!(NoWait));
         }
         if slot.committed.compare_exchange(committed, whole, AcqRel, Relaxed).is_ok() {
@@ -340,12 +338,21 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
     }
 }
 
-/// A living thread has reserved in these positions and not committed.
+/// A living thread has reserved in the place of sub-buffer `number` on an earlier lap, any earlier one, and not committed.
 #[cold]
-fn is_in_flight(view: &View<'_>, begin: u64, end: u64) -> bool {
+fn is_in_flight(view: &View<'_>, number: u64) -> bool {
     let target = view.target();
-    let here =
-        |l: &InFlight| l.target.load(Acquire) == target && l.begin.load(Relaxed) < end && l.end.load(Relaxed) > begin;
+    let places = view.stream.slots[view.half].len() as u64;
+    let here = |l: &InFlight| {
+        if l.target.load(Acquire) != target {
+            return false;
+        }
+        let first = l.begin.load(Relaxed) >> view.stream.size_shift;
+        let last = (l.end.load(Relaxed).wrapping_sub(1) >> view.stream.size_shift).min(number.wrapping_sub(1));
+        // From `first` up to the next number that lies in the place.
+        let up = number.wrapping_sub(first) & (places - 1);
+        first + up <= last && (!fault!(OneLap) || first + up + places == number)
+    };
     let mut namespace = None;
     view.channel.threads.iter().any(|thread| {
         thread.levels.iter().any(here) && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))

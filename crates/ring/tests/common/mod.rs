@@ -94,6 +94,11 @@ pub(crate) fn parts() -> SessionParts {
 pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> Channel {
     // SAFETY: no arguments but a constant.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u32;
+    channel_on(cpus, parts, shape)
+}
+
+/// A channel with streams of its own for so many CPUs; threads elsewhere share the last.
+pub(crate) fn channel_on(cpus: u32, parts: SessionParts, shape: &Shape) -> Channel {
     let mut streams: Vec<Stream> = (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
     if shape.reservation == abi::RESERVATION_RSEQ {
         streams.push(stream(shape, cpus, ANY_CPU, abi::RESERVATION_LOCKLESS));
@@ -215,4 +220,29 @@ pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
     }
     all.sort_by_key(|e| e.clock);
     all
+}
+
+/// Consumes the oldest sub-buffer if it is closed; how many events were in it.
+pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
+    use std::sync::atomic::Ordering::{Relaxed, Release};
+    let control = &stream.control().half[half];
+    let size = stream.info().sub_buffer_size;
+    let consumed = control.consumed.load(Relaxed);
+    if !stream.is_closed(half, consumed / size) {
+        return 0;
+    }
+    let packet = stream.copy_sub_buffer(half, consumed / size);
+    let events = split(&packet, (u64_at(&packet, 48) / 8) as usize);
+    control.consumed.store(consumed + size, Release);
+    events.len()
+}
+
+/// Events of the last sub-buffer of a quiet stream, which is open.
+pub(crate) fn read_open(stream: &Stream, half: usize) -> Vec<Event> {
+    let size = stream.info().sub_buffer_size;
+    let position = stream.position(half);
+    if position.is_multiple_of(size) {
+        return Vec::new();
+    }
+    split(&stream.copy_sub_buffer(half, position / size), (position % size) as usize)
 }

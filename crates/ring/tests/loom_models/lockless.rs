@@ -95,19 +95,19 @@ pub(crate) fn wrap_onto_the_living() {
     });
 }
 
-/// With more places, that of the living recorder is passed over: nothing is lost, the ring goes on, and a place that was
-/// passed over is used again.
+/// With more places, that of the living recorder is passed over, lap after lap: nothing is lost, the ring goes on, and the
+/// place is used again when it is free.
 pub(crate) fn pass_over_the_living() {
     model("pass_over_the_living", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
         world.record(1, 0, SMALL).expect("room");
-        let others = |w: &World| (0..4).for_each(|n| w.record(2, n, 120).expect("the next place is free"));
+        let others = |w: &World| (0..9).for_each(|n| w.record(2, n, 120).expect("the next place is free"));
         beside_point(&world, Reserved, others, |w| w.record(1, 1, SMALL).expect("room"));
-        (4..9).for_each(|n| world.record(2, n, 120).expect("nobody is in flight"));
+        (9..14).for_each(|n| world.record(2, n, 120).expect("nobody is in flight"));
         let found = world.read(0, 0);
-        assert_eq!((found.of(2), found.holes), (vec![5, 6, 7, 8], 0));
+        assert_eq!((found.of(2), found.holes), (vec![10, 11, 12, 13], 0));
         let lost = world.lost(0);
-        assert!(lost[..=abi::RECLAIMED] == [0; 6] && lost[abi::SKIPPED] <= 1, "nobody died: {lost:?}");
+        assert!(lost[..=abi::RECLAIMED] == [0; 6] && lost[abi::SKIPPED] <= 3, "nobody died: {lost:?}");
     });
 }
 

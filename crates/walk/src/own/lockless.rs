@@ -84,6 +84,14 @@ impl Ring {
         usize::try_from(place).ok().and_then(|p| self.slots.get(p)).copied()
     }
 
+    /// The newest sub-buffer from `from` on and before `number` that was begun in its place by a recorder that did not come to
+    /// write its header.
+    fn begun_unheaded(&self, g: &super::layout::Geometry, number: u64, from: u64) -> Option<u64> {
+        let switches = self.flights.iter().filter(|a| a.state == IN_FLIGHT_SWITCH && g.within(a.end) == HEADER);
+        let begun = switches.map(|a| g.number(a.end)).filter(|n| g.place(*n) == g.place(number));
+        begun.filter(|n| (from..number).contains(n)).max()
+    }
+
     /// A reservation in flight has bytes in this sub-buffer.
     fn is_touched(&self, g: &super::layout::Geometry, number: u64) -> bool {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
@@ -261,6 +269,13 @@ impl Planner<'_> {
             return Ok(());
         }
         let older = found.filter(|h| self.is_older(h, number, &content));
+        let is_headed = found.is_some_and(|h| self.stream.identity.difference(&h, number).is_none());
+        if self.passed_over() && !content.headless && !is_headed {
+            let from = older.map_or(0, |h| h.number.saturating_add(1));
+            if let Some(begun) = ring.begun_unheaded(&g, number, from) {
+                return self.unclosed(ring, ring.content(&g, begun), None, judged);
+            }
+        }
         if let Some(older) = older {
             content = ring.content(&g, older.number);
             return match judged {
@@ -273,11 +288,15 @@ impl Planner<'_> {
         self.unclosed(ring, content, found, judged)
     }
 
+    /// Places of this stream were passed over because a recorder was at work in them.
+    fn passed_over(&self) -> bool {
+        self.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0)
+    }
+
     /// The place was passed over: it holds a sub-buffer of an older lap, which somebody was still writing.
     fn is_older(&self, header: &Header, number: u64, content: &Content) -> bool {
         let g = self.stream.geometry;
-        let passed_over = self.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0);
-        passed_over
+        self.passed_over()
             && !content.headless
             && header.number < number
             && g.place(header.number) == g.place(number)

@@ -374,7 +374,9 @@ impl<'a> Planner<'a> {
         }
         self.verdict(number, c.verdict, content, c.why);
         let trusted = matches!(c.verdict, Verdict::Committed | Verdict::Open | Verdict::Torn);
-        self.last = trusted.then(|| (number, end.max(c.header.begin)));
+        let clock = end.max(c.header.begin);
+        // A sub-buffer with neither header nor events tells no time.
+        self.last = (trusted && clock != 0).then_some((number, clock));
         if c.verdict == Verdict::Committed {
             self.sure = self.last;
         }
