@@ -171,18 +171,19 @@ pub unsafe fn write_header(region: *mut u8, header: &RegionHeader) {
     }
 }
 
-/// A half begun anew at `first`, a multiple of the half's size: nothing is in it.
+/// A half begun anew at `first`, a multiple of the half's size: nothing is in it. That is told before all else is changed: a
+/// produced position before the first one says that the half is empty.
 pub(crate) fn reset(half: &HalfControl, slots: &[Slot], sub_buffer_size: u64, first: u64) {
     use lastwords_abi::sync::Ordering::{Relaxed, Release};
     let laps = first / (sub_buffer_size * slots.len() as u64);
+    half.first.store(first, Relaxed);
     for slot in slots {
-        slot.committed.store(laps * sub_buffer_size, Relaxed);
-        slot.content_end.store(0, Relaxed);
+        slot.committed.store(laps * sub_buffer_size, Release);
+        slot.content_end.store(0, Release);
     }
     half.last_clock.store(0, Relaxed);
     half.contiguous.store(first, Relaxed);
     half.consumed.store(first, Relaxed);
-    half.first.store(first, Relaxed);
     half.attempt.store(first, Relaxed);
     half.reserve.store(first, Release);
 }

@@ -198,6 +198,8 @@ impl Child {
         let streams: Vec<&Stream> = self.channel.streams().iter().collect();
         while progress.threads[0].finished.load(Relaxed) == 0 {
             let number = progress.swaps[0].fetch_add(1, Relaxed);
+            let mine = lastwords_ring::threads::lock_word();
+            assert!(lastwords_ring::os::lock(&control.snapshot_lock, mine, false), "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
             let quiesce = if number.is_multiple_of(2) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
             let done = Swap { parts: self.parts, streams: &streams, only: None, quiesce }.run();
@@ -205,6 +207,7 @@ impl Child {
             let restless = done.is_ok_and(|rest| rest.in_flight > 0 || !rest.unvisited.is_empty());
             progress.restless.store(restless.into(), Relaxed);
             control.snapshot.store(state, Relaxed);
+            lastwords_ring::os::unlock(&control.snapshot_lock, mine);
             progress.swaps[1].fetch_add(1, Release);
         }
     }

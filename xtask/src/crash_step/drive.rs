@@ -304,10 +304,13 @@ impl Round<'_> {
         }
         let flip = u32_at(bytes, self.layout.control as usize);
         let now = lastwords_ring::clock::counter();
-        let stop = Stop { streams: &self.halves, data: &data, flip, now, is_first: self.is_first };
+        let places = self.layout.streams.first().map_or(1, |(spec, _)| spec.sub_buffers.into());
+        let stop = Stop { streams: &self.halves, data: &data, flip, now, is_first: self.is_first, places };
         let inside = self.oracle.judge(&stop, self.arena.progress())?;
         self.is_first = false;
-        self.run.walks += u64::from(self.walker.judge(&stop, bytes, &self.layout)?);
+        let (oracle, progress) = (&self.oracle, self.arena.progress());
+        let was_recorded = |id: u16, payload: &[u8]| oracle.check_event(id, payload, progress).map(drop);
+        self.run.walks += u64::from(self.walker.judge(&stop, bytes, &self.layout, &was_recorded)?);
         if !self.damaged && self.run.stops > 5000 {
             let (spec, at) = &self.layout.streams[self.run.cpu as usize];
             self.damaged =
@@ -398,7 +401,8 @@ impl Turn {
             Plot::Swaps => self.hold = self.hold.saturating_sub(1),
             Plot::Stalled if !self.stalled && which == 1 => {
                 self.hold = self.hold.saturating_sub(1);
-                self.stalled = self.hold == 0 && reserved;
+                // Anywhere between the announcement, which comes first, and the commit.
+                self.stalled = self.hold == 0 && reserved && rng.one_in(32);
             }
             _ => {}
         }

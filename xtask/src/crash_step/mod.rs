@@ -125,6 +125,7 @@ fn run_here(args: &Args) -> Result<()> {
     for scenario in chosen {
         let mut run = Run::new(scenario, cpu, args.fault);
         run.trace = args.trace.as_ref().map(std::fs::File::create).transpose()?.map(std::io::BufWriter::new);
+        let each = each.max(if each >= PROVES { scenario.least() } else { 0 });
         let done = run_scenario(run, seed, each);
         let (run, tally, rounds, took) = done.with_context(|| format!("scenario {}: --seed {seed}", scenario.name))?;
         print_row(&run, &tally, rounds, took);

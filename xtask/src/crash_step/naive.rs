@@ -58,6 +58,8 @@ pub(crate) struct Half {
     pub(crate) consumed: u64,
     /// Reservations that nobody wrote.
     pub(crate) holes: usize,
+    /// The half is being begun anew: its first position is told, the produced one is still of what was in it.
+    pub(crate) half_begun: bool,
     /// What is wrong, in words.
     pub(crate) faults: Vec<String>,
     /// Last reading of the clock.
@@ -100,8 +102,8 @@ impl Half {
         let (last, size) = (self.produced / geometry.size, geometry.size);
         let end = self.produced.div_ceil(size);
         self.lowest = (self.first / size).max(end.saturating_sub(geometry.count));
-        if self.produced < self.first {
-            self.faults.push(format!("produced {} before first {}", self.produced, self.first));
+        self.half_begun = self.produced < self.first;
+        if self.half_begun {
             return;
         }
         let attempted = u64_at(raw.control, 8) != self.produced;

@@ -25,6 +25,8 @@ pub(crate) struct Stop<'a> {
     pub(crate) now: u64,
     /// The first stop of a process that has recorded before: what the ring came round to since was never seen.
     pub(crate) is_first: bool,
+    /// Sub-buffers of a half.
+    pub(crate) places: u64,
 }
 
 /// Ticks by which two readings of the counter may be out of order where the child was not stepped.
@@ -156,10 +158,11 @@ impl<'a> Oracle<'a> {
     ) -> Result<()> {
         ensure!(found.faults.is_empty(), "{}", found.faults.join("; "));
         let swapping = progress.swaps[0].load(Acquire) != progress.swaps[1].load(Acquire);
+        let spare = (stop.flip as usize & 1) ^ 1 == half;
+        ensure!(!found.half_begun || (swapping && spare), "produced {} before first {}", found.produced, found.first);
         let history = &mut self.histories[index][half];
         let mut before = std::mem::take(&mut history.events);
         if history.first != found.first {
-            let spare = (stop.flip as usize & 1) ^ 1 == half;
             ensure!(before.is_empty() || (swapping && spare), "the half was begun anew at {}", found.first);
             before.clear();
             history.first = found.first;
@@ -205,7 +208,7 @@ impl<'a> Oracle<'a> {
     }
 
     /// The event is one that was recorded; returns its writer and number.
-    fn check_event(&self, id: u16, payload: &[u8], progress: &Progress) -> Result<(usize, usize)> {
+    pub(crate) fn check_event(&self, id: u16, payload: &[u8], progress: &Progress) -> Result<(usize, usize)> {
         ensure!(payload.len() >= 8, "TORN: a payload of {} bytes", payload.len());
         let key = super::naive::u32_at(payload, 4);
         let (writer, sequence) = ((key >> 16) as usize, (key & 0xffff) as usize);

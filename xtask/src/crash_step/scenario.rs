@@ -192,8 +192,19 @@ impl Scenario {
     pub(crate) fn patience(&self) -> u64 {
         match self.plot {
             _ if !self.planned => 5,
+            Plot::Stalled => 3,
             Plot::Dead | Plot::Swaps => 2,
             _ => 1,
+        }
+    }
+
+    /// Fewest kill points in which what the scenario is for happens.
+    pub(crate) fn least(&self) -> u64 {
+        match self.plot {
+            _ if !self.planned => 120_000,
+            Plot::Stalled => 100_000,
+            Plot::Swaps | Plot::Dead => 50_000,
+            _ => 0,
         }
     }
 

@@ -16,7 +16,7 @@ use lastwords_walk::Options;
 use lastwords_walk::own::{self, Session};
 
 use super::arena::{Arena, Layout};
-use super::naive::{Found, Half, u32_at};
+use super::naive::{self, Found, Half, u32_at};
 use super::oracle::Stop;
 
 /// The arena's session as an image, at the addresses of the child.
@@ -81,7 +81,14 @@ impl Walker {
     }
 
     /// Recovers and compares, if memory has changed. True where it had.
-    pub(crate) fn judge(&mut self, stop: &Stop<'_>, arena: &[u8], layout: &Layout) -> Result<bool> {
+    /// `was_recorded` checks an event that stands in a place which was passed over: the plain reader leaves those out.
+    pub(crate) fn judge(
+        &mut self,
+        stop: &Stop<'_>,
+        arena: &[u8],
+        layout: &Layout,
+        was_recorded: &dyn Fn(u16, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
         let now = &arena[self.begin as usize..];
         if self.last == now {
             return Ok(false);
@@ -94,13 +101,14 @@ impl Walker {
         for (index, halves) in stop.streams.iter().enumerate() {
             let live = (stop.flip & 1) as usize;
             let wanted: &[usize] = if snapshot == SNAPSHOT_SWAPPING { &[live ^ 1, live] } else { &[live] };
-            compare(&session, index, halves, wanted, stop).with_context(|| format!("stream {index}, live"))?;
+            compare(&session, index, halves, wanted, stop, was_recorded)
+                .with_context(|| format!("stream {index}, live"))?;
         }
         if snapshot == SNAPSHOT_TAKEN {
             let session = recover(image, true)?;
             for (index, halves) in stop.streams.iter().enumerate() {
                 let other = (stop.flip & 1) as usize ^ 1;
-                compare(&session, index, halves, &[other], stop)
+                compare(&session, index, halves, &[other], stop, was_recorded)
                     .with_context(|| format!("stream {index}, snapshot"))?;
             }
         }
@@ -121,15 +129,33 @@ fn recover(image: &Arc<dyn Image>, snapshot: bool) -> Result<Session> {
 }
 
 /// The session's stream has the events that the plain reader found in `wanted` halves.
-fn compare(session: &Session, index: usize, halves: &[Half; 2], wanted: &[usize], stop: &Stop<'_>) -> Result<()> {
+fn compare(
+    session: &Session,
+    index: usize,
+    halves: &[Half; 2],
+    wanted: &[usize],
+    stop: &Stop<'_>,
+    was_recorded: &dyn Fn(u16, &[u8]) -> Result<()>,
+) -> Result<()> {
     let decoder = Decoder::new(session.schema());
     let stream = session.streams().get(index).context("recovery has no such stream")?;
     let mut packets = session.packets(index);
     let mut bytes = Vec::new();
     let mut expected = wanted.iter().flat_map(|&h| halves[h].events.iter().map(move |e| (h, e)));
+    let is_stale = |number: u64| {
+        let in_place = |(n, verdict, _): &(u64, naive::Verdict, u64)| {
+            *verdict == naive::Verdict::Stale && number < *n && (n - number).is_multiple_of(stop.places)
+        };
+        wanted.iter().any(|&h| halves[h].sub_buffers.iter().any(in_place))
+    };
     while let Some(packet) = packets.next_packet(&mut bytes) {
+        let is_stale = is_stale(packet.sequence);
         for event in decoder.events(stream.channel, &bytes, packet.begin, packet.events_at) {
             let event = event?;
+            if is_stale {
+                was_recorded(event.id, &bytes[event.payload()])?;
+                continue;
+            }
             let got: Event = (event.clock, event.id, bytes[event.payload()].to_vec());
             let want = expected.next().map(|(half, e)| as_event(e, stop.data[index][half]));
             ensure!(want.as_ref() == Some(&got), "recovery found {got:?}, the plain reader {want:?}");

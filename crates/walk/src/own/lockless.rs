@@ -214,7 +214,8 @@ impl Planner<'_> {
             numbers.iter().filter(|n| (kept..=current).contains(*n)).count()
         };
         if top < ring.current {
-            return score(ring.current) >= score(top);
+            // Position and header say the same, each by itself: the places that lag behind were passed over.
+            return numbers.contains(&ring.current) || score(ring.current) >= score(top);
         }
         // One header may be wrong; or the position is, and what it calls current was left long ago.
         let size = usize::try_from(g.size).unwrap_or(0);
@@ -268,9 +269,10 @@ impl Planner<'_> {
             self.gap(format!("sub-buffer {number}, while it was read"), Cause::Overwritten, Some(g.size));
             return Ok(());
         }
-        let older = found.filter(|h| self.is_older(h, number, &content));
+        let passed_over = self.passed_over(ring, number);
+        let older = found.filter(|h| passed_over && self.is_older(h, number, &content));
         let is_headed = found.is_some_and(|h| self.stream.identity.difference(&h, number).is_none());
-        if self.passed_over() && !content.headless && !is_headed {
+        if passed_over && !content.headless && !is_headed {
             let from = older.map_or(0, |h| h.number.saturating_add(1));
             if let Some(begun) = ring.begun_unheaded(&g, number, from) {
                 return self.unclosed(ring, ring.content(&g, begun), None, judged);
@@ -288,16 +290,19 @@ impl Planner<'_> {
         self.unclosed(ring, content, found, judged)
     }
 
-    /// Places of this stream were passed over because a recorder was at work in them.
-    fn passed_over(&self) -> bool {
+    /// Places of this stream were passed over because a recorder was at work in them; or that of `number` is, by a recorder
+    /// that has not counted it yet.
+    fn passed_over(&self, ring: &Ring, number: u64) -> bool {
+        let g = self.stream.geometry;
+        let over = |a: &Announced| a.begin <= g.start(number) && number < g.number(a.end);
         self.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0)
+            || ring.flights.iter().any(|a| a.state == IN_FLIGHT_SWITCH && over(a))
     }
 
     /// The place was passed over: it holds a sub-buffer of an older lap, which somebody was still writing.
     fn is_older(&self, header: &Header, number: u64, content: &Content) -> bool {
         let g = self.stream.geometry;
-        self.passed_over()
-            && !content.headless
+        !content.headless
             && header.number < number
             && g.place(header.number) == g.place(number)
             && g.number(self.control.half.iter().map(|h| h.first).min().unwrap_or(0)) <= header.number
