@@ -9,6 +9,7 @@
 pub mod clock;
 pub mod decode;
 pub mod evidence;
+pub mod ftrace;
 pub mod merge;
 pub mod schema;
 pub mod source;

@@ -10,14 +10,15 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("bytes", &[]),
     ("image", &["bytes"]),
     ("trace", &[]),
-    ("walk", &["image", "abi", "trace", "bytes"]),
+    ("kernel", &["image", "bytes", "trace"]),
+    ("walk", &["kernel", "image", "abi", "trace", "bytes"]),
     ("formats", &["trace", "bytes"]),
-    ("cli", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats"]),
+    ("cli", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats"]),
     ("testkit", &[]),
-    ("bench", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats", "testkit"]),
+    ("bench", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
-    ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "trace", "walk", "formats", "testkit"]),
+    ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
 ];
 
 /// Every crate's licence.

@@ -1,0 +1,18 @@
+//! What the kernel in a memory image says of itself: VMCOREINFO, address translation, kallsyms, BTF, modules, per-CPU areas,
+//! tasks, the log.
+//!
+//! No debug information is needed: the image describes itself. Members are asked for by name, and a layout is chosen by which
+//! members exist.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod memory;

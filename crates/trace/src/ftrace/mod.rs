@@ -1,0 +1,177 @@
+//! What readers of ftrace produce (kernel images, trace.dat files) and its writers take (the kernel's text, trace.dat, CTF).
+//!
+//! ftrace's sub-buffers are kept as they are in memory: `u64` time stamp, `commit` word of the machine's size, data. The text
+//! and the files are made of these bytes and of the event formats, as the kernel makes them itself.
+
+mod format;
+
+pub use format::{Field, Format, HeaderPage};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::evidence::Evidence;
+use crate::schema::ByteOrder;
+
+/// A symbol that an address lies in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// Its name, without module.
+    pub name: String,
+    /// Bytes from its beginning to the address.
+    pub offset: u64,
+    /// Its size, as kallsyms has it: up to the next symbol.
+    pub size: u64,
+    /// Module that it is of; none for the kernel's own.
+    pub module: Option<String>,
+}
+
+/// One row of a symbol table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SymbolRow<'a> {
+    /// Its address.
+    pub address: u64,
+    /// Its kind, as in `/proc/kallsyms`: `t`, `T`, `d`, ….
+    pub kind: char,
+    /// Its name.
+    pub name: &'a str,
+    /// Module that it is of; none for the kernel's own.
+    pub module: Option<&'a str>,
+}
+
+/// Names for addresses.
+pub trait Symbols: Send + Sync {
+    /// The symbol that holds `address`.
+    fn at(&self, address: u64) -> Option<Symbol>;
+
+    /// Calls `each` with every symbol, the kernel's own first, each part by rising address.
+    fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>));
+}
+
+/// No symbol is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSymbols;
+
+impl Symbols for NoSymbols {
+    fn at(&self, _: u64) -> Option<Symbol> {
+        None
+    }
+
+    fn each(&self, _: &mut dyn FnMut(SymbolRow<'_>)) {}
+}
+
+/// All that one kernel's ftrace has.
+#[derive(Clone)]
+pub struct Tracing {
+    /// `uname -r`; empty where it is not known.
+    pub release: String,
+    /// `uname -a`'s words, as trace-cmd keeps them; empty where they are not known.
+    pub uname: String,
+    /// Machine, as `uname -m` has it.
+    pub machine: String,
+    /// Byte order of the machine.
+    pub byte_order: ByteOrder,
+    /// Bytes of a `long`.
+    pub word_size: u8,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// CPUs that the header of the text counts (`#P:`): those online.
+    pub cpus: u32,
+    /// How a sub-buffer begins.
+    pub header_page: HeaderPage,
+    /// Event formats by id.
+    pub formats: BTreeMap<u16, Format>,
+    /// Names of tasks by pid, as `saved_cmdlines` has them.
+    pub comms: BTreeMap<u32, String>,
+    /// Thread groups by pid, as `saved_tgids` has them.
+    pub tgids: BTreeMap<u32, u32>,
+    /// Format strings of `trace_printk` and `bputs` by address.
+    pub printk_formats: BTreeMap<u64, String>,
+    /// Names of the kernel's addresses.
+    pub symbols: Arc<dyn Symbols>,
+    /// Key with which the kernel hashes `%p` (SipHash-2-4 on 64-bit machines); none where it is not known or not set yet.
+    pub pointer_key: Option<[u64; 2]>,
+    /// Clocks offered and, in brackets, the chosen one, as `trace_clock` has them, of the top level.
+    pub clocks: String,
+    /// The top level first, then the instances by name.
+    pub arrays: Vec<Array>,
+    /// What concerns the whole.
+    pub evidence: Evidence,
+}
+
+/// One trace array: the top level or an instance.
+#[derive(Clone)]
+pub struct Array {
+    /// Name of the instance; empty for the top level.
+    pub name: String,
+    /// Current tracer: `nop`, `function`, ….
+    pub tracer: String,
+    /// Name of its clock: `local`, `global`, ….
+    pub clock: String,
+    /// The clock counts nanoseconds (`counter` and `uptime`… do not).
+    pub clock_in_ns: bool,
+    /// Names of the trace options that are on, without `no`.
+    pub options: Vec<String>,
+    /// Options of the tracer that are on: `funcgraph-cpu`, ….
+    pub tracer_options: Vec<String>,
+    /// Recording was on.
+    pub is_on: bool,
+    /// The ring that is being written.
+    pub live: Arc<dyn Ring>,
+    /// The spare, where a snapshot is allocated.
+    pub snapshot: Option<Arc<dyn Ring>>,
+}
+
+/// A ring: sub-buffers for each CPU.
+pub trait Ring: Send + Sync {
+    /// Its CPUs by rising number.
+    fn cpus(&self) -> &[CpuRing];
+
+    /// Reads sub-buffer `index` (0 is the oldest) of the CPU at `cpu` in [`Ring::cpus`] into `bytes`, whole, header first;
+    /// what the source does not have is zero, and the verdict says so.
+    fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo;
+
+    /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`].
+    fn evidence(&self) -> Evidence;
+}
+
+/// One CPU's ring.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CpuRing {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Sub-buffers that have events, oldest first, the reader's among them.
+    pub sub_buffers: usize,
+    /// Bytes of a sub-buffer, header included.
+    pub sub_buffer_size: u32,
+    /// Counters as `stats` has them.
+    pub stats: Stats,
+}
+
+/// Counters of a CPU's ring, as `per_cpu/cpuN/stats` tells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Events written and neither overwritten nor read.
+    pub entries: u64,
+    /// Events overwritten.
+    pub overrun: u64,
+    /// Events lost because the writer came round to a page that was being committed.
+    pub commit_overrun: u64,
+    /// Bytes written and neither overwritten nor read.
+    pub bytes: u64,
+    /// Events dropped because the ring was full and overwriting off.
+    pub dropped: u64,
+    /// Events read by a consumer.
+    pub read: u64,
+}
+
+/// What is known of one sub-buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubBufferInfo {
+    /// Bytes of data that are committed: events lie in `data_offset .. data_offset + committed`.
+    pub committed: usize,
+    /// Events are missing before it: `Some(None)` where their number is not known.
+    pub missed: Option<Option<u64>>,
+    /// What is said of it.
+    pub verdict: crate::evidence::Verdict,
+}
