@@ -2,9 +2,10 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use lastwords_abi::session as abi;
-use lastwords_abi::stream::ANY_CPU;
+use lastwords_abi::stream::{ANY_CPU, SKIPPED};
 use lastwords_ring::channel::SessionParts;
 use lastwords_ring::{Channel, ClockKind, Stream, StreamSpec, init_stream};
 
@@ -133,7 +134,7 @@ pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
     let size = stream.info().sub_buffer_size;
     let n = u64::from(stream.info().sub_buffers);
     let position = stream.position(half);
-    let first = stream.control().half[half].first.load(std::sync::atomic::Ordering::Relaxed);
+    let first = stream.control().half[half].first.load(Relaxed);
     let last = position.div_ceil(size);
     let mut events = Vec::new();
     for number in last.saturating_sub(n).max(first / size)..last {
@@ -145,6 +146,10 @@ pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
             (position - number * size) as usize
         };
         if content < 84 {
+            continue;
+        }
+        let passed_over = stream.control().lost[SKIPPED].load(Relaxed) > 0;
+        if passed_over && u64_at(packet, 64) < number {
             continue;
         }
         assert_eq!(u64_at(packet, 64), number, "number of the sub-buffer");
@@ -224,7 +229,7 @@ pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
 
 /// Consumes the oldest sub-buffer if it is closed; how many events were in it.
 pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
-    use std::sync::atomic::Ordering::{Relaxed, Release};
+    use std::sync::atomic::Ordering::Release;
     let control = &stream.control().half[half];
     let size = stream.info().sub_buffer_size;
     let consumed = control.consumed.load(Relaxed);
