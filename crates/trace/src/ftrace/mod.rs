@@ -131,6 +131,11 @@ pub trait Ring: Send + Sync {
     /// what the source does not have is zero, and the verdict says so.
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo;
 
+    /// Events before this reading of the clock are not shown: the ring was reset then.
+    fn time_start(&self) -> u64 {
+        0
+    }
+
     /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`].
     fn evidence(&self) -> Evidence;
 }
@@ -170,6 +175,8 @@ pub struct Stats {
 pub struct SubBufferInfo {
     /// Bytes of data that are committed: events lie in `data_offset .. data_offset + committed`.
     pub committed: usize,
+    /// Bytes of data at the beginning that a consumer has read: their times count, their events are not shown.
+    pub consumed: usize,
     /// Events are missing before it: `Some(None)` where their number is not known.
     pub missed: Option<Option<u64>>,
     /// What is said of it.
