@@ -4,6 +4,7 @@
 //! and the files are made of these bytes and of the event formats, as the kernel makes them itself.
 
 mod format;
+pub mod page;
 
 pub use format::{Field, Format, HeaderPage};
 
