@@ -37,6 +37,8 @@ pub(crate) struct ProgramHeader {
     pub(crate) kind: u32,
     pub(crate) offset: u64,
     pub(crate) address: u64,
+    /// `p_paddr`: 0 in process cores.
+    pub(crate) physical: u64,
     pub(crate) file_size: u64,
     pub(crate) memory_size: u64,
 }
@@ -101,11 +103,10 @@ impl ProgramHeader {
         let kind = reader.u32()?;
         reader.skip(4)?;
         let offset = reader.u64()?;
-        let address = reader.u64()?;
-        reader.skip(8)?;
+        let (address, physical) = (reader.u64()?, reader.u64()?);
         let (file_size, memory_size) = (reader.u64()?, reader.u64()?);
         reader.skip(8)?;
-        Ok(Self { kind, offset, address, file_size, memory_size })
+        Ok(Self { kind, offset, address, physical, file_size, memory_size })
     }
 }
 

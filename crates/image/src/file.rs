@@ -64,6 +64,18 @@ impl Backing {
         Got::All
     }
 
+    /// Fills `buf` from `offset` on, or says why not.
+    pub(crate) fn read_all(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let len = buf.len();
+        match self.read(offset, buf) {
+            Got::All => Ok(()),
+            Got::Ended(got) => Err(Error::short(&self.name, offset, got as u64, &format!("{len} bytes"))),
+            Got::Failed(_) => {
+                Err(Error::io(&self.name, offset, &std::io::Error::other(format!("{len} bytes cannot be read"))))
+            }
+        }
+    }
+
     /// The first offset from `offset` on that is not in a hole of a sparse file.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         use rustix::fs::{SeekFrom as To, seek};

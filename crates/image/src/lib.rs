@@ -21,7 +21,9 @@ pub mod core;
 mod elf;
 mod file;
 mod open;
+mod program_headers;
 mod segments;
+pub mod vmcore;
 
 pub use open::{Kind, Opened, open};
 

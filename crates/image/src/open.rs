@@ -3,6 +3,7 @@
 use crate::core::CoreInfo;
 use crate::elf::{self, FileHeader, PT_LOAD, PT_NOTE, ProgramHeader};
 use crate::file::{Backing, Got};
+use crate::program_headers::Table;
 use crate::segments::{Segment, Segments};
 use crate::{HoleCause, Image, Watch, compressed};
 use lastwords_bytes::{Budget, Error, Reader};
@@ -60,10 +61,6 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Bytes of notes that are read of one core; a core of 10,000 threads has 100 MB.
-const MAX_NOTES: u64 = 1 << 28;
-/// Program headers read at a time.
-const BATCH: u64 = 1024;
 /// Files of a folder that are looked at.
 const MAX_FILES: usize = 1 << 16;
 /// Distance of the files of a folder in its made-up address space, beyond their length; keeps reads from running on.
@@ -143,22 +140,19 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
 
 /// A core that is being opened.
 struct Core<'a> {
-    file: &'a Backing,
     name: &'a str,
     header: FileHeader,
     budget: &'a Budget,
     info: CoreInfo,
-    segments: Vec<Segment>,
-    notes: Vec<String>,
-    note_bytes: u64,
+    table: Table<'a>,
 }
 
 fn core(file: Backing, name: &str, header: FileHeader, budget: &Budget) -> Result<Opened, Error> {
     let info = CoreInfo { machine: header.machine, ..CoreInfo::default() };
-    let mut core =
-        Core { file: &file, name, header, budget, info, segments: Vec::new(), notes: Vec::new(), note_bytes: 0 };
-    core.program_headers()?;
-    let Core { info, segments, mut notes, .. } = core;
+    let mut core = Core { name, header, budget, info, table: Table::new(&file) };
+    let headers = core.table.program_headers(&header, budget)?;
+    headers.into_iter().try_for_each(|h| core.program_header(h))?;
+    let Core { info, table: Table { segments, mut notes, .. }, .. } = core;
     let (image, overlaps) = Segments::new(name, vec![file], segments, true);
     if overlaps > 0 {
         notes.push(format!("{name}: {overlaps} program headers overlap others and were cut"));
@@ -167,92 +161,20 @@ fn core(file: Backing, name: &str, header: FileHeader, budget: &Budget) -> Resul
 }
 
 impl Core<'_> {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        let len = buf.len();
-        match self.file.read(offset, buf) {
-            Got::All => Ok(()),
-            Got::Ended(got) => Err(Error::short(self.name, offset, got as u64, &format!("{len} bytes"))),
-            Got::Failed(_) => {
-                Err(Error::io(self.name, offset, &std::io::Error::other(format!("{len} bytes cannot be read"))))
-            }
-        }
-    }
-
-    /// Reads the table in batches. A table that the file does not hold whole is read as far as it goes.
-    fn program_headers(&mut self) -> Result<(), Error> {
-        let count = match self.header.count(self.name, |at, buf| self.read(at, buf)) {
-            Ok(count) => count,
-            Err(error) => {
-                self.notes.push(format!("{error}; no program header is read"));
-                0
-            }
-        };
-        let mut done = 0u64;
-        while done < count {
-            let batch = BATCH.min(count.saturating_sub(done));
-            self.budget.steps(self.name, batch)?;
-            let at = self.header.program_headers_at.saturating_add(done.saturating_mul(elf::PROGRAM_HEADER_LEN));
-            let mut bytes = vec![0u8; usize::try_from(batch.saturating_mul(elf::PROGRAM_HEADER_LEN)).unwrap_or(0)];
-            let got = match self.file.read(at, &mut bytes) {
-                Got::All => bytes.len(),
-                Got::Ended(n) | Got::Failed(n) => n,
-            };
-            let order = self.header.order;
-            let mut reader = Reader::new(self.name, bytes.get(..got).unwrap_or_default(), order).based(at);
-            for _ in 0..batch {
-                match ProgramHeader::parse(&mut reader) {
-                    Ok(header) => self.program_header(header)?,
-                    Err(error) => {
-                        self.notes.push(format!("{error}: the table of program headers is cut"));
-                        return Ok(());
-                    }
-                }
-            }
-            done = done.saturating_add(batch);
-        }
-        Ok(())
-    }
-
     fn program_header(&mut self, header: ProgramHeader) -> Result<(), Error> {
         match header.kind {
-            PT_LOAD => self.segment(header),
+            PT_LOAD => self.table.load(&header, header.address),
             PT_NOTE => self.note_segment(header)?,
             _ => {}
         }
         Ok(())
     }
 
-    fn segment(&mut self, header: ProgramHeader) {
-        let ProgramHeader { offset, address, file_size, memory_size, .. } = header;
-        let len = memory_size.max(file_size);
-        let held = file_size.min(self.file.len.saturating_sub(offset));
-        let mut push = |address: u64, len, held, offset, rest| {
-            self.segments.push(Segment { address, len, held, file: 0, offset, rest });
-        };
-        push(address, file_size, held, offset, HoleCause::Truncated);
-        let rest = len.saturating_sub(file_size);
-        push(address.saturating_add(file_size), rest, 0, offset, HoleCause::Excluded);
-        if held < file_size {
-            let at = offset.saturating_add(held);
-            self.notes.push(format!(
-                "{}: the file ends at {:#x}, inside the segment of address {address:#x} (bytes from {at:#x} on are missing)",
-                self.name, self.file.len
-            ));
-        }
-    }
-
     fn note_segment(&mut self, header: ProgramHeader) -> Result<(), Error> {
-        let len = header.file_size.min(self.file.len.saturating_sub(header.offset));
-        self.note_bytes = self.note_bytes.saturating_add(len);
-        if self.note_bytes > MAX_NOTES {
-            self.notes.push(format!("{}: more than {MAX_NOTES} bytes of notes; the rest is not read", self.name));
-            return Ok(());
+        if let Some(bytes) = self.table.note_segment(&header, self.budget)? {
+            let reader = Reader::new(self.name, &bytes, self.header.order).based(header.offset);
+            self.info.add(reader, self.budget, &mut self.table.notes);
         }
-        self.budget.bytes(self.name, len)?;
-        let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(0)];
-        self.read(header.offset, &mut bytes)?;
-        let reader = Reader::new(self.name, &bytes, self.header.order).based(header.offset);
-        self.info.add(reader, self.budget, &mut self.notes);
         Ok(())
     }
 }

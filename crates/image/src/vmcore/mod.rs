@@ -1,0 +1,125 @@
+//! Physical memory of a machine, from a dump of it.
+//!
+//! The addresses of these images are physical: [`Physical::image`] answers for RAM, whatever the container. What the dump
+//! leaves out is a hole with its cause.
+
+mod elf;
+
+use crate::file::{Backing, Got};
+use crate::{Image, Watch};
+use lastwords_bytes::{Budget, ByteOrder, Error};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What kind of file holds the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// ELF64: `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E`, a hypervisor's dump.
+    Elf,
+}
+
+impl Format {
+    /// A few words for people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Elf => "ELF vmcore",
+        }
+    }
+}
+
+/// The machine whose memory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// x86-64.
+    X86_64,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+impl Machine {
+    /// By `e_machine` of an ELF file.
+    #[must_use]
+    pub fn of_elf(number: u16) -> Option<Self> {
+        match number {
+            62 => Some(Self::X86_64),
+            183 => Some(Self::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// By the name that `uname -m` prints.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "x86_64" => Some(Self::X86_64),
+            "aarch64" => Some(Self::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// The name that `uname -m` prints.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        }
+    }
+}
+
+/// Physical memory, and what its container says besides.
+#[derive(Clone)]
+pub struct Physical {
+    /// The memory, at physical addresses.
+    pub image: Arc<dyn Image>,
+    /// What kind of file it is.
+    pub format: Format,
+    /// The machine, where the container names one.
+    pub machine: Option<Machine>,
+    /// Byte order of the machine.
+    pub order: ByteOrder,
+    /// The text of the VMCOREINFO note, where there is one.
+    pub vmcoreinfo: Option<Vec<u8>>,
+    /// The NT_PRSTATUS notes (struct elf_prstatus), one a CPU that left one.
+    pub cpus: Vec<Vec<u8>>,
+    /// Remarks: what is missing or damaged in the container itself.
+    pub notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Physical {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Physical")
+            .field("image", &self.image.name())
+            .field("format", &self.format)
+            .field("machine", &self.machine)
+            .field("vmcoreinfo", &self.vmcoreinfo.as_ref().map(Vec::len))
+            .field("cpus", &self.cpus.len())
+            .field("notes", &self.notes)
+            .finish()
+    }
+}
+
+/// Opens a dump of physical memory; none where the file is something else, such as a process core.
+///
+/// # Errors
+/// The path cannot be read, the budget is spent, or the file says what it is and is too damaged to go on.
+pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Option<Physical>, Error> {
+    let name = path.display().to_string();
+    if std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?.is_dir() {
+        return Ok(None);
+    }
+    let _ = watch;
+    of_file(Backing::open(path, true)?, budget)
+}
+
+fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
+    let mut head = [0u8; crate::elf::HEADER_LEN];
+    if !matches!(file.read(0, &mut head), Got::All) {
+        return Ok(None);
+    }
+    if head.starts_with(&crate::elf::MAGIC) {
+        return elf::open(file, &head, budget);
+    }
+    Ok(None)
+}
