@@ -15,4 +15,8 @@
     )
 )]
 
+pub mod btf;
+mod error;
 pub mod memory;
+
+pub use error::Error;

@@ -1,0 +1,294 @@
+//! BTF: the kernel's types as it carries them itself.
+//!
+//! Layout: `include/uapi/linux/btf.h`. A blob is a header, a section of types (each 12 bytes and what its kind adds) and one of
+//! strings. Types have numbers from 1 on; a module's blob goes on where the kernel's ends, in numbers as in string offsets.
+//! All is indexed once and decoded where it is asked for.
+
+mod types;
+
+pub use types::{Kind, Member, TypeId, Types};
+
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use std::sync::Arc;
+
+/// Name of the blob in errors.
+const WHAT: &str = "BTF";
+/// Bytes of a type before what its kind adds.
+const TYPE_SIZE: usize = 12;
+/// Most types that a blob may have: a kernel has 200 thousand.
+const TYPES_MAX: usize = 1 << 24;
+
+pub(crate) const INT: u8 = 1;
+pub(crate) const POINTER: u8 = 2;
+pub(crate) const ARRAY: u8 = 3;
+pub(crate) const STRUCT: u8 = 4;
+pub(crate) const UNION: u8 = 5;
+pub(crate) const ENUM: u8 = 6;
+pub(crate) const FORWARD: u8 = 7;
+pub(crate) const TYPEDEF: u8 = 8;
+pub(crate) const VOLATILE: u8 = 9;
+pub(crate) const CONST: u8 = 10;
+pub(crate) const RESTRICT: u8 = 11;
+pub(crate) const FUNCTION: u8 = 12;
+pub(crate) const PROTOTYPE: u8 = 13;
+pub(crate) const VARIABLE: u8 = 14;
+pub(crate) const SECTION: u8 = 15;
+pub(crate) const FLOAT: u8 = 16;
+pub(crate) const DECL_TAG: u8 = 17;
+pub(crate) const TYPE_TAG: u8 = 18;
+pub(crate) const ENUM64: u8 = 19;
+
+/// A blob, indexed.
+#[derive(Debug)]
+pub struct Btf {
+    bytes: Vec<u8>,
+    order: ByteOrder,
+    base: Option<Arc<Btf>>,
+    /// Number of the first type here: 1, or behind the base's.
+    first: u32,
+    /// Where each type begins in `bytes`.
+    places: Vec<u32>,
+    /// Where the strings lie in `bytes`.
+    strings: std::ops::Range<usize>,
+    /// String offset of the first string here: 0, or behind the base's.
+    first_string: u32,
+    /// Named structures, unions, enumerations and definitions: (hash of the name, number), sorted.
+    names: Vec<(u32, u32)>,
+}
+
+/// One type, as it stands in the blob.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Raw<'a> {
+    pub(crate) name: u32,
+    pub(crate) kind: u8,
+    /// Members, enumerators, parameters.
+    pub(crate) count: usize,
+    pub(crate) flag: bool,
+    /// Bytes, or the number of the type that it refers to: by kind.
+    pub(crate) size_or_type: u32,
+    body: Reader<'a>,
+}
+
+/// One member of a structure or union.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawMember {
+    pub(crate) name: u32,
+    pub(crate) type_id: u32,
+    /// Bits from the structure's beginning.
+    pub(crate) bit_offset: u64,
+    /// Bits of a bit field; 0 for another member.
+    pub(crate) bit_size: u8,
+}
+
+/// The parts of the header.
+struct Header {
+    types: std::ops::Range<usize>,
+    strings: std::ops::Range<usize>,
+    /// `(bytes, bytes an element)` that kinds add, where the blob tells so itself.
+    layouts: Vec<(u8, u8)>,
+}
+
+impl Btf {
+    /// Indexes a blob. A module's needs the kernel's as `base`.
+    ///
+    /// # Errors
+    /// It is no BTF, its sections or a type lie outside it, a kind is unknown, or the Budget's bytes or steps are spent.
+    pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>, budget: &Budget) -> Result<Self, Error> {
+        budget.bytes(WHAT, bytes.len() as u64)?;
+        let order = match bytes.first_chunk::<2>() {
+            Some([0x9f, 0xeb]) => ByteOrder::Little,
+            Some([0xeb, 0x9f]) => ByteOrder::Big,
+            Some(magic) => return Err(Error::value(WHAT, 0, u16::from_le_bytes(*magic).into(), "magic 0xeb9f")),
+            None => return Err(Error::short(WHAT, 0, bytes.len() as u64, "a header")),
+        };
+        let header = header(&Reader::new(WHAT, &bytes, order))?;
+        let first = base.as_ref().map_or(1, |base| base.end());
+        let first_string = base.as_ref().map_or(0, |base| base.string_end());
+        let (places, named) = index(&bytes, order, &header, budget)?;
+        let strings = header.strings;
+        let mut btf = Self { bytes, order, base, first, places, strings, first_string, names: Vec::new() };
+        btf.names =
+            named.into_iter().map(|(name, index)| (hash(btf.string(name)), first.saturating_add(index))).collect();
+        btf.names.sort_unstable();
+        Ok(btf)
+    }
+
+    /// Number behind that of the last type.
+    #[must_use]
+    pub fn end(&self) -> u32 {
+        self.first.saturating_add(u32::try_from(self.places.len()).unwrap_or(u32::MAX))
+    }
+
+    fn string_end(&self) -> u32 {
+        self.first_string.saturating_add(u32::try_from(self.strings.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The string at an offset; empty where there is none.
+    pub(crate) fn string(&self, offset: u32) -> &[u8] {
+        let Some(at) = offset.checked_sub(self.first_string) else {
+            return self.base.as_ref().map_or(&[], |base| base.string(offset));
+        };
+        let strings = self.bytes.get(self.strings.clone()).unwrap_or_default();
+        let rest = strings.get(at as usize..).unwrap_or_default();
+        rest.split(|b| *b == 0).next().unwrap_or_default()
+    }
+
+    /// The type of a number; none for `void` and for numbers that the blob does not have.
+    pub(crate) fn raw(&self, id: u32) -> Option<Raw<'_>> {
+        let Some(index) = id.checked_sub(self.first) else {
+            return if id == 0 { None } else { self.base.as_ref()?.raw(id) };
+        };
+        let place = *self.places.get(index as usize)? as usize;
+        let mut body = Reader::new(WHAT, self.bytes.get(place..)?, self.order).based(place as u64);
+        raw(&mut body).ok()
+    }
+
+    /// Numbers of the named structures, unions, enumerations and definitions of a name, the base's first.
+    pub(crate) fn named(&self, name: &[u8]) -> Vec<u32> {
+        let mut found = self.base.as_ref().map(|base| base.named(name)).unwrap_or_default();
+        let hash = hash(name);
+        let from = self.names.partition_point(|row| row.0 < hash);
+        for row in self.names.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash) {
+            if self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name) {
+                found.push(row.1);
+            }
+        }
+        found
+    }
+
+    /// The blob that this one goes on from.
+    pub(crate) fn base(&self) -> Option<&Arc<Self>> {
+        self.base.as_ref()
+    }
+
+    /// Numbers of the types here, without the base's.
+    pub(crate) fn own(&self) -> std::ops::Range<u32> {
+        self.first..self.end()
+    }
+}
+
+impl<'a> Raw<'a> {
+    /// Member at `index` of a structure or union.
+    pub(crate) fn member(&self, index: usize) -> Option<RawMember> {
+        let at = index.checked_mul(12)?;
+        let name = self.body.u32_at(at).ok()?;
+        let type_id = self.body.u32_at(at.checked_add(4)?).ok()?;
+        let offset = self.body.u32_at(at.checked_add(8)?).ok()?;
+        // With the flag, the upper 8 bits are the bits of a bit field.
+        let (bit_offset, bit_size) =
+            if self.flag { (offset & 0xff_ffff, offset.to_be_bytes()[0]) } else { (offset, 0) };
+        Some(RawMember { name, type_id, bit_offset: bit_offset.into(), bit_size })
+    }
+
+    /// Element type and count of an array.
+    pub(crate) fn array(&self) -> Option<(u32, u32)> {
+        Some((self.body.u32_at(0).ok()?, self.body.u32_at(8).ok()?))
+    }
+
+    /// `(is signed, bit offset, bits)` of an integer.
+    pub(crate) fn int(&self) -> Option<(bool, u8, u8)> {
+        let [encoding, offset, _, bits] = self.body.u32_at(0).ok()?.to_be_bytes();
+        Some((encoding & 1 != 0, offset, bits))
+    }
+
+    /// Name and value of the enumerator at `index`.
+    pub(crate) fn enumerator(&self, index: usize) -> Option<(u32, i64)> {
+        if self.kind == ENUM {
+            let at = index.checked_mul(8)?;
+            let value = self.body.u32_at(at.checked_add(4)?).ok()?;
+            let value = if self.flag { i64::from(value.cast_signed()) } else { i64::from(value) };
+            return Some((self.body.u32_at(at).ok()?, value));
+        }
+        let at = index.checked_mul(12)?;
+        let low = self.body.u32_at(at.checked_add(4)?).ok()?;
+        let high = self.body.u32_at(at.checked_add(8)?).ok()?;
+        Some((self.body.u32_at(at).ok()?, (u64::from(high) << 32 | u64::from(low)).cast_signed()))
+    }
+}
+
+fn header(reader: &Reader<'_>) -> Result<Header, Error> {
+    let len = reader.u32_at(4)? as usize;
+    let section = |at: usize| -> Result<std::ops::Range<usize>, Error> {
+        let offset = reader.u32_at(at)? as usize;
+        let size = reader.u32_at(at.saturating_add(4))? as usize;
+        let from = len.saturating_add(offset);
+        let to = from.saturating_add(size);
+        if to > reader.len() {
+            return Err(Error::value(WHAT, at as u64, offset as u64, "a section inside the blob"));
+        }
+        Ok(from..to)
+    };
+    let mut layouts = Vec::new();
+    // Newer blobs say how long each kind is: offset and length of that section stand behind those of the strings.
+    if len >= 32 {
+        let range = section(24)?;
+        let table = reader.bytes_at(range.start, range.len())?;
+        layouts = table.chunks_exact(4).filter_map(|row| Some((*row.first()?, *row.get(1)?))).collect();
+    }
+    Ok(Header { types: section(8)?, strings: section(16)?, layouts })
+}
+
+/// Where each type begins, and `(name, index)` of those that are looked up by name.
+fn index(
+    bytes: &[u8],
+    order: ByteOrder,
+    header: &Header,
+    budget: &Budget,
+) -> Result<(Vec<u32>, Vec<(u32, u32)>), Error> {
+    let section = bytes.get(header.types.clone()).unwrap_or_default();
+    let mut reader = Reader::new(WHAT, section, order).based(header.types.start as u64);
+    let mut places = Vec::with_capacity((section.len() / 28).min(TYPES_MAX));
+    let mut named = Vec::new();
+    while reader.left() >= TYPE_SIZE {
+        budget.steps(WHAT, 1)?;
+        let place = u32::try_from(reader.offset()).map_err(|_| reader.unexpected(0, "a blob below 4 GiB"))?;
+        let index = u32::try_from(places.len()).ok().filter(|_| places.len() < TYPES_MAX);
+        let index = index.ok_or_else(|| reader.unexpected(places.len() as u64, "fewer types"))?;
+        let raw = raw(&mut reader)?;
+        let len = body_len(&raw, &header.layouts).ok_or_else(|| reader.unexpected(raw.kind.into(), "a known kind"))?;
+        reader.skip(len)?;
+        if raw.name != 0 && matches!(raw.kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF) {
+            named.push((raw.name, index));
+        }
+        places.push(place);
+    }
+    Ok((places, named))
+}
+
+/// Reads a type's first 12 bytes; `body` is what lies behind.
+fn raw<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, Error> {
+    let name = reader.u32()?;
+    let info = reader.u32()?;
+    let size_or_type = reader.u32()?;
+    let body = reader.clone().sub(reader.left())?;
+    Ok(Raw {
+        name,
+        kind: info.to_be_bytes()[0] & 0x7f,
+        // 16 bits until 7.0; the 8 above were zero.
+        count: (info & 0xff_ffff) as usize,
+        flag: info >> 31 != 0,
+        size_or_type,
+        body,
+    })
+}
+
+/// Bytes that a type's kind adds; none for an unknown kind.
+fn body_len(raw: &Raw<'_>, layouts: &[(u8, u8)]) -> Option<usize> {
+    let each = match raw.kind {
+        INT | VARIABLE | DECL_TAG => return Some(4),
+        ARRAY => return Some(12),
+        POINTER | FORWARD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNCTION | FLOAT | TYPE_TAG => return Some(0),
+        STRUCT | UNION | SECTION | ENUM64 => 12,
+        ENUM | PROTOTYPE => 8,
+        kind => {
+            let (fixed, each) = layouts.get(usize::from(kind))?;
+            return raw.count.checked_mul((*each).into())?.checked_add((*fixed).into());
+        }
+    };
+    raw.count.checked_mul(each)
+}
+
+/// FNV-1a.
+fn hash(name: &[u8]) -> u32 {
+    name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}

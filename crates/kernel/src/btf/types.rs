@@ -1,0 +1,368 @@
+//! Members by name.
+
+use super::{
+    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, RESTRICT, Raw, RawMember, STRUCT, TYPE_TAG, TYPEDEF,
+    UNION, VARIABLE, VOLATILE,
+};
+use crate::Error;
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+/// Nesting of definitions, of arrays, and of structures without a name.
+const DEPTH: usize = 32;
+/// Members looked at for one name, so that made-up types that hold themselves cost little.
+const STEPS: usize = 1 << 18;
+
+/// Number of a type in a [`Types`]. 0 is `void`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub u32);
+
+/// What a member holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A number, a character, a truth value or an enumerator.
+    Number {
+        /// It has a sign.
+        signed: bool,
+    },
+    /// A pointer; to what, [`Types::target`] says.
+    Pointer,
+    /// An array.
+    Array {
+        /// Its elements; 0 for a flexible one.
+        count: u64,
+        /// Bytes of an element.
+        element_size: u64,
+    },
+    /// A structure or union.
+    Structure,
+    /// Something else: a function, a floating-point number, a type that is not known.
+    Other,
+}
+
+/// Where a member lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Bytes from the beginning of the structure that was asked for.
+    pub offset: u64,
+    /// Bytes; for a bit field those of its type; 0 for a flexible array.
+    pub size: u64,
+    /// Of a bit field: `(bit, bits)`, the first counted from [`Member::offset`].
+    pub bits: Option<(u8, u8)>,
+    /// What it holds.
+    pub kind: Kind,
+    /// Its type, without definitions and qualifiers.
+    pub type_id: TypeId,
+}
+
+/// The types of a kernel, or of it and one module.
+#[derive(Debug)]
+pub struct Types {
+    btf: Arc<Btf>,
+    members: RwLock<HashMap<TypeId, HashMap<Box<str>, Member>>>,
+    enumerators: RwLock<HashMap<Box<str>, Option<i64>>>,
+}
+
+/// What one search may still cost.
+struct Search<'a> {
+    name: &'a [u8],
+    steps: usize,
+}
+
+impl Types {
+    /// The types of a blob and of its base.
+    #[must_use]
+    pub fn new(btf: Arc<Btf>) -> Self {
+        Self { btf, members: RwLock::default(), enumerators: RwLock::default() }
+    }
+
+    /// The blob.
+    #[must_use]
+    pub fn btf(&self) -> &Arc<Btf> {
+        &self.btf
+    }
+
+    /// The structure, union, enumeration or definition of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn id(&self, name: &str) -> Result<TypeId, Error> {
+        let name_of = || Error::NoType(name.into());
+        let found = self.btf.named(name.as_bytes());
+        let whole = |id: &&u32| self.btf.raw(**id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION));
+        found.iter().find(whole).or(found.first()).map(|id| TypeId(self.strip(*id))).ok_or_else(name_of)
+    }
+
+    /// A member of the structure named `structure`. `path` may lead through embedded structures and elements of arrays
+    /// (`core_kallsyms.symtab`, `mem[1].base`); structures without a name are looked through. Where several structures have
+    /// the name, the first that has the member is taken.
+    ///
+    /// # Errors
+    /// No such structure, or no such member.
+    pub fn member(&self, structure: &str, path: &str) -> Result<Member, Error> {
+        self.member_of(self.id(structure)?, path)
+    }
+
+    /// The structure has the member.
+    #[must_use]
+    pub fn has_member(&self, structure: &str, path: &str) -> bool {
+        self.member(structure, path).is_ok()
+    }
+
+    /// As [`Types::member`], of a type by number. An empty path is the whole.
+    ///
+    /// # Errors
+    /// No such member.
+    pub fn member_of(&self, id: TypeId, path: &str) -> Result<Member, Error> {
+        if let Ok(cache) = self.members.read()
+            && let Some(member) = cache.get(&id).and_then(|members| members.get(path))
+        {
+            return Ok(*member);
+        }
+        let mut found = self.resolve(id, path);
+        if found.is_err()
+            && let Some(raw) = self.btf.raw(id.0)
+        {
+            // Another structure of the name.
+            let others = self.btf.named(self.btf.string(raw.name));
+            let mut others = others.into_iter().filter(|other| *other != id.0);
+            found = others.find_map(|other| self.resolve(TypeId(self.strip(other)), path).ok()).ok_or(()).or(found);
+        }
+        let member = found?;
+        if let Ok(mut cache) = self.members.write() {
+            cache.entry(id).or_default().insert(path.into(), member);
+        }
+        Ok(member)
+    }
+
+    /// Bytes of the structure or definition of a name.
+    ///
+    /// # Errors
+    /// No such type.
+    pub fn size_of(&self, name: &str) -> Result<u64, Error> {
+        Ok(self.size(self.id(name)?))
+    }
+
+    /// Bytes of a type; 0 where it has none.
+    #[must_use]
+    pub fn size(&self, id: TypeId) -> u64 {
+        let mut id = id.0;
+        let mut count = 1u64;
+        for _ in 0..DEPTH {
+            id = self.strip(id);
+            let Some(raw) = self.btf.raw(id) else { return 0 };
+            match raw.kind {
+                ARRAY => {
+                    let Some((element, elements)) = raw.array() else { return 0 };
+                    count = count.saturating_mul(elements.into());
+                    id = element;
+                }
+                POINTER => return count.saturating_mul(self.word_size()),
+                INT | STRUCT | UNION | ENUM | ENUM64 | FLOAT => return count.saturating_mul(raw.size_or_type.into()),
+                _ => return 0,
+            }
+        }
+        0
+    }
+
+    /// Value of the enumerator of a name, whatever its enumeration.
+    #[must_use]
+    pub fn enum_value(&self, name: &str) -> Option<i64> {
+        if let Ok(cache) = self.enumerators.read()
+            && let Some(value) = cache.get(name)
+        {
+            return *value;
+        }
+        let value = enumerator(&self.btf, name.as_bytes());
+        if let Ok(mut cache) = self.enumerators.write() {
+            cache.insert(name.into(), value);
+        }
+        value
+    }
+
+    /// Names and values of the enumeration of a name; empty where there is none.
+    #[must_use]
+    pub fn enumeration(&self, name: &str) -> Vec<(String, i64)> {
+        let ids = self.btf.named(name.as_bytes());
+        let raws = ids.iter().filter_map(|id| self.btf.raw(*id));
+        let Some(raw) = raws.into_iter().find(|raw| matches!(raw.kind, ENUM | ENUM64)) else { return Vec::new() };
+        let rows = (0..raw.count).map_while(|index| raw.enumerator(index));
+        rows.map(|(name, value)| (self.text(name), value)).collect()
+    }
+
+    /// What a pointer points to, or what an array is of, without definitions and qualifiers; a structure that is only
+    /// announced there is looked up by name. None for `void *` and for types of another shape.
+    #[must_use]
+    pub fn target(&self, id: TypeId) -> Option<TypeId> {
+        let raw = self.btf.raw(self.strip(id.0))?;
+        let target = match raw.kind {
+            POINTER => self.strip(raw.size_or_type),
+            ARRAY => self.strip(raw.array()?.0),
+            _ => return None,
+        };
+        let raw = self.btf.raw(target)?;
+        if raw.kind != FORWARD {
+            return Some(TypeId(target));
+        }
+        let known = self.btf.named(self.btf.string(raw.name));
+        known.into_iter().find(|id| self.btf.raw(*id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION))).map(TypeId)
+    }
+
+    /// Name of a type; empty where it has none.
+    #[must_use]
+    pub fn name(&self, id: TypeId) -> String {
+        self.btf.raw(id.0).map(|raw| self.text(raw.name)).unwrap_or_default()
+    }
+
+    /// What a type holds.
+    #[must_use]
+    pub fn kind(&self, id: TypeId) -> Kind {
+        let Some(raw) = self.btf.raw(self.strip(id.0)) else { return Kind::Other };
+        match raw.kind {
+            INT => Kind::Number { signed: raw.int().is_some_and(|int| int.0) },
+            ENUM | ENUM64 => Kind::Number { signed: raw.flag },
+            POINTER => Kind::Pointer,
+            STRUCT | UNION => Kind::Structure,
+            ARRAY => {
+                let (element, count) = raw.array().unwrap_or_default();
+                Kind::Array { count: count.into(), element_size: self.size(TypeId(element)) }
+            }
+            _ => Kind::Other,
+        }
+    }
+
+    /// Names of a structure's members, those of structures without a name among them.
+    #[must_use]
+    pub fn members(&self, id: TypeId) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut steps = STEPS;
+        self.collect(id.0, 0, &mut steps, &mut names);
+        names
+    }
+
+    fn collect(&self, id: u32, depth: usize, steps: &mut usize, names: &mut Vec<String>) {
+        let Some(raw) = self.composite(id).filter(|_| depth < DEPTH) else { return };
+        for member in (0..raw.count).map_while(|index| raw.member(index)) {
+            let Some(left) = steps.checked_sub(1) else { return };
+            *steps = left;
+            if member.name == 0 || self.btf.string(member.name).is_empty() {
+                self.collect(self.strip(member.type_id), depth.saturating_add(1), steps, names);
+            } else {
+                names.push(self.text(member.name));
+            }
+        }
+    }
+
+    fn word_size(&self) -> u64 {
+        // A pointer is as long as a long; the kernel's blobs always have that integer.
+        let longs = ["long unsigned int", "unsigned long"];
+        let named = |id: u32| self.btf.raw(id).filter(|raw| raw.kind == INT).map(|raw| (raw.name, raw.size_or_type));
+        let base = self.btf.base().unwrap_or(&self.btf);
+        // It is among the first types, as pahole and the compilers write them.
+        let mut ints = base.own().take(64).filter_map(named);
+        ints.find(|(name, _)| longs.iter().any(|long| self.btf.string(*name) == long.as_bytes()))
+            .map_or(8, |(_, size)| size.into())
+    }
+
+    fn text(&self, name: u32) -> String {
+        String::from_utf8_lossy(self.btf.string(name)).into_owned()
+    }
+
+    /// The type behind definitions and qualifiers.
+    fn strip(&self, id: u32) -> u32 {
+        let mut id = id;
+        for _ in 0..DEPTH {
+            match self.btf.raw(id) {
+                Some(raw) if matches!(raw.kind, TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG | VARIABLE) => {
+                    id = raw.size_or_type;
+                }
+                _ => return id,
+            }
+        }
+        0
+    }
+
+    fn composite(&self, id: u32) -> Option<Raw<'_>> {
+        self.btf.raw(id).filter(|raw| matches!(raw.kind, STRUCT | UNION))
+    }
+
+    fn resolve(&self, id: TypeId, path: &str) -> Result<Member, Error> {
+        let id = self.strip(id.0);
+        let missing =
+            |part: &str| Error::NoMember { structure: self.name(TypeId(id)), member: path.into(), part: part.into() };
+        let mut at = RawMember { name: 0, type_id: id, bit_offset: 0, bit_size: 0 };
+        for part in path.split('.').filter(|part| !part.is_empty()) {
+            let (name, indexes) = part.split_once('[').map_or((part, ""), |(name, rest)| (name, rest));
+            let mut search = Search { name: name.as_bytes(), steps: STEPS };
+            let found = self.find(at.type_id, 0, &mut search).ok_or_else(|| missing(part))?;
+            at = RawMember { bit_offset: at.bit_offset.saturating_add(found.bit_offset), ..found };
+            at.type_id = self.strip(at.type_id);
+            for index in indexes.split('[').filter(|index| !index.is_empty()) {
+                let index = index.trim_end_matches(']').parse::<u64>().map_err(|_| missing(part))?;
+                at = self.element(at, index).ok_or_else(|| missing(part))?;
+            }
+        }
+        Ok(self.finish(at))
+    }
+
+    fn element(&self, array: RawMember, index: u64) -> Option<RawMember> {
+        let raw = self.btf.raw(array.type_id).filter(|raw| raw.kind == ARRAY)?;
+        let (element, count) = raw.array()?;
+        let element = self.strip(element);
+        let inside = count == 0 || index < u64::from(count);
+        let bits = self.size(TypeId(element)).checked_mul(8)?.checked_mul(index).filter(|_| inside)?;
+        Some(RawMember { type_id: element, bit_offset: array.bit_offset.checked_add(bits)?, ..array })
+    }
+
+    /// The member of a name, through structures without a name.
+    fn find(&self, id: u32, depth: usize, search: &mut Search<'_>) -> Option<RawMember> {
+        let raw = self.composite(id).filter(|_| depth < DEPTH)?;
+        for member in (0..raw.count).map_while(|index| raw.member(index)) {
+            search.steps = search.steps.checked_sub(1)?;
+            let name = self.btf.string(member.name);
+            if name == search.name {
+                return Some(member);
+            }
+            if name.is_empty()
+                && let Some(found) = self.find(self.strip(member.type_id), depth.saturating_add(1), search)
+            {
+                return Some(RawMember { bit_offset: member.bit_offset.saturating_add(found.bit_offset), ..found });
+            }
+        }
+        None
+    }
+
+    fn finish(&self, at: RawMember) -> Member {
+        let type_id = TypeId(at.type_id);
+        let size = self.size(type_id);
+        let mut bit_offset = at.bit_offset;
+        let mut bits = (at.bit_size != 0).then_some(at.bit_size);
+        // Blobs without the flag keep a bit field's place in its integer.
+        if let Some((_, offset, width)) =
+            self.btf.raw(type_id.0).filter(|raw| raw.kind == INT).and_then(|raw| raw.int())
+            && bits.is_none()
+            && u64::from(width) < size.saturating_mul(8)
+            && width != 0
+        {
+            bit_offset = bit_offset.saturating_add(offset.into());
+            bits = Some(width);
+        }
+        let bit = u8::try_from(bit_offset & 7).unwrap_or_default();
+        Member { offset: bit_offset >> 3, size, bits: bits.map(|bits| (bit, bits)), kind: self.kind(type_id), type_id }
+    }
+}
+
+/// Value of an enumerator, in the base or in the blob itself.
+fn enumerator(btf: &Btf, name: &[u8]) -> Option<i64> {
+    if let Some(value) = btf.base().and_then(|base| enumerator(base, name)) {
+        return Some(value);
+    }
+    let raws = btf.own().filter_map(|id| btf.raw(id)).filter(|raw| matches!(raw.kind, ENUM | ENUM64));
+    for raw in raws {
+        let mut rows = (0..raw.count).map_while(|index| raw.enumerator(index));
+        if let Some((_, value)) = rows.find(|(found, _)| btf.string(*found) == name) {
+            return Some(value);
+        }
+    }
+    None
+}
