@@ -1,4 +1,5 @@
-//! Writers: CTF 1.8 and CTF 2 folders, text, JSON lines; and the evidence, as text and as data.
+//! Writers: CTF 1.8 and CTF 2 folders, text, JSON lines; ftrace's text and trace.dat files, and the reader of the latter;
+//! and the evidence, as text and as data.
 //!
 //! Each takes [`lastwords_trace::source::Source`]s and returns [`Totals`]. CTF copies packets without decoding them where
 //! their verdict allows; text and JSON decode and merge the streams by time.
@@ -9,6 +10,7 @@ mod error;
 pub mod events;
 pub mod evidence;
 mod folder;
+pub mod ftrace;
 pub mod json;
 pub mod select;
 pub mod text;

@@ -1,0 +1,295 @@
+//! The events of one sub-buffer (`kernel/trace/ring_buffer.c`).
+//!
+//! A `u64` time stamp, a `commit` word, then events. An event is a word of 5 bits of kind and 27 bits of time since the
+//! event before, in bit-field order of the machine, then its payload. Kinds 1 to 28 are the payload's length in words;
+//! 0 has the length in the next word; 29 is padding, 30 more bits of time, 31 an absolute time stamp of 59 bits.
+
+use std::ops::Range;
+
+use lastwords_bytes::Error;
+use lastwords_trace::ftrace::{HeaderPage, SubBufferInfo};
+use lastwords_trace::schema::ByteOrder;
+
+/// Set in the commit word of a sub-buffer that was read: events are missing before it.
+pub const MISSED_EVENTS: u64 = 1 << 31;
+/// Set beside it: their number stands behind the last event.
+pub const MISSED_STORED: u64 = 1 << 30;
+
+const PADDING: u32 = 29;
+const TIME_EXTEND: u32 = 30;
+const TIME_STAMP: u32 = 31;
+/// Bits of an absolute time stamp; those above are the ones of the time before it.
+const STAMP_BITS: u32 = 59;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Clock value.
+    pub time: u64,
+    /// Where its payload (`common_type` first) lies in the sub-buffer.
+    pub payload: Range<usize>,
+}
+
+/// What the header of a sub-buffer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Clock value that the first event's delta counts from.
+    pub time: u64,
+    /// Bytes of events.
+    pub committed: usize,
+    /// Events are missing before it: `Some(None)` where their number is not told.
+    pub missed: Option<Option<u64>>,
+}
+
+/// Reads an integer of 4 or 8 bytes; 0 behind the end.
+pub(crate) fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u32 {
+    let raw = bytes.get(at..).and_then(|b| b.first_chunk::<4>()).copied().unwrap_or_default();
+    if order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) }
+}
+
+/// Reads an integer of 8 bytes; 0 behind the end.
+pub(crate) fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
+    let raw = bytes.get(at..).and_then(|b| b.first_chunk::<8>()).copied().unwrap_or_default();
+    if order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) }
+}
+
+/// Reads an integer of a machine's `long`.
+pub(crate) fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
+    if size == 8 { long(bytes, at, order) } else { u64::from(word(bytes, at, order)) }
+}
+
+/// Reads the header of a sub-buffer.
+///
+/// # Errors
+/// The bytes are fewer than a header, or fewer than it says are committed.
+pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Header, Error> {
+    let begin = layout.data_offset as usize;
+    if bytes.len() < begin || begin < 8 + usize::from(layout.commit_size) {
+        return Err(Error::short("sub-buffer", 0, bytes.len() as u64, "the header of a sub-buffer"));
+    }
+    let commit = native(bytes, 8, layout.commit_size, order);
+    // The flags are bits 30 and 31 whatever the size of the word; above them nothing is ever set.
+    let committed = usize::try_from(commit & 0x3fff_ffff).unwrap_or(usize::MAX);
+    if commit >> 32 != 0 || committed > bytes.len() - begin {
+        let room = format!("at most {} bytes committed", bytes.len() - begin);
+        return Err(Error::value("sub-buffer", 8, commit, &room));
+    }
+    let stored = commit & MISSED_STORED != 0 && begin + committed + usize::from(layout.commit_size) <= bytes.len();
+    let count = stored.then(|| native(bytes, begin + committed, layout.commit_size, order));
+    let missed = (commit & MISSED_EVENTS != 0).then_some(count);
+    Ok(Header { time: long(bytes, 0, order), committed, missed })
+}
+
+/// A place in a sub-buffer, apart from its bytes. Each call of [`Cursor::next`] moves by four bytes at least.
+#[derive(Debug, Clone)]
+pub struct Cursor {
+    at: usize,
+    end: usize,
+    time: u64,
+    order: ByteOrder,
+}
+
+impl Cursor {
+    /// At the first event of a sub-buffer of which `committed` bytes behind the header are events.
+    #[must_use]
+    pub fn new(bytes: &[u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
+        let at = layout.data_offset as usize;
+        let end = at.saturating_add(committed).min(bytes.len());
+        Self { at, end, time: long(bytes, 0, order), order }
+    }
+
+    /// At the first event of a sub-buffer that [`lastwords_trace::ftrace::Ring::sub_buffer`] gave.
+    #[must_use]
+    pub fn of(bytes: &[u8], layout: HeaderPage, order: ByteOrder, info: &SubBufferInfo) -> Self {
+        Self::new(bytes, layout, order, info.committed)
+    }
+
+    /// The next event of the sub-buffer whose bytes these are; none at its end.
+    ///
+    /// # Errors
+    /// A length does not fit in what is committed. The sub-buffer is at its end then.
+    #[inline]
+    pub fn next(&mut self, bytes: &[u8]) -> Option<Result<Event, Error>> {
+        while self.at + 4 <= self.end {
+            let head = word(bytes, self.at, self.order);
+            let (kind, delta) = match self.order {
+                ByteOrder::Little => (head & 31, head >> 5),
+                ByteOrder::Big => (head >> 27, head & 0x07ff_ffff),
+            };
+            let (begin, length) = match kind {
+                1..=28 => (self.at + 4, kind as usize * 4),
+                0 => {
+                    let length = word(bytes, self.at + 4, self.order) as usize;
+                    if length < 4 || self.at + 8 > self.end {
+                        return Some(Err(self.misfit(length, "a length of 4 or more in the word behind the head")));
+                    }
+                    (self.at + 8, length - 4)
+                }
+                PADDING if delta == 0 => {
+                    self.at = self.end;
+                    return None;
+                }
+                PADDING => {
+                    // A discarded event: its word has the bytes behind the head, and its delta does not count.
+                    let length = word(bytes, self.at + 4, self.order) as usize;
+                    self.at = self.at.saturating_add(4).saturating_add(length.max(4)).min(self.end);
+                    continue;
+                }
+                TIME_EXTEND => {
+                    let more = u64::from(word(bytes, self.at + 4, self.order)) << 27;
+                    self.time = self.time.wrapping_add(more | u64::from(delta));
+                    self.at += 8;
+                    continue;
+                }
+                _ => {
+                    debug_assert_eq!(kind, TIME_STAMP);
+                    let more = u64::from(word(bytes, self.at + 4, self.order)) << 27;
+                    self.time = whole_stamp(more | u64::from(delta), self.time);
+                    self.at += 8;
+                    continue;
+                }
+            };
+            if length > self.end - begin.min(self.end) {
+                return Some(Err(self.misfit(length, "an event that ends within what is committed")));
+            }
+            self.time = self.time.wrapping_add(u64::from(delta));
+            self.at = (begin + length).next_multiple_of(4);
+            return Some(Ok(Event { time: self.time, payload: begin..begin + length }));
+        }
+        None
+    }
+
+    #[cold]
+    fn misfit(&mut self, length: usize, expected: &str) -> Error {
+        let at = self.at as u64;
+        self.at = self.end;
+        Error::value("sub-buffer", at, length as u64, expected)
+    }
+}
+
+/// An absolute time stamp has 59 bits; the others are those of the time before it, as `rb_fix_abs_ts` mends them.
+fn whole_stamp(stamp: u64, before: u64) -> u64 {
+    let top = before >> STAMP_BITS << STAMP_BITS;
+    if top == 0 {
+        return stamp;
+    }
+    let whole = top | stamp;
+    if whole < before { whole.wrapping_add(1 << STAMP_BITS) } else { whole }
+}
+
+/// The events of a sub-buffer.
+#[derive(Debug, Clone)]
+pub struct Events<'a> {
+    bytes: &'a [u8],
+    cursor: Cursor,
+}
+
+impl<'a> Events<'a> {
+    /// The events of a whole sub-buffer, header first, of which `committed` bytes behind the header count.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
+        Self { bytes, cursor: Cursor::new(bytes, layout, order, committed) }
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<Event, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.cursor.next(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LAYOUT: HeaderPage = HeaderPage { commit_size: 8, data_offset: 16 };
+
+    fn page(order: ByteOrder, events: &[u32]) -> Vec<u8> {
+        let put = |out: &mut Vec<u8>, word: u32| {
+            out.extend_from_slice(&if order == ByteOrder::Little { word.to_le_bytes() } else { word.to_be_bytes() });
+        };
+        let mut out = Vec::new();
+        let long = |n: u64| if order == ByteOrder::Little { n.to_le_bytes() } else { n.to_be_bytes() };
+        out.extend_from_slice(&long(1000));
+        out.extend_from_slice(&long(events.len() as u64 * 4));
+        events.iter().for_each(|word| put(&mut out, *word));
+        out.resize(256, 0);
+        out
+    }
+
+    fn head(order: ByteOrder, kind: u32, delta: u32) -> u32 {
+        if order == ByteOrder::Little { kind | delta << 5 } else { kind << 27 | delta }
+    }
+
+    #[test]
+    fn all_kinds_in_both_orders() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let h = |kind, delta| head(order, kind, delta);
+            let words =
+                [h(2, 5), 7, 8, h(30, 1), 1, h(0, 0), 8, 9, h(29, 3), 12, 0, 0, h(31, 4), 2, h(1, 1), 6, h(29, 0), 0];
+            let bytes = page(order, &words);
+            let header = header(&bytes, LAYOUT, order).unwrap();
+            assert_eq!((header.time, header.committed, header.missed), (1000, words.len() * 4, None));
+            let events: Vec<Event> = Events::new(&bytes, LAYOUT, order, header.committed).map(Result::unwrap).collect();
+            let second = 1005 + 1 + (1 << 27);
+            assert_eq!(
+                events,
+                [
+                    Event { time: 1005, payload: 20..28 },
+                    Event { time: second, payload: 44..48 },
+                    Event { time: (2 << 27) + 5, payload: 76..80 },
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn missed_events_are_counted() {
+        let order = ByteOrder::Little;
+        let mut bytes = page(order, &[head(order, 1, 0), 1]);
+        bytes[8..16].copy_from_slice(&(8 | MISSED_EVENTS).to_le_bytes());
+        assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(None));
+        bytes[8..16].copy_from_slice(&(8 | MISSED_EVENTS | MISSED_STORED).to_le_bytes());
+        bytes[24..32].copy_from_slice(&77u64.to_le_bytes());
+        assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(Some(77)));
+        bytes[8..16].copy_from_slice(&241u64.to_le_bytes());
+        let error = header(&bytes, LAYOUT, order).unwrap_err();
+        assert_eq!((error.offset, error.value), (8, Some(241)));
+    }
+
+    #[test]
+    fn an_event_that_does_not_fit_ends_the_page() {
+        let order = ByteOrder::Little;
+        let bytes = page(order, &[head(order, 1, 0), 1, head(order, 9, 0), 2]);
+        let mut events = Events::new(&bytes, LAYOUT, order, 16);
+        assert!(events.next().unwrap().is_ok());
+        let error = events.next().unwrap().unwrap_err();
+        assert_eq!((error.offset, error.value), (24, Some(36)));
+        assert!(events.next().is_none());
+    }
+
+    #[test]
+    fn stamps_take_their_top_bits_from_the_time_before() {
+        let top = 3u64 << STAMP_BITS;
+        assert_eq!(whole_stamp(7, 9), 7);
+        assert_eq!(whole_stamp(7, top | 5), top | 7);
+        assert_eq!(whole_stamp(7, top | 9), (4 << STAMP_BITS) | 7);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..512), big in any::<bool>(), committed in 0usize..1024) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            let _ = header(&bytes, LAYOUT, order);
+            let mut count = 0;
+            for event in Events::new(&bytes, LAYOUT, order, committed).flatten() {
+                count += 1;
+                prop_assert!(event.payload.end <= bytes.len());
+            }
+            prop_assert!(count <= bytes.len() / 4);
+        }
+    }
+}
