@@ -16,6 +16,7 @@
     )
 )]
 
+mod cache;
 mod compressed;
 pub mod core;
 mod elf;
@@ -25,6 +26,7 @@ mod program_headers;
 mod segments;
 pub mod vmcore;
 
+pub use cache::Cache;
 pub use open::{Kind, Opened, open};
 
 use std::fmt;

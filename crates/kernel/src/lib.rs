@@ -18,5 +18,8 @@
 pub mod btf;
 mod error;
 pub mod memory;
+pub mod paging;
+pub mod virtual_memory;
+pub mod vmcoreinfo;
 
 pub use error::Error;

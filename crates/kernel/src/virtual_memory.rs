@@ -1,0 +1,104 @@
+//! A kernel's virtual memory, through its own page tables.
+
+use crate::memory::Memory;
+use crate::paging::{Error, Mapping, PageTables};
+use crate::vmcoreinfo::VmcoreInfo;
+use lastwords_bytes::ByteOrder;
+use lastwords_image::vmcore::Machine;
+use lastwords_image::{Cache, Hole, Image};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Pages whose translation is kept.
+const PAGES: usize = 1 << 13;
+
+/// The kernel's memory: physical memory behind its page tables.
+pub struct VirtualMemory {
+    physical: Arc<dyn Image>,
+    tables: PageTables,
+    machine: Machine,
+    /// Mapping of a page's first address, by that address.
+    known: Mutex<Cache<Mapping>>,
+}
+
+impl std::fmt::Debug for VirtualMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VirtualMemory")
+            .field("physical", &self.physical.name())
+            .field("machine", &self.machine)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VirtualMemory {
+    /// The memory of the kernel that `info` tells of, in `physical`, an image at physical addresses.
+    ///
+    /// # Errors
+    /// VMCOREINFO does not say where the page tables are, or says what no machine has.
+    pub fn new(physical: Arc<dyn Image>, info: &VmcoreInfo, machine: Machine) -> Result<Self, Error> {
+        let tables = PageTables::new(info, machine)?;
+        Ok(Self { physical, tables, machine, known: Mutex::new(Cache::new(PAGES)) })
+    }
+
+    /// The physical memory behind it.
+    #[must_use]
+    pub fn physical(&self) -> &Arc<dyn Image> {
+        &self.physical
+    }
+
+    /// The machine whose memory it is.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Where `address` is in physical memory, and how many bytes from there on lie in the same page.
+    ///
+    /// # Errors
+    /// The kernel maps nothing there, or the image lacks a page table.
+    pub fn translate(&self, address: u64) -> Result<Mapping, Hole> {
+        let within = address % self.tables.page_size();
+        let page = address.saturating_sub(within);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).find(page);
+        let mapping = match known {
+            Some(mapping) => mapping,
+            None => {
+                let mapping =
+                    self.tables.translate(&*self.physical, page).map_err(|hole| Hole { address, cause: hole.cause })?;
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).keep(page, mapping);
+                mapping
+            }
+        };
+        Ok(Mapping { physical: mapping.physical.saturating_add(within), left: mapping.left.saturating_sub(within) })
+    }
+}
+
+impl Memory for VirtualMemory {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let unmapped = Hole { address, cause: lastwords_image::HoleCause::Unmapped };
+            let at = address.checked_add(done as u64).ok_or(unmapped)?;
+            let Mapping { physical, left } = self.translate(at)?;
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len().saturating_sub(done));
+            let part = buf.get_mut(done..done.saturating_add(len)).filter(|p| !p.is_empty()).ok_or(unmapped)?;
+            self.physical.read(physical, part).map_err(|hole| Hole {
+                address: at.saturating_add(hole.address.saturating_sub(physical)),
+                cause: hole.cause,
+            })?;
+            done = done.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::Little
+    }
+
+    fn word_size(&self) -> u8 {
+        8
+    }
+
+    fn page_size(&self) -> u64 {
+        self.tables.page_size()
+    }
+}

@@ -1,0 +1,144 @@
+//! VMCOREINFO: what a kernel writes down of itself for whoever reads its memory (kernel/vmcore_info.c, `KEY=VALUE` lines).
+
+use std::collections::HashMap;
+
+/// Longest VMCOREINFO that is looked at, bytes; kernels reserve a page for it.
+const MOST: usize = 1 << 20;
+
+/// The facts of a VMCOREINFO note.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VmcoreInfo {
+    facts: HashMap<String, String>,
+}
+
+impl VmcoreInfo {
+    /// Takes the lines apart. What is no line of the form `KEY=VALUE` is passed over; of a key that comes twice, the last counts,
+    /// because a kernel's own text may follow one that its hypervisor copied.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        let text = bytes.get(..MOST).unwrap_or(bytes);
+        let text = text.split(|b| *b == 0).next().unwrap_or_default();
+        let lines = text.split(|b| *b == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+        let facts = lines.filter_map(|line| line.split_once('=')).map(|(k, v)| (k.trim().into(), v.trim().into()));
+        Self { facts: facts.collect() }
+    }
+
+    /// There is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    /// The value of a whole key, such as `OSRELEASE` or `SYMBOL(_stext)`.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.facts.get(key).map(String::as_str)
+    }
+
+    /// The kernel's version, as `uname -r` prints it.
+    #[must_use]
+    pub fn release(&self) -> Option<&str> {
+        self.text("OSRELEASE")
+    }
+
+    /// The build id of the kernel, in hexadecimal.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&str> {
+        self.text("BUILD-ID")
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_size(&self) -> Option<u64> {
+        self.text("PAGESIZE")?.parse().ok().filter(|n: &u64| n.is_power_of_two())
+    }
+
+    /// By how much the kernel was moved from where it was linked, bytes.
+    #[must_use]
+    pub fn kernel_offset(&self) -> Option<u64> {
+        hexadecimal(self.text("KERNELOFFSET")?)
+    }
+
+    /// When the kernel crashed, seconds since 1970; only a kdump has it.
+    #[must_use]
+    pub fn crash_time(&self) -> Option<u64> {
+        self.text("CRASHTIME")?.parse().ok()
+    }
+
+    /// The address of a symbol.
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        hexadecimal(self.within("SYMBOL", name)?)
+    }
+
+    /// The offset of a member, `structure.member`, bytes.
+    #[must_use]
+    pub fn offset(&self, member: &str) -> Option<u64> {
+        self.within("OFFSET", member)?.parse().ok()
+    }
+
+    /// The size of a structure, bytes.
+    #[must_use]
+    pub fn size(&self, structure: &str) -> Option<u64> {
+        self.within("SIZE", structure)?.parse().ok()
+    }
+
+    /// The length of an array, elements.
+    #[must_use]
+    pub fn length(&self, array: &str) -> Option<u64> {
+        self.within("LENGTH", array)?.parse().ok()
+    }
+
+    /// A number, which kernels write in decimal (with a sign) or with `0x`; unsigned ones above the greatest signed one come out
+    /// negative.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<i64> {
+        let text = self.within("NUMBER", name)?;
+        match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
+            None => text.parse().ok().or_else(|| text.parse().ok().map(u64::cast_signed)),
+        }
+    }
+
+    fn within(&self, kind: &str, name: &str) -> Option<&str> {
+        self.text(&format!("{kind}({name})"))
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &[u8] = b"OSRELEASE=6.12.107\nBUILD-ID=e1b6\nPAGESIZE=4096\nSYMBOL(init_uts_ns)=ffffffff862218a0\n\
+        OFFSET(uts_namespace.name)=0\nSIZE(page)=64\nLENGTH(mem_section)=131072\nNUMBER(phys_base)=-396361728\n\
+        NUMBER(VMALLOC_START)=0xff50464b00000000\nKERNELOFFSET=3400000\nno line\nCRASHTIME=1700000000\n\0SIZE(page)=1\n";
+
+    #[test]
+    fn each_kind_of_line() {
+        let info = VmcoreInfo::parse(TEXT);
+        assert_eq!((info.release(), info.build_id(), info.page_size()), (Some("6.12.107"), Some("e1b6"), Some(4096)));
+        assert_eq!(info.symbol("init_uts_ns"), Some(0xffff_ffff_8622_18a0));
+        assert_eq!((info.offset("uts_namespace.name"), info.size("page")), (Some(0), Some(64)));
+        assert_eq!((info.length("mem_section"), info.number("phys_base")), (Some(131_072), Some(-396_361_728)));
+        assert_eq!(info.number("VMALLOC_START").map(i64::cast_unsigned), Some(0xff50_464b_0000_0000));
+        assert_eq!((info.kernel_offset(), info.crash_time()), (Some(0x340_0000), Some(1_700_000_000)));
+        assert_eq!((info.symbol("none"), info.number("page")), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn takes_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0usize..300, flip: u8) {
+            let _ = VmcoreInfo::parse(&bytes);
+            let mut text = TEXT.to_vec();
+            let at = at % text.len();
+            text[at] ^= flip;
+            let info = VmcoreInfo::parse(&text);
+            let _ = (info.page_size(), info.number("phys_base"), info.symbol("init_uts_ns"), info.kernel_offset());
+        }
+    }
+}
