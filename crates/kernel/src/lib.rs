@@ -17,9 +17,18 @@
 
 pub mod btf;
 mod error;
+pub mod kallsyms;
+mod kernel;
+mod list;
 pub mod memory;
+pub mod modules;
+mod object;
 pub mod paging;
+pub mod symbols;
 pub mod virtual_memory;
 pub mod vmcoreinfo;
 
 pub use error::Error;
+pub use kernel::{Kernel, Mask, Sources, Uname};
+pub use list::List;
+pub use object::Object;

@@ -104,7 +104,7 @@ impl Btf {
         let header = header(&Reader::new(WHAT, &bytes, order))?;
         let first = base.as_ref().map_or(1, |base| base.end());
         let first_string = base.as_ref().map_or(0, |base| base.string_end());
-        let (places, named) = index(&bytes, order, &header, budget)?;
+        let Index { places, named } = index(&bytes, order, &header, budget)?;
         let strings = header.strings;
         let mut btf = Self { bytes, order, base, first, places, strings, first_string, names: Vec::new() };
         btf.names =
@@ -228,13 +228,15 @@ fn header(reader: &Reader<'_>) -> Result<Header, Error> {
     Ok(Header { types: section(8)?, strings: section(16)?, layouts })
 }
 
-/// Where each type begins, and `(name, index)` of those that are looked up by name.
-fn index(
-    bytes: &[u8],
-    order: ByteOrder,
-    header: &Header,
-    budget: &Budget,
-) -> Result<(Vec<u32>, Vec<(u32, u32)>), Error> {
+/// What one pass over the types gives.
+struct Index {
+    /// Where each begins.
+    places: Vec<u32>,
+    /// `(name, index)` of those that are looked up by name.
+    named: Vec<(u32, u32)>,
+}
+
+fn index(bytes: &[u8], order: ByteOrder, header: &Header, budget: &Budget) -> Result<Index, Error> {
     let section = bytes.get(header.types.clone()).unwrap_or_default();
     let mut reader = Reader::new(WHAT, section, order).based(header.types.start as u64);
     let mut places = Vec::with_capacity((section.len() / 28).min(TYPES_MAX));
@@ -252,7 +254,7 @@ fn index(
         }
         places.push(place);
     }
-    Ok((places, named))
+    Ok(Index { places, named })
 }
 
 /// Reads a type's first 12 bytes; `body` is what lies behind.

@@ -1,0 +1,364 @@
+//! The kernel's own symbol table, as it lies in its memory.
+//!
+//! Layout: `scripts/kallsyms.c`, `kernel/kallsyms.c`. Symbols stand by rising address. A name is a run of tokens, each one
+//! byte; the expansion's first character is the symbol's kind. Names stay packed here and are unpacked where they are asked for.
+
+use crate::Error;
+use crate::memory::Memory;
+use crate::vmcoreinfo::VmcoreInfo;
+use lastwords_bytes::{Budget, Error as BytesError};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Name of the table in errors.
+const WHAT: &str = "kallsyms";
+/// Most symbols that a kernel may have: real ones have 200 thousand.
+const SYMBOLS_MAX: u64 = 1 << 23;
+/// Most bytes of packed names: real ones have 3 MB.
+const NAMES_MAX: u64 = 256 << 20;
+/// Bytes read at once: what lies before a hole is kept.
+const PIECE: usize = 64 << 10;
+/// Longest name (`KSYM_NAME_LEN` is 512).
+const NAME_MAX: usize = 1024;
+
+/// Where the tables lie: the addresses that VMCOREINFO tells from Linux 6.0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tables {
+    /// `kallsyms_names`.
+    pub names: u64,
+    /// `kallsyms_num_syms`.
+    pub num_syms: u64,
+    /// `kallsyms_token_table`.
+    pub token_table: u64,
+    /// `kallsyms_token_index`.
+    pub token_index: u64,
+    /// `kallsyms_offsets`.
+    pub offsets: u64,
+    /// `kallsyms_relative_base`; none where offsets count from their own place.
+    pub relative_base: Option<u64>,
+}
+
+impl Tables {
+    /// From what VMCOREINFO says; none where it does not tell of the tables.
+    #[must_use]
+    pub fn of(info: &VmcoreInfo) -> Option<Self> {
+        let symbol = |name| info.symbol(name);
+        Some(Self {
+            names: symbol("kallsyms_names")?,
+            num_syms: symbol("kallsyms_num_syms")?,
+            token_table: symbol("kallsyms_token_table")?,
+            token_index: symbol("kallsyms_token_index")?,
+            offsets: symbol("kallsyms_offsets")?,
+            relative_base: symbol("kallsyms_relative_base"),
+        })
+    }
+}
+
+/// The kernel's own symbols, by rising address.
+pub struct Kallsyms {
+    /// Packed names: each a length of one or two bytes and so many tokens.
+    packed: Vec<u8>,
+    /// Where each symbol's tokens lie in `packed`.
+    places: Vec<u32>,
+    addresses: Vec<u64>,
+    /// What the tokens stand for.
+    tokens: Vec<u8>,
+    token_places: Vec<Range<usize>>,
+    /// `(hash of the name, index)`, sorted.
+    by_name: OnceLock<Vec<(u32, u32)>>,
+    limits: OnceLock<Limits>,
+    missing: Option<Error>,
+}
+
+/// Addresses that the table speaks for.
+#[derive(Debug, Clone, Default)]
+struct Limits {
+    whole: Range<u64>,
+    init: Range<u64>,
+}
+
+impl Kallsyms {
+    /// Reads the tables.
+    ///
+    /// # Errors
+    /// The image does not have them, their count is absurd, or the Budget is spent. Names behind a hole are missing from the
+    /// table, which [`Kallsyms::missing`] tells.
+    pub fn read(memory: &dyn Memory, tables: &Tables, budget: &Budget) -> Result<Self, Error> {
+        let count = memory.number(tables.num_syms, 4).map_err(Error::hole("kallsyms_num_syms"))?;
+        if count > SYMBOLS_MAX {
+            return Err(BytesError::value(WHAT, 0, count, "a count of symbols").into());
+        }
+        budget.steps(WHAT, count)?;
+        let count = usize::try_from(count).unwrap_or_default();
+        let mut missing = None;
+        let (packed, places) = read_names(memory, tables, count, budget, &mut missing)?;
+        let mut offsets = Vec::new();
+        read_on(memory, tables.offsets, places.len().saturating_mul(4), "kallsyms_offsets", &mut offsets, &mut missing);
+        let base = tables.relative_base.map(|at| memory.pointer(at)).transpose();
+        let base = base.map_err(Error::hole("kallsyms_relative_base"))?;
+        let addresses = addresses(&offsets, memory, tables.offsets, base);
+        let (tokens, token_places) = read_tokens(memory, tables)?;
+        let mut table = Self::of_packed(packed, places, addresses, missing);
+        (table.tokens, table.token_places) = (tokens, token_places);
+        Ok(table)
+    }
+
+    /// A table of rows `(address, kind, name)` from elsewhere, in any order.
+    #[must_use]
+    pub fn of_rows(mut rows: Vec<(u64, u8, &str)>) -> Self {
+        rows.sort_by_key(|row| row.0);
+        let (mut packed, mut places, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
+        for (address, kind, name) in rows {
+            let name = name.as_bytes().get(..name.len().min(NAME_MAX)).unwrap_or_default();
+            let Ok(place) = u32::try_from(packed.len()) else { break };
+            let len = name.len().saturating_add(1);
+            let [low, high] = [len & 0x7f, len >> 7].map(|part| u8::try_from(part).unwrap_or_default());
+            packed.extend_from_slice(&[low | 0x80, high, kind]);
+            packed.extend_from_slice(name);
+            places.push(place);
+            addresses.push(address);
+        }
+        Self::of_packed(packed, places, addresses, None)
+    }
+
+    /// Every token stands for itself.
+    fn of_packed(packed: Vec<u8>, mut places: Vec<u32>, mut addresses: Vec<u64>, missing: Option<Error>) -> Self {
+        let count = places.len().min(addresses.len());
+        places.truncate(count);
+        addresses.truncate(count);
+        Self {
+            packed,
+            places,
+            addresses,
+            tokens: (0..=u8::MAX).collect(),
+            token_places: (0..=255).map(|at: usize| at..at.saturating_add(1)).collect(),
+            by_name: OnceLock::new(),
+            limits: OnceLock::new(),
+            missing,
+        }
+    }
+
+    /// Symbols.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// There are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Why symbols are missing from the table, where some are.
+    #[must_use]
+    pub fn missing(&self) -> Option<&Error> {
+        self.missing.as_ref()
+    }
+
+    /// Address of the symbol at `index`; 0 behind the last.
+    #[must_use]
+    pub fn address(&self, index: usize) -> u64 {
+        self.addresses.get(index).copied().unwrap_or_default()
+    }
+
+    /// Unpacks the name of the symbol at `index` into `name`, and gives its kind.
+    pub fn name(&self, index: usize, name: &mut Vec<u8>) -> u8 {
+        name.clear();
+        let place = self.places.get(index).map_or(usize::MAX, |place| *place as usize);
+        let (len, tokens) = name_len(self.packed.get(place..).unwrap_or_default()).unwrap_or_default();
+        for token in tokens.get(..len).unwrap_or_default() {
+            let text = self.token_places.get(usize::from(*token)).and_then(|place| self.tokens.get(place.clone()));
+            let text = text.unwrap_or_default();
+            if name.len().saturating_add(text.len()) > NAME_MAX {
+                break;
+            }
+            name.extend_from_slice(text);
+        }
+        if name.is_empty() { b'?' } else { name.remove(0) }
+    }
+
+    /// Indexes of the symbols of a name, the first in the table first.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let rows = self.by_name.get_or_init(|| self.index());
+        let hash = hash(name.as_bytes());
+        let from = rows.partition_point(|row| row.0 < hash);
+        let rows = rows.get(from..).unwrap_or_default().iter().take_while(move |row| row.0 == hash);
+        let mut found = Vec::new();
+        rows.map(|row| row.1 as usize).filter(move |index| {
+            self.name(*index, &mut found);
+            found == name.as_bytes()
+        })
+    }
+
+    /// Address of the first symbol of a name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<u64> {
+        self.named(name).next().map(|index| self.address(index))
+    }
+
+    /// `(index, address of the symbol, its size)` of the symbol that holds `address`, as the kernel computes them.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<(usize, u64, u64)> {
+        let limits = self.limits.get_or_init(|| self.limits());
+        if !limits.whole.contains(&address) && !limits.init.contains(&address) {
+            return None;
+        }
+        let behind = self.addresses.partition_point(|start| *start <= address);
+        let start = *self.addresses.get(behind.checked_sub(1)?)?;
+        // Of several symbols at one address the first.
+        let index = self.addresses.partition_point(|other| *other < start);
+        let limit = if limits.init.contains(&address) { limits.init.end } else { limits.whole.end };
+        let end = self.addresses.get(behind).copied().unwrap_or(limit);
+        Some((index, start, end.saturating_sub(start)))
+    }
+
+    /// Bytes of the kernel's image: `_stext` to `_end`, or to `_etext` where the table has functions alone.
+    fn limits(&self) -> Limits {
+        let last = self.addresses.last().map_or(0, |last| last.saturating_add(1));
+        let start = self.find("_stext").unwrap_or(1);
+        let end = self.find("_end").or_else(|| self.find("_etext")).unwrap_or(last);
+        let init = self.find("_sinittext").unwrap_or_default()..self.find("_einittext").unwrap_or_default();
+        Limits { whole: start..end, init }
+    }
+
+    fn index(&self) -> Vec<(u32, u32)> {
+        let mut name = Vec::new();
+        let indexes = 0..u32::try_from(self.len()).unwrap_or(u32::MAX);
+        let mut rows: Vec<(u32, u32)> = indexes
+            .map(|index| {
+                self.name(index as usize, &mut name);
+                (hash(&name), index)
+            })
+            .collect();
+        rows.sort_unstable();
+        rows
+    }
+}
+
+/// Length of a packed name, and its tokens and what follows.
+fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
+    let (first, rest) = packed.split_first()?;
+    if first & 0x80 == 0 {
+        return Some((usize::from(*first), rest));
+    }
+    let (second, rest) = rest.split_first()?;
+    Some((usize::from(first & 0x7f) | usize::from(*second) << 7, rest))
+}
+
+/// The packed names and where each begins.
+fn read_names(
+    memory: &dyn Memory,
+    tables: &Tables,
+    count: usize,
+    budget: &Budget,
+    missing: &mut Option<Error>,
+) -> Result<(Vec<u8>, Vec<u32>), Error> {
+    // The tokens lie behind the names; where they do not, the names end where they have been counted.
+    let bound = tables.token_table.checked_sub(tables.names).unwrap_or(NAMES_MAX).min(NAMES_MAX);
+    let mut packed = Vec::new();
+    let mut places = Vec::new();
+    let mut at = 0usize;
+    while places.len() < count {
+        let rest = packed.get(at..).unwrap_or_default();
+        match name_len(rest) {
+            Some((len, tokens)) if tokens.len() >= len => {
+                places.push(u32::try_from(at).unwrap_or_default());
+                at = at.saturating_add(rest.len().saturating_sub(tokens.len())).saturating_add(len);
+            }
+            _ if missing.is_some() || packed.len() as u64 >= bound => break,
+            _ => {
+                let left = usize::try_from(bound.saturating_sub(packed.len() as u64)).unwrap_or(PIECE);
+                budget.bytes(WHAT, PIECE as u64)?;
+                let from = tables.names.wrapping_add(packed.len() as u64);
+                read_on(memory, from, left.min(PIECE), "kallsyms_names", &mut packed, missing);
+            }
+        }
+    }
+    match missing.take() {
+        Some(error) if places.is_empty() => Err(error),
+        error => {
+            *missing = error;
+            Ok((packed, places))
+        }
+    }
+}
+
+/// Reads `len` bytes on to the end of `bytes`, up to the first hole.
+fn read_on(
+    memory: &dyn Memory,
+    address: u64,
+    len: usize,
+    what: &str,
+    bytes: &mut Vec<u8>,
+    missing: &mut Option<Error>,
+) {
+    let mut done = 0usize;
+    while done < len {
+        let at = address.wrapping_add(done as u64);
+        // Up to a page's end: what lies before a hole is kept.
+        let page = 4096usize.saturating_sub((at & 4095) as usize);
+        let most = len.saturating_sub(done);
+        for part in [most.min(PIECE), most.min(page)] {
+            let old = bytes.len();
+            bytes.resize(old.saturating_add(part), 0);
+            let Err(hole) = memory.read(at, bytes.get_mut(old..).unwrap_or_default()) else {
+                done = done.saturating_add(part);
+                break;
+            };
+            bytes.truncate(old);
+            if part <= page {
+                missing.get_or_insert(Error::Hole { what: what.into(), hole });
+                return;
+            }
+        }
+    }
+}
+
+fn addresses(offsets: &[u8], memory: &dyn Memory, place: u64, base: Option<u64>) -> Vec<u64> {
+    let number = |raw: &[u8]| -> u32 {
+        let raw = raw.first_chunk::<4>().copied().unwrap_or_default();
+        match memory.byte_order() {
+            lastwords_bytes::ByteOrder::Little => u32::from_le_bytes(raw),
+            lastwords_bytes::ByteOrder::Big => u32::from_be_bytes(raw),
+        }
+    };
+    let rows = || offsets.chunks_exact(4).map(number);
+    let Some(base) = base else {
+        // From their own place.
+        let places = (0u64..).map(|index| place.wrapping_add(index.wrapping_mul(4)));
+        return rows().zip(places).map(|(offset, at)| at.wrapping_add_signed(offset.cast_signed().into())).collect();
+    };
+    // Per-CPU symbols as they are, all others negative; or all of them from the base.
+    let has_absolute = rows().any(|offset| offset.cast_signed() < 0);
+    rows()
+        .map(|offset| match offset.cast_signed() {
+            signed if has_absolute && signed < 0 => {
+                base.wrapping_sub(1).wrapping_sub(i64::from(signed).cast_unsigned())
+            }
+            _ if has_absolute => offset.into(),
+            _ => base.wrapping_add(offset.into()),
+        })
+        .collect()
+}
+
+/// What the 256 tokens stand for, and where each lies.
+fn read_tokens(memory: &dyn Memory, tables: &Tables) -> Result<(Vec<u8>, Vec<Range<usize>>), Error> {
+    let mut tokens = Vec::new();
+    let mut places = Vec::new();
+    for token in 0u64..256 {
+        let at = tables.token_index.wrapping_add(token.wrapping_mul(2));
+        let offset = memory.number(at, 2).map_err(Error::hole("kallsyms_token_index"))?;
+        let text = memory.text(tables.token_table.wrapping_add(offset), NAME_MAX);
+        let text = text.map_err(Error::hole("kallsyms_token_table"))?;
+        let from = tokens.len();
+        tokens.extend_from_slice(text.as_bytes());
+        places.push(from..tokens.len());
+    }
+    Ok((tokens, places))
+}
+
+/// FNV-1a.
+fn hash(name: &[u8]) -> u32 {
+    name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}

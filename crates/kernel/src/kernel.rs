@@ -1,0 +1,295 @@
+//! A kernel in an image.
+
+use crate::btf::{Btf, Types};
+use crate::kallsyms::{Kallsyms, Tables};
+use crate::memory::Memory;
+use crate::modules::{self, Module};
+use crate::symbols::SymbolTable;
+use crate::vmcoreinfo::VmcoreInfo;
+use crate::{Error, List, Object};
+use lastwords_bytes::Budget;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most CPUs that a kernel may have (`CONFIG_NR_CPUS` ends at 8,192).
+const CPUS_MAX: u64 = 1 << 16;
+/// Most bytes of a BTF blob.
+const BTF_MAX: u64 = 256 << 20;
+
+/// What a user gives where the image lacks it.
+#[derive(Default)]
+pub struct Sources {
+    /// Symbols of the running kernel, at the addresses where it ran.
+    pub symbols: Option<Kallsyms>,
+    /// The kernel's BTF.
+    pub btf: Option<Vec<u8>>,
+}
+
+/// Sets of CPUs that the kernel keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// Those that can ever come: per-CPU memory is there for them.
+    Possible,
+    /// Those that are plugged in.
+    Present,
+    /// Those that run.
+    Online,
+}
+
+/// What `uname` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Uname {
+    /// `-s`.
+    pub system: String,
+    /// `-n`.
+    pub node: String,
+    /// `-r`.
+    pub release: String,
+    /// `-v`.
+    pub version: String,
+    /// `-m`.
+    pub machine: String,
+}
+
+/// A kernel in an image: its memory, its symbols, its types.
+pub struct Kernel {
+    /// Memory at the kernel's addresses.
+    pub memory: Arc<dyn Memory>,
+    /// The kernel's types.
+    pub types: Arc<Types>,
+    /// Symbols of the kernel and of its modules.
+    pub symbols: Arc<SymbolTable>,
+    /// The modules that were loaded, newest first.
+    pub modules: Arc<[Module]>,
+    /// What of it could not be read, and why.
+    pub missing: Vec<Error>,
+    kallsyms: Arc<Kallsyms>,
+    budget: Arc<Budget>,
+    module_types: Mutex<HashMap<String, Option<Arc<Types>>>>,
+}
+
+impl Kernel {
+    /// Reads what is needed to understand the rest: symbols, types, modules. `info` tells where the symbols are.
+    ///
+    /// # Errors
+    /// There are no symbols or no types, neither in the image nor in `sources`, or the Budget is spent.
+    pub fn open(
+        memory: Arc<dyn Memory>,
+        info: &VmcoreInfo,
+        sources: Sources,
+        budget: Arc<Budget>,
+    ) -> Result<Self, Error> {
+        let kallsyms = match (sources.symbols, Tables::of(info)) {
+            (Some(symbols), _) => symbols,
+            (None, Some(tables)) => Kallsyms::read(&*memory, &tables, &budget)?,
+            (None, None) => return Err(Error::NoSymbol("kallsyms_names in VMCOREINFO (give a System.map)".into())),
+        };
+        let missing = kallsyms.missing().cloned().into_iter().collect();
+        let kallsyms = Arc::new(kallsyms);
+        let blob = match sources.btf {
+            Some(blob) => blob,
+            None => read_btf(&*memory, &kallsyms)?,
+        };
+        let types = Arc::new(Types::new(Arc::new(Btf::parse(blob, None, &budget)?)));
+        let modules: Arc<[Module]> = Arc::new([]);
+        let symbols = Arc::new(SymbolTable::new(Arc::clone(&kallsyms), Arc::clone(&modules)));
+        let module_types = Mutex::default();
+        let mut kernel = Self { memory, types, symbols, modules, missing, kallsyms, budget, module_types };
+        let (modules, error) = modules::read(&kernel);
+        kernel.missing.extend(error);
+        kernel.modules = modules.into();
+        kernel.symbols = Arc::new(SymbolTable::new(Arc::clone(&kernel.kallsyms), Arc::clone(&kernel.modules)));
+        Ok(kernel)
+    }
+
+    /// The kernel's own symbols.
+    #[must_use]
+    pub fn kallsyms(&self) -> &Kallsyms {
+        &self.kallsyms
+    }
+
+    /// What hostile bytes may still cost.
+    #[must_use]
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Address of the kernel's first symbol of a name.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn symbol(&self, name: &str) -> Result<u64, Error> {
+        self.kallsyms.find(name).ok_or_else(|| Error::NoSymbol(name.into()))
+    }
+
+    /// The object of a structure's name at an address.
+    ///
+    /// # Errors
+    /// No such type.
+    pub fn object(&self, type_name: &str, address: u64) -> Result<Object<'_>, Error> {
+        Ok(Object::new(&*self.memory, &self.types, self.types.id(type_name)?, address))
+    }
+
+    /// The variable of a name, which is of the type named.
+    ///
+    /// # Errors
+    /// No such symbol or type.
+    pub fn variable(&self, name: &str, type_name: &str) -> Result<Object<'_>, Error> {
+        self.object(type_name, self.symbol(name)?)
+    }
+
+    /// The number in the variable of a name, of `size` bytes.
+    ///
+    /// # Errors
+    /// No such symbol, or the image does not have it.
+    pub fn number(&self, name: &str, size: usize) -> Result<u64, Error> {
+        self.memory.number(self.symbol(name)?, size).map_err(Error::hole(name))
+    }
+
+    /// The pointer in the variable of a name.
+    ///
+    /// # Errors
+    /// No such symbol, or the image does not have it.
+    pub fn pointer(&self, name: &str) -> Result<u64, Error> {
+        self.number(name, self.memory.word_size().into())
+    }
+
+    /// Text at an address, up to its NUL.
+    ///
+    /// # Errors
+    /// The image does not have it.
+    pub fn text(&self, address: u64) -> Result<String, Error> {
+        self.memory.text(address, usize::MAX).map_err(Error::hole("text"))
+    }
+
+    /// Address of one CPU's copy of a per-CPU variable, whose symbol is at `address`.
+    ///
+    /// # Errors
+    /// The image does not have the CPU's offset.
+    pub fn per_cpu(&self, address: u64, cpu: u32) -> Result<u64, Error> {
+        // Kernels for one CPU have no offsets.
+        let Some(offsets) = self.kallsyms.find("__per_cpu_offset") else { return Ok(address) };
+        let word = u64::from(self.memory.word_size());
+        let place = offsets.wrapping_add(word.wrapping_mul(cpu.into()));
+        let offset = self.memory.pointer(place).map_err(Error::hole("__per_cpu_offset"))?;
+        Ok(address.wrapping_add(offset))
+    }
+
+    /// The CPUs of a set, by rising number; empty where the image does not tell.
+    #[must_use]
+    pub fn cpus(&self, mask: Mask) -> Vec<u32> {
+        let names = match mask {
+            Mask::Possible => ["__cpu_possible_mask", "cpu_possible_mask"],
+            Mask::Present => ["__cpu_present_mask", "cpu_present_mask"],
+            Mask::Online => ["__cpu_online_mask", "cpu_online_mask"],
+        };
+        let Some(place) = names.iter().find_map(|name| self.kallsyms.find(name)) else { return Vec::new() };
+        self.mask(place)
+    }
+
+    /// The CPUs of the `struct cpumask` at an address.
+    #[must_use]
+    pub fn mask(&self, place: u64) -> Vec<u32> {
+        let word = u64::from(self.memory.word_size());
+        let bits = word.saturating_mul(8);
+        let known = self.types.size_of("cpumask").unwrap_or(word).saturating_mul(8);
+        let ids = self.number("nr_cpu_ids", 4).unwrap_or(known);
+        let count = known.min(ids).min(CPUS_MAX);
+        let mut cpus = Vec::new();
+        for first in (0..count).step_by(bits as usize) {
+            let Ok(set) = self.memory.pointer(place.wrapping_add(first >> 3)) else { break };
+            let set_bits = (0..bits).filter(|bit| set.wrapping_shr(*bit as u32) & 1 != 0);
+            cpus.extend(set_bits.map(|bit| first.wrapping_add(bit)).filter(|cpu| *cpu < count).map(|cpu| cpu as u32));
+        }
+        cpus
+    }
+
+    /// Addresses of the entries of the list whose `struct list_head` is at `head`; an entry's links lie `offset` bytes from its
+    /// beginning.
+    #[must_use]
+    pub fn list_at(&self, head: u64, offset: u64) -> List<'_> {
+        List::new(self, head, offset)
+    }
+
+    /// The entries of the list whose head is at `head`: structures that are linked by the member `path`.
+    ///
+    /// # Errors
+    /// No such structure or member. The entries are errors where the list cannot be followed, after which it ends.
+    pub fn list<'k>(
+        &'k self,
+        head: u64,
+        type_name: &str,
+        path: &str,
+    ) -> Result<impl Iterator<Item = Result<Object<'k>, Error>> + 'k, Error> {
+        let type_id = self.types.id(type_name)?;
+        let offset = self.types.member_of(type_id, path)?.offset;
+        let object = move |place| Object::new(&*self.memory, &self.types, type_id, place);
+        Ok(self.list_at(head, offset).map(move |entry| entry.map(object)))
+    }
+
+    /// What `uname` printed in the first namespace.
+    ///
+    /// # Errors
+    /// The image does not have it.
+    pub fn uname(&self) -> Result<Uname, Error> {
+        let name = self.variable("init_uts_ns", "uts_namespace")?.at("name")?;
+        Ok(Uname {
+            system: name.text("sysname")?,
+            node: name.text("nodename")?,
+            release: name.text("release")?,
+            version: name.text("version")?,
+            machine: name.text("machine")?,
+        })
+    }
+
+    /// Types of the kernel and of a module that has BTF itself.
+    #[must_use]
+    pub fn module_types(&self, module: &str) -> Option<Arc<Types>> {
+        let mut known = self.module_types.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(types) = known.get(module) {
+            return types.clone();
+        }
+        let types = self.read_module_types(module).ok().flatten();
+        known.insert(module.into(), types.clone());
+        types
+    }
+
+    fn read_module_types(&self, module: &str) -> Result<Option<Arc<Types>>, Error> {
+        let head = self.symbol("btf_modules")?;
+        for entry in self.list(head, "btf_module", "list")? {
+            let entry = entry?;
+            if entry.pointer("module")?.text("name")? != module {
+                continue;
+            }
+            let btf = entry.pointer("btf")?;
+            let blob = read_blob(&*self.memory, btf.address("data")?, btf.u64("data_size")?)?;
+            let base = Some(Arc::clone(self.types.btf()));
+            return Ok(Some(Arc::new(Types::new(Arc::new(Btf::parse(blob, base, &self.budget)?)))));
+        }
+        Ok(None)
+    }
+}
+
+fn read_btf(memory: &dyn Memory, kallsyms: &Kallsyms) -> Result<Vec<u8>, Error> {
+    let symbol = |name: &str| kallsyms.find(name).ok_or_else(|| Error::NoSymbol(format!("{name} (give a BTF file)")));
+    let start = symbol("__start_BTF")?;
+    read_blob(memory, start, symbol("__stop_BTF")?.saturating_sub(start))
+}
+
+fn read_blob(memory: &dyn Memory, address: u64, len: u64) -> Result<Vec<u8>, Error> {
+    if len > BTF_MAX {
+        return Err(lastwords_bytes::Error::value("BTF", 0, len, "a size below 256 MiB").into());
+    }
+    let mut blob = Vec::new();
+    let mut left = usize::try_from(len).unwrap_or_default();
+    // In pieces, so that no memory is taken for what is not there.
+    while left > 0 {
+        let part = left.min(1 << 20);
+        let old = blob.len();
+        blob.resize(old.saturating_add(part), 0);
+        let at = address.wrapping_add(old as u64);
+        memory.read(at, blob.get_mut(old..).unwrap_or_default()).map_err(Error::hole("BTF"))?;
+        left = left.saturating_sub(part);
+    }
+    Ok(blob)
+}

@@ -1,0 +1,165 @@
+//! The modules that were loaded, and their symbols.
+//!
+//! `struct module` (`include/linux/module.h`) has its memory in `mem[]` from 6.4 on, in `core_layout` and `init_layout` before.
+
+mod symbols;
+
+pub use symbols::ModuleSymbols;
+
+use crate::memory::Memory;
+use crate::{Error, Kernel, Object};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// Most modules of one kernel.
+const MODULES_MAX: usize = 1 << 16;
+/// Letters of the taints, by bit (`taint_flags` in `kernel/panic.c`).
+const TAINTS: &[u8] = b"PFSRMBUDAWCIOELKXTNJ";
+
+/// A module's part of the kernel's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// Functions are in it.
+    pub is_text: bool,
+    /// It is given back once the module has begun.
+    pub is_init: bool,
+}
+
+/// A loaded module.
+pub struct Module {
+    /// Its name.
+    pub name: String,
+    /// Address of its `struct module`.
+    pub place: u64,
+    /// Where its functions begin, as `/proc/modules` has it.
+    pub base: u64,
+    /// Bytes of all its regions, as `lsmod` has it.
+    pub size: u64,
+    /// Its regions; those that have been given back are not among them.
+    pub regions: Vec<Region>,
+    /// What it taints the kernel with: letters as `/proc/modules` has them.
+    pub taints: String,
+    /// Who uses it.
+    pub users: Vec<String>,
+    /// References to it, as `lsmod` counts them.
+    pub references: u64,
+    tables: Option<symbols::Tables>,
+    memory: Arc<dyn Memory>,
+    symbols: OnceLock<ModuleSymbols>,
+}
+
+impl Module {
+    /// An address is in one of its regions.
+    #[must_use]
+    pub fn holds(&self, address: u64) -> bool {
+        self.regions.iter().any(|region| region.range.contains(&address))
+    }
+
+    /// Its symbols, read when they are first asked for; none where the image does not have them.
+    pub fn symbols(&self) -> &ModuleSymbols {
+        self.symbols.get_or_init(|| self.tables.as_ref().map(|tables| tables.read(&*self.memory)).unwrap_or_default())
+    }
+
+    /// Name, address and size of the symbol that holds `address`, as the kernel computes them.
+    #[must_use]
+    pub fn symbol_at(&self, address: u64) -> Option<(String, u64, u64)> {
+        let inside = |region: &&Region| region.is_init && region.is_text && region.range.contains(&address);
+        let text = |region: &&Region| !region.is_init && region.is_text;
+        let region = self.regions.iter().find(inside).or_else(|| self.regions.iter().find(text))?;
+        self.symbols().at(address, region.range.end)
+    }
+}
+
+/// The loaded modules, newest first; what cannot be read ends the list, and the error says why.
+pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
+    let mut modules = Vec::new();
+    let Ok(head) = list_head(kernel) else { return (modules, Some(Error::NoSymbol("modules".into()))) };
+    let entries = match kernel.list(head, "module", "list") {
+        Ok(entries) => entries,
+        Err(error) => return (modules, Some(error)),
+    };
+    for entry in entries {
+        let module = entry.and_then(|entry| module(kernel, entry));
+        match module {
+            // One that is still being put together has no tables yet.
+            Ok(Some(module)) => modules.push(module),
+            Ok(None) => {}
+            Err(error) => return (modules, Some(error)),
+        }
+        if modules.len() >= MODULES_MAX {
+            break;
+        }
+    }
+    (modules, None)
+}
+
+/// The list's head: of the symbols of that name the one whose first entry points back to it.
+fn list_head(kernel: &Kernel) -> Result<u64, Error> {
+    let word = u64::from(kernel.memory.word_size());
+    let points_back = |head: &u64| {
+        let next = kernel.memory.pointer(*head);
+        next.and_then(|next| kernel.memory.pointer(next.wrapping_add(word))).is_ok_and(|back| back == *head)
+    };
+    let heads: Vec<u64> = kernel.kallsyms().named("modules").map(|index| kernel.kallsyms().address(index)).collect();
+    let head = heads.iter().find(|head| points_back(head)).or(heads.first());
+    head.copied().ok_or_else(|| Error::NoSymbol("modules".into()))
+}
+
+fn module(kernel: &Kernel, object: Object<'_>) -> Result<Option<Module>, Error> {
+    if kernel.types.enum_value("MODULE_STATE_UNFORMED") == Some(object.i64("state")?) {
+        return Ok(None);
+    }
+    let regions = regions(kernel, object)?;
+    let size =
+        regions.iter().map(|region| region.range.end.saturating_sub(region.range.start)).fold(0, u64::saturating_add);
+    let base = regions.iter().find(|region| region.is_text).map_or(0, |region| region.range.start);
+    let bits = object.u64("taints").unwrap_or_default();
+    let taints = TAINTS.iter().enumerate().filter(|(bit, _)| bits.checked_shr(*bit as u32).unwrap_or(0) & 1 != 0);
+    Ok(Some(Module {
+        name: object.text("name")?,
+        place: object.place(),
+        base,
+        size,
+        taints: taints.map(|(_, letter)| char::from(*letter)).collect(),
+        users: users(kernel, object).unwrap_or_default(),
+        // The module itself counts for one.
+        references: object.u64("refcnt").unwrap_or_default().saturating_sub(1),
+        tables: symbols::Tables::of(kernel, object, &regions).ok(),
+        regions,
+        memory: Arc::clone(&kernel.memory),
+        symbols: OnceLock::new(),
+    }))
+}
+
+fn regions(kernel: &Kernel, object: Object<'_>) -> Result<Vec<Region>, Error> {
+    let mut regions = Vec::new();
+    let mut add = |base: u64, size: u64, is_text, is_init| {
+        if size != 0 {
+            regions.push(Region { range: base..base.saturating_add(size), is_text, is_init });
+        }
+    };
+    if !object.has("mem") {
+        for (layout, is_init) in [("core_layout", false), ("init_layout", true)] {
+            let layout = object.at(layout)?;
+            add(layout.address("base")?, layout.u64("size")?, true, is_init);
+        }
+        return Ok(regions);
+    }
+    let kind = |name| kernel.types.enum_value(name).map(i64::cast_unsigned);
+    let [text, init_text, init_data, init_rodata] =
+        ["MOD_TEXT", "MOD_INIT_TEXT", "MOD_INIT_DATA", "MOD_INIT_RODATA"].map(kind);
+    for index in 0..object.count("mem")?.min(32) {
+        let part = object.element("mem", index)?;
+        let is_text = [text, init_text].contains(&Some(index));
+        let is_init = [init_text, init_data, init_rodata].contains(&Some(index));
+        add(part.address("base")?, part.u64("size")?, is_text, is_init);
+    }
+    Ok(regions)
+}
+
+fn users(kernel: &Kernel, object: Object<'_>) -> Result<Vec<String>, Error> {
+    let uses = kernel.list(object.at("source_list")?.place(), "module_use", "source_list")?;
+    uses.take(MODULES_MAX).map(|one| one?.pointer("source")?.text("name")).collect()
+}

@@ -1,0 +1,71 @@
+//! Names for addresses, of the kernel and its modules.
+
+use crate::kallsyms::Kallsyms;
+use crate::modules::Module;
+use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
+use std::sync::Arc;
+
+/// The symbols of a kernel and of its modules.
+pub struct SymbolTable {
+    kernel: Arc<Kallsyms>,
+    modules: Arc<[Module]>,
+}
+
+impl SymbolTable {
+    pub(crate) fn new(kernel: Arc<Kallsyms>, modules: Arc<[Module]>) -> Self {
+        Self { kernel, modules }
+    }
+
+    /// The kernel's own.
+    #[must_use]
+    pub fn kernel(&self) -> &Kallsyms {
+        &self.kernel
+    }
+
+    /// Address of the first symbol of a name: the kernel's, or else a module's.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<u64> {
+        self.kernel.find(name).or_else(|| self.modules.iter().find_map(|module| module.symbols().find(name)))
+    }
+
+    /// Addresses of all symbols of a name: local ones can share it. The kernel's come first.
+    #[must_use]
+    pub fn all(&self, name: &str) -> Vec<u64> {
+        let kernel = self.kernel.named(name).map(|index| self.kernel.address(index));
+        let modules = self.modules.iter().flat_map(|module| module.symbols().named(name));
+        kernel.chain(modules).collect()
+    }
+
+    /// Address of a module's symbol.
+    #[must_use]
+    pub fn find_in(&self, module: &str, name: &str) -> Option<u64> {
+        self.modules.iter().find(|found| found.name == module)?.symbols().find(name)
+    }
+}
+
+impl Symbols for SymbolTable {
+    fn at(&self, address: u64) -> Option<Symbol> {
+        if let Some((index, start, size)) = self.kernel.at(address) {
+            let mut name = Vec::new();
+            self.kernel.name(index, &mut name);
+            let name = String::from_utf8(name).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+            return Some(Symbol { name, offset: address.wrapping_sub(start), size, module: None });
+        }
+        let module = self.modules.iter().find(|module| module.holds(address))?;
+        let (name, start, size) = module.symbol_at(address)?;
+        let module = Some(module.name.clone());
+        Some(Symbol { name, offset: address.wrapping_sub(start), size, module })
+    }
+
+    fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
+        let mut name = Vec::new();
+        for index in 0..self.kernel.len() {
+            let kind = self.kernel.name(index, &mut name).into();
+            let address = self.kernel.address(index);
+            each(SymbolRow { address, kind, name: &String::from_utf8_lossy(&name), module: None });
+        }
+        for module in self.modules.iter() {
+            module.symbols().each(&mut |row| each(SymbolRow { module: Some(&module.name), ..row }));
+        }
+    }
+}
