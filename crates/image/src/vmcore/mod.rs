@@ -4,6 +4,7 @@
 //! leaves out is a hole with its cause.
 
 mod elf;
+mod kdump;
 
 use crate::file::{Backing, Got};
 use crate::{Image, Watch};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 pub enum Format {
     /// ELF64: `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E`, a hypervisor's dump.
     Elf,
+    /// kdump-compressed: `makedumpfile`, or a hypervisor's dump in that form.
+    Kdump,
 }
 
 impl Format {
@@ -24,6 +27,7 @@ impl Format {
     pub fn words(self) -> &'static str {
         match self {
             Self::Elf => "ELF vmcore",
+            Self::Kdump => "kdump-compressed vmcore",
         }
     }
 }
@@ -113,6 +117,23 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     of_file(Backing::open(path, true)?, budget)
 }
 
+/// Opens the files of one split dump (`makedumpfile --split`), in any order.
+///
+/// # Errors
+/// As [`open_physical`]; and where a file is not kdump-compressed.
+pub fn open_split(paths: &[&Path], budget: &Budget) -> Result<Physical, Error> {
+    let files = paths.iter().map(|path| Backing::open(path, true)).collect::<Result<Vec<_>, Error>>()?;
+    for file in &files {
+        let mut head = [0u8; kdump::MAGIC.len()];
+        file.read_all(0, &mut head)?;
+        if head != kdump::MAGIC {
+            let found = u64::from_be_bytes(head);
+            return Err(Error::value(&file.name, 0, found, "the magic of a kdump-compressed file"));
+        }
+    }
+    kdump::open(files, budget)
+}
+
 fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
     let mut head = [0u8; crate::elf::HEADER_LEN];
     if !matches!(file.read(0, &mut head), Got::All) {
@@ -120,6 +141,9 @@ fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
     }
     if head.starts_with(&crate::elf::MAGIC) {
         return elf::open(file, &head, budget);
+    }
+    if head.starts_with(&kdump::MAGIC) {
+        return kdump::open(vec![file], budget).map(Some);
     }
     Ok(None)
 }

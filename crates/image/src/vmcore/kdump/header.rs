@@ -1,0 +1,140 @@
+//! Headers of the kdump-compressed format, versions 1 to 6 (makedumpfile's IMPLEMENTATION; 64-bit machines).
+
+use crate::vmcore::Machine;
+use lastwords_bytes::{ByteOrder, Error, Reader};
+
+/// The first bytes of the file.
+pub(crate) const MAGIC: [u8; 8] = *b"KDUMP   ";
+/// Bytes of the first header that are read.
+pub(super) const HEADER_LEN: usize = 464;
+/// Bytes of the second header that are read.
+pub(super) const SUB_HEADER_LEN: usize = 104;
+/// `status`: the dump was cut short when space ran out.
+const INCOMPLETE: u32 = 8;
+/// Versions that are read.
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=6;
+/// Blocks are pages: 512 bytes to 1 MiB.
+const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=1 << 20;
+
+/// Part of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// What the two headers say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) order: ByteOrder,
+    pub(super) version: u32,
+    /// QEMU leaves it out.
+    pub(super) machine: Option<Machine>,
+    pub(super) block_size: u64,
+    pub(super) incomplete: bool,
+    sub_header_blocks: u64,
+    bitmap_blocks: u64,
+    /// The first page frame behind memory.
+    pub(super) max_pfn: u64,
+    /// The page frames of this file, where it is one of several.
+    pub(super) split: Option<(u64, u64)>,
+    pub(super) vmcoreinfo: Place,
+    pub(super) notes: Place,
+}
+
+impl Header {
+    /// Reads the first header.
+    pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
+        // The version tells the byte order: a block size of 4096 read in the wrong one is a power of two as well.
+        let big = Reader::new(what, bytes, ByteOrder::Big);
+        let is_big = VERSIONS.contains(&big.u32_at(8)?);
+        let reader = if is_big { big } else { Reader::new(what, bytes, ByteOrder::Little) };
+        let version = reader.u32_at(8)?;
+        if !VERSIONS.contains(&version) {
+            return Err(Error::value(what, 8, u64::from(version), "a header version of 1 to 6"));
+        }
+        let block_size = reader.u32_at(428)?;
+        if !block_size.is_power_of_two() || !BLOCK_SIZES.contains(&block_size) {
+            let expected = "a power of two from 512 to 2^20 (dumps of 32-bit machines are not read)";
+            return Err(Error::value(what, 428, u64::from(block_size), expected));
+        }
+        Ok(Self {
+            order: reader.order(),
+            version,
+            machine: Machine::of_name(&reader.text_at(272, 65)?),
+            block_size: u64::from(block_size),
+            incomplete: reader.u32_at(424)? & INCOMPLETE != 0,
+            sub_header_blocks: u64::from(reader.u32_at(432)?),
+            bitmap_blocks: u64::from(reader.u32_at(436)?),
+            max_pfn: u64::from(reader.u32_at(440)?),
+            split: None,
+            vmcoreinfo: Place::default(),
+            notes: Place::default(),
+        })
+    }
+
+    /// Where the second header is.
+    pub(super) fn sub_header_at(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Adds what the second header says, as far as its version has it.
+    pub(super) fn add_sub_header(&mut self, what: &str, bytes: &[u8]) -> Result<(), Error> {
+        let reader = Reader::new(what, bytes, self.order).based(self.sub_header_at());
+        let place = |at: usize| -> Result<Place, Error> {
+            Ok(Place { offset: reader.u64_at(at)?, len: reader.u64_at(at.saturating_add(8))? })
+        };
+        if self.version >= 2 && reader.u32_at(12)? != 0 {
+            self.split = Some((reader.u64_at(16)?, reader.u64_at(24)?));
+        }
+        if self.version >= 3 {
+            self.vmcoreinfo = place(32)?;
+        }
+        if self.version >= 4 {
+            self.notes = place(48)?;
+        }
+        if self.version >= 6 {
+            self.split = match self.split {
+                Some(_) => Some((reader.u64_at(80)?, reader.u64_at(88)?)),
+                None => None,
+            };
+            self.max_pfn = reader.u64_at(96)?;
+        }
+        Ok(())
+    }
+
+    /// The bitmap of RAM.
+    pub(super) fn ram_bitmap(&self) -> Place {
+        let len = (self.bitmap_blocks >> 1).saturating_mul(self.block_size);
+        Place { offset: self.sub_header_blocks.saturating_add(1).saturating_mul(self.block_size), len }
+    }
+
+    /// The bitmap of the pages that are in the dump.
+    pub(super) fn dumped_bitmap(&self) -> Place {
+        let ram = self.ram_bitmap();
+        Place { offset: ram.offset.saturating_add(ram.len), len: ram.len }
+    }
+
+    /// Where the page descriptors begin.
+    pub(super) fn descriptors_at(&self) -> u64 {
+        self.sub_header_blocks.saturating_add(self.bitmap_blocks).saturating_add(1).saturating_mul(self.block_size)
+    }
+}
+
+/// Bytes of a page descriptor.
+pub(super) const DESCRIPTOR_LEN: u64 = 24;
+
+/// Where a page's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    pub(super) offset: u64,
+    pub(super) size: u32,
+    /// How they are compressed; 0 is not at all.
+    pub(super) flags: u32,
+}
+
+impl Descriptor {
+    pub(super) fn parse(reader: &Reader<'_>) -> Result<Self, Error> {
+        Ok(Self { offset: reader.u64_at(0)?, size: reader.u32_at(8)?, flags: reader.u32_at(12)? })
+    }
+}

@@ -1,0 +1,305 @@
+//! The kdump-compressed format: page by page, only those that are asked for.
+//!
+//! Two bitmaps say which page frames are RAM and which of those were dumped; the descriptor of a dumped page stands at its rank
+//! among them. A page of RAM that was not dumped is excluded, not zero. Several page frames may share one descriptor's bytes
+//! (pages of zeroes do). A split dump is several files, each with all bitmaps and the descriptors of its own page frames.
+
+mod bitmap;
+mod codec;
+mod header;
+mod lzo;
+
+pub(crate) use header::MAGIC;
+
+use super::elf::Notes;
+use super::{Format, Physical};
+use crate::file::{Backing, Got};
+use crate::{Cache, Hole, HoleCause, Image, Range};
+use bitmap::{Bitmap, Counts, bit_of};
+use codec::Codecs;
+use header::{DESCRIPTOR_LEN, Descriptor, HEADER_LEN, Header, Place, SUB_HEADER_LEN};
+use lastwords_bytes::{Budget, Error, Reader};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Bytes of pages that are kept.
+const KEPT: u64 = 16 << 20;
+/// Most bytes of notes, and of VMCOREINFO, that are read.
+const MOST_NOTES: u64 = 64 << 20;
+/// Compressed pages may be longer than plain ones, if not by much.
+const MOST_GROWTH: u64 = 4096;
+
+/// One file of a dump.
+#[derive(Debug)]
+struct Part {
+    file: Backing,
+    header: Header,
+    ram: Bitmap,
+    dumped: Bitmap,
+    counts: Counts,
+    /// Page frames that this file has descriptors of.
+    start: u64,
+    end: u64,
+    /// Dumped page frames before `start`.
+    skipped: u64,
+}
+
+/// The image: all files of a dump.
+#[derive(Debug)]
+struct Dump {
+    name: String,
+    parts: Vec<Part>,
+    page_size: u64,
+    pages: Mutex<Cache<Arc<[u8]>>>,
+    codecs: Codecs,
+    ranges: OnceLock<Vec<Range>>,
+}
+
+/// Opens the files of one dump; more than one where it is split.
+///
+/// # Errors
+/// A header is damaged, the files are not of one dump, or the budget is spent.
+pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Error> {
+    let mut remarks = Vec::new();
+    let mut parts = Vec::new();
+    for file in files {
+        parts.push(Part::open(file, budget, &mut remarks)?);
+    }
+    parts.sort_by_key(|p| p.start);
+    let Some(first) = parts.first() else {
+        return Err(Error::short("split dump", 0, 0, "at least one file"));
+    };
+    let (page_size, machine, order) = (first.header.block_size, first.header.machine, first.header.order);
+    if let Some(other) = parts.iter().find(|p| p.header.block_size != page_size) {
+        let expected = format!("the block size of {}: {page_size}", first.file.name);
+        return Err(Error::value(&other.file.name, 428, other.header.block_size, &expected));
+    }
+    remarks.extend(missing_parts(&parts));
+    let mut notes = Notes::default();
+    let read = parts.iter().find_map(|p| p.notes(&mut notes, budget, &mut remarks));
+    let vmcoreinfo = read.or(notes.vmcoreinfo);
+    let name = first.file.name.to_string();
+    let kept = usize::try_from(KEPT.checked_div(page_size).unwrap_or(0)).unwrap_or(1);
+    let dump = Dump {
+        name,
+        parts,
+        page_size,
+        pages: Mutex::new(Cache::new(kept)),
+        codecs: Codecs::default(),
+        ranges: OnceLock::new(),
+    };
+    let image = Arc::new(dump);
+    Ok(Physical { image, format: Format::Kdump, machine, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
+}
+
+/// What of a split dump was not given.
+fn missing_parts(parts: &[Part]) -> Vec<String> {
+    let mut next = 0u64;
+    let mut remarks = Vec::new();
+    for part in parts {
+        if part.start > next {
+            let remark = format!("{}: page frames {next:#x} to {:#x} are in another file", part.file.name, part.start);
+            remarks.push(format!("{remark} of this split dump; name all of its files"));
+        }
+        next = next.max(part.end);
+    }
+    if let Some(last) = parts.last().filter(|p| next < p.header.max_pfn) {
+        remarks
+            .push(format!("{}: page frames from {next:#x} on are in another file of this split dump", last.file.name));
+    }
+    remarks
+}
+
+impl Part {
+    fn open(file: Backing, budget: &Budget, remarks: &mut Vec<String>) -> Result<Self, Error> {
+        let mut head = [0u8; HEADER_LEN];
+        file.read_all(0, &mut head)?;
+        let mut header = Header::parse(&file.name, &head)?;
+        let mut sub = [0u8; SUB_HEADER_LEN];
+        file.read_all(header.sub_header_at(), &mut sub)?;
+        header.add_sub_header(&file.name, &sub)?;
+        if header.incomplete {
+            remarks.push(format!("{}: the dump was cut short when it was written; the rest is missing", file.name));
+        }
+        let (ram, dumped) = (header.ram_bitmap(), header.dumped_bitmap());
+        if dumped.offset.saturating_add(dumped.len) > file.len {
+            remarks.push(format!("{}: the file ends at {:#x}, inside the bitmaps of pages", file.name, file.len));
+        }
+        let ram = Bitmap::new(&file, ram, header.max_pfn);
+        let dumped = Bitmap::new(&file, dumped, header.max_pfn);
+        let counts = dumped.count(&file, budget)?;
+        let (start, end) = header.split.unwrap_or((0, header.max_pfn));
+        let skipped = dumped.rank(&counts, &file, start).map_or(0, |(_, rank)| rank);
+        Ok(Self { file, header, ram, dumped, counts, start, end, skipped })
+    }
+
+    /// Adds the notes; returns the text of VMCOREINFO where the header points to it.
+    fn notes(&self, notes: &mut Notes, budget: &Budget, remarks: &mut Vec<String>) -> Option<Vec<u8>> {
+        match self.place(self.header.notes, budget) {
+            Ok(bytes) => {
+                let reader = Reader::new(&self.file.name, &bytes, self.header.order).based(self.header.notes.offset);
+                notes.add(reader, budget, remarks);
+            }
+            Err(error) => remarks.push(format!("{error} (notes)")),
+        }
+        match self.place(self.header.vmcoreinfo, budget) {
+            Ok(bytes) => Some(bytes).filter(|b| !b.is_empty()),
+            Err(error) => {
+                remarks.push(format!("{error} (VMCOREINFO)"));
+                None
+            }
+        }
+    }
+
+    fn place(&self, place: Place, budget: &Budget) -> Result<Vec<u8>, Error> {
+        let len = place.len.min(self.file.len.saturating_sub(place.offset)).min(MOST_NOTES);
+        budget.bytes(&self.file.name, len)?;
+        let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(0)];
+        self.file.read_all(place.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a page frame into `page`.
+    fn read(&self, pfn: u64, codecs: &Codecs, page: &mut [u8]) -> Result<(), HoleCause> {
+        let (dumped, rank) = self.dumped.rank(&self.counts, &self.file, pfn).ok_or(HoleCause::Truncated)?;
+        if !dumped {
+            let ram = self.ram.is_set(&self.file, pfn);
+            return Err(if ram == Some(true) { HoleCause::Excluded } else { HoleCause::Unmapped });
+        }
+        let descriptor = self.descriptor(rank.checked_sub(self.skipped).ok_or(HoleCause::Bad)?)?;
+        let most = self.header.block_size.saturating_add(MOST_GROWTH);
+        if u64::from(descriptor.size) > most {
+            return Err(HoleCause::Bad);
+        }
+        let mut stored = vec![0u8; usize::try_from(descriptor.size).unwrap_or(0)];
+        cause(self.file.read(descriptor.offset, &mut stored))?;
+        codecs.decompress(&descriptor, &stored, page).ok_or(HoleCause::Bad)
+    }
+
+    fn descriptor(&self, index: u64) -> Result<Descriptor, HoleCause> {
+        let at = self.header.descriptors_at().saturating_add(index.saturating_mul(DESCRIPTOR_LEN));
+        let mut raw = [0u8; DESCRIPTOR_LEN as usize];
+        cause(self.file.read(at, &mut raw))?;
+        let reader = Reader::new(&self.file.name, &raw, self.header.order).based(at);
+        let descriptor = Descriptor::parse(&reader).map_err(|_| HoleCause::Bad)?;
+        // Descriptors that were not written any more when space ran out are zeroes.
+        if descriptor.offset == 0 { Err(HoleCause::Truncated) } else { Ok(descriptor) }
+    }
+}
+
+fn cause(got: Got) -> Result<(), HoleCause> {
+    match got {
+        Got::All => Ok(()),
+        Got::Ended(_) => Err(HoleCause::Truncated),
+        Got::Failed(_) => Err(HoleCause::Bad),
+    }
+}
+
+impl Dump {
+    fn part(&self, pfn: u64) -> Result<&Part, HoleCause> {
+        let part = self.parts.iter().find(|p| pfn >= p.start && pfn < p.end);
+        part.ok_or_else(|| match self.parts.first() {
+            Some(first) if first.dumped.is_set(&first.file, pfn) == Some(true) => HoleCause::Truncated,
+            Some(first) if first.ram.is_set(&first.file, pfn) == Some(true) => HoleCause::Excluded,
+            _ => HoleCause::Unmapped,
+        })
+    }
+
+    fn page(&self, pfn: u64) -> Result<Arc<[u8]>, HoleCause> {
+        let pages = || self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pages().find(pfn);
+        if let Some(page) = known {
+            return Ok(page);
+        }
+        let mut page = vec![0u8; usize::try_from(self.page_size).unwrap_or(0)];
+        self.part(pfn)?.read(pfn, &self.codecs, &mut page)?;
+        let page: Arc<[u8]> = page.into();
+        pages().keep(pfn, page.clone());
+        Ok(page)
+    }
+
+    /// Runs of page frames of one kind.
+    fn all_ranges(&self) -> Vec<Range> {
+        let mut ranges: Vec<Range> = Vec::new();
+        for part in &self.parts {
+            let mut at = part.start;
+            while at < part.end.min(part.header.max_pfn) {
+                let (Some((first, dumped)), Some((_, ram))) =
+                    (part.dumped.chunk(&part.file, at), part.ram.chunk(&part.file, at))
+                else {
+                    break;
+                };
+                let next = first.saturating_add((dumped.len() as u64).saturating_mul(8)).min(part.end);
+                for pfn in at..next {
+                    let within = pfn.saturating_sub(first);
+                    match (bit_of(&dumped, within), bit_of(&ram, within)) {
+                        (true, _) => self.extend(&mut ranges, part, pfn, None),
+                        (false, true) => self.extend(&mut ranges, part, pfn, Some(HoleCause::Excluded)),
+                        (false, false) => {}
+                    }
+                }
+                at = next;
+            }
+        }
+        ranges
+    }
+
+    fn extend(&self, ranges: &mut Vec<Range>, part: &Part, pfn: u64, hole: Option<HoleCause>) {
+        let Some(address) = pfn.checked_mul(self.page_size) else { return };
+        match ranges.last_mut() {
+            Some(last) if last.end() == address && last.hole == hole && last.name == part.file.name => {
+                last.len = last.len.saturating_add(self.page_size);
+            }
+            _ => {
+                let offset = part.header.descriptors_at();
+                ranges.push(Range { address, len: self.page_size, name: part.file.name.clone(), offset, hole });
+            }
+        }
+    }
+}
+
+impl Image for Dump {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Page frames that are compressed have no offset of their own: `offset` is that of the file's page descriptors.
+    fn ranges(&self) -> &[Range] {
+        self.ranges.get_or_init(|| self.all_ranges())
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let unmapped = Hole { address, cause: HoleCause::Unmapped };
+            let at = address.checked_add(done as u64).ok_or(unmapped)?;
+            let pfn = at.checked_div(self.page_size).ok_or(unmapped)?;
+            let page = self.page(pfn).map_err(|cause| Hole { address: at, cause })?;
+            let within = usize::try_from(at.saturating_sub(pfn.saturating_mul(self.page_size))).unwrap_or(0);
+            let from = page.get(within..).unwrap_or_default();
+            let len = from.len().min(buf.len().saturating_sub(done));
+            let to = buf.get_mut(done..done.saturating_add(len)).filter(|to| !to.is_empty()).ok_or(unmapped)?;
+            to.copy_from_slice(from.get(..len).unwrap_or_default());
+            done = done.saturating_add(len);
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, address: u64, end: u64) -> u64 {
+        let Some(pfn) = address.checked_div(self.page_size) else { return end };
+        let mut at = pfn;
+        for part in self.parts.iter().filter(|p| p.end > pfn) {
+            at = part.dumped.next_set(&part.counts, &part.file, at.max(part.start));
+            if at < part.end {
+                break;
+            }
+        }
+        at.saturating_mul(self.page_size).max(address).min(end)
+    }
+}
+
+#[cfg(test)]
+mod tests;
