@@ -13,7 +13,16 @@
     )
 )]
 
+pub mod ftrace;
 mod open;
 pub mod own;
 
 pub use open::{Options, Recovered, open, open_with};
+
+/// The event model's word for a byte order.
+fn own_order(order: lastwords_bytes::ByteOrder) -> lastwords_trace::schema::ByteOrder {
+    match order {
+        lastwords_bytes::ByteOrder::Little => lastwords_trace::schema::ByteOrder::Little,
+        lastwords_bytes::ByteOrder::Big => lastwords_trace::schema::ByteOrder::Big,
+    }
+}

@@ -47,6 +47,16 @@ pub trait Symbols: Send + Sync {
 
     /// Calls `each` with every symbol, the kernel's own first, each part by rising address.
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>));
+
+    /// The text, without its NUL, that stands in the kernel's read-only memory at `address`; none where it is not known.
+    fn text_at(&self, _address: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The value of an enumerator that a print format names; none where it is not known.
+    fn constant(&self, _name: &str) -> Option<i64> {
+        None
+    }
 }
 
 /// No symbol is known.
@@ -132,13 +142,14 @@ pub trait Ring: Send + Sync {
     /// what the source does not have is zero, and the verdict says so.
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo;
 
-    /// Events before this reading of the clock are not shown: the ring was reset then.
+    /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`].
+    fn evidence(&self) -> Evidence;
+
+    /// Reading of the clock when the ring was reset (`time_start` of the array's buffer): events before it are not shown, and
+    /// the latency format counts from it.
     fn time_start(&self) -> u64 {
         0
     }
-
-    /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`].
-    fn evidence(&self) -> Evidence;
 }
 
 /// One CPU's ring.

@@ -1,0 +1,198 @@
+//! Trace arrays: the top level, the instances, their snapshots, options and clocks.
+
+use std::sync::Arc;
+
+use lastwords_kernel::btf::Kind;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_kernel::{Error, Kernel, Mask, Object};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{Array, HeaderPage, Ring};
+
+use super::carve;
+use super::memory_ring::MemoryRing;
+use super::ring::{self, Shape};
+
+/// Recording was switched off by `tracing_on`: a bit of `trace_buffer.record_disabled`.
+const OFF: u64 = 1 << 20;
+/// Options that a tracer can have.
+const TRACER_OPTIONS_MAX: u64 = 64;
+
+/// All trace arrays, the top level first, the instances by name.
+pub(super) fn read(
+    kernel: &Arc<Kernel>,
+    memory: Option<&Arc<VirtualMemory>>,
+    evidence: &mut Evidence,
+) -> Result<Vec<Array>, Error> {
+    let top = kernel.symbol("global_trace")?;
+    let mut addresses = vec![top];
+    for array in kernel.list(kernel.symbol("ftrace_trace_arrays")?, "trace_array", "list")? {
+        match array {
+            Ok(array) if !addresses.contains(&array.place()) => addresses.push(array.place()),
+            Ok(_) => {}
+            Err(error) => {
+                evidence.notes.push(format!("the list of instances ends early: {error}"));
+                break;
+            }
+        }
+    }
+    let mut drafts = Vec::new();
+    for address in addresses {
+        match one(kernel, memory, address) {
+            Ok(draft) => drafts.push(draft),
+            Err(error) if address == top => return Err(error),
+            Err(error) => evidence.notes.push(format!("the instance at {address:#x} is not known: {error}")),
+        }
+    }
+    if let Some(instances) = drafts.get_mut(1..) {
+        instances.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    if let Some(memory) = memory {
+        let rings = drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
+        carve::fill(kernel, memory, &mut rings.collect::<Vec<_>>(), evidence);
+    }
+    Ok(drafts.into_iter().map(Draft::finish).collect())
+}
+
+/// A trace array whose rings may still want sub-buffers.
+struct Draft {
+    name: String,
+    tracer: String,
+    clock: String,
+    clock_in_ns: bool,
+    options: Vec<String>,
+    tracer_options: Vec<String>,
+    live: MemoryRing,
+    snapshot: Option<MemoryRing>,
+}
+
+impl Draft {
+    fn finish(self) -> Array {
+        let Self { name, tracer, clock, clock_in_ns, options, tracer_options, live, snapshot } = self;
+        let is_on = live.is_on;
+        let snapshot = snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
+        Array { name, tracer, clock, clock_in_ns, options, tracer_options, is_on, live: Arc::new(live), snapshot }
+    }
+}
+
+fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64) -> Result<Draft, Error> {
+    let array = kernel.object("trace_array", address)?;
+    let tracer = array.pointer("current_trace")?;
+    let (clock, clock_in_ns) = clock(kernel, &array)?;
+    let live = read_ring(kernel, memory, &array, "array_buffer")?;
+    let spare = ["max_buffer", "snapshot_buffer"].into_iter().find(|name| array.has(name));
+    let has_snapshot = array.has("allocated_snapshot") && array.bool("allocated_snapshot")?;
+    let snapshot = match spare.filter(|_| has_snapshot) {
+        Some(spare) => Some(read_ring(kernel, memory, &array, spare)?),
+        None => None,
+    };
+    Ok(Draft {
+        name: array.text("name")?,
+        tracer: tracer.text("name")?,
+        clock,
+        clock_in_ns,
+        options: options(kernel, &array)?,
+        tracer_options: tracer_options(&array, &tracer).unwrap_or_default(),
+        live,
+        snapshot,
+    })
+}
+
+/// Name of the array's clock, and whether it counts nanoseconds: an entry of `trace_clocks`, which is a function, a name and a
+/// number.
+fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<(String, bool), Error> {
+    let word = u64::from(kernel.memory.word_size());
+    let entry = word.saturating_mul(3).saturating_mul(array.u64("clock_id")?);
+    let at = kernel.symbol("trace_clocks")?.wrapping_add(entry);
+    let name = kernel.text(pointer(kernel, at.wrapping_add(word))?)?;
+    let in_ns = kernel.memory.number(at.wrapping_add(word.saturating_mul(2)), 4).map_err(hole)?;
+    Ok((name, in_ns != 0))
+}
+
+/// Names of the trace options that are on: `trace_options` has a name for each bit.
+fn options(kernel: &Kernel, array: &Object<'_>) -> Result<Vec<String>, Error> {
+    let word = u64::from(kernel.memory.word_size());
+    let names = kernel.symbol("trace_options")?;
+    let set = array.u64("trace_flags")?;
+    let mut options = Vec::new();
+    for bit in 0..64u32 {
+        let name = pointer(kernel, names.wrapping_add(u64::from(bit).saturating_mul(word)))?;
+        if name == 0 {
+            break;
+        }
+        if set.wrapping_shr(bit) & 1 == 1 {
+            options.push(kernel.text(name)?);
+        }
+    }
+    Ok(options)
+}
+
+fn pointer(kernel: &Kernel, at: u64) -> Result<u64, Error> {
+    kernel.memory.pointer(at).map_err(hole)
+}
+
+fn hole(hole: lastwords_image::Hole) -> Error {
+    Error::Hole { what: "a table of the tracer".into(), hole }
+}
+
+/// Names of the tracer's own options that are on.
+fn tracer_options(array: &Object<'_>, tracer: &Object<'_>) -> Result<Vec<String>, Error> {
+    let flags = match array.has("current_trace_flags") {
+        true => array.pointer_or_null("current_trace_flags")?,
+        false => tracer.pointer_or_null("flags")?,
+    };
+    let Some(flags) = flags else { return Ok(Vec::new()) };
+    let set = flags.u64("val")?;
+    let mut options = Vec::new();
+    for n in 0..TRACER_OPTIONS_MAX {
+        let option = flags.element("opts", n)?;
+        if option.address("name")? == 0 {
+            break;
+        }
+        if set & option.u64("bit")? != 0 {
+            options.push(option.text("name")?);
+        }
+    }
+    Ok(options)
+}
+
+/// The ring of an `array_buffer` member.
+fn read_ring(
+    kernel: &Arc<Kernel>,
+    memory: Option<&Arc<VirtualMemory>>,
+    array: &Object<'_>,
+    member: &str,
+) -> Result<MemoryRing, Error> {
+    let part = |path: &str| format!("{member}.{path}");
+    let buffer = array.pointer(&part("buffer"))?;
+    let size = match buffer.has("subbuf_size") {
+        // Without the header, which the kernel does not count here.
+        true => 0,
+        false => kernel.memory.page_size(),
+    };
+    let header = HeaderPage::of_word_size(kernel.memory.word_size());
+    let size = match size {
+        0 => buffer.u64("subbuf_size")?.saturating_add(u64::from(header.data_offset)),
+        size => size,
+    };
+    let shape = Shape { size: usize::try_from(size.clamp(64, 1 << 26)).unwrap_or(4096), header };
+    let mut cpus = Vec::new();
+    for cpu in kernel.cpus(Mask::Possible) {
+        let address = per_cpu_ring(kernel, &buffer, cpu)?;
+        if address != 0 {
+            cpus.push(ring::cpu(kernel, address, shape, cpus.len())?);
+        }
+    }
+    let is_on = buffer.u64("record_disabled")? & OFF == 0;
+    let time_start = array.u64(&part("time_start"))?;
+    Ok(MemoryRing::new(kernel.clone(), memory.map(|m| m.physical().clone()), shape, cpus, is_on, time_start))
+}
+
+/// `trace_buffer.buffers[cpu]`: a table of its own, or at the end of the structure.
+fn per_cpu_ring(kernel: &Kernel, buffer: &Object<'_>, cpu: u32) -> Result<u64, Error> {
+    let word = u64::from(kernel.memory.word_size());
+    let table = match buffer.member("buffers")?.kind {
+        Kind::Array { .. } => buffer.at("buffers")?.place(),
+        _ => buffer.address("buffers")?,
+    };
+    pointer(kernel, table.wrapping_add(word.saturating_mul(cpu.into())))
+}

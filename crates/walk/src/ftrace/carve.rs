@@ -1,0 +1,211 @@
+//! Sub-buffers that no pointer leads to any more, found by what they prove themselves.
+//!
+//! A dump can lack the structures that describe sub-buffers while the sub-buffers are there. Such a page of the image begins
+//! with a time stamp between the neighbours' in the ring, its commit word fits, and its events fill the committed bytes to the
+//! last; no ring that is known has it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use lastwords_image::Image;
+use lastwords_kernel::Kernel;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
+
+use super::memory_ring::MemoryRing;
+use super::ring::{Break, Cpu, Look, Place, Shape, Where, look};
+use crate::own_order;
+
+/// Bytes that are read at once where pages are looked for.
+const CHUNK: usize = 1 << 20;
+
+/// A page of the image that may be a sub-buffer.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    address: u64,
+    look: Look,
+}
+
+/// A break in a ring, and the times between which its sub-buffers lie.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    ring: usize,
+    cpu: usize,
+    at: Break,
+    after: u64,
+    before: u64,
+}
+
+/// Finds sub-buffers for the breaks of these rings. Costs a pass over the image where there are any.
+pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut MemoryRing], evidence: &mut Evidence) {
+    let windows: Vec<Window> = rings.iter_mut().enumerate().flat_map(|(n, ring)| windows(n, ring)).collect();
+    if windows.is_empty() {
+        return;
+    }
+    let known = known(memory, rings);
+    let mut shapes: Vec<Shape> = Vec::new();
+    for window in &windows {
+        let Some(shape) = rings.get(window.ring).map(|r| r.shape()) else { continue };
+        if !shapes.iter().any(|s| s.size == shape.size) {
+            shapes.push(shape);
+        }
+    }
+    for shape in shapes {
+        let of_size: Vec<Window> = windows
+            .iter()
+            .filter(|w| rings.get(w.ring).is_some_and(|r| r.shape().size == shape.size))
+            .copied()
+            .collect();
+        let found = search(kernel, memory.physical(), shape, &of_size, &known);
+        assign(rings, &of_size, &found, evidence);
+    }
+}
+
+/// The breaks of a ring with the times around them, latest first, so that what is put in does not move the others.
+fn windows(ring: usize, memory: &mut MemoryRing) -> Vec<Window> {
+    let mut all = Vec::new();
+    let mut looks = Vec::new();
+    for cpu in 0..memory.found_mut().len() {
+        looks.push(memory.looks(cpu));
+    }
+    for (cpu, looks) in looks.iter().enumerate() {
+        let Some(found) = memory.found_mut().get(cpu) else { continue };
+        for at in found.breaks.iter().rev() {
+            let earlier = looks.get(..at.before).unwrap_or_default();
+            let after = earlier.iter().rev().flatten().next().map_or(0, |l| l.last);
+            let later = looks.get(at.before..).unwrap_or_default();
+            let before = later.iter().flatten().next().map_or(u64::MAX, |l| l.first);
+            all.push(Window { ring, cpu, at: *at, after, before });
+        }
+    }
+    all
+}
+
+/// Physical addresses of all sub-buffers that rings have.
+fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> HashSet<u64> {
+    let places = rings
+        .iter_mut()
+        .flat_map(|r| r.found_mut().iter().flat_map(|c| c.places.iter().map(|p| p.at)).collect::<Vec<_>>());
+    places
+        .filter_map(|at| match at {
+            Where::Virtual(address) => memory.translate(address).ok().map(|m| m.physical),
+            Where::Physical(address) => Some(address),
+        })
+        .collect()
+}
+
+/// Pages that could be sub-buffers in one of the windows.
+fn search(
+    kernel: &Kernel,
+    physical: &Arc<dyn Image>,
+    shape: Shape,
+    windows: &[Window],
+    known: &HashSet<u64>,
+) -> Vec<Candidate> {
+    let order = own_order(kernel.memory.byte_order());
+    let (low, high) =
+        (windows.iter().map(|w| w.after).min().unwrap_or(0), windows.iter().map(|w| w.before).max().unwrap_or(0));
+    let mut found = Vec::new();
+    let mut chunk = vec![0u8; CHUNK.next_multiple_of(shape.size.max(1))];
+    let size = shape.size as u64;
+    for range in physical.ranges().iter().filter(|r| r.hole.is_none()) {
+        let mut at = range.address.next_multiple_of(size);
+        while at < range.end() {
+            let len = (range.end().saturating_sub(at)).min(chunk.len() as u64);
+            let Some(bytes) = chunk.get_mut(..usize::try_from(len).unwrap_or(0)) else { break };
+            let pages = match physical.read(at, bytes) {
+                Ok(()) => bytes,
+                // What lies before the hole is there; the search goes on behind the page with the hole.
+                Err(hole) => {
+                    let held = usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0);
+                    bytes.get_mut(..held).unwrap_or_default()
+                }
+            };
+            let whole = pages.len() / shape.size.max(1);
+            for (n, page) in pages.chunks_exact(shape.size.max(1)).enumerate() {
+                let address = at.saturating_add((n as u64).saturating_mul(size));
+                let stamp = page.first_chunk::<8>().map_or(0, |raw| match order {
+                    lastwords_trace::schema::ByteOrder::Little => u64::from_le_bytes(*raw),
+                    lastwords_trace::schema::ByteOrder::Big => u64::from_be_bytes(*raw),
+                });
+                if stamp < low || stamp > high || stamp == 0 || known.contains(&address) {
+                    continue;
+                }
+                if let Ok(look) = look(page, order, shape.header)
+                    && look.events > 0
+                {
+                    found.push(Candidate { address, look });
+                }
+            }
+            let advance = if (whole as u64).saturating_mul(size) >= len {
+                len
+            } else {
+                ((whole as u64).saturating_add(1)).saturating_mul(size)
+            };
+            at = at.saturating_add(advance.max(size));
+        }
+    }
+    found.sort_by_key(|c| (c.look.first, c.look.last));
+    found
+}
+
+/// Puts candidates where they fit.
+fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate], evidence: &mut Evidence) {
+    let fits = |w: &Window, c: &Candidate| c.look.first >= w.after && c.look.last <= w.before;
+    for window in windows {
+        let mut chosen: Vec<Candidate> = Vec::new();
+        for candidate in found.iter().filter(|c| fits(window, c)) {
+            let elsewhere = windows.iter().any(|w| {
+                (w.ring, w.cpu, w.at.before) != (window.ring, window.cpu, window.at.before)
+                    && fits(w, candidate)
+                    && closer(w, window, candidate)
+            });
+            if !elsewhere && chosen.last().is_none_or(|l| l.look.last <= candidate.look.first) {
+                chosen.push(*candidate);
+            }
+        }
+        let Some(ring) = rings.get_mut(window.ring) else { continue };
+        put(ring, window, &chosen, evidence);
+    }
+}
+
+/// The candidate begins nearer behind what is before `a` than behind what is before `b`.
+fn closer(a: &Window, b: &Window, candidate: &Candidate) -> bool {
+    candidate.look.first.abs_diff(a.after) < candidate.look.first.abs_diff(b.after)
+}
+
+fn put(ring: &mut MemoryRing, window: &Window, chosen: &[Candidate], evidence: &mut Evidence) {
+    let Some(cpu) = ring.found_mut().get_mut(window.cpu) else { return };
+    let missing = window.at.count.map_or(0, |n| n.saturating_sub(chosen.len() as u64));
+    if missing > 0 || (chosen.is_empty() && window.at.count.is_none()) {
+        let place = format!("CPU {}: before sub-buffer {}", cpu.ring.cpu, window.at.before);
+        cpu.gaps.push(Gap { stream: Some(window.cpu), place, cause: Cause::Missing, events: None, bytes: None });
+    }
+    if !chosen.is_empty() {
+        evidence.notes.push(format!(
+            "CPU {}: {} sub-buffers, whose descriptions the image lacks, were found by their contents",
+            cpu.ring.cpu,
+            chosen.len()
+        ));
+    }
+    for (n, candidate) in chosen.iter().enumerate() {
+        insert(cpu, window.cpu, window.at.before.saturating_add(n), candidate);
+    }
+    ring.recount();
+}
+
+fn insert(cpu: &mut Cpu, stream: usize, at: usize, candidate: &Candidate) {
+    let place = Place { at: Where::Physical(candidate.address), consumed: 0, verdict: Verdict::Committed };
+    let row = SubBuffer {
+        stream,
+        sequence: at as u64,
+        verdict: Verdict::Committed,
+        content: candidate.look.commit as u64,
+        why: String::new(),
+    };
+    cpu.places.insert(at.min(cpu.places.len()), place);
+    cpu.sub_buffers.insert(at.min(cpu.sub_buffers.len()), row);
+    for (n, row) in cpu.sub_buffers.iter_mut().enumerate() {
+        row.sequence = n as u64;
+    }
+}

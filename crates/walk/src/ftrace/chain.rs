@@ -1,0 +1,134 @@
+//! The circular list of a CPU's sub-buffers, from whatever is left of it.
+//!
+//! Layout: `ring_buffer_per_cpu.pages` points at the list member, the first one, of some `struct buffer_page`. The two low bits
+//! of a `next` pointer are flags of the page pointed at: 1 it is the head, 2 a writer is moving the head away from it. Where the
+//! image lacks a structure, its neighbours still name its address; the ring falls apart into chains.
+
+use std::collections::{HashMap, HashSet};
+
+use lastwords_kernel::Kernel;
+
+/// Flags in a `next` pointer.
+const FLAGS: u64 = 3;
+/// The page pointed at is the head.
+const HEAD: u64 = 1;
+
+/// One structure that describes a sub-buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Node {
+    /// Its address.
+    pub(super) at: u64,
+    /// Virtual address of its sub-buffer.
+    pub(super) page: u64,
+}
+
+/// Runs of sub-buffers that follow each other.
+#[derive(Debug, Default)]
+pub(super) struct Chains {
+    /// Each in order; what stands between them is not known, but that one structure is missing where `before` of the one is
+    /// `after` of the other.
+    pub(super) chains: Vec<Chain>,
+    /// The structure whose sub-buffer is the oldest of the ring.
+    pub(super) head: Option<u64>,
+    /// The list closes: nothing is missing.
+    pub(super) closed: bool,
+}
+
+/// A run of sub-buffers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Chain {
+    pub(super) nodes: Vec<Node>,
+    /// Address of the structure before the first, which is not there.
+    pub(super) before: u64,
+    /// Address of the structure behind the last, which is not there.
+    pub(super) after: u64,
+}
+
+/// Follows the list from `seeds`, at most `most` structures.
+pub(super) fn follow(kernel: &Kernel, seeds: &[u64], most: usize) -> Chains {
+    let mut walk = Walk { kernel, most, seen: HashSet::new(), flagged: HashMap::new(), chains: Chains::default() };
+    for seed in seeds.iter().map(|s| s & !FLAGS).filter(|s| *s != 0) {
+        walk.from(seed);
+        if walk.chains.closed {
+            break;
+        }
+    }
+    let flagged = walk.flagged;
+    let of = |flag: u64| flagged.iter().find(|(_, flags)| **flags == flag).map(|(at, _)| *at);
+    walk.chains.head = of(HEAD).or_else(|| of(2));
+    walk.chains
+}
+
+struct Walk<'k> {
+    kernel: &'k Kernel,
+    most: usize,
+    seen: HashSet<u64>,
+    /// Flags of the pages pointed at.
+    flagged: HashMap<u64, u64>,
+    chains: Chains,
+}
+
+/// What a structure says.
+struct Read {
+    next: u64,
+    prev: u64,
+    page: u64,
+}
+
+impl Walk<'_> {
+    fn read(&self, at: u64) -> Option<Read> {
+        let node = self.kernel.object("buffer_page", at).ok()?;
+        let read = |path: &str| node.address(path).ok();
+        Some(Read { next: read("list.next")?, prev: read("list.prev")?, page: read("page")? })
+    }
+
+    /// Adds the chain that `seed` lies in, unless it is known.
+    fn from(&mut self, seed: u64) {
+        if self.seen.contains(&seed) || self.seen.len() >= self.most {
+            return;
+        }
+        let Some(first) = self.read(seed) else { return };
+        let mut chain = Chain { nodes: vec![Node { at: seed, page: first.page }], ..Chain::default() };
+        self.seen.insert(seed);
+        let mut here = first.next;
+        loop {
+            let at = here & !FLAGS;
+            if here & FLAGS != 0 {
+                self.flagged.insert(at, here & FLAGS);
+            }
+            if at == seed {
+                self.chains.closed = true;
+                self.chains.chains = vec![chain];
+                return;
+            }
+            match self.read(at) {
+                Some(read) if self.seen.len() < self.most && self.seen.insert(at) => {
+                    chain.nodes.push(Node { at, page: read.page });
+                    here = read.next;
+                }
+                _ => {
+                    chain.after = at;
+                    break;
+                }
+            }
+        }
+        let mut at = first.prev & !FLAGS;
+        let mut older = Vec::new();
+        while let Some(read) = self.read(at) {
+            // The flags of what was found stand in the pointer to it, which is this one's.
+            if read.next & FLAGS != 0 {
+                self.flagged.insert(read.next & !FLAGS, read.next & FLAGS);
+            }
+            if self.seen.len() >= self.most || !self.seen.insert(at) {
+                break;
+            }
+            older.push(Node { at, page: read.page });
+            at = read.prev & !FLAGS;
+        }
+        chain.before = at;
+        older.reverse();
+        older.append(&mut chain.nodes);
+        chain.nodes = older;
+        self.chains.chains.push(chain);
+    }
+}

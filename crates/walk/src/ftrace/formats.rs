@@ -1,0 +1,116 @@
+//! Event formats from memory: the list of event calls, their fields, their print formats.
+//!
+//! Layout: `ftrace_events` links `struct trace_event_call`; its class names the system and holds the list of fields, newest
+//! first (syscalls keep theirs in the metadata); `ftrace_common_fields` has those of all events.
+
+use std::collections::BTreeMap;
+
+use lastwords_kernel::{Error, Kernel, Object};
+use lastwords_trace::ftrace::{Field, Format};
+
+/// All event formats by id, and what could not be read.
+pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<u16, Format>, Error> {
+    let common = fields(kernel, kernel.symbol("ftrace_common_fields")?, true)?;
+    let flags = NameFlags::of(kernel);
+    let mut formats = BTreeMap::new();
+    for call in kernel.list(kernel.symbol("ftrace_events")?, "trace_event_call", "list")? {
+        let call = match call {
+            Ok(call) => call,
+            Err(error) => {
+                notes.push(format!("the list of event calls ends early: {error}"));
+                break;
+            }
+        };
+        match one(kernel, &call, &flags, &common) {
+            Ok(format) => drop(formats.insert(format.id, format)),
+            Err(error) => notes.push(format!("an event's format at {:#x} is not known: {error}", call.place())),
+        }
+    }
+    Ok(formats)
+}
+
+/// How a call tells its name: the bits of `trace_event_call.flags`.
+struct NameFlags {
+    tracepoint: u64,
+    custom: u64,
+}
+
+impl NameFlags {
+    fn of(kernel: &Kernel) -> Self {
+        let bit = |name: &str| kernel.types.enum_value(name).map_or(0, |v| v as u64);
+        Self { tracepoint: bit("TRACE_EVENT_FL_TRACEPOINT"), custom: bit("TRACE_EVENT_FL_CUSTOM") }
+    }
+}
+
+fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) -> Result<Format, Error> {
+    let class = call.pointer("class")?;
+    let set = call.u64("flags")?;
+    let is_tracepoint = set & flags.tracepoint != 0 && set & flags.custom == 0;
+    let name = if is_tracepoint { call.pointer("tp")?.text("name")? } else { call.text("name")? };
+    let mut all = common.to_vec();
+    all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
+    Ok(Format {
+        id: call.u64("event.type")? as u16,
+        system: class.text("system")?,
+        name,
+        fields: all,
+        print_format: call.text("print_fmt")?,
+    })
+}
+
+/// Head of the list of a call's fields. A class with a function for that is the one of system call entries.
+fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<u64, Error> {
+    if class.address("get_fields")? == 0 {
+        return Ok(class.at("fields")?.place());
+    }
+    Ok(kernel.object("syscall_metadata", call.address("data")?)?.at("enter_fields")?.place())
+}
+
+/// The fields of a list, in the order of the `format` file.
+fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Error> {
+    let mut fields = Vec::new();
+    for field in kernel.list(head, "ftrace_event_field", "link")? {
+        let field = field?;
+        let name = field.text("name")?;
+        let type_name = field.text("type")?;
+        let len = if field.has("len") { Some(field.u64("len")? as u32) } else { None };
+        fields.push(Field {
+            declaration: declaration(&type_name, &name, len),
+            name,
+            offset: field.u64("offset")? as u32,
+            size: field.u64("size")? as u32,
+            is_signed: field.u64("is_signed")? != 0,
+            is_common,
+        });
+    }
+    // The newest is linked first.
+    fields.reverse();
+    Ok(fields)
+}
+
+/// `TYPE NAME`, an array's bounds behind the name. `len`: elements, where the kernel keeps them.
+fn declaration(type_name: &str, name: &str, len: Option<u32>) -> String {
+    let bounds = type_name.find('[').filter(|_| !type_name.starts_with("__data_loc"));
+    let Some((element, bounds)) = bounds.and_then(|at| type_name.split_at_checked(at)) else {
+        return format!("{type_name} {name}");
+    };
+    match len {
+        None => format!("{element} {name}{bounds}"),
+        Some(0) => format!("{element} {name}[]"),
+        Some(len) => format!("{element} {name}[{len}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::declaration;
+
+    #[test]
+    fn bounds_stand_behind_the_name() {
+        assert_eq!(declaration("char[16]", "comm", Some(16)), "char comm[16]");
+        assert_eq!(declaration("char[TASK_COMM_LEN]", "comm", None), "char comm[TASK_COMM_LEN]");
+        assert_eq!(declaration("unsigned long[]", "caller", Some(0)), "unsigned long caller[]");
+        assert_eq!(declaration("__data_loc char[]", "name", Some(0)), "__data_loc char[] name");
+        assert_eq!(declaration("pid_t", "pid", Some(0)), "pid_t pid");
+    }
+}

@@ -1,0 +1,110 @@
+//! A ring in an image: sub-buffers are read when they are asked for.
+
+use std::sync::Arc;
+
+use lastwords_image::Image;
+use lastwords_kernel::Kernel;
+use lastwords_trace::evidence::{Evidence, Verdict};
+use lastwords_trace::ftrace::page::Header;
+use lastwords_trace::ftrace::{CpuRing, Ring, SubBufferInfo};
+
+use super::ring::{self, Cpu, Look, Shape, Where};
+use crate::own_order;
+
+/// One ring, all its CPUs.
+pub(super) struct MemoryRing {
+    kernel: Arc<Kernel>,
+    physical: Option<Arc<dyn Image>>,
+    shape: Shape,
+    cpus: Vec<CpuRing>,
+    found: Vec<Cpu>,
+    time_start: u64,
+    /// `tracing_on`.
+    pub(super) is_on: bool,
+}
+
+impl MemoryRing {
+    pub(super) fn new(
+        kernel: Arc<Kernel>,
+        physical: Option<Arc<dyn Image>>,
+        shape: Shape,
+        found: Vec<Cpu>,
+        is_on: bool,
+        time_start: u64,
+    ) -> Self {
+        let cpus = found.iter().map(|c| CpuRing { sub_buffers: c.places.len(), ..c.ring.clone() }).collect();
+        Self { kernel, physical, shape, cpus, found, time_start, is_on }
+    }
+
+    /// Sizes of its sub-buffers.
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// A look at each sub-buffer of a CPU.
+    pub(super) fn looks(&self, cpu: usize) -> Vec<Option<Look>> {
+        let order = own_order(self.kernel.memory.byte_order());
+        let mut bytes = Vec::new();
+        let places = self.found.get(cpu).map_or(0, |c| c.places.len());
+        (0..places)
+            .map(|n| {
+                let info = self.sub_buffer(cpu, n, &mut bytes);
+                if info.verdict == Verdict::Missing { None } else { ring::look(&bytes, order, self.shape.header).ok() }
+            })
+            .collect()
+    }
+
+    /// Counts its sub-buffers anew.
+    pub(super) fn recount(&mut self) {
+        for (cpu, found) in self.cpus.iter_mut().zip(&self.found) {
+            cpu.sub_buffers = found.places.len();
+        }
+    }
+
+    /// What was found on each CPU.
+    pub(super) fn found_mut(&mut self) -> &mut [Cpu] {
+        &mut self.found
+    }
+}
+
+impl Ring for MemoryRing {
+    fn cpus(&self) -> &[CpuRing] {
+        &self.cpus
+    }
+
+    fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
+        bytes.clear();
+        bytes.resize(self.shape.size, 0);
+        let nothing = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let Some(place) = self.found.get(cpu).and_then(|c| c.places.get(index)) else { return nothing };
+        let read = match (place.at, &self.physical) {
+            (Where::Virtual(address), _) => self.kernel.memory.read(address, bytes).is_ok(),
+            (Where::Physical(address), Some(image)) => image.read(address, bytes).is_ok(),
+            (Where::Physical(_), None) => false,
+        };
+        let order = own_order(self.kernel.memory.byte_order());
+        match Header::read(bytes, order, self.shape.header) {
+            Some(header) if read => SubBufferInfo {
+                committed: usize::try_from(header.commit).unwrap_or(0).min(bytes.len()),
+                consumed: place.consumed,
+                missed: header.missed,
+                verdict: place.verdict,
+            },
+            _ => nothing,
+        }
+    }
+
+    fn time_start(&self) -> u64 {
+        self.time_start
+    }
+
+    fn evidence(&self) -> Evidence {
+        let mut all = Evidence::default();
+        for cpu in &self.found {
+            all.sub_buffers.extend(cpu.sub_buffers.iter().cloned());
+            all.gaps.extend(cpu.gaps.iter().cloned());
+            all.notes.extend(cpu.notes.iter().cloned());
+        }
+        all
+    }
+}

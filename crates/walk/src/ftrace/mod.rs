@@ -1,0 +1,55 @@
+//! ftrace out of a kernel's memory: every trace array, its rings and snapshots, event formats, names.
+//!
+//! Sub-buffers are found through the kernel's own lists; where structures are missing from the image, by what the sub-buffers
+//! prove themselves. Nothing but the image is needed.
+
+mod arrays;
+mod carve;
+mod chain;
+mod formats;
+mod memory_ring;
+mod printk;
+mod ring;
+
+use std::sync::Arc;
+
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_kernel::{Error, Kernel, Mask};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{HeaderPage, Tracing};
+
+/// All that the kernel's ftrace has. `memory`: where sub-buffers that no pointer leads to are looked for.
+///
+/// # Errors
+/// The kernel has no ftrace, or its top level cannot be read.
+pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result<Tracing, Error> {
+    let mut evidence = Evidence::default();
+    let arrays = arrays::read(kernel, memory, &mut evidence)?;
+    let formats = formats::read(kernel, &mut evidence.notes)?;
+    let virtual_memory = &kernel.memory;
+    let uname = kernel.uname().unwrap_or_default();
+    let mut noted = |what: &str, error: &Error| evidence.notes.push(format!("{what} are not known: {error}"));
+    let printk_formats = printk::formats(kernel).unwrap_or_else(|error| {
+        noted("formats of trace_printk", &error);
+        Default::default()
+    });
+    Ok(Tracing {
+        release: uname.release.clone(),
+        uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
+        machine: uname.machine.clone(),
+        byte_order: crate::own_order(virtual_memory.byte_order()),
+        word_size: virtual_memory.word_size(),
+        page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
+        cpus: kernel.cpus(Mask::Online).len() as u32,
+        header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
+        formats,
+        comms: Default::default(),
+        tgids: Default::default(),
+        printk_formats,
+        symbols: kernel.symbols.clone(),
+        pointer_key: printk::pointer_key(kernel),
+        clocks: String::new(),
+        arrays,
+        evidence,
+    })
+}

@@ -1,0 +1,52 @@
+//! Format strings that events name by address, and the key that hides addresses.
+
+use std::collections::BTreeMap;
+
+use lastwords_kernel::{Error, Kernel};
+
+/// Most strings of a table that are read.
+const STRINGS_MAX: u64 = 1 << 16;
+
+/// Format strings of `trace_printk` and `bputs`, and tracepoint strings, by address.
+pub(super) fn formats(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
+    let mut strings = BTreeMap::new();
+    let tables = [
+        ("__start___trace_bprintk_fmt", "__stop___trace_bprintk_fmt"),
+        ("__start___tracepoint_str", "__stop___tracepoint_str"),
+    ];
+    for (begin, end) in tables {
+        let (Ok(begin), Ok(end)) = (kernel.symbol(begin), kernel.symbol(end)) else { continue };
+        let word = u64::from(kernel.memory.word_size());
+        let count = end.saturating_sub(begin).checked_div(word).unwrap_or(0).min(STRINGS_MAX);
+        for n in 0..count {
+            let at = kernel.memory.pointer(begin.wrapping_add(n.saturating_mul(word))).map_err(hole)?;
+            if at != 0 {
+                strings.insert(at, kernel.text(at)?);
+            }
+        }
+    }
+    if let (Ok(head), true) =
+        (kernel.symbol("trace_bprintk_fmt_list"), kernel.types.has_member("trace_bprintk_fmt", "fmt"))
+    {
+        for format in kernel.list(head, "trace_bprintk_fmt", "list")? {
+            let at = format?.address("fmt")?;
+            strings.insert(at, kernel.text(at)?);
+        }
+    }
+    Ok(strings)
+}
+
+/// The key of `%p`, if it was set.
+pub(super) fn pointer_key(kernel: &Kernel) -> Option<[u64; 2]> {
+    if kernel.symbol("filled_random_ptr_key").is_ok() && kernel.number("filled_random_ptr_key", 1).ok()? == 0 {
+        return None;
+    }
+    let at = kernel.symbol("ptr_key").ok()?;
+    let word = |offset: u64| kernel.memory.number(at.wrapping_add(offset), 8).ok();
+    let key = [word(0)?, word(8)?];
+    (key != [0, 0]).then_some(key)
+}
+
+fn hole(hole: lastwords_image::Hole) -> Error {
+    Error::Hole { what: "the table of format strings".into(), hole }
+}

@@ -1,0 +1,238 @@
+//! One CPU's ring: the reader's sub-buffer first, then from the head to the one being committed.
+
+use lastwords_kernel::{Error, Kernel, Object};
+use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+use lastwords_trace::ftrace::page::{Events, Header};
+use lastwords_trace::ftrace::{CpuRing, HeaderPage, Stats};
+
+use super::chain::{self, Chain, Chains, Node};
+use crate::own_order;
+
+/// Largest number of sub-buffers of a CPU that is believed.
+const SUB_BUFFERS_MAX: u64 = 1 << 24;
+
+/// Where a sub-buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    /// At this virtual address.
+    Virtual(u64),
+    /// At this physical address: no pointer leads to it any more.
+    Physical(u64),
+}
+
+/// One sub-buffer of a ring.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) at: Where,
+    /// Bytes of data that a consumer has read.
+    pub(super) consumed: usize,
+    pub(super) verdict: Verdict,
+}
+
+/// A CPU's ring as far as the pointers lead.
+#[derive(Debug, Default)]
+pub(super) struct Cpu {
+    pub(super) ring: CpuRing,
+    pub(super) places: Vec<Place>,
+    pub(super) sub_buffers: Vec<SubBuffer>,
+    pub(super) gaps: Vec<Gap>,
+    pub(super) notes: Vec<String>,
+    /// Where sub-buffers are missing because nothing points at them.
+    pub(super) breaks: Vec<Break>,
+}
+
+/// A place in the order of a ring where structures are missing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Break {
+    /// Index in `places` of what follows.
+    pub(super) before: usize,
+    /// Structures missing here, where that is known.
+    pub(super) count: Option<u64>,
+}
+
+/// Sizes of a ring's sub-buffers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) size: usize,
+    pub(super) header: HeaderPage,
+}
+
+/// What a look at a sub-buffer finds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) commit: usize,
+    pub(super) events: u64,
+}
+
+/// Reads the counters and finds the sub-buffers of one CPU. `index`: that of the CPU in the ring, for the evidence.
+pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Result<Cpu, Error> {
+    let object = kernel.object("ring_buffer_per_cpu", at)?;
+    let ring = CpuRing {
+        cpu: object.u64("cpu")? as u32,
+        sub_buffers: 0,
+        sub_buffer_size: shape.size as u32,
+        stats: stats(&object)?,
+    };
+    let mut found = Cpu { ring, ..Cpu::default() };
+    let pointer = |path: &str| object.address(path).unwrap_or(0);
+    let (reader, commit) = (pointer("reader_page"), pointer("commit_page"));
+    let mut order = Vec::new();
+    match reader_page(kernel, reader) {
+        Ok((node, read)) => order.push((node, read)),
+        Err(error) => {
+            found.notes.push(format!("CPU {}: the reader's sub-buffer is not known: {error}", found.ring.cpu));
+            found.breaks.push(Break { before: 0, count: Some(1) });
+        }
+    }
+    if reader != commit {
+        let most = object.u64("nr_pages").unwrap_or(0).min(SUB_BUFFERS_MAX) as usize;
+        let seeds = [pointer("pages"), pointer("head_page"), commit, pointer("tail_page")];
+        let chains = chain::follow(kernel, &seeds, most);
+        in_order(&mut found, &chains, commit, pointer("head_page"), &mut order);
+    }
+    let total = order.len();
+    let mut begins = Vec::with_capacity(total);
+    for (node, consumed) in order {
+        begins.push(found.places.len());
+        look_at(kernel, &mut found, shape, index, Where::Virtual(node.page), consumed, node.at == commit);
+    }
+    // Those in which nothing is are left out.
+    for gap in &mut found.breaks {
+        gap.before = begins.get(gap.before).copied().unwrap_or(found.places.len());
+    }
+    in_flight(&mut found, &object, index);
+    Ok(found)
+}
+
+fn stats(object: &Object<'_>) -> Result<Stats, Error> {
+    let number = |path: &str| object.u64(path);
+    let (overrun, read) = (number("overrun")?, number("read")?);
+    Ok(Stats {
+        entries: number("entries")?.saturating_sub(overrun.saturating_add(read)),
+        overrun,
+        commit_overrun: number("commit_overrun")?,
+        bytes: number("entries_bytes")?.saturating_sub(number("read_bytes")?),
+        dropped: number("dropped_events")?,
+        read,
+    })
+}
+
+fn reader_page(kernel: &Kernel, at: u64) -> Result<(Node, usize), Error> {
+    let object = kernel.object("buffer_page", at)?;
+    Ok((Node { at, page: object.address("page")? }, object.u64("read")? as usize))
+}
+
+/// Puts the nodes from the head to the commit page in order; notes where they do not join.
+fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, order: &mut Vec<(Node, usize)>) {
+    let head = chains.head.unwrap_or(head_member);
+    if chains.closed {
+        let Some(nodes) = chains.chains.first().map(|c| &c.nodes) else { return };
+        let begin = nodes.iter().position(|n| n.at == head).unwrap_or(0);
+        for node in nodes.iter().cycle().skip(begin).take(nodes.len()) {
+            order.push((*node, 0));
+            if node.at == commit {
+                return;
+            }
+        }
+        found.notes.push(format!("CPU {}: the commit page {commit:#x} is not in its list", found.ring.cpu));
+        return;
+    }
+    let rank = |chain: &Chain| {
+        let has = |at: u64| chain.nodes.iter().any(|n| n.at == at);
+        (!has(head), has(commit) && !has(head))
+    };
+    let mut chains: Vec<&Chain> = chains.chains.iter().collect();
+    chains.sort_by_key(|c| rank(c));
+    let mut previous: Option<&Chain> = None;
+    let only = chains.len() == 1;
+    for chain in chains {
+        let starts = chain.nodes.iter().position(|n| n.at == head);
+        let ends = chain.nodes.iter().position(|n| n.at == commit);
+        let count = previous.and_then(|p| (p.after == chain.before).then_some(1));
+        match (starts, ends) {
+            // The hole lies between the commit page and the head, outside of what is written.
+            (Some(begin), Some(end)) if begin <= end => {
+                order.extend(
+                    chain.nodes.iter().skip(begin).take(end.saturating_sub(begin).saturating_add(1)).map(|n| (*n, 0)),
+                );
+                return;
+            }
+            (Some(begin), Some(end)) => {
+                order.extend(chain.nodes.iter().skip(begin).map(|n| (*n, 0)));
+                let count = (only && chain.after == chain.before).then_some(1);
+                found.breaks.push(Break { before: order.len(), count });
+                order.extend(chain.nodes.iter().take(end.saturating_add(1)).map(|n| (*n, 0)));
+                return;
+            }
+            (begin, end) => {
+                if previous.is_some() || begin.is_none() {
+                    found.breaks.push(Break { before: order.len(), count });
+                }
+                let nodes = chain.nodes.iter().skip(begin.unwrap_or(0));
+                let len = end.map_or(chain.nodes.len(), |e| e.saturating_add(1));
+                order.extend(nodes.take(len.saturating_sub(begin.unwrap_or(0))).map(|n| (*n, 0)));
+            }
+        }
+        previous = Some(chain);
+    }
+    if previous.is_none_or(|p| !p.nodes.iter().any(|n| n.at == commit)) {
+        found.breaks.push(Break { before: order.len(), count: None });
+    }
+}
+
+/// Looks at a sub-buffer and adds it, unless nothing is in it.
+fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Where, consumed: usize, open: bool) {
+    let Where::Virtual(address) = at else { return };
+    let mut bytes = vec![0u8; shape.size];
+    let sequence = found.places.len() as u64;
+    let mut row = |verdict: Verdict, content: u64, why: String| {
+        found.sub_buffers.push(SubBuffer { stream: index, sequence, verdict, content, why });
+        found.places.push(Place { at, consumed, verdict });
+    };
+    if let Err(hole) = kernel.memory.read(address, &mut bytes) {
+        return row(Verdict::Missing, 0, format!("sub-buffer at {address:#x}: {hole}"));
+    }
+    match look(&bytes, own_order(kernel.memory.byte_order()), shape.header) {
+        Ok(look) if look.commit <= consumed => {}
+        Ok(look) => row(if open { Verdict::Open } else { Verdict::Committed }, look.commit as u64, String::new()),
+        Err(why) => row(Verdict::Invalid, 0, format!("sub-buffer at {address:#x}: {why}")),
+    }
+}
+
+/// Measures a sub-buffer; an error where its events do not fit.
+pub(super) fn look(bytes: &[u8], order: lastwords_trace::schema::ByteOrder, page: HeaderPage) -> Result<Look, String> {
+    let header = Header::read(bytes, order, page).ok_or("it is too short")?;
+    let room = bytes.len().saturating_sub(page.data_offset as usize);
+    let commit = usize::try_from(header.commit).unwrap_or(usize::MAX);
+    if commit > room {
+        return Err(format!("{commit} bytes are committed, {room} have room"));
+    }
+    let end = (page.data_offset as usize).saturating_add(commit);
+    let mut events = Events::new(bytes, order, page, header.time_stamp, end);
+    let mut look = Look { first: header.time_stamp, last: header.time_stamp, commit, events: 0 };
+    for event in events.by_ref() {
+        event.map_err(|misfit| misfit.to_string())?;
+        look.events = look.events.saturating_add(1);
+    }
+    look.last = events.time();
+    Ok(look)
+}
+
+/// Notes what lies between the committed and the written position.
+fn in_flight(found: &mut Cpu, object: &Object<'_>, index: usize) {
+    let written = || -> Result<(u64, u64), Error> {
+        let tail = object.pointer("tail_page")?;
+        // The low 20 bits are the position; above, writers count how often they updated it.
+        let write = tail.u64("write")? & 0xf_ffff;
+        let commit = tail.pointer("page")?.u64("commit")? & 0x3fff_ffff;
+        Ok((commit, write))
+    };
+    let Ok((commit, write)) = written() else { return };
+    if object.u64("committing").unwrap_or(0) != 0 && write > commit {
+        let bytes = Some(write.saturating_sub(commit));
+        let place = format!("CPU {}: behind the committed position {commit}", found.ring.cpu);
+        found.gaps.push(Gap { stream: Some(index), place, cause: Cause::InFlight, events: None, bytes });
+    }
+}
