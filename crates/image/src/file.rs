@@ -1,6 +1,7 @@
 //! Files that are read at offsets.
 
-use lastwords_bytes::Error;
+use crate::flattened::Index;
+use lastwords_bytes::{Budget, Error};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -14,6 +15,8 @@ pub(crate) struct Backing {
     pub(crate) file: File,
     pub(crate) len: u64,
     pub(crate) name: Arc<str>,
+    /// Where the bytes are, in a flattened stream.
+    flattened: Option<Box<(Index, Backing)>>,
 }
 
 /// What came of reading: how many bytes are there, and whether more failed to be read.
@@ -45,11 +48,21 @@ impl Backing {
         }
         // The end found by seeking is right for block devices too; a pipe has none and is refused here.
         let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
-        Ok(Self { file, len, name: name.into() })
+        Ok(Self { file, len, name: name.into(), flattened: None })
+    }
+
+    /// The file that a flattened stream holds.
+    pub(crate) fn flattened(self, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
+        let index = Index::read(&self, budget, notes)?;
+        let file = self.file.try_clone().map_err(|e| Error::io(&self.name, 0, &e))?;
+        Ok(Self { file, len: index.len, name: self.name.clone(), flattened: Some(Box::new((index, self))) })
     }
 
     /// Fills `buf` from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
+        if let Some(flattened) = &self.flattened {
+            return flattened.0.fill(&flattened.1, offset, buf);
+        }
         let mut done = 0usize;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
@@ -79,6 +92,9 @@ impl Backing {
     /// The first offset from `offset` on that is not in a hole of a sparse file.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         use rustix::fs::{SeekFrom as To, seek};
+        if self.flattened.is_some() {
+            return offset;
+        }
         match seek(&self.file, To::Data(offset)) {
             Ok(data) => data.max(offset),
             Err(rustix::io::Errno::NXIO) => self.len.max(offset),

@@ -21,6 +21,7 @@ mod compressed;
 pub mod core;
 mod elf;
 mod file;
+mod flattened;
 mod open;
 mod program_headers;
 mod segments;

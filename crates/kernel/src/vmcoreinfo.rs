@@ -1,5 +1,6 @@
 //! VMCOREINFO: what a kernel writes down of itself for whoever reads its memory (kernel/vmcore_info.c, `KEY=VALUE` lines).
 
+use lastwords_image::vmcore::Machine;
 use std::collections::HashMap;
 
 /// Longest VMCOREINFO that is looked at, bytes; kernels reserve a page for it.
@@ -97,6 +98,18 @@ impl VmcoreInfo {
         match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
             None => text.parse().ok().or_else(|| text.parse().ok().map(u64::cast_signed)),
+        }
+    }
+
+    /// The machine, by facts that only its kernels write.
+    #[must_use]
+    pub fn machine(&self) -> Option<Machine> {
+        if self.number("phys_base").is_some() {
+            Some(Machine::X86_64)
+        } else if self.number("kimage_voffset").is_some() {
+            Some(Machine::Aarch64)
+        } else {
+            None
         }
     }
 

@@ -7,7 +7,7 @@ mod elf;
 mod kdump;
 
 use crate::file::{Backing, Got};
-use crate::{Image, Watch};
+use crate::{Image, Watch, flattened};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use std::path::Path;
 use std::sync::Arc;
@@ -114,24 +114,47 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
         return Ok(None);
     }
     let _ = watch;
-    of_file(Backing::open(path, true)?, budget)
+    open_file(Backing::open(path, true)?, budget)
 }
 
-/// Opens the files of one split dump (`makedumpfile --split`), in any order.
+/// Opens the files of one split dump (`makedumpfile --split`), in any order; each may be flattened.
 ///
 /// # Errors
 /// As [`open_physical`]; and where a file is not kdump-compressed.
 pub fn open_split(paths: &[&Path], budget: &Budget) -> Result<Physical, Error> {
-    let files = paths.iter().map(|path| Backing::open(path, true)).collect::<Result<Vec<_>, Error>>()?;
-    for file in &files {
+    let mut notes = Vec::new();
+    let mut files = Vec::new();
+    for path in paths {
+        let file = Backing::open(path, true)?;
+        let file = if starts_with(&file, &flattened::MAGIC) { file.flattened(budget, &mut notes)? } else { file };
         let mut head = [0u8; kdump::MAGIC.len()];
         file.read_all(0, &mut head)?;
         if head != kdump::MAGIC {
             let found = u64::from_be_bytes(head);
             return Err(Error::value(&file.name, 0, found, "the magic of a kdump-compressed file"));
         }
+        files.push(file);
     }
-    kdump::open(files, budget)
+    let mut physical = kdump::open(files, budget)?;
+    physical.notes.splice(0..0, notes);
+    Ok(physical)
+}
+
+fn starts_with(file: &Backing, magic: &[u8]) -> bool {
+    let mut head = vec![0u8; magic.len()];
+    matches!(file.read(0, &mut head), Got::All) && head == magic
+}
+
+fn open_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
+    if !starts_with(&file, &flattened::MAGIC) {
+        return of_file(file, budget);
+    }
+    let mut notes = Vec::new();
+    let mut physical = of_file(file.flattened(budget, &mut notes)?, budget)?;
+    if let Some(physical) = &mut physical {
+        physical.notes.splice(0..0, notes);
+    }
+    Ok(physical)
 }
 
 fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {

@@ -1,0 +1,216 @@
+//! makedumpfile's flattened stream (`-F`): the file it would have written, as records of an offset and bytes there.
+//!
+//! Big-endian always. A record may write again what an earlier one wrote; the last one counts. An end record says that
+//! nothing is missing; without one, what no record wrote is missing and not zero.
+
+use crate::file::{Backing, Got};
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use std::collections::BTreeMap;
+
+/// The first bytes of the stream.
+pub(crate) const MAGIC: [u8; 16] = *b"makedumpfile\0\0\0\0";
+/// The header is padded to so many bytes.
+const HEADER_LEN: u64 = 4096;
+/// Bytes of a record before its data.
+const RECORD_LEN: u64 = 16;
+/// `type` of the header.
+const FLATTENED: u64 = 1;
+
+/// Bytes of the inner file and where the stream has them.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    start: u64,
+    len: u64,
+    at: u64,
+}
+
+/// Where each part of the inner file is.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// By rising `start`, without overlap.
+    extents: Vec<Extent>,
+    /// Bytes of the inner file.
+    pub(crate) len: u64,
+    /// The end record was there.
+    complete: bool,
+}
+
+impl Index {
+    /// Reads the records' heads. What is missing or damaged is said in `notes`.
+    pub(crate) fn read(stream: &Backing, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
+        let mut head = [0u8; 32];
+        stream.read_all(0, &mut head)?;
+        let kind = Reader::new(&stream.name, &head, ByteOrder::Big).u64_at(16)?;
+        if kind != FLATTENED {
+            return Err(Error::value(&stream.name, 16, kind, "type 1 (flattened)"));
+        }
+        let mut extents = BTreeMap::new();
+        let mut at = HEADER_LEN;
+        let complete = loop {
+            budget.steps(&stream.name, 1)?;
+            let mut raw = [0u8; RECORD_LEN as usize];
+            if !matches!(stream.read(at, &mut raw), Got::All) {
+                notes.push(format!("{}: the stream ends at {at:#x}, without an end record", stream.name));
+                break false;
+            }
+            let reader = Reader::new(&stream.name, &raw, ByteOrder::Big);
+            let (start, len) = (reader.u64_at(0)?, reader.u64_at(8)?);
+            if start == u64::MAX && len == u64::MAX {
+                break true;
+            }
+            at = at.saturating_add(RECORD_LEN);
+            let held = len.min(stream.len.saturating_sub(at));
+            if start > u64::MAX >> 1 || len > u64::MAX >> 1 {
+                notes.push(format!(
+                    "{}: offset {at:#x}: a record of {len:#x} bytes at {start:#x}; the rest is not read",
+                    stream.name
+                ));
+                break false;
+            }
+            put(&mut extents, Extent { start, len: held, at });
+            at = at.saturating_add(len);
+        };
+        let extents: Vec<Extent> = extents.into_values().collect();
+        let len = extents.last().map_or(0, |e| e.start.saturating_add(e.len));
+        Ok(Self { extents, len, complete })
+    }
+
+    /// Fills `buf` from `offset` of the inner file on.
+    pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let next = self.extents.partition_point(|e| e.start <= at);
+            let here = next.checked_sub(1).and_then(|i| self.extents.get(i));
+            let here = here.filter(|e| at.saturating_sub(e.start) < e.len);
+            let end = match here {
+                Some(extent) => extent.start.saturating_add(extent.len),
+                None if at >= self.len || !self.complete => return Got::Ended(done),
+                None => self.extents.get(next).map_or(self.len, |e| e.start),
+            };
+            let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+            let len = left.min(buf.len().saturating_sub(done));
+            let Some(part) = buf.get_mut(done..done.saturating_add(len)) else { break };
+            let got = match here {
+                Some(extent) => stream.read(extent.at.saturating_add(at.saturating_sub(extent.start)), part),
+                None => {
+                    part.fill(0);
+                    Got::All
+                }
+            };
+            match got {
+                Got::All => done = done.saturating_add(len),
+                Got::Ended(n) => return Got::Ended(done.saturating_add(n)),
+                Got::Failed(n) => return Got::Failed(done.saturating_add(n)),
+            }
+        }
+        Got::All
+    }
+}
+
+/// Adds an extent, which covers what earlier ones have of it.
+fn put(extents: &mut BTreeMap<u64, Extent>, new: Extent) {
+    if new.len == 0 {
+        return;
+    }
+    let end = new.start.saturating_add(new.len);
+    loop {
+        // The last one that begins before the end of the new one; done when it ends before it.
+        let Some((&start, &old)) = extents.range(..end).next_back() else { break };
+        let old_end = old.start.saturating_add(old.len);
+        if old_end <= new.start {
+            break;
+        }
+        extents.remove(&start);
+        if old_end > end {
+            let cut = end.saturating_sub(old.start);
+            let rest = Extent { start: end, len: old_end.saturating_sub(end), at: old.at.saturating_add(cut) };
+            extents.insert(end, rest);
+        }
+        if old.start < new.start {
+            extents.insert(old.start, Extent { len: new.start.saturating_sub(old.start), ..old });
+        }
+    }
+    extents.insert(new.start, new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn stream(records: &[(u64, Vec<u8>)], end: bool) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([1u64.to_be_bytes(), 1u64.to_be_bytes()].concat());
+        bytes.resize(4096, 0);
+        for (offset, data) in records {
+            bytes.extend(offset.to_be_bytes());
+            bytes.extend((data.len() as u64).to_be_bytes());
+            bytes.extend(data);
+        }
+        if end {
+            bytes.extend([0xff; 16]);
+        }
+        bytes
+    }
+
+    fn backing(bytes: &[u8]) -> Backing {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Backing::of(file, "s").unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_writing_the_file(records in proptest::collection::vec((0u64..200, proptest::collection::vec(any::<u8>(), 0..40)), 0..20), at in 0u64..260, len in 0usize..120, end: bool, cut in 0usize..100) {
+            let mut plain: Vec<Option<u8>> = Vec::new();
+            let mut bytes = stream(&records, end);
+            let cut = if end { 0 } else { cut.min(bytes.len() - 4096) };
+            bytes.truncate(bytes.len() - cut);
+            // What of each record is left, as a file written in order.
+            let mut place = 4096;
+            for (offset, data) in &records {
+                place += 16;
+                let held = data.len().min(bytes.len().saturating_sub(place));
+                for (i, byte) in data[..held].iter().enumerate() {
+                    let to = *offset as usize + i;
+                    plain.resize(plain.len().max(to + 1), None);
+                    plain[to] = Some(*byte);
+                }
+                place += data.len();
+            }
+            let file = backing(&bytes);
+            let mut notes = Vec::new();
+            let index = Index::read(&file, &Budget::default(), &mut notes).unwrap();
+            prop_assert_eq!(notes.is_empty(), end);
+            prop_assert_eq!(index.len, plain.len() as u64);
+            let mut buf = vec![0xaa; len];
+            let got = index.fill(&file, at, &mut buf);
+            let there = |i: usize| match plain.get(at as usize + i) {
+                Some(Some(byte)) => Some(*byte),
+                Some(None) if end => Some(0),
+                _ => None,
+            };
+            let most = (0..len).take_while(|i| there(*i).is_some()).count();
+            match got {
+                Got::All => prop_assert_eq!(most, len),
+                Got::Ended(n) => prop_assert_eq!(n, most),
+                Got::Failed(_) => prop_assert!(false),
+            }
+            for (i, byte) in buf.iter().enumerate().take(most) {
+                prop_assert_eq!(Some(*byte), there(i));
+            }
+        }
+
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let mut all = stream(&[(0, vec![1; 30])], false);
+            all.extend(bytes);
+            let file = backing(&all);
+            let index = Index::read(&file, &Budget::default(), &mut Vec::new()).unwrap();
+            let mut buf = [0u8; 100];
+            let _ = index.fill(&file, 0, &mut buf);
+        }
+    }
+}
