@@ -59,6 +59,30 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
         let found = search(kernel, memory.physical(), shape, &of_size, &known);
         assign(rings, &of_size, &found, evidence);
     }
+    for window in &windows {
+        if let Some(ring) = rings.get_mut(window.ring) {
+            settle(ring, window.cpu, evidence);
+        }
+    }
+}
+
+/// Compares a CPU's events with the ring's own counter: where they agree, nothing is missing.
+fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) {
+    let events: u64 = ring.looks(cpu).iter().flatten().map(|l| l.events).sum();
+    let Some(found) = ring.found_mut().get_mut(cpu) else { return };
+    let counted = found.ring.stats.entries.saturating_add(found.ring.stats.read);
+    if found.breaks.is_empty() {
+        return;
+    }
+    found.breaks.clear();
+    let number = found.ring.cpu;
+    if events == found.ring.stats.entries || events == counted {
+        found.gaps.retain(|g| g.cause != Cause::Missing);
+        evidence.notes.push(format!("CPU {number}: its {events} events are as many as the ring's own counter says"));
+    } else {
+        let counted = found.ring.stats.entries;
+        evidence.notes.push(format!("CPU {number}: {events} events are there, the ring's own counter says {counted}"));
+    }
 }
 
 /// The breaks of a ring with the times around them, latest first, so that what is put in does not move the others.

@@ -13,6 +13,7 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
     let common = fields(kernel, kernel.symbol("ftrace_common_fields")?, true)?;
     let flags = NameFlags::of(kernel);
     let mut formats = BTreeMap::new();
+    let mut without_text = 0usize;
     for call in kernel.list(kernel.symbol("ftrace_events")?, "trace_event_call", "list")? {
         let call = match call {
             Ok(call) => call,
@@ -22,9 +23,15 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
             }
         };
         match one(kernel, &call, &flags, &common) {
-            Ok(format) => drop(formats.insert(format.id, format)),
+            Ok(format) => {
+                without_text = without_text.saturating_add(usize::from(format.print_format.is_empty()));
+                formats.insert(format.id, format);
+            }
             Err(error) => notes.push(format!("an event's format at {:#x} is not known: {error}", call.place())),
         }
+    }
+    if without_text > 0 {
+        notes.push(format!("the print formats of {without_text} events are not in the image: their fields are printed"));
     }
     Ok(formats)
 }
@@ -54,7 +61,8 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
         system: class.text("system")?,
         name,
         fields: all,
-        print_format: call.text("print_fmt")?,
+        // Those of system calls are in memory of their own, which a dump can lack.
+        print_format: call.text("print_fmt").unwrap_or_default(),
     })
 }
 
