@@ -6,3 +6,4 @@
 
 pub mod format_file;
 pub mod page;
+pub mod print;

@@ -1,0 +1,80 @@
+//! `bstr_printf`: a format and its arguments packed into words, as `trace_printk` records them.
+
+use super::arith::Int;
+use super::bytes::{Value, read, until_nul};
+use super::compile::integer;
+use super::directive::{Directive, Kind, Part, Size, part};
+use super::number::{self, WIDEST};
+use super::pointer::Pointer;
+use super::{Env, Fault};
+
+/// Arguments, read in order.
+struct Packed<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Packed<'a> {
+    fn integer(&mut self, size: u8, env: &Env<'_, '_>) -> Result<u64, Fault> {
+        // Long ones are aligned as words of 32 bits.
+        self.at = self.at.next_multiple_of(usize::from(size.min(4)));
+        let value = read(self.bytes, self.at, Int { size, signed: false }, env.machine.order)?;
+        self.at += usize::from(size);
+        Ok(value)
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], Fault> {
+        let text = until_nul(self.bytes.get(self.at..).ok_or(Fault::Outside)?);
+        self.at += text.len() + 1;
+        Ok(text)
+    }
+}
+
+/// Appends the text of a format and its packed arguments.
+///
+/// # Errors
+/// The arguments end before the format does.
+pub fn print_binary(format: &[u8], arguments: &[u8], env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let mut packed = Packed { bytes: arguments, at: 0 };
+    let mut rest = until_nul(format);
+    while !rest.is_empty() {
+        let (found, left) = part(rest).map_err(|_| Fault::Kind)?;
+        rest = left;
+        match found {
+            Part::Text(text) => out.extend_from_slice(text),
+            Part::Show(directive) => show(directive, &mut packed, env, out)?,
+        }
+    }
+    Ok(())
+}
+
+fn show(mut directive: Directive, packed: &mut Packed<'_>, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    if directive.width_given {
+        let given = packed.integer(4, env)? as i32;
+        directive.spec.left |= given < 0;
+        directive.spec.width = given.unsigned_abs().min(WIDEST);
+    }
+    if directive.precision_given {
+        directive.spec.precision = Some((packed.integer(4, env)? as i32).max(0) as u32);
+    }
+    match directive.kind {
+        Kind::Signed(size) | Kind::Unsigned { size, .. } => {
+            let bytes = if let Size::Bytes(bytes) = size { bytes } else { env.machine.word_size };
+            let value = packed.integer(bytes, env)?;
+            integer(directive, value, env.machine, out);
+        }
+        Kind::Char => {
+            let value = packed.integer(1, env)?;
+            integer(directive, value, env.machine, out);
+        }
+        Kind::Text => number::text(out, directive.spec, packed.text()?),
+        Kind::Pointer(Pointer::Hidden | Pointer::Raw | Pointer::Symbol(_) | Pointer::Error) => {
+            let value = packed.integer(env.machine.word_size, env)?;
+            let Kind::Pointer(pointer) = directive.kind else { return Ok(()) };
+            pointer.show(directive.spec, &Value::Int((value, Int::U64)), env, out)?;
+        }
+        // What a pointer pointed to was made text when it was recorded.
+        Kind::Pointer(_) => out.extend_from_slice(packed.text()?),
+    }
+    Ok(())
+}

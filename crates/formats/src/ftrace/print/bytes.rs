@@ -1,0 +1,102 @@
+//! Values on their way, and the payload they are read from.
+
+use std::ops::Range;
+
+use super::arith::{Int, Typed};
+use super::tree::Locator;
+use super::{Env, Fault, Machine};
+use lastwords_trace::schema::ByteOrder;
+
+/// A value.
+#[derive(Debug, Clone)]
+pub(crate) enum Value<'p> {
+    /// An integer, or an address of the kernel's.
+    Int(Typed),
+    /// A string of the format.
+    Text(&'p [u8]),
+    /// Text in the scratch room.
+    Made(Range<usize>),
+    /// An address in the payload.
+    Place(Place),
+}
+
+/// An address in the payload, and where what it points into ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+    pub(crate) element: Int,
+}
+
+impl Value<'_> {
+    /// It counts as true. Addresses do.
+    pub(crate) fn truth(&self) -> bool {
+        !matches!(self, Self::Int((0, _)))
+    }
+
+    /// It as an integer.
+    pub(crate) fn int(&self) -> Result<Typed, Fault> {
+        match self {
+            Self::Int(typed) => Ok(*typed),
+            Self::Place(_) => Err(Fault::KernelPointer),
+            Self::Text(_) | Self::Made(_) => Err(Fault::Kind),
+        }
+    }
+}
+
+/// Reads an integer of a type.
+#[inline]
+pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Result<u64, Fault> {
+    let raw = at.checked_add(usize::from(kind.size)).and_then(|end| payload.get(at..end)).ok_or(Fault::Outside)?;
+    let mut eight = [0u8; 8];
+    let value = match order {
+        ByteOrder::Little => {
+            eight[..raw.len()].copy_from_slice(raw);
+            u64::from_le_bytes(eight)
+        }
+        ByteOrder::Big => {
+            eight[8 - raw.len()..].copy_from_slice(raw);
+            u64::from_be_bytes(eight)
+        }
+    };
+    Ok(kind.wrap(value))
+}
+
+/// What a locator tells: a place, bounded by the payload.
+pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<Place, Fault> {
+    let told = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
+    let base = if locator.relative { locator.offset as usize + 4 } else { 0 };
+    let at = base + (told & 0xffff) as usize;
+    let end = at + (told >> 16) as usize;
+    if end > payload.len() {
+        return Err(Fault::Outside);
+    }
+    Ok(Place { at, end, element: locator.element })
+}
+
+/// The bytes up to the first NUL.
+pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+impl Place {
+    /// `length` bytes at the place.
+    pub(crate) fn bytes<'a>(&self, env: &Env<'a, '_>, length: usize) -> Result<&'a [u8], Fault> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.end).ok_or(Fault::Outside)?;
+        env.payload.get(self.at..end).ok_or(Fault::Outside)
+    }
+
+    /// All bytes from the place to the end of what it points into.
+    pub(crate) fn rest<'a>(&self, env: &Env<'a, '_>) -> &'a [u8] {
+        env.payload.get(self.at..self.end.max(self.at)).unwrap_or_default()
+    }
+
+    /// The place so many elements on.
+    pub(crate) fn moved(self, elements: u64) -> Result<Self, Fault> {
+        let bytes = (elements as i64).checked_mul(i64::from(self.element.size)).ok_or(Fault::Outside)?;
+        let at = (self.at as i64).checked_add(bytes).ok_or(Fault::Outside)?;
+        let at = usize::try_from(at).map_err(|_| Fault::Outside)?;
+        if at > self.end { Err(Fault::Outside) } else { Ok(Self { at, ..self }) }
+    }
+}

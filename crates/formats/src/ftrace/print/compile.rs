@@ -1,0 +1,237 @@
+//! Print formats into programs.
+
+use lastwords_trace::ftrace::{Format, Symbols};
+
+use super::arith::Int;
+use super::bytes::{Value, read, until_nul};
+use super::directive::{Directive, Kind, Part, Size, part};
+use super::lex::{Token, tokens};
+use super::number::{self, WIDEST};
+use super::parse::Parser;
+use super::tree::{Expr, Helper};
+use super::{Env, Fault, Machine, Show, helpers};
+
+/// Bytes of the longest print format that is read.
+const LONGEST: usize = 1 << 20;
+/// Directives that a format may have.
+const MOST: usize = 1024;
+
+/// A print format, ready to run.
+#[derive(Debug)]
+pub struct Program {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(Box<[u8]>),
+    Show { directive: Directive, width: Option<Expr>, precision: Option<Expr>, value: Expr },
+    /// The address of a dynamic event: a symbol of the kernel's, or a plain number.
+    Address { offset: u32, kind: Int, show: Show },
+}
+
+/// Makes a program of an event's print format.
+///
+/// # Errors
+/// The part that cannot be evaluated from the payload alone, in words.
+pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Result<Program, String> {
+    if format.print_format.len() > LONGEST {
+        return Err(format!("a print format of {} bytes", format.print_format.len()));
+    }
+    let tokens = tokens(&format.print_format, machine.word_size)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0 };
+    if !matches!(parser.peek(), Some(Token::Text(_))) {
+        return Err("no format string where the print format begins".into());
+    }
+    let text = parser.strings();
+    let mut pieces = Vec::new();
+    let mut rest = text.as_slice();
+    while !rest.is_empty() {
+        let (found, left) = part(rest)?;
+        rest = left;
+        if pieces.len() > MOST {
+            return Err(format!("more than {MOST} directives"));
+        }
+        pieces.push(match found {
+            Part::Text(text) => Piece::Text(text.into()),
+            Part::Show(directive) => show(&mut parser, directive)?,
+        });
+    }
+    merge_texts(&mut pieces);
+    name_probe(&mut pieces, format);
+    if format.system == "synthetic" {
+        space_synthetic(&mut pieces);
+    }
+    Ok(Program { pieces })
+}
+
+fn show(parser: &mut Parser<'_>, directive: Directive) -> Result<Piece, String> {
+    let mut argument = || -> Result<Expr, String> {
+        if !parser.takes(",") {
+            return Err("fewer arguments than directives".into());
+        }
+        parser.spent = 0;
+        parser.expression()
+    };
+    let width = if directive.width_given { Some(argument()?) } else { None };
+    let precision = if directive.precision_given { Some(argument()?) } else { None };
+    Ok(Piece::Show { directive, width, precision, value: argument()? })
+}
+
+fn merge_texts(pieces: &mut Vec<Piece>) {
+    let mut merged: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for piece in pieces.drain(..) {
+        match (merged.last_mut(), piece) {
+            (Some(Piece::Text(before)), Piece::Text(text)) => *before = [&before[..], &text[..]].concat().into(),
+            (_, piece) => merged.push(piece),
+        }
+    }
+    *pieces = merged;
+}
+
+/// The kernel shows where a probe hit by a symbol, though the format says `(%lx)`; and of a return probe the place
+/// returned to first.
+fn name_probe(pieces: &mut [Piece], format: &Format) {
+    let offset = |name: &str| format.fields.iter().find(|f| f.name == name).map(|f| f.offset);
+    let mut wanted: Vec<(u32, u32, Show)> = Vec::new();
+    if let Some(ip) = offset("__probe_ip") {
+        wanted.push((ip, ip, Show::Offset));
+    }
+    if let (Some(func), Some(back)) = (offset("__probe_func"), offset("__probe_ret_ip")) {
+        wanted.push((func, back, Show::Offset));
+        wanted.push((back, func, Show::Bare));
+    }
+    let mut wanted = wanted.into_iter();
+    let mut next = wanted.next();
+    for piece in pieces.iter_mut() {
+        let (Some((from, to, show)), Piece::Show { value: Expr::Field { offset, kind }, .. }) = (next, &*piece) else { continue };
+        if *offset == from {
+            *piece = Piece::Address { offset: to, kind: *kind, show };
+            next = wanted.next();
+        }
+    }
+}
+
+/// The kernel puts a space between the fields of a synthetic event where its format has a comma.
+fn space_synthetic(pieces: &mut [Piece]) {
+    for piece in pieces {
+        if let Piece::Text(text) = piece
+            && let Some(rest) = text.strip_prefix(b", ")
+        {
+            *text = [b" ", rest].concat().into();
+        }
+    }
+}
+
+impl Program {
+    /// Appends the text of the event in `env`.
+    ///
+    /// # Errors
+    /// Why it could not be evaluated; some of it may have been appended.
+    pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        env.scratch.clear();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Show { directive, width, precision, value } => {
+                    let mut directive = *directive;
+                    if let Some(width) = width {
+                        let given = width.int(env)?.0 as i32;
+                        directive.spec.left |= given < 0;
+                        directive.spec.width = given.unsigned_abs().min(WIDEST);
+                    }
+                    if let Some(precision) = precision {
+                        // A negative precision is 0 in the kernel.
+                        directive.spec.precision = Some((precision.int(env)?.0 as i32).max(0) as u32);
+                    }
+                    print_value(directive, value, env, out)?;
+                }
+                Piece::Address { offset, kind, show } => {
+                    let address = read(env.payload, *offset as usize, *kind, env.machine.order)?;
+                    // Probes of programs have addresses of the lower half.
+                    if address >> (u32::from(kind.size) * 8 - 1) == 0 && env.machine.word_size == 8 {
+                        out.extend_from_slice(b"0x");
+                        number::hex(out, address);
+                    } else {
+                        env.names.show(out, address, *show);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn print_value(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    match directive.kind {
+        Kind::Signed(_) | Kind::Unsigned { .. } | Kind::Char => {
+            let (number, _) = value.int(env)?;
+            integer(directive, number, env.machine, out);
+            Ok(())
+        }
+        Kind::Text => print_text(directive, value, env, out),
+        Kind::Pointer(pointer) => {
+            let value = value.value(env)?;
+            pointer.show(directive.spec, &value, env, out)
+        }
+    }
+}
+
+/// Appends an integer as the directive shows it.
+pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &mut Vec<u8>) {
+    let of = |size: Size, signed: bool| {
+        let size = if let Size::Bytes(size) = size { size } else { machine.word_size };
+        Int { size, signed }.wrap(value)
+    };
+    match directive.kind {
+        Kind::Signed(size) => {
+            let value = of(size, true) as i64;
+            number::number(out, directive.spec, value.unsigned_abs(), value < 0, 10, false);
+        }
+        Kind::Unsigned { size, base, upper } => {
+            let spec = number::Spec { plus: false, space: false, ..directive.spec };
+            number::number(out, spec, of(size, false), false, base, upper);
+        }
+        Kind::Char | Kind::Text | Kind::Pointer(_) => {
+            let spec = number::Spec { precision: None, ..directive.spec };
+            number::text(out, spec, &[value as u8]);
+        }
+    }
+}
+
+fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let spec = directive.spec;
+    let is_plain = spec == number::Spec::default();
+    if let (Expr::Helper(helper), true) = (value, is_plain) {
+        return print_helper(helper, env, out);
+    }
+    match value.value(env)? {
+        Value::Text(text) => number::text(out, spec, until_nul(text)),
+        Value::Place(place) => number::text(out, spec, until_nul(place.rest(env))),
+        Value::Made(range) => number::text(out, spec, until_nul(&env.scratch[range])),
+        Value::Int((address, _)) => kernel_text(out, spec, address, env),
+    }
+    Ok(())
+}
+
+fn print_helper(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    helpers::run(helper, env, out)
+}
+
+/// A string of the kernel's: what stands there, or the address in parentheses as the kernel shows one it does not trust.
+pub(crate) fn kernel_text(out: &mut Vec<u8>, spec: number::Spec, address: u64, env: &Env<'_, '_>) {
+    if address == 0 {
+        return number::text(out, spec, b"(null)");
+    }
+    match env.names.text_at(address) {
+        Some(text) => number::text(out, spec, until_nul(&text)),
+        None => {
+            out.extend_from_slice(b"(0x");
+            number::hex(out, address);
+            out.push(b')');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

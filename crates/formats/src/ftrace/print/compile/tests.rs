@@ -1,0 +1,197 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{Field, HeaderPage, Symbol, SymbolRow, Symbols, Tracing};
+use lastwords_trace::schema::ByteOrder;
+use proptest::prelude::*;
+
+use super::super::Names;
+use super::*;
+
+struct Some2;
+
+impl Symbols for Some2 {
+    fn at(&self, address: u64) -> Option<Symbol> {
+        (address >= 0xffff_0000).then(|| Symbol {
+            name: "work".into(),
+            offset: address - 0xffff_0000,
+            size: 0x100,
+            module: Some("mod".into()),
+        })
+    }
+
+    fn each(&self, _: &mut dyn FnMut(SymbolRow<'_>)) {}
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        (name == "KNOWN").then_some(3)
+    }
+}
+
+fn tracing() -> Tracing {
+    Tracing {
+        release: String::new(),
+        uname: String::new(),
+        machine: "x86_64".into(),
+        byte_order: ByteOrder::Little,
+        word_size: 8,
+        page_size: 4096,
+        cpus: 1,
+        header_page: HeaderPage::of_word_size(8),
+        formats: BTreeMap::new(),
+        comms: BTreeMap::new(),
+        tgids: BTreeMap::new(),
+        printk_formats: BTreeMap::from([(0x1234, "known".to_owned())]),
+        symbols: Arc::new(Some2),
+        pointer_key: Some([1, 2]),
+        clocks: String::new(),
+        arrays: Vec::new(),
+        evidence: Evidence::default(),
+    }
+}
+
+const FIELDS: [(&str, &str, u32, u32, bool); 9] = [
+    ("int a", "a", 0, 4, true),
+    ("u8 b", "b", 4, 1, false),
+    ("char comm[8]", "comm", 8, 8, true),
+    ("u64 p", "p", 16, 8, false),
+    ("__data_loc char[] name", "name", 24, 4, false),
+    ("__data_loc u32[] list", "list", 28, 4, false),
+    ("__u8 ip[16]", "ip", 32, 16, false),
+    ("u16 words[2]", "words", 48, 4, false),
+    ("__rel_loc char[] rel", "rel", 52, 4, false),
+];
+
+fn payload() -> Vec<u8> {
+    let mut out = vec![0; 56];
+    out[0..4].copy_from_slice(&(-5i32).to_le_bytes());
+    out[4] = 200;
+    out[8..12].copy_from_slice(b"init");
+    out[16..24].copy_from_slice(&0xffff_0010u64.to_le_bytes());
+    out[24..28].copy_from_slice(&(5u32 << 16 | 56).to_le_bytes());
+    out[28..32].copy_from_slice(&(8u32 << 16 | 64).to_le_bytes());
+    out[32..48].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    out[48..52].copy_from_slice(&[1, 0, 2, 1]);
+    out[52..56].copy_from_slice(&(4u32 << 16 | 16).to_le_bytes());
+    out.extend_from_slice(b"file\0\0\0\0");
+    out.extend_from_slice(&7u32.to_le_bytes());
+    out.extend_from_slice(&9u32.to_le_bytes());
+    out.extend_from_slice(b"end\0");
+    out
+}
+
+fn format(print_format: &str) -> Format {
+    let field = |(declaration, name, offset, size, is_signed): (&str, &str, u32, u32, bool)| Field {
+        declaration: declaration.into(),
+        name: name.into(),
+        offset,
+        size,
+        is_signed,
+        is_common: false,
+    };
+    let fields = FIELDS.into_iter().map(field).collect();
+    Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into() }
+}
+
+fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
+    let tracing = tracing();
+    let program = compile(&format(print_format), Machine::of(&tracing), &*tracing.symbols)?;
+    let mut names = Names::new(&tracing, true);
+    let mut env = Env { payload, machine: Machine::of(&tracing), scratch: &mut Vec::new(), names: &mut names };
+    let mut out = Vec::new();
+    program.print(&mut env, &mut out).map_err(|fault| format!("{fault:?}"))?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// Formats and what the kernel would print of the payload.
+const SHOWN: [(&str, &str); 27] = [
+    (r#""a=%d b=%u %s", REC->a, REC->b, REC->comm"#, "a=-5 b=200 init"),
+    (r#""%5d|%-5d|%05d|%x", REC->a, REC->a, REC->a, REC->a"#, "   -5|-5   |-0005|fffffffb"),
+    (r#""%lx %llu", (unsigned long)REC->a, (u64)REC->b"#, "fffffffffffffffb 200"),
+    (r#""%s", REC->a < 0 ? "neg" : "pos""#, "neg"),
+    (r#""%d", REC->a < 0U"#, "0"),
+    (r#""%d %d", -7 / 2 * (1 + REC->b % 7), ~0 ^ 3"#, "-15 -4"),
+    (r#""%s %s", __get_str(name), __get_rel_str(rel)"#, "file end"),
+    (r#""%d %u", __get_dynamic_array_len(list), ((u32 *)__get_dynamic_array(list))[1]"#, "8 9"),
+    (r#""%s", __print_array(__get_dynamic_array(list), __get_dynamic_array_len(list) / sizeof(u32), sizeof(u32))"#, "{0x7,0x9}"),
+    (r#""%s", __print_flags(REC->b, "|", { 0x80, "A" }, { 0x40, "B" }, { 1 << 0, "C" })"#, "A|B|0x8"),
+    (r#""%s %8s", __print_symbolic(REC->b, { 200, "two" "hundred" }), __print_symbolic(1, { 2, "x" })"#, "twohundred      0x1"),
+    (r#""%s", __print_symbolic(3, { KNOWN, "known" })"#, "known"),
+    (r#""%s %s", __print_hex(REC->ip, 4), __print_hex_str(REC->ip, 2)"#, "20 01 0d b8 2001"),
+    (r#""%pI6c %pI4", REC->ip, REC->ip"#, "2001:db8::1 32.1.13.184"),
+    (r#""%pS %ps %pB", (void *)REC->p, (void *)REC->p, (void *)REC->p"#, "work+0x10/0x100 [mod] work [mod] work+0x10/0x100 [mod]"),
+    (r#""%px %p", (void *)REC->p, NULL"#, "00000000ffff0010 0000000000000000"),
+    (r#""%*phC %pM %pUb", 3, REC->ip, REC->ip, REC->ip"#, "20:01:0d 20:01:0d:b8:00:00 20010db8-0000-0000-0000-000000000001"),
+    (r#""%.2s|%.*s|%*d", REC->comm, 3, REC->comm, 4, 7"#, "in|ini|   7"),
+    (r#""%d %d", REC->words[1], sizeof(REC->words) / sizeof(REC->words[0])"#, "258 2"),
+    (r#""%s %s", (char *)0x1234, (char *)0"#, "known (null)"),
+    (r#""%c%c%%", 'a', REC->b - 102"#, "ab%"),
+    (r#""%llu.%06u", __print_ns_to_secs(REC->p), __print_ns_without_secs(REC->p)"#, "4.294901776"),
+    (r#""%#x %#o %+d % d %X", 255, 8, 1, 1, 0xab"#, "0xff 010 +1  1 AB"),
+    (r#""%s", REC->b && !REC->a || 0 ? "y" : REC->b == 200 ? "z" : "n""#, "z"),
+    (r#""%hhd %hu %zu %Lu", 0x1ff, 0x1ffff, 5UL, 6ULL"#, "-1 65535 5 6"),
+    (r#""%pe %pISpc", -12L, REC->ip"#, "-ENOMEM (einval)"),
+    (r#""%u", ((unsigned int) ((REC->p) & ((1U << 20) - 1)))"#, "983056"),
+];
+
+#[test]
+fn formats_print_as_the_kernel_does() {
+    let payload = payload();
+    for (print_format, expected) in SHOWN {
+        assert_eq!(run(print_format, &payload).as_deref(), Ok(expected), "{print_format}");
+    }
+}
+
+#[test]
+fn what_cannot_be_evaluated_says_why() {
+    let payload = payload();
+    assert!(run(r#""%d", jiffies_to_msecs(REC->a)"#, &payload).unwrap_err().contains("jiffies_to_msecs"));
+    assert!(run(r#""%d", REC->none"#, &payload).unwrap_err().contains("REC->none"));
+    assert!(run(r#""%d", UNKNOWN"#, &payload).unwrap_err().contains("UNKNOWN"));
+    assert!(run(r#""%d""#, &payload).unwrap_err().contains("fewer arguments"));
+    assert_eq!(run(r#""%s", __get_str(name)"#, &payload[..58]).unwrap_err(), "Outside");
+    assert_eq!(run(r#""%d", 1 / (REC->b - 200)"#, &payload).unwrap_err(), "Division");
+    let deep = format!("\"%d\", {}1", "(".repeat(100_000));
+    assert!(run(&deep, &payload).unwrap_err().contains("operators"));
+    let long = format!("\"%d\", 1{}", "+REC->a".repeat(100_000));
+    assert!(run(&long, &payload).is_err());
+}
+
+proptest! {
+    #[test]
+    fn mutated_formats_neither_panic_nor_hang(
+        which in 0..SHOWN.len(),
+        at in any::<prop::sample::Index>(),
+        to in any::<prop::sample::Index>(),
+        with in "[-+*/%()\\[\\]{}<>!~&|^?:,\"a-zREC0-9_ ]{0,12}",
+        bytes in proptest::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let text = SHOWN[which].0;
+        let (from, to) = (at.index(text.len()), to.index(text.len()));
+        let mutated = format!("{}{with}{}", &text[..from], &text[to..]);
+        let _ = run(&mutated, &bytes);
+        let _ = run(text, &bytes);
+    }
+
+    #[test]
+    fn packed_arguments_neither_panic_nor_hang(format in "[%a-zA-Z0-9 .*#-]{0,24}", arguments in proptest::collection::vec(any::<u8>(), 0..40)) {
+        let tracing = tracing();
+        let mut names = Names::new(&tracing, true);
+        let mut env = Env { payload: &[], machine: Machine::of(&tracing), scratch: &mut Vec::new(), names: &mut names };
+        let _ = super::super::print_binary(format.as_bytes(), &arguments, &mut env, &mut Vec::new());
+    }
+}
+
+#[test]
+fn packed_arguments_print() {
+    let tracing = tracing();
+    let mut names = Names::new(&tracing, true);
+    let mut env = Env { payload: &[], machine: Machine::of(&tracing), scratch: &mut Vec::new(), names: &mut names };
+    let mut arguments = vec![7, 0, 0, 0];
+    arguments.extend_from_slice(b"text\0");
+    arguments.extend_from_slice(&[0, 0, 0]);
+    arguments.extend_from_slice(&0xffff_0004u64.to_le_bytes());
+    let mut out = Vec::new();
+    super::super::print_binary(b"%d %s %pS\n", &arguments, &mut env, &mut out).unwrap();
+    assert_eq!(String::from_utf8_lossy(&out), "7 text work+0x4/0x100 [mod]\n");
+}

@@ -1,0 +1,134 @@
+//! printf directives as `lib/vsprintf.c` reads them.
+
+use super::number::Spec;
+use super::pointer::Pointer;
+
+/// Bytes of an integer argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    Bytes(u8),
+    /// As a `long`.
+    Word,
+}
+
+/// What a directive shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `%d`, `%i`.
+    Signed(Size),
+    /// `%u`, `%o`, `%x`, `%X`.
+    Unsigned { size: Size, base: u8, upper: bool },
+    /// `%c`.
+    Char,
+    /// `%s`.
+    Text,
+    /// `%p` and its kinds.
+    Pointer(Pointer),
+}
+
+/// A directive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Directive {
+    pub(crate) spec: Spec,
+    /// The width is an argument.
+    pub(crate) width_given: bool,
+    /// The precision is an argument.
+    pub(crate) precision_given: bool,
+    pub(crate) kind: Kind,
+}
+
+/// A part of a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Text(&'a [u8]),
+    Show(Directive),
+}
+
+/// Splits off the first part of a format: it and what is left.
+///
+/// # Errors
+/// A directive that takes an argument and cannot be shown without the kernel.
+pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
+    let until = format.iter().position(|b| *b == b'%').unwrap_or(format.len());
+    if until > 0 {
+        return Ok((Part::Text(&format[..until]), &format[until..]));
+    }
+    let mut at = 1;
+    let mut directive = Directive {
+        spec: Spec::default(),
+        width_given: false,
+        precision_given: false,
+        kind: Kind::Signed(Size::Bytes(4)),
+    };
+    at += flags(&mut directive.spec, &format[1..]);
+    let (width, given, used) = amount(&format[at..]);
+    directive.spec.width = width.unwrap_or(0);
+    directive.width_given = given;
+    at += used;
+    if format.get(at) == Some(&b'.') {
+        let (precision, given, used) = amount(&format[at + 1..]);
+        directive.spec.precision = Some(precision.unwrap_or(0));
+        directive.precision_given = given;
+        at += 1 + used;
+    }
+    let (size, used) = size(&format[at..]);
+    at += used;
+    let Some(conversion) = format.get(at) else { return Ok((Part::Text(format), &[])) };
+    at += 1;
+    let unsigned = |base, upper| Kind::Unsigned { size, base, upper };
+    directive.kind = match conversion {
+        b'd' | b'i' => Kind::Signed(size),
+        b'u' => unsigned(10, false),
+        b'o' => unsigned(8, false),
+        b'x' => unsigned(16, false),
+        b'X' => unsigned(16, true),
+        b'c' => Kind::Char,
+        b's' => Kind::Text,
+        b'p' => {
+            let length = format[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+            let letters = &format[at..at + length];
+            at += length;
+            let shown = String::from_utf8_lossy(letters);
+            Kind::Pointer(Pointer::of(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?)
+        }
+        b'%' => return Ok((Part::Text(&format[at - 1..at]), &format[at..])),
+        // What is no directive is text.
+        _ => return Ok((Part::Text(&format[..at]), &format[at..])),
+    };
+    Ok((Part::Show(directive), &format[at..]))
+}
+
+fn flags(spec: &mut Spec, format: &[u8]) -> usize {
+    for (index, byte) in format.iter().enumerate() {
+        match byte {
+            b'-' => spec.left = true,
+            b'+' => spec.plus = true,
+            b' ' => spec.space = true,
+            b'#' => spec.prefix = true,
+            b'0' => spec.zero = true,
+            _ => return index,
+        }
+    }
+    format.len()
+}
+
+/// A number or a star: the number, whether it was a star, and the bytes it took.
+fn amount(format: &[u8]) -> (Option<u32>, bool, usize) {
+    if format.first() == Some(&b'*') {
+        return (None, true, 1);
+    }
+    let digits = format.iter().take_while(|b| b.is_ascii_digit()).count();
+    let value = format[..digits].iter().fold(0u32, |sum, b| sum.saturating_mul(10).saturating_add(u32::from(b - b'0')));
+    ((digits > 0).then_some(value), false, digits)
+}
+
+fn size(format: &[u8]) -> (Size, usize) {
+    match format {
+        [b'h', b'h', ..] => (Size::Bytes(1), 2),
+        [b'l', b'l', ..] => (Size::Bytes(8), 2),
+        [b'h', ..] => (Size::Bytes(2), 1),
+        [b'l' | b'z' | b'Z' | b't', ..] => (Size::Word, 1),
+        [b'L' | b'q' | b'j', ..] => (Size::Bytes(8), 1),
+        _ => (Size::Bytes(4), 0),
+    }
+}

@@ -1,0 +1,138 @@
+//! Running an expression over a payload.
+
+use super::arith::{self, Int, Op, Typed};
+use super::bytes::{Place, Value, locate, read};
+use super::tree::Expr;
+use super::{Env, Fault, helpers};
+
+impl Expr {
+    /// The value of the expression for the event in `env`.
+    pub(crate) fn value<'p>(&'p self, env: &mut Env<'_, '_>) -> Result<Value<'p>, Fault> {
+        Ok(match self {
+            Self::Int(value, kind) => Value::Int((*value, *kind)),
+            Self::Text(text) => Value::Text(text),
+            Self::Field { offset, kind } => {
+                Value::Int((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind))
+            }
+            Self::Place { offset, length, element } => Value::Place(place(env, *offset, *length, *element)?),
+            Self::Located(locator) => Value::Place(locate(env.payload, *locator, env.machine)?),
+            Self::Length(locator) => {
+                let told = read(env.payload, locator.offset as usize, Int::UINT, env.machine.order)?;
+                Value::Int((told >> 16 & 0xffff, Int::INT))
+            }
+            Self::Cast(kind, inner) => {
+                let (value, _) = inner.value(env)?.int()?;
+                Value::Int((kind.wrap(value), *kind))
+            }
+            Self::PointerCast(kind, inner) => match inner.value(env)? {
+                Value::Place(place) => Value::Place(Place { element: *kind, ..place }),
+                Value::Int((value, _)) => {
+                    let word = Int { size: env.machine.word_size, signed: false };
+                    Value::Int((word.wrap(value), word))
+                }
+                text => text,
+            },
+            Self::Unary(sign, inner) => Value::Int(arith::unary(*sign, inner.value(env)?.int()?)),
+            Self::Not(inner) => truth(!inner.value(env)?.truth()),
+            Self::Both(parts) => truth(parts[0].value(env)?.truth() && parts[1].value(env)?.truth()),
+            Self::Either(parts) => truth(parts[0].value(env)?.truth() || parts[1].value(env)?.truth()),
+            Self::Choice(parts) => {
+                let chosen = if parts[0].value(env)?.truth() { &parts[1] } else { &parts[2] };
+                return chosen.value(env);
+            }
+            Self::Binary(op, parts) => {
+                let (left, right) = (parts[0].value(env)?, parts[1].value(env)?);
+                binary(*op, &left, &right)?
+            }
+            Self::Index(parts) => index(env, &parts[0], &parts[1])?,
+            Self::Helper(helper) => {
+                let mut out = std::mem::take(env.scratch);
+                let begin = out.len();
+                let outcome = helpers::run(helper, env, &mut out);
+                let end = out.len();
+                *env.scratch = out;
+                outcome?;
+                Value::Made(begin..end)
+            }
+        })
+    }
+
+    /// The value as an integer.
+    pub(crate) fn int(&self, env: &mut Env<'_, '_>) -> Result<Typed, Fault> {
+        match self {
+            Self::Field { offset, kind } => Ok((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind)),
+            other => other.value(env)?.int(),
+        }
+    }
+
+    /// The value as a place in the payload.
+    pub(crate) fn place(&self, env: &mut Env<'_, '_>) -> Result<Place, Fault> {
+        match self.value(env)? {
+            Value::Place(place) => Ok(place),
+            Value::Int(_) => Err(Fault::KernelPointer),
+            Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
+        }
+    }
+}
+
+fn truth<'p>(value: bool) -> Value<'p> {
+    Value::Int((u64::from(value), Int::INT))
+}
+
+fn place(env: &Env<'_, '_>, offset: u32, length: u32, element: Int) -> Result<Place, Fault> {
+    let at = offset as usize;
+    let end = if length == 0 { env.payload.len() } else { at + length as usize };
+    if at > end || end > env.payload.len() { Err(Fault::Outside) } else { Ok(Place { at, end, element }) }
+}
+
+fn binary<'p>(op: Op, left: &Value<'p>, right: &Value<'p>) -> Result<Value<'p>, Fault> {
+    Ok(match (op, left, right) {
+        (Op::Add, Value::Place(place), Value::Int((by, _))) | (Op::Add, Value::Int((by, _)), Value::Place(place)) => {
+            Value::Place(place.moved(*by)?)
+        }
+        (Op::Sub, Value::Place(place), Value::Int((by, _))) => Value::Place(place.moved(by.wrapping_neg())?),
+        (Op::Sub, Value::Place(a), Value::Place(b)) => {
+            let bytes = (a.at as i64) - (b.at as i64);
+            Value::Int(((bytes / i64::from(a.element.size)) as u64, Int::S64))
+        }
+        (Op::Eq, Value::Place(_), Value::Int((0, _))) => truth(false),
+        (Op::Ne, Value::Place(_), Value::Int((0, _))) => truth(true),
+        _ => Value::Int(arith::binary(op, left.int()?, right.int()?)?),
+    })
+}
+
+fn index<'p>(env: &mut Env<'_, '_>, base: &'p Expr, at: &Expr) -> Result<Value<'p>, Fault> {
+    let (at, _) = at.int(env)?;
+    match base.value(env)? {
+        Value::Place(place) => {
+            let place = place.moved(at)?;
+            place.bytes(env, usize::from(place.element.size))?;
+            Ok(Value::Int((read(env.payload, place.at, place.element, env.machine.order)?, place.element)))
+        }
+        Value::Text(text) => {
+            let byte = usize::try_from(at).ok().and_then(|at| text.get(at)).copied().ok_or(Fault::Outside)?;
+            Ok(Value::Int((Int::CHAR.wrap(u64::from(byte)), Int::CHAR)))
+        }
+        Value::Int(_) => Err(Fault::KernelPointer),
+        Value::Made(_) => Err(Fault::Kind),
+    }
+}
+
+/// The value of an expression that reads nothing of an event.
+pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
+    let both = |parts: &[Expr; 2]| Some((constant(&parts[0])?, constant(&parts[1])?));
+    match expr {
+        Expr::Int(value, kind) => Some((*value, *kind)),
+        Expr::Cast(kind, inner) => constant(inner).map(|(value, _)| (kind.wrap(value), *kind)),
+        Expr::Unary(sign, inner) => constant(inner).map(|typed| arith::unary(*sign, typed)),
+        Expr::Not(inner) => constant(inner).map(|(value, _)| (u64::from(value == 0), Int::INT)),
+        Expr::Binary(op, parts) => both(parts).and_then(|(a, b)| arith::binary(*op, a, b).ok()),
+        Expr::Both(parts) => both(parts).map(|(a, b)| (u64::from(a.0 != 0 && b.0 != 0), Int::INT)),
+        Expr::Either(parts) => both(parts).map(|(a, b)| (u64::from(a.0 != 0 || b.0 != 0), Int::INT)),
+        Expr::Choice(parts) => {
+            let (condition, _) = constant(&parts[0])?;
+            constant(if condition != 0 { &parts[1] } else { &parts[2] })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,207 @@
+//! The `__print_*` helpers (`trace_output.c`) and bitmaps.
+
+use super::bytes::{Value, locate, until_nul};
+use super::number::{Spec, hex, number};
+use super::tree::{Helper, Table};
+use super::{Env, Fault, Machine};
+use lastwords_trace::schema::ByteOrder;
+
+/// Runs a helper.
+pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    match helper {
+        Helper::Flags { value, delimiter, table } => {
+            let (value, _) = value.int(env)?;
+            flags(out, value, delimiter, table, env.machine);
+        }
+        Helper::Symbolic { value, table } => {
+            let (value, _) = value.int(env)?;
+            symbolic(out, value, table, env.machine);
+        }
+        Helper::Hex { buffer, length, joined } => {
+            let length = length.int(env)?.0;
+            let bytes = slice(buffer.value(env)?, env, length)?;
+            for (index, byte) in bytes.iter().enumerate() {
+                if index > 0 && !joined {
+                    out.push(b' ');
+                }
+                two(out, *byte);
+            }
+        }
+        Helper::Array { buffer, count, size } => {
+            let (count, size) = (count.int(env)?.0, size.int(env)?.0);
+            let bytes = slice(buffer.value(env)?, env, count.checked_mul(size).ok_or(Fault::Outside)?)?;
+            array(out, bytes, size, env.machine);
+        }
+        Helper::Dump { prefix, numbers, buffer } => dump(out, env, prefix, numbers, buffer)?,
+        Helper::Bitmask(locator) => {
+            let place = locate(env.payload, *locator, env.machine)?;
+            bitmap(out, place.rest(env), env.machine);
+        }
+    }
+    Ok(())
+}
+
+/// `length` bytes at an address.
+fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
+    match value {
+        // A negative length is none, as a loop over it is.
+        Value::Place(_) if (length as i64) <= 0 => Ok(&[]),
+        Value::Place(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
+        Value::Int(_) => Err(Fault::KernelPointer),
+        Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
+    }
+}
+
+fn two(out: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+}
+
+/// The value as the kernel's `unsigned long` parameter takes it. Tables of `u64` are the same on 64-bit machines.
+fn cut(value: u64, machine: Machine) -> u64 {
+    if machine.word_size == 4 && value >> 32 == 0xffff_ffff { value & 0xffff_ffff } else { value }
+}
+
+fn flags(out: &mut Vec<u8>, value: u64, delimiter: &[u8], table: &Table, machine: Machine) {
+    let mut left = cut(value, machine);
+    let mut first = true;
+    for (mask, name) in table {
+        if left == 0 {
+            break;
+        }
+        let mask = cut(*mask, machine);
+        if left & mask != mask {
+            continue;
+        }
+        left &= !mask;
+        if !std::mem::take(&mut first) {
+            out.extend_from_slice(delimiter);
+        }
+        out.extend_from_slice(name);
+    }
+    if left != 0 {
+        if !first {
+            out.extend_from_slice(delimiter);
+        }
+        out.extend_from_slice(b"0x");
+        hex(out, left);
+    }
+}
+
+fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) {
+    let value = cut(value, machine);
+    match table.iter().find(|(other, _)| cut(*other, machine) == value) {
+        // An empty name counts as none: the kernel looks whether anything was written.
+        Some((_, name)) if !name.is_empty() => out.extend_from_slice(name),
+        _ => {
+            out.extend_from_slice(b"0x");
+            hex(out, value);
+        }
+    }
+}
+
+fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
+    out.push(b'{');
+    let width = if matches!(size, 1 | 2 | 4 | 8) { size as usize } else { 1 };
+    for (index, element) in bytes.chunks_exact(width).enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        if width as u64 != size {
+            out.extend_from_slice(b"BAD SIZE:");
+            crate::text::number::unsigned(out, if index == 0 { size } else { 1 });
+            out.push(b' ');
+        }
+        out.extend_from_slice(b"0x");
+        hex(out, integer(element, machine.order));
+    }
+    out.push(b'}');
+}
+
+fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
+    let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    match order {
+        ByteOrder::Little => bytes.iter().rev().fold(0, join),
+        ByteOrder::Big => bytes.iter().fold(0, join),
+    }
+}
+
+/// `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
+pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
+    let bits = bytes.len() * 8;
+    let groups = bits.div_ceil(32);
+    for group in (0..groups).rev() {
+        let first = group + 1 == groups;
+        let width = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4) as u32;
+        let spec = Spec { zero: true, width, ..Spec::default() };
+        if !first {
+            out.push(b',');
+        }
+        number(out, spec, u64::from(group_of(bytes, group, machine)), false, 16, false);
+    }
+}
+
+/// Bits `32 * group ..` of a bitmap of `long` words.
+pub(crate) fn group_of(bytes: &[u8], group: usize, machine: Machine) -> u32 {
+    let order = machine.order;
+    let swapped = order == ByteOrder::Big && machine.word_size == 8;
+    let at = if swapped { group ^ 1 } else { group } * 4;
+    let raw = bytes.get(at..(at + 4).min(bytes.len())).unwrap_or_default();
+    integer(raw, order) as u32
+}
+
+fn dump(
+    out: &mut Vec<u8>,
+    env: &mut Env<'_, '_>,
+    prefix: &super::tree::Expr,
+    numbers: &[super::tree::Expr; 5],
+    buffer: &super::tree::Expr,
+) -> Result<(), Fault> {
+    let mut values = [0u64; 5];
+    for (value, expr) in values.iter_mut().zip(numbers) {
+        *value = expr.int(env)?.0;
+    }
+    let [kind, row, group, length, ascii] = values;
+    let prefix = match prefix.value(env)? {
+        Value::Text(text) => until_nul(text),
+        Value::Int((0, _)) => b"",
+        _ => return Err(Fault::Kind),
+    };
+    let bytes = slice(buffer.value(env)?, env, length)?;
+    let row = if row == 32 { 32 } else { 16 };
+    let group = if matches!(group, 2 | 4 | 8) { group as usize } else { 1 };
+    out.push(b'\n');
+    for (index, line) in bytes.chunks(row).enumerate() {
+        out.extend_from_slice(prefix);
+        let spec = Spec { zero: true, ..Spec::default() };
+        match kind {
+            // DUMP_PREFIX_ADDRESS would show where the ring's memory was.
+            1 => number(out, Spec { width: 16, ..spec }, (index * row) as u64, false, 16, false),
+            2 => number(out, Spec { width: 8, ..spec }, (index * row) as u64, false, 16, false),
+            _ => {}
+        }
+        if matches!(kind, 1 | 2) {
+            out.extend_from_slice(b": ");
+        }
+        dump_line(out, line, row, group, ascii != 0, env.machine.order);
+        out.push(b'\n');
+    }
+    Ok(())
+}
+
+fn dump_line(out: &mut Vec<u8>, line: &[u8], row: usize, group: usize, ascii: bool, order: ByteOrder) {
+    let begin = out.len();
+    let group = if line.len().is_multiple_of(group) { group } else { 1 };
+    for (index, part) in line.chunks(group).enumerate() {
+        if index > 0 {
+            out.push(b' ');
+        }
+        let spec = Spec { zero: true, width: 2 * group as u32, ..Spec::default() };
+        number(out, spec, integer(part, order), false, 16, false);
+    }
+    if ascii {
+        let column = row * 2 + row / group + 1;
+        out.resize(out.len().max(begin + column), b' ');
+        out.extend(line.iter().map(|b| if matches!(b, 0x20..=0x7e) { *b } else { b'.' }));
+    }
+}

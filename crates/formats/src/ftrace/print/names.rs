@@ -1,0 +1,138 @@
+//! Names for addresses, remembered.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use lastwords_trace::ftrace::{Symbol, Symbols, Tracing};
+
+use super::number;
+use super::siphash::siphash;
+
+/// How an address is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Show {
+    /// `name`, as the function tracer prints it: `0x%08lx` where there is none.
+    Bare,
+    /// `name [module]`, `%ps`.
+    Plain,
+    /// `name+0x1/0x20 [module]`, `%pS`.
+    Offset,
+    /// The same of the address before, `%pB`.
+    Backtrace,
+}
+
+/// Room for names that were looked up; then all are forgotten.
+const ROOM: usize = 8 << 20;
+
+/// Names for addresses, remembered, and the key that hides pointers.
+pub struct Names {
+    symbols: Arc<dyn Symbols>,
+    printk: std::collections::BTreeMap<u64, String>,
+    known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<Mix>>,
+    room: Vec<u8>,
+    key: Option<[u64; 2]>,
+    word_size: u8,
+}
+
+impl Names {
+    /// Names of a machine; `hash` asks for pointers hashed with its key, where the key is known.
+    #[must_use]
+    pub fn new(tracing: &Tracing, hash: bool) -> Self {
+        Self {
+            symbols: Arc::clone(&tracing.symbols),
+            printk: tracing.printk_formats.clone(),
+            known: HashMap::default(),
+            room: Vec::new(),
+            key: tracing.pointer_key.filter(|_| hash),
+            word_size: tracing.word_size,
+        }
+    }
+
+    /// Appends the name of an address.
+    pub fn show(&mut self, out: &mut Vec<u8>, address: u64, show: Show) {
+        if let Some((begin, end)) = self.known.get(&(address, show)) {
+            out.extend_from_slice(&self.room[*begin as usize..*end as usize]);
+            return;
+        }
+        if self.room.len() > ROOM {
+            self.room.clear();
+            self.known.clear();
+        }
+        let begin = self.room.len();
+        look_up(&mut self.room, &*self.symbols, address, show);
+        self.known.insert((address, show), (begin as u32, self.room.len() as u32));
+        out.extend_from_slice(&self.room[begin..]);
+    }
+
+    /// The text at an address of the kernel: a format of `trace_printk` or `tracepoint_string`, or what the image has there.
+    #[must_use]
+    pub fn text_at(&self, address: u64) -> Option<Vec<u8>> {
+        match self.printk.get(&address) {
+            Some(text) => Some(text.clone().into_bytes()),
+            None => self.symbols.text_at(address),
+        }
+    }
+
+    /// What `%p` shows of a pointer: hashed where there is a key, else as it is. Null and error pointers are never hidden.
+    #[must_use]
+    pub fn hidden(&self, pointer: u64) -> u64 {
+        let top = if self.word_size == 8 { u64::MAX } else { u64::from(u32::MAX) };
+        let is_error = pointer >= top - 4094;
+        match self.key {
+            Some(key) if pointer != 0 && !is_error => siphash(key, pointer) & 0xffff_ffff,
+            _ => pointer,
+        }
+    }
+}
+
+fn look_up(out: &mut Vec<u8>, symbols: &dyn Symbols, address: u64, show: Show) {
+    let before = u64::from(show == Show::Backtrace);
+    let Some(symbol) = symbols.at(address.wrapping_sub(before)) else {
+        out.extend_from_slice(b"0x");
+        if show == Show::Bare {
+            let spec = number::Spec { width: 8, zero: true, ..Default::default() };
+            return number::number(out, spec, address, false, 16, false);
+        }
+        return number::hex(out, address);
+    };
+    let Symbol { name, offset, size, module } = symbol;
+    out.extend_from_slice(name.as_bytes());
+    if matches!(show, Show::Offset | Show::Backtrace) {
+        out.extend_from_slice(b"+0x");
+        number::hex(out, offset.wrapping_add(before));
+        out.extend_from_slice(b"/0x");
+        number::hex(out, size);
+    }
+    if let Some(module) = module.filter(|_| show != Show::Bare) {
+        out.extend_from_slice(b" [");
+        out.extend_from_slice(module.as_bytes());
+        out.push(b']');
+    }
+}
+
+/// A quick mixer for keys that are addresses.
+#[derive(Default)]
+pub(crate) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.write_u64(value as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+}

@@ -1,0 +1,346 @@
+//! Operands: fields, constants, casts, `sizeof`, helpers.
+
+use lastwords_trace::ftrace::Field;
+
+use super::arith::{Int, named};
+use super::lex::Token;
+use super::parse::{Parsed, Parser};
+use super::tree::{Expr, Helper, Locator, Table};
+
+/// Entries of a table of names.
+const MOST_NAMES: usize = 4096;
+
+/// Functions of the kernel that give their argument back, as far as its text can tell.
+const SAME: [&str; 17] = [
+    "pte_val", "pmd_val", "pud_val", "p4d_val", "pgd_val", "native_make_pte", "native_make_pmd", "native_make_pud",
+    "native_make_p4d", "native_make_pgd", "__pte", "__pmd", "__pud", "__p4d", "__pgd", "likely", "unlikely",
+];
+
+/// What stands between the parentheses of a cast.
+enum Named {
+    Value(Int),
+    Pointer(Int),
+    /// A type that is not known: the value stays as it is.
+    Unknown,
+}
+
+impl Parser<'_> {
+    pub(crate) fn postfix(&mut self) -> Parsed<Expr> {
+        let mut base = self.primary()?;
+        while self.takes("[") {
+            let index = self.expression()?;
+            self.expect("]")?;
+            base = Expr::Index(Box::new([base, index]));
+        }
+        if self.sees("->") || self.sees(".") { Err("a member of a structure".into()) } else { Ok(base) }
+    }
+
+    fn primary(&mut self) -> Parsed<Expr> {
+        let token = self.peek().ok_or("the end where an operand should stand")?;
+        match token {
+            Token::Number(value, kind) => {
+                self.at += 1;
+                Ok(Expr::Int(*value, *kind))
+            }
+            Token::Text(_) => Ok(Expr::Text(self.strings().into())),
+            Token::Sign("(") => self.parenthesis(),
+            Token::Word("REC") => {
+                self.at += 1;
+                self.record_field()
+            }
+            Token::Word("sizeof") => {
+                self.at += 1;
+                self.size_of()
+            }
+            Token::Word(name) => {
+                self.at += 1;
+                if self.takes("(") { self.call(name) } else { self.constant(name) }
+            }
+            Token::Sign(sign) => Err(format!("{sign:?} where an operand should stand")),
+        }
+    }
+
+    /// Strings that stand side by side are one.
+    pub(crate) fn strings(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(Token::Text(text)) = self.peek() {
+            out.extend_from_slice(text);
+            self.at += 1;
+        }
+        out
+    }
+
+    fn constant(&self, name: &str) -> Parsed<Expr> {
+        let value = match name {
+            "NULL" | "false" => 0,
+            "true" => 1,
+            "PAGE_SIZE" => i64::from(self.machine.page_size),
+            "PAGE_SHIFT" => i64::from(self.machine.page_size.max(1).ilog2()),
+            _ => self.symbols.constant(name).ok_or_else(|| format!("the name {name}, which nothing tells the value of"))?,
+        };
+        let kind = if i32::try_from(value).is_ok() { Int::INT } else { Int::S64 };
+        Ok(Expr::Int(value as u64, kind))
+    }
+
+    fn parenthesis(&mut self) -> Parsed<Expr> {
+        let begin = self.at;
+        if let Some(kind) = self.cast() {
+            let operand = self.unary()?;
+            return Ok(match (kind, operand) {
+                (Named::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
+                (Named::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
+                (Named::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
+                (Named::Unknown, operand) => operand,
+            });
+        }
+        self.at = begin + 1;
+        if matches!(self.peek(), Some(Token::Word("REC"))) && self.tokens.get(self.at + 1) == Some(&Token::Sign(")")) {
+            self.at += 2;
+            return if self.sees("->") { self.record_field() } else { Err("the whole event as a value".into()) };
+        }
+        let inner = self.expression()?;
+        self.expect(")")?;
+        Ok(inner)
+    }
+
+    /// A type in parentheses, if it is one and something follows that it can be a cast of. Leaves its place otherwise
+    /// undefined.
+    fn cast(&mut self) -> Option<Named> {
+        self.at += 1;
+        let kind = self.type_name()?;
+        if !self.takes(")") {
+            return None;
+        }
+        let operand = match self.peek()? {
+            Token::Word(_) | Token::Number(..) | Token::Text(_) | Token::Sign("(") => true,
+            Token::Sign(s) => !matches!(kind, Named::Unknown) && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&"),
+        };
+        operand.then_some(kind)
+    }
+
+    /// The words and stars of a type.
+    fn type_name(&mut self) -> Option<Named> {
+        let mut words = Vec::new();
+        let mut stars = 0;
+        while let Some(token) = self.peek() {
+            match token {
+                Token::Word("REC" | "sizeof") => return None,
+                Token::Word("const") if stars > 0 => {}
+                Token::Word(word) if stars == 0 && words.len() < 6 => words.push(*word),
+                Token::Sign("*") if !words.is_empty() => stars += 1,
+                _ => break,
+            }
+            self.at += 1;
+        }
+        let first = words.iter().find(|w| !matches!(**w, "const" | "volatile"))?;
+        let is_structure = matches!(*first, "struct" | "union" | "void");
+        let plain = named(&words, self.machine.word_size);
+        match (plain, stars) {
+            (Some(kind), 0) => Some(Named::Value(kind)),
+            (Some(kind), 1) => Some(Named::Pointer(kind)),
+            (_, 2..) => Some(Named::Pointer(self.word())),
+            (None, 1) => Some(Named::Pointer(Int::U8)),
+            (None, _) if is_structure || words.len() == 1 => Some(Named::Unknown),
+            _ => None,
+        }
+    }
+
+    fn word(&self) -> Int {
+        Int { size: self.machine.word_size, signed: false }
+    }
+
+    fn size_of(&mut self) -> Parsed<Expr> {
+        self.expect("(")?;
+        let begin = self.at;
+        let size = match self.type_name() {
+            Some(Named::Value(kind)) if self.sees(")") => u64::from(kind.size),
+            Some(Named::Pointer(_)) if self.sees(")") => u64::from(self.machine.word_size),
+            _ => {
+                self.at = begin;
+                static_size(&self.expression()?).ok_or("the size of what is no field")?
+            }
+        };
+        self.expect(")")?;
+        Ok(Expr::Int(size, self.word()))
+    }
+
+    fn record_field(&mut self) -> Parsed<Expr> {
+        self.expect("->")?;
+        let Some(Token::Word(name)) = self.peek() else { return Err("REC-> without a field".into()) };
+        self.at += 1;
+        let field = self.field(name)?;
+        Ok(field_expression(field, self.machine.word_size))
+    }
+
+    fn field(&self, name: &str) -> Parsed<&Field> {
+        self.format.fields.iter().find(|f| f.name == name).ok_or_else(|| format!("REC->{name}: the event has no such field"))
+    }
+
+    /// `name(`… with the parenthesis passed.
+    fn call(&mut self, name: &str) -> Parsed<Expr> {
+        self.spend()?;
+        let expr = match name {
+            "__get_str" | "__get_dynamic_array" | "__get_sockaddr" | "__get_rel_str" | "__get_rel_dynamic_array"
+            | "__get_rel_sockaddr" | "__get_stacktrace" | "__get_rel_stacktrace" => Expr::Located(self.locator()?),
+            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => Expr::Length(self.locator()?),
+            "__get_bitmask" | "__get_cpumask" | "__get_rel_bitmask" | "__get_rel_cpumask" => {
+                Expr::Helper(Box::new(Helper::Bitmask(self.locator()?)))
+            }
+            "__builtin_expect" => {
+                let value = self.expression()?;
+                self.expect(",")?;
+                self.expression()?;
+                value
+            }
+            "__builtin_constant_p" => {
+                self.expression()?;
+                Expr::Int(0, Int::INT)
+            }
+            "__print_ns_to_secs" | "__print_ns_without_secs" => self.seconds(name)?,
+            _ if SAME.contains(&name) => self.expression()?,
+            _ => self.helper(name)?,
+        };
+        self.expect(")")?;
+        Ok(expr)
+    }
+
+    fn seconds(&mut self, name: &str) -> Parsed<Expr> {
+        use super::arith::Op;
+        let value = Expr::Cast(Int::U64, Box::new(self.expression()?));
+        let op = if name == "__print_ns_to_secs" { Op::Div } else { Op::Rem };
+        Ok(Expr::Binary(op, Box::new([value, Expr::Int(1_000_000_000, Int::U64)])))
+    }
+
+    fn helper(&mut self, name: &str) -> Parsed<Expr> {
+        let helper = match name {
+            "__print_flags" | "__print_flags_u64" => {
+                let value = self.expression()?;
+                self.expect(",")?;
+                let delimiter = match self.expression()? {
+                    Expr::Text(text) => text,
+                    Expr::Int(0, _) => Box::default(),
+                    _ => return Err(format!("{name}: a delimiter that is no string")),
+                };
+                Helper::Flags { value, delimiter, table: self.table()? }
+            }
+            "__print_symbolic" | "__print_symbolic_u64" | "__print_symbolic64" => {
+                Helper::Symbolic { value: self.expression()?, table: self.table()? }
+            }
+            "__print_hex" | "__print_hex_str" => {
+                let [buffer, length] = self.arguments()?;
+                Helper::Hex { buffer, length, joined: name == "__print_hex_str" }
+            }
+            "__print_dynamic_array" => {
+                let locator = self.locator()?;
+                self.expect(",")?;
+                let size = self.expression()?;
+                let bytes = Expr::Length(locator);
+                let size_again = static_value(&size).ok_or("__print_dynamic_array: a size that varies")?;
+                let count = Expr::Binary(super::arith::Op::Div, Box::new([bytes, Expr::Int(size_again.max(1), Int::INT)]));
+                Helper::Array { buffer: Expr::Located(locator), count, size }
+            }
+            "__print_array" => {
+                let [buffer, count, size] = self.arguments()?;
+                Helper::Array { buffer, count, size }
+            }
+            "__print_hex_dump" => {
+                let [prefix, kind, row, group, buffer, length, ascii] = self.arguments()?;
+                Helper::Dump { prefix, numbers: [kind, row, group, length, ascii], buffer }
+            }
+            _ => return Err(format!("the function {name}, which only the kernel can run")),
+        };
+        Ok(Expr::Helper(Box::new(helper)))
+    }
+
+    fn arguments<const N: usize>(&mut self) -> Parsed<[Expr; N]> {
+        let mut all = Vec::with_capacity(N);
+        for index in 0..N {
+            if index > 0 {
+                self.expect(",")?;
+            }
+            all.push(self.expression()?);
+        }
+        all.try_into().map_err(|_| "arguments".into())
+    }
+
+    /// The name of a `__data_loc` or `__rel_loc` field.
+    fn locator(&mut self) -> Parsed<Locator> {
+        let Some(Token::Word(name)) = self.peek() else { return Err("no field's name where one should stand".into()) };
+        self.at += 1;
+        let field = self.field(name)?;
+        let relative = field.declaration.starts_with("__rel_loc");
+        if !relative && !field.declaration.starts_with("__data_loc") {
+            return Err(format!("{name} is no dynamic field"));
+        }
+        Ok(Locator { offset: field.offset, relative, element: element_of(field, self.machine.word_size) })
+    }
+
+    /// `, { value, "name" }`… up to the closing parenthesis.
+    fn table(&mut self) -> Parsed<Table> {
+        let mut rows = Vec::new();
+        while self.takes(",") {
+            if !self.takes("{") {
+                break;
+            }
+            // Each value is an expression of its own.
+            let spent = self.spent;
+            let value = self.expression()?;
+            self.spent = spent;
+            let value = static_value(&value).ok_or("a name for a value that varies")?;
+            self.expect(",")?;
+            match self.peek() {
+                Some(Token::Text(_)) => rows.push((value, self.strings().into_boxed_slice())),
+                Some(Token::Word("NULL")) => self.at += 1,
+                other => return Err(format!("{other:?} where a name should stand")),
+            }
+            self.takes(",");
+            self.expect("}")?;
+            if rows.len() > MOST_NAMES {
+                return Err(format!("more than {MOST_NAMES} names"));
+            }
+        }
+        Ok(rows.into())
+    }
+}
+
+/// The value of an expression that depends on no event.
+fn static_value(expr: &Expr) -> Option<u64> {
+    super::eval::constant(expr).map(|(value, _)| value)
+}
+
+fn static_size(expr: &Expr) -> Option<u64> {
+    match expr {
+        Expr::Field { kind, .. } | Expr::Cast(kind, _) | Expr::Int(_, kind) => Some(u64::from(kind.size)),
+        Expr::Place { length, .. } => Some(u64::from(*length)),
+        Expr::Index(parts) => match &parts[0] {
+            Expr::Place { element, .. } | Expr::PointerCast(element, _) => Some(u64::from(element.size)),
+            Expr::Located(locator) => Some(u64::from(locator.element.size)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Type of the elements of an array field, or of what a dynamic field points to.
+pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
+    let declaration = field.declaration.trim_start_matches("__data_loc").trim_start_matches("__rel_loc");
+    if declaration.contains('*') {
+        return Int { size: word_size, signed: false };
+    }
+    let before = declaration.split('[').next().unwrap_or_default();
+    let words: Vec<&str> = before.split_whitespace().filter(|w| *w != field.name).collect();
+    if let Some(kind) = named(&words, word_size) {
+        return kind;
+    }
+    let count = declaration.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.trim().parse::<u32>().ok());
+    let size = count.filter(|c| *c > 0).map_or(1, |c| field.size / c);
+    Int::of(size, field.is_signed).unwrap_or(Int::U8)
+}
+
+fn field_expression(field: &Field, word_size: u8) -> Expr {
+    let is_array = field.declaration.contains('[') && !field.declaration.starts_with("__");
+    match Int::of(field.size, field.is_signed) {
+        Some(kind) if !is_array => Expr::Field { offset: field.offset, kind },
+        _ => Expr::Place { offset: field.offset, length: field.size, element: element_of(field, word_size) },
+    }
+}

@@ -1,0 +1,70 @@
+//! The tree that an argument of a print format becomes.
+
+use super::arith::{Int, Op};
+
+/// Names for values, in the order of the format.
+pub(crate) type Table = Box<[(u64, Box<[u8]>)]>;
+
+/// Where a `__data_loc` or `__rel_loc` field stands in the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Locator {
+    pub(crate) offset: u32,
+    /// The place it tells counts from the locator's end.
+    pub(crate) relative: bool,
+    /// Type of the elements.
+    pub(crate) element: Int,
+}
+
+/// An expression.
+#[derive(Debug)]
+pub(crate) enum Expr {
+    /// A constant.
+    Int(u64, Int),
+    /// A string.
+    Text(Box<[u8]>),
+    /// A field that is an integer.
+    Field { offset: u32, kind: Int },
+    /// The address of bytes in the payload; a length of 0 reaches to its end.
+    Place { offset: u32, length: u32, element: Int },
+    /// The address of what a locator tells.
+    Located(Locator),
+    /// The bytes that a locator tells.
+    Length(Locator),
+    /// Conversion to an integer type.
+    Cast(Int, Box<Expr>),
+    /// Conversion to a pointer to elements of a type.
+    PointerCast(Int, Box<Expr>),
+    /// `-`, `~`, `+`.
+    Unary(u8, Box<Expr>),
+    /// `!`.
+    Not(Box<Expr>),
+    /// An operator on two.
+    Binary(Op, Box<[Expr; 2]>),
+    /// `&&`.
+    Both(Box<[Expr; 2]>),
+    /// `||`.
+    Either(Box<[Expr; 2]>),
+    /// `?:`.
+    Choice(Box<[Expr; 3]>),
+    /// `base[index]`; `*base` has index 0.
+    Index(Box<[Expr; 2]>),
+    /// A helper that makes text.
+    Helper(Box<Helper>),
+}
+
+/// A helper that makes text.
+#[derive(Debug)]
+pub(crate) enum Helper {
+    /// `__print_flags(value, delimiter, {mask, name}…)`.
+    Flags { value: Expr, delimiter: Box<[u8]>, table: Table },
+    /// `__print_symbolic(value, {value, name}…)`.
+    Symbolic { value: Expr, table: Table },
+    /// `__print_hex(buffer, length)`, `__print_hex_str`.
+    Hex { buffer: Expr, length: Expr, joined: bool },
+    /// `__print_array(buffer, count, element size)`.
+    Array { buffer: Expr, count: Expr, size: Expr },
+    /// `__print_hex_dump(prefix, prefix type, row size, group size, buffer, length, ascii)`.
+    Dump { prefix: Expr, numbers: [Expr; 5], buffer: Expr },
+    /// `__get_bitmask(field)`, `__get_cpumask(field)`.
+    Bitmask(Locator),
+}
