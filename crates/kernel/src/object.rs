@@ -57,6 +57,12 @@ impl<'k> Object<'k> {
         self.types.size(self.type_id)
     }
 
+    /// An object of the same type, `bytes` behind it.
+    #[must_use]
+    pub fn moved(&self, bytes: u64) -> Self {
+        Self { place: self.place.wrapping_add(bytes), ..*self }
+    }
+
     /// The same place as another type.
     ///
     /// # Errors

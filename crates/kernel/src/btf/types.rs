@@ -240,6 +240,17 @@ impl Types {
         names
     }
 
+    /// The first structure without a name that has all these members.
+    #[must_use]
+    pub fn unnamed(&self, members: &[&str]) -> Option<TypeId> {
+        let unnamed = |id: &u32| self.btf.raw(*id).is_some_and(|raw| raw.kind == STRUCT && raw.name == 0);
+        let has = |id: &u32, name: &&str| {
+            let mut search = Search { name: name.as_bytes(), steps: STEPS };
+            self.find(*id, DEPTH.saturating_sub(1), &mut search).is_some()
+        };
+        self.btf.own().filter(unnamed).find(|id| members.iter().all(|name| has(id, name))).map(TypeId)
+    }
+
     fn collect(&self, id: u32, depth: usize, steps: &mut usize, names: &mut Vec<String>) {
         let Some(raw) = self.composite(id).filter(|_| depth < DEPTH) else { return };
         for member in (0..raw.count).map_while(|index| raw.member(index)) {

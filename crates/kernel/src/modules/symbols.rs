@@ -48,6 +48,8 @@ pub struct ModuleSymbols {
     rows: Vec<Row>,
     /// Indexes by address.
     sorted: Vec<u32>,
+    /// The same without the marks of compilers, which are no one's name.
+    names: Vec<u32>,
 }
 
 impl Tables {
@@ -88,7 +90,9 @@ impl Tables {
         }
         let mut sorted: Vec<u32> = (0..u32::try_from(rows.len()).unwrap_or_default()).collect();
         sorted.sort_by_key(|index| rows.get(*index as usize).map(|row| row.address));
-        ModuleSymbols { rows, sorted }
+        let is_name = |index: &&u32| rows.get(**index as usize).is_some_and(|row| !is_mark(row.name.as_bytes()));
+        let names = sorted.iter().filter(is_name).copied().collect();
+        ModuleSymbols { rows, sorted, names }
     }
 
     fn row(&self, raw: &Reader<'_>, names: &[u8], kind: Option<u8>) -> Option<Row> {
@@ -100,7 +104,7 @@ impl Tables {
             return None;
         }
         let name = names.get(raw.u32_at(0).ok()? as usize..)?.split(|b| *b == 0).next()?;
-        if name.is_empty() || is_mapping(name) {
+        if name.is_empty() {
             return None;
         }
         let name = String::from_utf8_lossy(name);
@@ -145,18 +149,18 @@ impl ModuleSymbols {
     /// Name, address and size of the symbol that holds `address`; `end` is where the functions end.
     pub(super) fn at(&self, address: u64, end: u64) -> Option<(String, u64, u64)> {
         let start = |index: &u32| self.rows.get(*index as usize).map_or(0, |row| row.address);
-        let behind = self.sorted.partition_point(|index| start(index) <= address);
-        let place = start(self.sorted.get(behind.checked_sub(1)?)?);
+        let behind = self.names.partition_point(|index| start(index) <= address);
+        let place = start(self.names.get(behind.checked_sub(1)?)?);
         // Of several at one address the first of the table: the sort kept their order.
-        let first = self.sorted.partition_point(|index| start(index) < place);
-        let name = &self.rows.get(*self.sorted.get(first)? as usize)?.name;
-        let next = self.sorted.get(behind).map_or(end, |index| start(index).min(end));
+        let first = self.names.partition_point(|index| start(index) < place);
+        let name = &self.rows.get(*self.names.get(first)? as usize)?.name;
+        let next = self.names.get(behind).map_or(end, |index| start(index).min(end));
         Some((name.to_string(), place, next.wrapping_sub(place)))
     }
 }
 
-/// Marks of compilers and assemblers, which the kernel passes over: `.L…`, `L0…`, `$x`, `$d`, ….
-fn is_mapping(name: &[u8]) -> bool {
+/// Marks of compilers and assemblers, which the kernel passes over when it names an address: `.L…`, `L0…`, `$x`, `$d`, ….
+fn is_mark(name: &[u8]) -> bool {
     match name {
         [b'.', b'L', ..] | [b'L', b'0', ..] => true,
         [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] => matches!(rest.first(), None | Some(b'.')),
@@ -184,17 +188,16 @@ fn read_up_to(memory: &dyn Memory, address: u64, len: usize) -> Vec<u8> {
 /// Address and names of what a module exports. Members are offsets from their own place on most machines.
 fn exported(kernel: &Kernel, module: Object<'_>, regions: &[Region]) -> HashMap<u64, Vec<String>> {
     let mut found: HashMap<u64, Vec<String>> = HashMap::new();
-    for (table, count) in [("syms", "num_syms"), ("gpl_syms", "num_gpl_syms")] {
-        let count = module.u64(count).unwrap_or_default().min(SYMBOLS_MAX);
-        for index in 0..count {
-            let Ok(symbol) = module.element(table, index) else { break };
-            let inside = |region: &Region| region.range.contains(&symbol.place());
-            if !regions.iter().any(inside) || kernel.budget().steps("exported symbols", 1).is_err() {
-                break;
-            }
-            if let Ok((value, name)) = export(kernel, symbol) {
-                found.entry(value).or_default().push(name);
-            }
+    // Those for modules under the GPL alone stand apart until 7.0, and /proc/kallsyms does not look there.
+    let count = module.u64("num_syms").unwrap_or_default().min(SYMBOLS_MAX);
+    for index in 0..count {
+        let Ok(symbol) = module.element("syms", index) else { break };
+        let inside = |region: &Region| region.range.contains(&symbol.place());
+        if !regions.iter().any(inside) || kernel.budget().steps("exported symbols", 1).is_err() {
+            break;
+        }
+        if let Ok((value, name)) = export(kernel, symbol) {
+            found.entry(value).or_default().push(name);
         }
     }
     found

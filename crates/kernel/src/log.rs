@@ -1,0 +1,221 @@
+//! The kernel's log, and what it says of the crash.
+//!
+//! Layout: `kernel/printk/printk_ringbuffer.c` (Linux 5.10 and later). A ring of descriptors, a ring of what is known of each
+//! record, and a ring of text, whose blocks begin with the descriptor's number.
+
+use crate::tasks::Found;
+use crate::{Error, Kernel, Object};
+use lastwords_bytes::Error as BytesError;
+use std::fmt;
+
+/// Most records of a log, a power of two: `CONFIG_LOG_BUF_SHIFT` ends at 25.
+const COUNT_BITS_MAX: u64 = 26;
+/// Most bytes of its text, a power of two.
+const SIZE_BITS_MAX: u64 = 40;
+/// Where a panic's line begins.
+const PANIC: &str = "Kernel panic - not syncing: ";
+/// Where lines begin that tell of another death.
+const OOPS: [&str; 7] = [
+    "BUG: ",
+    "kernel BUG at ",
+    "Oops: ",
+    "general protection fault",
+    "Internal error: ",
+    "Unable to handle kernel ",
+    "watchdog: BUG: ",
+];
+
+/// One record of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number since the boot.
+    pub sequence: u64,
+    /// Time since the boot by the clock `local`, nanoseconds.
+    pub time: u64,
+    /// How grave it is: 0 (emergency) to 7 (debug).
+    pub level: u8,
+    /// Facility; 0 for the kernel.
+    pub facility: u8,
+    /// Its text, without a newline at its end; may have several lines.
+    pub text: String,
+}
+
+impl fmt::Display for Record {
+    /// As `dmesg` prints it: each line has the time before it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.time / 1_000_000_000, self.time % 1_000_000_000 / 1000);
+        for (index, line) in self.text.split('\n').enumerate() {
+            let end = if index == 0 { "" } else { "\n" };
+            write!(f, "{end}[{seconds:5}.{micros:06}] {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How a kernel died.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Crash {
+    /// What panic was called with; none where the log has no panic.
+    pub panic: Option<String>,
+    /// The first line of the last oops before it: `BUG: …`, `Oops: …`; none where there was none.
+    pub oops: Option<String>,
+    /// Time of the panic's record, or else of the oops's, nanoseconds since the boot.
+    pub time: Option<u64>,
+    /// The CPU that panicked.
+    pub cpu: Option<u32>,
+}
+
+/// The rings.
+struct Rings<'k> {
+    descriptors: Object<'k>,
+    infos: Object<'k>,
+    count: u64,
+    data: u64,
+    size: u64,
+    word: u64,
+}
+
+impl Kernel {
+    /// The log, oldest record first.
+    #[must_use]
+    pub fn log(&self) -> Found<Record> {
+        let mut found = Found::default();
+        if let Err(error) = self.read_log(&mut found) {
+            found.missing.push(error);
+        }
+        found
+    }
+
+    fn read_log(&self, found: &mut Found<Record>) -> Result<(), Error> {
+        let ring = self.object("printk_ringbuffer", self.pointer("prb")?)?;
+        let count_bits = limited(ring.u64("desc_ring.count_bits")?, COUNT_BITS_MAX)?;
+        let size_bits = limited(ring.u64("text_data_ring.size_bits")?, SIZE_BITS_MAX)?;
+        let rings = Rings {
+            descriptors: ring.pointer("desc_ring.descs")?,
+            infos: ring.pointer("desc_ring.infos")?,
+            count: 1 << count_bits,
+            data: ring.address("text_data_ring.data")?,
+            size: 1 << size_bits,
+            word: self.memory.word_size().into(),
+        };
+        // The upper two bits of a number are a descriptor's state.
+        let mask = rings.id_mask();
+        let head = ring.u64("desc_ring.head_id")? & mask;
+        let mut id = ring.u64("desc_ring.tail_id")? & mask;
+        for _ in 0..rings.count {
+            self.budget().steps("log", 1)?;
+            match self.record(&rings, id) {
+                Ok(record) => found.rows.extend(record),
+                Err(error) if found.missing.len() < 16 => found.missing.push(error),
+                Err(_) => {}
+            }
+            if id == head {
+                break;
+            }
+            id = id.wrapping_add(1) & mask;
+        }
+        Ok(())
+    }
+
+    /// The record of a descriptor's number; none where it was never finished, or is gone.
+    fn record(&self, rings: &Rings<'_>, id: u64) -> Result<Option<Record>, Error> {
+        let index = id & rings.count.wrapping_sub(1);
+        let descriptor = element(rings.descriptors, index);
+        let state = descriptor.u64("state_var")?;
+        let is_finished = matches!(rings.state(state), 1 | 2);
+        if state & rings.id_mask() != id || !is_finished {
+            return Ok(None);
+        }
+        let info = element(rings.infos, index);
+        let begin = descriptor.u64("text_blk_lpos.begin")?;
+        let next = descriptor.u64("text_blk_lpos.next")?;
+        let text = match rings.block(begin, next) {
+            None => String::new(),
+            Some((place, room)) => {
+                let len = info.u64("text_len")?.min(room);
+                self.budget().bytes("log", len)?;
+                let mut text = vec![0; usize::try_from(len).unwrap_or_default()];
+                self.memory.read(place, &mut text).map_err(Error::hole("text of the log"))?;
+                String::from_utf8_lossy(&text).into_owned()
+            }
+        };
+        Ok(Some(Record {
+            sequence: info.u64("seq")?,
+            time: info.u64("ts_nsec")?,
+            level: u8::try_from(info.u64("level")?).unwrap_or_default(),
+            facility: u8::try_from(info.u64("facility")?).unwrap_or_default(),
+            text,
+        }))
+    }
+
+    /// How the kernel died, by its log and by the variables that panic sets.
+    #[must_use]
+    pub fn crash(&self, log: &[Record]) -> Crash {
+        let mut crash = Crash::default();
+        for record in log {
+            let mut lines = record.text.split('\n');
+            if let Some(panic) = record.text.strip_prefix(PANIC) {
+                crash.panic = Some(panic.into());
+                crash.time = Some(record.time);
+            } else if crash.panic.is_none()
+                && let Some(line) = lines.find(|line| OOPS.iter().any(|oops| line.starts_with(oops)))
+            {
+                crash.oops = Some(line.into());
+                crash.time = Some(record.time);
+            }
+        }
+        // Both are -1 as long as no CPU panicked.
+        let cpu = |name| self.number(name, 4).ok().and_then(|cpu| u32::try_from(cpu).ok());
+        let known = |cpu: &u32| cpu.cast_signed() >= 0;
+        crash.cpu = cpu("panic_cpu").filter(known).or_else(|| cpu("crashing_cpu").filter(known));
+        crash
+    }
+}
+
+impl Rings<'_> {
+    fn id_mask(&self) -> u64 {
+        u64::MAX.wrapping_shr(self.spare_bits().saturating_add(2))
+    }
+
+    /// 0 reserved, 1 committed, 2 finalized, 3 to be used again.
+    fn state(&self, state: u64) -> u64 {
+        state.wrapping_shr(62u32.saturating_sub(self.spare_bits())) & 3
+    }
+
+    fn spare_bits(&self) -> u32 {
+        if self.word == 8 { 0 } else { 32 }
+    }
+
+    /// Where a block's text lies and how many bytes it may have; none for a record without text.
+    fn block(&self, begin: u64, next: u64) -> Option<(u64, u64)> {
+        // The size is a power of two.
+        let part = |position: u64| (position & !self.size.wrapping_sub(1), position & self.size.wrapping_sub(1));
+        let ((lap, index), (next_lap, next_index)) = (part(begin), part(next));
+        if begin & 1 != 0 && next & 1 != 0 {
+            return None;
+        }
+        let (from, to) = match next_lap.wrapping_sub(lap) {
+            0 => (index, next_index),
+            // It ends where the ring ends.
+            laps if laps == self.size && next_index == 0 => (index, self.size),
+            // A block that would not fit before the ring's end begins anew at its beginning.
+            laps if laps == self.size => (0, next_index),
+            _ => return None,
+        };
+        let text = from.saturating_add(self.word);
+        Some((self.data.wrapping_add(text), to.checked_sub(text)?))
+    }
+}
+
+/// Element of what a pointer pointed to.
+fn element(first: Object<'_>, index: u64) -> Object<'_> {
+    first.moved(index.wrapping_mul(first.size()))
+}
+
+fn limited(bits: u64, most: u64) -> Result<u64, Error> {
+    if bits > most {
+        Err(BytesError::value("prb", 0, bits, "a power of two that a log may have").into())
+    } else {
+        Ok(bits)
+    }
+}

@@ -1,0 +1,158 @@
+//! The tasks that lived, and the names of tasks that ftrace kept.
+
+use crate::btf::Kind;
+use crate::{Error, Kernel, Object};
+
+/// Most tasks of one kernel (`PID_MAX_LIMIT`).
+const TASKS_MAX: usize = 1 << 22;
+/// What `saved_cmdlines` has where a slot is empty (`NO_CMDLINE_MAP`).
+const EMPTY: u64 = 0xffff_ffff;
+/// Slots of pids; a pid's lower bits choose its slot (`PID_MAX_DEFAULT`).
+const PID_SLOTS: u64 = 0x8000;
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Its number.
+    pub pid: u32,
+    /// Number of its thread group.
+    pub tgid: u32,
+    /// Its name, of up to 15 bytes.
+    pub comm: String,
+    /// Address of its `struct task_struct`.
+    pub place: u64,
+}
+
+/// What was found, and why not more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<T> {
+    /// What was found.
+    pub rows: Vec<T>,
+    /// Why some are missing; empty where none is known to be.
+    pub missing: Vec<Error>,
+}
+
+impl<T> Default for Found<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), missing: Vec::new() }
+    }
+}
+
+impl Kernel {
+    /// All tasks with all their threads, `init_task` (the idle task of the first CPU) first.
+    #[must_use]
+    pub fn tasks(&self) -> Found<Task> {
+        let mut found = Found::default();
+        if let Err(error) = self.walk_tasks(&mut found) {
+            found.missing.push(error);
+        }
+        found
+    }
+
+    fn walk_tasks(&self, found: &mut Found<Task>) -> Result<(), Error> {
+        let init = self.variable("init_task", "task_struct")?;
+        found.rows.push(task(init)?);
+        for leader in self.list(init.at("tasks")?.place(), "task_struct", "tasks")? {
+            let leader = leader?;
+            if let Err(error) = self.walk_threads(leader, found) {
+                found.missing.push(error);
+            }
+            if found.rows.len() >= TASKS_MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_threads(&self, leader: Object<'_>, found: &mut Found<Task>) -> Result<(), Error> {
+        let before = found.rows.len();
+        let head = leader.pointer("signal").and_then(|signal| signal.at("thread_head"));
+        let threads = head.and_then(|head| self.list(head.place(), "task_struct", "thread_node"));
+        let outcome = threads.and_then(|threads| {
+            for thread in threads.take(TASKS_MAX) {
+                found.rows.push(task(thread?)?);
+            }
+            Ok(())
+        });
+        if found.rows.len() == before {
+            found.rows.push(task(leader)?);
+        }
+        outcome
+    }
+
+    /// The names that ftrace kept, in the order of `saved_cmdlines`: pid and name.
+    ///
+    /// # Errors
+    /// The kernel keeps none, or its table cannot be read.
+    pub fn saved_cmdlines(&self) -> Result<Vec<(u32, String)>, Error> {
+        let table = match self.pointer("savedcmd")? {
+            0 => return Ok(Vec::new()),
+            place => self.object("saved_cmdlines_buffer", place)?,
+        };
+        // An array behind the structure from 6.9 on.
+        let names = match table.member("saved_cmdlines")?.kind {
+            Kind::Pointer => table.address("saved_cmdlines")?,
+            _ => table.at("saved_cmdlines")?.place(),
+        };
+        let name_len = self.types.member("task_struct", "comm")?.size;
+        let pids = table.address("map_cmdline_to_pid")?;
+        let count = table.u64("cmdline_num")?.min(TASKS_MAX as u64);
+        self.budget().steps("saved_cmdlines", count)?;
+        let slots = table.at("map_pid_to_cmdline")?.place();
+        let number = |place: u64, index: u64| {
+            self.memory.number(place.wrapping_add(index.wrapping_mul(4)), 4).map_err(Error::hole("saved_cmdlines"))
+        };
+        let mut rows = Vec::new();
+        for index in 0..count {
+            let pid = number(pids, index)?;
+            // A later task of the same slot, or of the same name's place, may have come.
+            if pid == EMPTY || number(slots, pid & (PID_SLOTS - 1))? != index {
+                continue;
+            }
+            let place = names.wrapping_add(index.wrapping_mul(name_len));
+            let name = self.memory.text(place, usize::try_from(name_len).unwrap_or(16));
+            rows.push((u32::try_from(pid).unwrap_or_default(), name.map_err(Error::hole("saved_cmdlines"))?));
+        }
+        Ok(rows)
+    }
+
+    /// Thread groups by pid that ftrace kept (option `record-tgid`), as `saved_tgids` has them; empty where it kept none.
+    ///
+    /// # Errors
+    /// Its table cannot be read.
+    pub fn saved_tgids(&self) -> Result<Vec<(u32, u32)>, Error> {
+        let Some(place) = self.kallsyms().find("tgid_map") else { return Ok(Vec::new()) };
+        let table = self.memory.pointer(place).map_err(Error::hole("tgid_map"))?;
+        if table == 0 {
+            return Ok(Vec::new());
+        }
+        let word = self.memory.word_size().into();
+        let last = self.number("tgid_map_max", word).unwrap_or(PID_SLOTS).min(TASKS_MAX as u64);
+        self.budget().steps("tgid_map", last)?;
+        let mut rows = Vec::new();
+        let mut part = [0u8; 4096];
+        // In pieces that end with pages: it is large and nearly empty.
+        let (mut at, end) = (table, table.wrapping_add(last.saturating_add(1).saturating_mul(4)));
+        while at < end {
+            let len = 4096u64.saturating_sub(at & 4095).min(end.wrapping_sub(at));
+            let piece = part.get_mut(..usize::try_from(len).unwrap_or_default()).unwrap_or_default();
+            self.memory.read(at, piece).map_err(Error::hole("tgid_map"))?;
+            let first = at.wrapping_sub(table) >> 2;
+            let reader = lastwords_bytes::Reader::new("tgid_map", piece, self.memory.byte_order());
+            let groups = (0..piece.len() / 4).map(|index| reader.u32_at(index.saturating_mul(4)).unwrap_or_default());
+            let pids = (first..).filter_map(|pid| u32::try_from(pid).ok());
+            rows.extend(pids.zip(groups).filter(|(_, group)| *group != 0));
+            at = at.wrapping_add(len);
+        }
+        Ok(rows)
+    }
+}
+
+fn task(object: Object<'_>) -> Result<Task, Error> {
+    Ok(Task {
+        pid: object.u64("pid")? as u32,
+        tgid: object.u64("tgid")? as u32,
+        comm: object.text("comm")?,
+        place: object.place(),
+    })
+}

@@ -1,0 +1,52 @@
+//! When the kernel stopped.
+
+use crate::{Error, Kernel, Object};
+
+/// Nanoseconds of a second.
+const SECOND: i128 = 1_000_000_000;
+
+/// What the timekeeper said last: at the last tick before the image was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time {
+    /// Nanoseconds since 1970.
+    pub wall: u64,
+    /// Nanoseconds since the boot, with those slept.
+    pub uptime: u64,
+}
+
+impl Kernel {
+    /// Time of day and time since the boot, as the timekeeper said last.
+    ///
+    /// # Errors
+    /// The timekeeper is not found.
+    pub fn time(&self) -> Result<Time, Error> {
+        let keeper = self.timekeeper()?;
+        let shift = u32::try_from(keeper.u64("tkr_mono.shift")?).unwrap_or_default();
+        let below = i128::from(keeper.u64("tkr_mono.xtime_nsec")?.checked_shr(shift).unwrap_or_default());
+        let wall = i128::from(keeper.u64("xtime_sec")?).saturating_mul(SECOND).saturating_add(below);
+        let spans = ["wall_to_monotonic", "monotonic_to_boot"].map(|path| span(keeper, path));
+        let uptime = spans.into_iter().try_fold(wall, |sum, part| Ok::<_, Error>(sum.saturating_add(part?)))?;
+        let positive = |time: i128| u64::try_from(time.max(0)).unwrap_or(u64::MAX);
+        Ok(Time { wall: positive(wall), uptime: positive(uptime) })
+    }
+
+    fn timekeeper(&self) -> Result<Object<'_>, Error> {
+        // An array of one clock and others from 6.17 on, one structure before; without a name before 6.13.
+        for symbol in ["timekeeper_data", "tk_core"] {
+            let Some(place) = self.kallsyms().find(symbol) else { continue };
+            if let Ok(data) = self.object("tk_data", place) {
+                return data.at("timekeeper");
+            }
+            if let Some(type_id) = self.types.unnamed(&["seq", "timekeeper"]) {
+                return Object::new(&*self.memory, &self.types, type_id, place).at("timekeeper");
+            }
+        }
+        Err(Error::NoSymbol("tk_core".into()))
+    }
+}
+
+/// Nanoseconds of a `struct timespec64`.
+fn span(object: Object<'_>, path: &str) -> Result<i128, Error> {
+    let time = object.at(path)?;
+    Ok(i128::from(time.i64("tv_sec")?).saturating_mul(SECOND).saturating_add(time.i64("tv_nsec")?.into()))
+}
