@@ -31,7 +31,8 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
         }
     }
     if without_text > 0 {
-        notes.push(format!("the print formats of {without_text} events are not in the image: their fields are printed"));
+        notes
+            .push(format!("the print formats of {without_text} events are not in the image: their fields are printed"));
     }
     Ok(formats)
 }
