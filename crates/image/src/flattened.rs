@@ -114,9 +114,8 @@ fn put(extents: &mut BTreeMap<u64, Extent>, new: Extent) {
         return;
     }
     let end = new.start.saturating_add(new.len);
-    loop {
-        // The last one that begins before the end of the new one; done when it ends before it.
-        let Some((&start, &old)) = extents.range(..end).next_back() else { break };
+    // The last one that begins before the end of the new one; done when it ends before it.
+    while let Some((&start, &old)) = extents.range(..end).next_back() {
         let old_end = old.start.saturating_add(old.len);
         if old_end <= new.start {
             break;

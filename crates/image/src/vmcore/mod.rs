@@ -5,9 +5,11 @@
 
 mod elf;
 mod kdump;
+mod lime;
 
 use crate::file::{Backing, Got};
-use crate::{Image, Watch, flattened};
+use crate::segments::{Segment, Segments};
+use crate::{HoleCause, Image, Watch, flattened};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +21,10 @@ pub enum Format {
     Elf,
     /// kdump-compressed: `makedumpfile`, or a hypervisor's dump in that form.
     Kdump,
+    /// LiME, or AVML with or without compression.
+    Lime,
+    /// Nothing but the bytes of RAM.
+    Raw,
 }
 
 impl Format {
@@ -28,6 +34,8 @@ impl Format {
         match self {
             Self::Elf => "ELF vmcore",
             Self::Kdump => "kdump-compressed vmcore",
+            Self::Lime => "LiME image",
+            Self::Raw => "raw memory",
         }
     }
 }
@@ -117,6 +125,38 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     open_file(Backing::open(path, true)?, budget)
 }
 
+/// Where a run of physical addresses stands in a file of raw memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRange {
+    /// First physical address.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset in the file of the first byte.
+    pub offset: u64,
+}
+
+/// Opens a file of raw memory: nothing tells that it is one, nor where its RAM was. Without `map` the whole file is RAM from
+/// address 0 on.
+///
+/// # Errors
+/// The path cannot be read.
+pub fn open_raw(path: &Path, map: &[RawRange]) -> Result<Physical, Error> {
+    let file = Backing::open(path, true)?;
+    let whole = [RawRange { address: 0, len: file.len, offset: 0 }];
+    let map = if map.is_empty() { &whole } else { map };
+    let segment = |r: &RawRange| {
+        let held = r.len.min(file.len.saturating_sub(r.offset));
+        let (address, len, offset) = (r.address, r.len, r.offset);
+        Segment { address, len, held, file: 0, offset, rest: HoleCause::Truncated }
+    };
+    let segments = map.iter().map(segment).collect();
+    let name = file.name.to_string();
+    let image = Arc::new(Segments::new(&name, vec![file], segments, false).0);
+    let (format, order) = (Format::Raw, ByteOrder::Little);
+    Ok(Physical { image, format, machine: None, order, vmcoreinfo: None, cpus: Vec::new(), notes: Vec::new() })
+}
+
 /// Opens the files of one split dump (`makedumpfile --split`), in any order; each may be flattened.
 ///
 /// # Errors
@@ -167,6 +207,9 @@ fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
     }
     if head.starts_with(&kdump::MAGIC) {
         return kdump::open(vec![file], budget).map(Some);
+    }
+    if head.starts_with(&lime::LIME) || head.starts_with(&lime::AVML) {
+        return lime::open(file, budget).map(Some);
     }
     Ok(None)
 }

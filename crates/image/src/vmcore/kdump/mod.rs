@@ -129,7 +129,11 @@ impl Part {
         let counts = dumped.count(&file, budget)?;
         let (start, end) = header.split.unwrap_or((0, header.max_pfn));
         let skipped = dumped.rank(&counts, &file, start).map_or(0, |(_, rank)| rank);
-        Ok(Self { file, header, ram, dumped, counts, start, end, skipped })
+        let part = Self { file, header, ram, dumped, counts, start, end, skipped };
+        if !part.header.incomplete && part.is_cut() {
+            remarks.push(format!("{}: the file ends at {:#x}, inside the pages", part.file.name, part.file.len));
+        }
+        Ok(part)
     }
 
     /// Adds the notes; returns the text of VMCOREINFO where the header points to it.
@@ -173,6 +177,17 @@ impl Part {
         let mut stored = vec![0u8; usize::try_from(descriptor.size).unwrap_or(0)];
         cause(self.file.read(descriptor.offset, &mut stored))?;
         codecs.decompress(&descriptor, &stored, page).ok_or(HoleCause::Bad)
+    }
+
+    /// The file ends inside the pages, by the last descriptors: pages stand in their order.
+    fn is_cut(&self) -> bool {
+        const LOOKED_AT: u64 = 64;
+        let dumped = self.dumped.rank(&self.counts, &self.file, self.end.saturating_sub(1));
+        let count = dumped.map_or(0, |(set, rank)| rank.saturating_add(u64::from(set)).saturating_sub(self.skipped));
+        (count.saturating_sub(LOOKED_AT)..count).any(|index| match self.descriptor(index) {
+            Ok(d) => d.offset.saturating_add(u64::from(d.size)) > self.file.len,
+            Err(cause) => cause == HoleCause::Truncated,
+        })
     }
 
     fn descriptor(&self, index: u64) -> Result<Descriptor, HoleCause> {

@@ -1,0 +1,265 @@
+//! LiME and AVML images: ranges of RAM, one behind the other, each with a header.
+//!
+//! LiME's version 1 has the bytes as they are. AVML's version 2 has them as a snappy stream (its framing format: chunks of 64 KiB at
+//! most, each on its own), followed by the length of that stream.
+
+use super::{Format, Physical};
+use crate::file::{Backing, Got};
+use crate::segments::{Segment, Segments};
+use crate::{Cache, Hole, HoleCause, Image, Range};
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The first bytes of a LiME range.
+pub(super) const LIME: [u8; 8] = *b"EMiL\x01\0\0\0";
+/// The first bytes of an AVML range.
+pub(super) const AVML: [u8; 8] = *b"AVML\x02\0\0\0";
+/// Bytes of a range's header.
+const HEADER_LEN: u64 = 32;
+/// Bytes behind an AVML range: the length of its stream.
+const TRAILER_LEN: u64 = 8;
+/// Chunks of snappy's framing format.
+const COMPRESSED: u8 = 0;
+const PLAIN: u8 = 1;
+/// Chunks from here on may be passed over; those below, but for the two above, may not.
+const SKIPPABLE: u8 = 0x80;
+/// Most bytes that a chunk comes to.
+const MOST: u64 = 1 << 16;
+/// Chunks that are kept: 16 MiB.
+const KEPT: usize = 256;
+
+/// A range's header.
+struct Header {
+    start: u64,
+    len: u64,
+    compressed: bool,
+}
+
+fn header(file: &Backing, at: u64) -> Result<Option<Header>, Error> {
+    let mut raw = [0u8; HEADER_LEN as usize];
+    match file.read(at, &mut raw) {
+        Got::All => {}
+        Got::Ended(0) => return Ok(None),
+        Got::Ended(got) | Got::Failed(got) => {
+            return Err(Error::short(&file.name, at, got as u64, "the header of a range"));
+        }
+    }
+    let reader = Reader::new(&file.name, &raw, ByteOrder::Little).based(at);
+    let magic: [u8; 8] = reader.array_at(0)?;
+    let (start, last) = (reader.u64_at(8)?, reader.u64_at(16)?);
+    if magic != LIME && magic != AVML {
+        return Err(Error::value(&file.name, at, u64::from_be_bytes(magic), "the magic of a LiME or AVML range"));
+    }
+    let len = last.checked_sub(start).and_then(|n| n.checked_add(1));
+    let len = len.ok_or_else(|| Error::value(&file.name, at.saturating_add(16), last, "an end behind the start"))?;
+    Ok(Some(Header { start, len, compressed: magic == AVML }))
+}
+
+/// Opens a file that begins with a range of either kind.
+pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
+    let (mut notes, mut segments, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
+    let mut at = 0u64;
+    loop {
+        budget.steps(&file.name, 1)?;
+        let Header { start, len, compressed } = match header(&file, at) {
+            Ok(Some(header)) => header,
+            Ok(None) => break,
+            Err(error) => {
+                notes.push(format!("{error}; the rest is not read"));
+                break;
+            }
+        };
+        let data = at.saturating_add(HEADER_LEN);
+        if compressed {
+            let mut scan = Scan { file: &file, chunks: &mut chunks, budget };
+            at = scan.stream(data, start, len)?.saturating_add(TRAILER_LEN);
+        } else {
+            let held = len.min(file.len.saturating_sub(data));
+            segments.push(Segment { address: start, len, held, file: 0, offset: data, rest: HoleCause::Truncated });
+            at = data.saturating_add(len);
+        }
+        if at > file.len {
+            notes.push(format!(
+                "{}: the file ends at {:#x}, inside the range of address {start:#x}",
+                file.name, file.len
+            ));
+            break;
+        }
+    }
+    let name = file.name.to_string();
+    let image: Arc<dyn Image> = if chunks.is_empty() {
+        Arc::new(Segments::new(&name, vec![file], segments, false).0)
+    } else {
+        Arc::new(Chunks::new(file, chunks))
+    };
+    let format = Format::Lime;
+    let order = ByteOrder::Little;
+    Ok(Physical { image, format, machine: None, order, vmcoreinfo: None, cpus: Vec::new(), notes })
+}
+
+/// A chunk of a snappy stream.
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    address: u64,
+    len: u64,
+    /// Where its bytes are, behind the checksum.
+    at: u64,
+    stored: u32,
+    kind: u8,
+}
+
+/// A stream's chunks, found.
+struct Scan<'a> {
+    file: &'a Backing,
+    chunks: &'a mut Vec<Chunk>,
+    budget: &'a Budget,
+}
+
+impl Scan<'_> {
+    /// Finds the chunks of `len` bytes of memory from `address` on; returns where the stream ends. A stream that the file does not
+    /// have whole ends behind the file.
+    fn stream(&mut self, at: u64, address: u64, len: u64) -> Result<u64, Error> {
+        let (mut at, mut done) = (at, 0u64);
+        while done < len {
+            self.budget.steps(&self.file.name, 1)?;
+            // Type and length, a checksum, and of a compressed chunk the length it comes to.
+            let mut raw = [0u8; 11];
+            if let Got::Ended(0..8) | Got::Failed(_) = self.file.read(at, &mut raw) {
+                return Ok(u64::MAX);
+            }
+            let [kind, a, b, c, _, _, _, _, varint @ ..] = raw;
+            let stored = u32::from_le_bytes([a, b, c, 0]);
+            let comes_to = match kind {
+                COMPRESSED => u64::from(varint_of(&varint)),
+                PLAIN => u64::from(stored.saturating_sub(4)),
+                SKIPPABLE.. => 0,
+                _ => return Err(Error::value(&self.file.name, at, u64::from(kind), "a chunk of a snappy stream")),
+            };
+            if comes_to > MOST || (comes_to > 0 && stored < 5) {
+                return Err(Error::value(&self.file.name, at, comes_to, "a chunk of at most 64 KiB, with a checksum"));
+            }
+            if comes_to > 0 {
+                let (address, at) = (address.saturating_add(done), at.saturating_add(8));
+                let stored = stored.saturating_sub(4);
+                self.chunks.push(Chunk { address, len: comes_to.min(len.saturating_sub(done)), at, stored, kind });
+            }
+            done = done.saturating_add(comes_to);
+            at = at.saturating_add(4).saturating_add(u64::from(stored));
+        }
+        Ok(at)
+    }
+}
+
+/// A length of at most 21 bits, as snappy writes it.
+fn varint_of(bytes: &[u8; 3]) -> u32 {
+    let mut value = 0u32;
+    for (byte, shift) in bytes.iter().zip([0, 7, 14]) {
+        value |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+/// Memory in chunks of snappy.
+struct Chunks {
+    file: Backing,
+    /// By rising address.
+    chunks: Vec<Chunk>,
+    ranges: Vec<Range>,
+    known: Mutex<Cache<Arc<[u8]>>>,
+}
+
+impl Chunks {
+    fn new(file: Backing, mut chunks: Vec<Chunk>) -> Self {
+        chunks.sort_by_key(|c| c.address);
+        let mut ranges: Vec<Range> = Vec::new();
+        for Chunk { address, len, at, .. } in &chunks {
+            match ranges.last_mut() {
+                Some(last) if last.end() >= *address => {
+                    last.len = last.len.max(address.saturating_add(*len).saturating_sub(last.address));
+                }
+                _ => ranges.push(Range {
+                    address: *address,
+                    len: *len,
+                    name: file.name.clone(),
+                    offset: *at,
+                    hole: None,
+                }),
+            }
+        }
+        Self { file, chunks, ranges, known: Mutex::new(Cache::new(KEPT)) }
+    }
+
+    fn bytes(&self, chunk: &Chunk) -> Result<Arc<[u8]>, HoleCause> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().find(chunk.at);
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let mut stored = vec![0u8; usize::try_from(chunk.stored).unwrap_or(0)];
+        match self.file.read(chunk.at, &mut stored) {
+            Got::All => {}
+            Got::Ended(_) => return Err(HoleCause::Truncated),
+            Got::Failed(_) => return Err(HoleCause::Bad),
+        }
+        let bytes: Arc<[u8]> = if chunk.kind == COMPRESSED {
+            if snap::raw::decompress_len(&stored).ok().is_none_or(|n| n as u64 > MOST) {
+                return Err(HoleCause::Bad);
+            }
+            snap::raw::Decoder::new().decompress_vec(&stored).map_err(|_| HoleCause::Bad)?.into()
+        } else {
+            stored.into()
+        };
+        known().keep(chunk.at, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// Fills the front of `buf` from the one chunk that has `address`; how many bytes.
+    fn read_some(&self, address: u64, buf: &mut [u8]) -> Result<usize, Hole> {
+        let hole = |cause| Hole { address, cause };
+        let behind = self.chunks.partition_point(|c| c.address <= address);
+        let chunk = behind.checked_sub(1).and_then(|i| self.chunks.get(i));
+        let within = |c: &Chunk| address.saturating_sub(c.address);
+        let chunk = chunk.filter(|c| within(c) < c.len).ok_or(hole(HoleCause::Unmapped))?;
+        let bytes = self.bytes(chunk).map_err(hole)?;
+        let end = usize::try_from(chunk.len).unwrap_or(usize::MAX).min(bytes.len());
+        let from = bytes.get(usize::try_from(within(chunk)).unwrap_or(usize::MAX)..end).unwrap_or_default();
+        let len = from.len().min(buf.len());
+        if len == 0 {
+            return Err(hole(HoleCause::Bad));
+        }
+        if let (Some(to), Some(from)) = (buf.get_mut(..len), from.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        Ok(len)
+    }
+}
+
+impl Image for Chunks {
+    fn name(&self) -> &str {
+        &self.file.name
+    }
+
+    fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = address.checked_add(done as u64).ok_or(Hole { address, cause: HoleCause::Unmapped })?;
+            let Some(rest) = buf.get_mut(done..) else { break };
+            done = done.saturating_add(self.read_some(at, rest)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
