@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::modules::{self, Module};
 use crate::symbols::SymbolTable;
 use crate::vmcoreinfo::VmcoreInfo;
-use crate::{Error, List, Object};
+use crate::{Error, List, Object, Sources};
 use lastwords_bytes::Budget;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 const CPUS_MAX: u64 = 1 << 16;
 /// Most bytes of a BTF blob.
 const BTF_MAX: u64 = 256 << 20;
-
-/// What a user gives where the image lacks it.
-#[derive(Default)]
-pub struct Sources {
-    /// Symbols of the running kernel, at the addresses where it ran.
-    pub symbols: Option<Kallsyms>,
-    /// The kernel's BTF.
-    pub btf: Option<Vec<u8>>,
-}
 
 /// Sets of CPUs that the kernel keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,13 +83,13 @@ impl Kernel {
         };
         let types = Arc::new(Types::new(Arc::new(Btf::parse(blob, None, &budget)?)));
         let modules: Arc<[Module]> = Arc::new([]);
-        let symbols = Arc::new(SymbolTable::new(Arc::clone(&kallsyms), Arc::clone(&modules)));
+        let symbols = Arc::new(SymbolTable::new(&kallsyms, &modules, &memory, &types));
         let module_types = Mutex::default();
         let mut kernel = Self { memory, types, symbols, modules, missing, kallsyms, budget, module_types };
         let (modules, error) = modules::read(&kernel);
         kernel.missing.extend(error);
         kernel.modules = modules.into();
-        kernel.symbols = Arc::new(SymbolTable::new(Arc::clone(&kernel.kallsyms), Arc::clone(&kernel.modules)));
+        kernel.symbols = Arc::new(SymbolTable::new(&kernel.kallsyms, &kernel.modules, &kernel.memory, &kernel.types));
         Ok(kernel)
     }
 

@@ -17,6 +17,7 @@
 
 pub mod btf;
 mod error;
+pub mod find;
 pub mod kallsyms;
 mod kernel;
 mod list;
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod modules;
 mod object;
 pub mod paging;
+mod sources;
 pub mod symbols;
 pub mod tasks;
 mod time;
@@ -32,7 +34,8 @@ pub mod virtual_memory;
 pub mod vmcoreinfo;
 
 pub use error::Error;
-pub use kernel::{Kernel, Mask, Sources, Uname};
+pub use kernel::{Kernel, Mask, Uname};
 pub use list::List;
 pub use object::Object;
+pub use sources::Sources;
 pub use time::Time;

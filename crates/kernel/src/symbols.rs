@@ -1,19 +1,41 @@
 //! Names for addresses, of the kernel and its modules.
 
+use crate::btf::Types;
 use crate::kallsyms::Kallsyms;
+use crate::memory::Memory;
 use crate::modules::Module;
 use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
+use std::ops::Range;
 use std::sync::Arc;
+
+/// Longest text that is taken from read-only memory, bytes.
+const TEXT_MAX: usize = 4096;
 
 /// The symbols of a kernel and of its modules.
 pub struct SymbolTable {
     kernel: Arc<Kallsyms>,
     modules: Arc<[Module]>,
+    memory: Arc<dyn Memory>,
+    types: Arc<Types>,
+    /// The kernel's read-only data.
+    constants: Range<u64>,
 }
 
 impl SymbolTable {
-    pub(crate) fn new(kernel: Arc<Kallsyms>, modules: Arc<[Module]>) -> Self {
-        Self { kernel, modules }
+    pub(crate) fn new(
+        kernel: &Arc<Kallsyms>,
+        modules: &Arc<[Module]>,
+        memory: &Arc<dyn Memory>,
+        types: &Arc<Types>,
+    ) -> Self {
+        let end = kernel.find("__end_rodata").unwrap_or_default();
+        Self {
+            kernel: Arc::clone(kernel),
+            modules: Arc::clone(modules),
+            memory: Arc::clone(memory),
+            types: Arc::clone(types),
+            constants: kernel.find("__start_rodata").unwrap_or(end)..end,
+        }
     }
 
     /// The kernel's own.
@@ -67,5 +89,17 @@ impl Symbols for SymbolTable {
         for module in self.modules.iter() {
             module.symbols().each(&mut |row| each(SymbolRow { module: Some(&module.name), ..row }));
         }
+    }
+
+    fn text_at(&self, address: u64) -> Option<Vec<u8>> {
+        let is_there = self.constants.contains(&address) || self.modules.iter().any(|module| module.holds(address));
+        if !is_there {
+            return None;
+        }
+        self.memory.text(address, TEXT_MAX).ok().map(String::into_bytes)
+    }
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        self.types.enum_value(name)
     }
 }

@@ -1,0 +1,153 @@
+//! What a user gives where the image lacks it: a System.map, a BTF file, a vmlinux.
+
+use crate::kallsyms::Kallsyms;
+use crate::vmcoreinfo::VmcoreInfo;
+use lastwords_bytes::Error;
+use object::elf::{FileHeader32, FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS};
+use object::read::elf::{FileHeader, Sym};
+use object::{Endianness, FileKind};
+
+/// Symbols and types from elsewhere; they come before those of the image.
+#[derive(Default)]
+pub struct Sources {
+    /// Symbols of the running kernel, at the addresses where it ran.
+    pub symbols: Option<Kallsyms>,
+    /// The kernel's BTF.
+    pub btf: Option<Vec<u8>>,
+}
+
+/// A symbol: address, kind, name.
+type Row<'a> = (u64, u8, &'a str);
+
+impl Sources {
+    /// Takes the symbols of a `System.map`, or of what `/proc/kallsyms` printed. The first has them where the kernel was linked;
+    /// VMCOREINFO's `KERNELOFFSET` says by how much it was moved.
+    ///
+    /// # Errors
+    /// No line of it is a symbol.
+    pub fn system_map(&mut self, text: &str, info: &VmcoreInfo) -> Result<(), Error> {
+        let mut rows: Vec<Row<'_>> = text.lines().filter_map(map_row).collect();
+        if rows.is_empty() {
+            return Err(Error::value("System.map", 0, text.len() as u64, "lines of address, kind and name"));
+        }
+        // One that has been moved already says where the image's _stext is.
+        let place = rows.iter().find(|row| row.2 == "_stext").map(|row| row.0);
+        if place != info.symbol("_stext") || place.is_none() {
+            moved(&mut rows, info);
+        }
+        self.symbols = Some(Kallsyms::of_rows(rows));
+        Ok(())
+    }
+
+    /// Takes the symbols of a vmlinux, and its BTF where it has some.
+    ///
+    /// # Errors
+    /// It is no ELF file of a kernel, it is damaged, or of another build than the image says.
+    pub fn vmlinux(&mut self, file: &[u8], info: &VmcoreInfo) -> Result<(), Error> {
+        match FileKind::parse(file) {
+            Ok(FileKind::Elf64) => self.elf::<FileHeader64<Endianness>>(file, info),
+            Ok(FileKind::Elf32) => self.elf::<FileHeader32<Endianness>>(file, info),
+            _ => Err(Error::value("vmlinux", 0, file.first().copied().unwrap_or_default().into(), "an ELF file")),
+        }
+    }
+
+    fn elf<H: FileHeader<Endian = Endianness>>(&mut self, file: &[u8], info: &VmcoreInfo) -> Result<(), Error> {
+        let (build, mut rows, btf) = read_elf::<H>(file).map_err(|error| Error {
+            what: "vmlinux".into(),
+            offset: 0,
+            value: None,
+            expected: error.to_string(),
+            kind: lastwords_bytes::Kind::Io,
+        })?;
+        if let (Some(ours), Some(theirs)) = (info.build_id(), build)
+            && ours != theirs
+        {
+            return Err(Error {
+                what: "vmlinux".into(),
+                offset: 0,
+                value: None,
+                expected: format!("it is of build {theirs}, the image of {ours}; give the image's own"),
+                kind: lastwords_bytes::Kind::Io,
+            });
+        }
+        if !rows.is_empty() {
+            moved(&mut rows, info);
+            self.symbols = Some(Kallsyms::of_rows(rows));
+        }
+        self.btf = btf.or(self.btf.take());
+        Ok(())
+    }
+}
+
+/// One line: `ffffffff81000000 T _stext`. Those of modules, with the module's name behind, are passed over.
+fn map_row(line: &str) -> Option<Row<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let kind = words.next().filter(|kind| kind.len() == 1)?.bytes().next()?;
+    let name = words.next()?;
+    words.next().is_none().then_some((address, kind, name))
+}
+
+/// Moves symbols from where the kernel was linked to where it ran. Below its beginning are offsets of per-CPU memory.
+fn moved(rows: &mut [Row<'_>], info: &VmcoreInfo) {
+    let stext = rows.iter().find(|row| row.2 == "_stext").map(|row| row.0);
+    let text = rows.iter().find(|row| row.2 == "_text").map(|row| row.0);
+    let offset = match (info.symbol("_stext"), stext) {
+        (Some(ran), Some(linked)) => ran.wrapping_sub(linked),
+        _ => info.kernel_offset().unwrap_or_default(),
+    };
+    let first = text.into_iter().chain(stext).min().unwrap_or_default();
+    for row in rows.iter_mut().filter(|row| row.0 >= first) {
+        row.0 = row.0.wrapping_add(offset);
+    }
+}
+
+/// Build id in hexadecimal, symbols, and BTF.
+type Parts<'a> = (Option<String>, Vec<Row<'a>>, Option<Vec<u8>>);
+
+fn read_elf<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> object::Result<Parts<'_>> {
+    let header = H::parse(file)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, file)?;
+    let symbols = sections.symbols(endian, file, object::elf::SHT_SYMTAB)?;
+    let mut rows = Vec::new();
+    for symbol in symbols.iter() {
+        let Ok(name) = std::str::from_utf8(symbol.name(endian, symbols.strings()).unwrap_or_default()) else {
+            continue;
+        };
+        let is_kept = !name.is_empty() && symbol.st_type() <= object::elf::STT_FUNC && !symbol.is_undefined(endian);
+        if is_kept {
+            let section = sections.section(object::SectionIndex(symbol.st_shndx(endian).into())).ok();
+            let kind = section.map_or(b'a', |section| kind(section, endian));
+            let kind = if symbol.is_local() { kind } else { kind.to_ascii_uppercase() };
+            rows.push((symbol.st_value(endian).into(), kind, name));
+        }
+    }
+    let btf = match sections.section_by_name(endian, b".BTF") {
+        Some((_, section)) => Some(object::read::elf::SectionHeader::data(section, endian, file)?.to_vec()),
+        None => None,
+    };
+    let mut build = None;
+    for section in sections.iter() {
+        let Ok(Some(mut notes)) = object::read::elf::SectionHeader::notes(section, endian, file) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == b"GNU" && note.n_type(endian) == object::elf::NT_GNU_BUILD_ID {
+                build = Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());
+            }
+        }
+    }
+    Ok((build, rows, btf))
+}
+
+/// Letter of what a section holds, as `nm` has it.
+fn kind<S: object::read::elf::SectionHeader<Endian = Endianness>>(section: &S, endian: Endianness) -> u8 {
+    let flags: u64 = section.sh_flags(endian).into();
+    let has = |flag: u32| flags & u64::from(flag) != 0;
+    match () {
+        () if !has(SHF_ALLOC) => b'n',
+        () if has(SHF_EXECINSTR) => b't',
+        () if section.sh_type(endian) == SHT_NOBITS => b'b',
+        () if has(SHF_WRITE) => b'd',
+        () => b'r',
+    }
+}
