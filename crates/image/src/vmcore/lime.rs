@@ -260,6 +260,3 @@ impl Image for Chunks {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -132,3 +132,123 @@ impl Stream<'_> {
         Some(Some(if literals == 0 { Before::Match } else { Before::Few }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Writes instructions, and what they come to, by the description's tables.
+    #[derive(Default)]
+    struct Writer {
+        stream: Vec<u8>,
+        plain: Vec<u8>,
+        /// Literals that the last instruction announced: 0 to 3, or 4 for a run.
+        state: usize,
+    }
+
+    impl Writer {
+        fn long(&mut self, code: u8, short: usize, len: usize) {
+            if len <= short {
+                self.stream.push(code | len as u8);
+                return;
+            }
+            self.stream.push(code);
+            let mut left = len - short;
+            while left > 255 {
+                self.stream.push(0);
+                left -= 255;
+            }
+            self.stream.push(left as u8);
+        }
+
+        fn run(&mut self, bytes: &[u8]) {
+            if self.state == 0 && bytes.len() > 3 {
+                self.long(0, 15, bytes.len() - 3);
+                self.stream.extend(bytes);
+                self.plain.extend(bytes);
+                self.state = 4;
+            }
+        }
+
+        /// A match of any form that fits, with `trail` behind it.
+        fn copy(&mut self, distance: usize, len: usize, form: u8, trail: &[u8]) {
+            let distance = 1 + distance % self.plain.len().max(1);
+            let s = trail.len() as u8;
+            let (len, low) = match form % 5 {
+                _ if self.plain.is_empty() => return,
+                0 if (1..4).contains(&self.state) && distance <= 1024 => {
+                    self.stream.extend([((distance - 1) as u8 & 3) << 2 | s, ((distance - 1) >> 2) as u8]);
+                    (2, None)
+                }
+                0 if self.state == 4 && (2049..3073).contains(&distance) => {
+                    self.stream.extend([((distance - 2049) as u8 & 3) << 2 | s, ((distance - 2049) >> 2) as u8]);
+                    (3, None)
+                }
+                1 if distance <= 2048 => {
+                    let len = 3 + len % 2;
+                    let code = 64 | ((len - 3) as u8) << 5 | ((distance - 1) as u8 & 7) << 2 | s;
+                    self.stream.extend([code, ((distance - 1) >> 3) as u8]);
+                    (len, None)
+                }
+                2 if distance <= 2048 => {
+                    let len = 5 + len % 4;
+                    let code = 128 | ((len - 5) as u8) << 5 | ((distance - 1) as u8 & 7) << 2 | s;
+                    self.stream.extend([code, ((distance - 1) >> 3) as u8]);
+                    (len, None)
+                }
+                _ if distance <= 16384 => {
+                    let len = 3 + len;
+                    self.long(32, 31, len - 2);
+                    (len, Some(distance - 1))
+                }
+                _ if distance > 16384 && distance < 49152 => {
+                    let (len, far) = (3 + len, distance - 16384);
+                    self.long(16 | ((far >> 14) as u8) << 3, 7, len - 2);
+                    (len, Some(far & 0x3fff))
+                }
+                _ => return,
+            };
+            if let Some(low) = low {
+                self.stream.extend(((low as u16) << 2 | u16::from(s)).to_le_bytes());
+            }
+            for _ in 0..len {
+                self.plain.push(self.plain[self.plain.len() - distance]);
+            }
+            self.stream.extend(trail);
+            self.plain.extend(trail);
+            self.state = trail.len();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_instruction(
+            start in proptest::collection::vec(any::<u8>(), 1..238),
+            ops in proptest::collection::vec((any::<u16>(), 0usize..700, 0u8..6, proptest::collection::vec(any::<u8>(), 0..4), proptest::collection::vec(any::<u8>(), 0..40)), 0..120),
+            at in any::<prop::sample::Index>(),
+            flip in 1u8..,
+        ) {
+            let mut writer = Writer::default();
+            writer.stream.push(17 + start.len() as u8);
+            writer.stream.extend(&start);
+            writer.plain.extend(&start);
+            writer.state = start.len().min(4);
+            for (distance, len, form, trail, run) in ops {
+                writer.copy(usize::from(distance), len, form, &trail);
+                writer.run(&run);
+            }
+            let Writer { mut stream, plain, .. } = writer;
+            stream.extend([17, 0, 0]);
+            let mut page = vec![0u8; plain.len()];
+            prop_assert_eq!(decompress(&stream, &mut page), Some(()));
+            prop_assert_eq!(&page, &plain);
+            prop_assert_eq!(decompress(&stream, &mut vec![0; plain.len() + 1]), None);
+            prop_assert_eq!(decompress(&stream, &mut page[1..]), None);
+            prop_assert_eq!(decompress(&stream[..at.index(stream.len())], &mut page), None);
+            let at = at.index(stream.len());
+            stream[at] ^= flip;
+            let _ = decompress(&stream, &mut page);
+        }
+    }
+}

@@ -315,6 +315,3 @@ impl Image for Dump {
         at.saturating_mul(self.page_size).max(address).min(end)
     }
 }
-
-#[cfg(test)]
-mod tests;
