@@ -97,6 +97,11 @@ const STEPS: &[Step] = &[
         what: "writers of a shared session killed; the others go on (a part of the whole)",
     },
     Step {
+        name: "cases",
+        does: Does::Verb(run_cases),
+        what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",
+    },
+    Step {
         name: "demo",
         does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
         what: "the README's command",
@@ -105,6 +110,31 @@ const STEPS: &[Step] = &[
 
 fn run_setup() -> Result<()> {
     setup::run(&setup::Args::default())
+}
+
+/// The cases that must pass.
+const CASES: &[&str] = &["ftrace-6.12-basic", "ftrace-6.12-live-crash", "ftrace-6.12-arm64"];
+
+/// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
+fn run_cases() -> Result<()> {
+    let shared = super::root().join("../shared");
+    let check = shared.join("check-cases");
+    if !check.is_file() {
+        println!("no crash cases beside the repository: nothing is compared");
+        return Ok(());
+    }
+    let built = Command::new(super::cargo()).current_dir(super::root()).args(["build", "--release", "--quiet"]).status()?;
+    if !built.success() {
+        bail!("cargo build --release: {built}");
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| super::root().join("target"), Into::into);
+    let mut command = Command::new(&check);
+    command.arg(target.join("release/lastwords")).args(CASES.iter().map(|case| shared.join("cases").join(case)));
+    let status = command.status().with_context(|| check.display().to_string())?;
+    if !status.success() {
+        bail!("{}: {status}", check.display());
+    }
+    Ok(())
 }
 
 fn run_tidy() -> Result<()> {

@@ -11,6 +11,7 @@ mod memory_ring;
 mod printk;
 mod ring;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lastwords_kernel::virtual_memory::VirtualMemory;
@@ -43,8 +44,12 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         cpus: kernel.cpus(Mask::Online).len() as u32,
         header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
         formats,
-        comms: Default::default(),
-        tgids: Default::default(),
+        comms: kernel.saved_cmdlines().map(BTreeMap::from_iter).unwrap_or_else(|error| {
+            noted("names of tasks", &error);
+            BTreeMap::new()
+        }),
+        // Kept only where the option record-tgid was ever on.
+        tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
         symbols: kernel.symbols.clone(),
         pointer_key: printk::pointer_key(kernel),

@@ -236,3 +236,69 @@ fn in_flight(found: &mut Cpu, object: &Object<'_>, index: usize) {
         found.gaps.push(Gap { stream: Some(index), place, cause: Cause::InFlight, events: None, bytes });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(before: u64, at: &[u64], after: u64) -> Chain {
+        Chain { nodes: at.iter().map(|&at| Node { at, page: at << 12 }).collect(), before, after }
+    }
+
+    /// Structures from the head to the commit page, and breaks: where and how many.
+    fn ordered(chains: Vec<Chain>, closed: bool, head: u64, commit: u64) -> (Vec<u64>, Vec<(usize, Option<u64>)>) {
+        let chains = Chains { chains, head: Some(head), closed };
+        let (mut found, mut order) = (Cpu::default(), Vec::new());
+        in_order(&mut found, &chains, commit, 0, &mut order);
+        let breaks = found.breaks.iter().map(|b| (b.before, b.count)).collect();
+        (order.iter().map(|(n, _)| n.at).collect(), breaks)
+    }
+
+    #[test]
+    fn a_list_that_closes_goes_from_head_to_commit() {
+        let ring = || vec![chain(0, &[1, 2, 3, 4, 5], 0)];
+        assert_eq!(ordered(ring(), true, 4, 2), (vec![4, 5, 1, 2], vec![]));
+        assert_eq!(ordered(ring(), true, 2, 2), (vec![2], vec![]));
+        // No commit page in it: all of it, which is more than silence.
+        assert_eq!(ordered(ring(), true, 3, 9).0, [3, 4, 5, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_missing_outside_of_what_is_written_costs_nothing() {
+        assert_eq!(ordered(vec![chain(9, &[1, 2, 3], 9)], false, 1, 3), (vec![1, 2, 3], vec![]));
+    }
+
+    #[test]
+    fn one_missing_structure_is_one_break() {
+        let (order, breaks) = ordered(vec![chain(9, &[1, 2, 3, 4], 9)], false, 3, 2);
+        assert_eq!((order, breaks), (vec![3, 4, 1, 2], vec![(2, Some(1))]));
+        let (order, breaks) = ordered(vec![chain(8, &[5, 6], 9), chain(9, &[1, 2], 8)], false, 1, 6);
+        assert_eq!((order, breaks), (vec![1, 2, 5, 6], vec![(2, Some(1))]));
+    }
+
+    #[test]
+    fn a_run_of_missing_structures_is_a_break_of_unknown_size() {
+        let (order, breaks) = ordered(vec![chain(8, &[1, 2], 9), chain(7, &[5, 6], 8)], false, 1, 6);
+        assert_eq!((order, breaks), (vec![1, 2, 5, 6], vec![(2, None)]));
+        // Head, commit page or all of them are among the missing.
+        assert_eq!(ordered(vec![chain(8, &[5, 6], 9)], false, 1, 6), (vec![5, 6], vec![(0, None)]));
+        assert_eq!(ordered(vec![chain(8, &[1, 2], 9)], false, 1, 6), (vec![1, 2], vec![(2, None)]));
+        assert_eq!(ordered(vec![], false, 1, 6), (vec![], vec![(0, None)]));
+    }
+
+    #[test]
+    fn a_sub_buffer_that_lies_is_told() {
+        let order = lastwords_trace::schema::ByteOrder::Little;
+        let page = HeaderPage::of_word_size(8);
+        let mut bytes = [0u8; 64];
+        bytes[0] = 9;
+        bytes[8] = 200;
+        assert_eq!(look(&bytes, order, page).unwrap_err(), "200 bytes are committed, 48 have room");
+        bytes[8] = 8;
+        bytes[16] = 28;
+        assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 16: an event of 116 bytes, 8 are left");
+        bytes[16] = 1 | 3 << 5;
+        let look = look(&bytes, order, page).unwrap();
+        assert_eq!((look.first, look.last, look.events), (9, 12, 1));
+    }
+}
