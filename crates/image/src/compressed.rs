@@ -51,6 +51,21 @@ pub(crate) fn decompress(
     Backing::of(out, &name)
 }
 
+/// The first bytes that `source` comes to, `most` at most, as a file; what cannot be decompressed ends it.
+pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
+    let name = source.name.to_string();
+    let io = |e: std::io::Error| Error::io(&name, 0, &e);
+    let counted = Counted { file: &source.file, at: 0, done: std::cell::Cell::new(0) };
+    let mut decoder = zstd::Decoder::new(BufReader::with_capacity(CHUNK, &counted)).map_err(io)?;
+    decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
+    let mut bytes = Vec::new();
+    let _ = decoder.take(most as u64).read_to_end(&mut bytes);
+    let folder = temporary_folder();
+    let out = tempfile::tempfile_in(&folder).map_err(|e| Error::io(&folder.display().to_string(), 0, &e))?;
+    out.write_all_at(&bytes, 0).map_err(io)?;
+    Backing::of(out, &name)
+}
+
 /// Writes all but pages of zeroes.
 fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
     let mut offset = at;

@@ -222,6 +222,26 @@ fn flattened_is_what_it_holds() {
 }
 
 #[test]
+fn compressed_with_zstd() {
+    let kdump = Kdump::new(BLOCK, pages());
+    let packed = |bytes: &[u8]| zstd::bulk::compress(bytes, 1).unwrap();
+    check(&open(&packed(&kdump.bytes())), &kdump.pages);
+    check(&open(&packed(&flattened(&kdump.bytes(), true))), &kdump.pages);
+    let physical = open(&packed(&elf(true, &vmcoreinfo(), &[load(0, 0, &[1; 8192])])));
+    assert_eq!(read(&physical, 8191, 1), Ok(vec![1]));
+    let of_process = note("CORE", 3, &[0; 136]);
+    assert!(try_open(&packed(&elf(false, &of_process, &[load(0x1000, 0, &[1; 100])]))).unwrap().is_none());
+    assert!(try_open(&packed(&[7; 5000])).unwrap().is_none());
+    // A frame has blocks of 128 KiB, each there as a whole or not at all.
+    let ram: Vec<u8> = (0..500_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let cut = packed(&elf(true, &vmcoreinfo(), &[load(0, 0, &ram)]));
+    let physical = open(&cut[..cut.len() - 50]);
+    assert!(physical.notes[0].contains("decompression stops"), "{:?}", physical.notes);
+    assert_eq!(read(&physical, 1000, 1).as_deref(), Ok(&ram[1000..1001]));
+    assert_eq!(read(&physical, 499_999, 1), Err(HoleCause::Truncated));
+}
+
+#[test]
 fn lime_avml_and_raw() {
     let ram: Vec<u8> = (0..150_000u32).map(|i| (i / 100) as u8).collect();
     for avml in [None, Some(65_536), Some(4000)] {

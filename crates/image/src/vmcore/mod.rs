@@ -9,10 +9,13 @@ mod lime;
 
 use crate::file::{Backing, Got};
 use crate::segments::{Segment, Segments};
-use crate::{HoleCause, Image, Watch, flattened};
+use crate::{HoleCause, Image, Watch, compressed, flattened};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Bytes of a file compressed with zstd that show what it is: headers and notes.
+const ZSTD_HEAD: usize = 4 << 20;
 
 /// What kind of file holds the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +115,7 @@ impl std::fmt::Debug for Physical {
     }
 }
 
-/// Opens a dump of physical memory; none where the file is something else, such as a process core.
+/// Opens a dump of physical memory, also one that was compressed with zstd; none where the file is something else, such as a process core.
 ///
 /// # Errors
 /// The path cannot be read, the budget is spent, or the file says what it is and is too damaged to go on.
@@ -121,8 +124,22 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     if std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?.is_dir() {
         return Ok(None);
     }
-    let _ = watch;
-    open_file(Backing::open(path, true)?, budget)
+    let file = Backing::open(path, true)?;
+    if !starts_with(&file, &compressed::MAGIC) {
+        return open_file(file, budget);
+    }
+    // Whether to decompress all of it shows in its first bytes: magics, or the notes of an ELF file.
+    let quiet = Budget::default();
+    let head = compressed::head(&file, ZSTD_HEAD)?;
+    if !starts_with(&head, &flattened::MAGIC) && !matches!(of_file(head, &quiet), Ok(Some(_)) | Err(_)) {
+        return Ok(None);
+    }
+    let mut notes = Vec::new();
+    let mut physical = open_file(compressed::decompress(&file, budget, watch, &mut notes)?, budget)?;
+    if let Some(physical) = &mut physical {
+        physical.notes.splice(0..0, notes);
+    }
+    Ok(physical)
 }
 
 /// Where a run of physical addresses stands in a file of raw memory.
