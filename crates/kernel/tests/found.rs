@@ -1,0 +1,173 @@
+//! A kernel that is found in physical memory: page tables, names and VMCOREINFO written by hand.
+#![forbid(unsafe_code)]
+
+use lastwords_bytes::{Budget, ByteOrder, Limits};
+use lastwords_image::vmcore::{Format, Machine, Physical};
+use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
+use lastwords_kernel::find::{self, Error};
+use lastwords_kernel::memory::Memory;
+use std::sync::Arc;
+
+/// RAM from an address on, pages of it left out.
+struct Ram {
+    ranges: Vec<Range>,
+    start: u64,
+    bytes: Vec<u8>,
+    excluded: Vec<u64>,
+}
+
+impl Image for Ram {
+    fn name(&self) -> &str {
+        "ram"
+    }
+
+    fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        for (i, byte) in buf.iter_mut().enumerate() {
+            let address = address.saturating_add(i as u64);
+            let there = address.checked_sub(self.start).and_then(|at| self.bytes.get(at as usize));
+            *byte = *there.ok_or(Hole { address, cause: HoleCause::Unmapped })?;
+            if self.excluded.contains(&(address & !0xfff)) {
+                return Err(Hole { address, cause: HoleCause::Excluded });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Memory that is being written.
+struct Writer {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn new(start: u64) -> Self {
+        Self { start, bytes: vec![0; 4 << 20] }
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let at = (at - self.start) as usize;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn word(&mut self, at: u64, value: u64) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    fn physical(self, excluded: &[u64], note: Option<&str>) -> Physical {
+        let len = self.bytes.len() as u64;
+        let ranges = vec![Range { address: self.start, len, name: "ram".into(), offset: 0, hole: None }];
+        Physical {
+            image: Arc::new(Ram { ranges, start: self.start, bytes: self.bytes, excluded: excluded.to_vec() }),
+            format: Format::Raw,
+            machine: None,
+            order: ByteOrder::Little,
+            vmcoreinfo: note.map(|text| text.as_bytes().to_vec()),
+            cpus: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+const RELEASE: &str = "6.12.107-test";
+
+/// An x86-64 kernel whose image's first 2 MiB, at 0xffffffff81000000, are at 2 MiB of physical memory.
+fn x86_64(release: &str) -> (Writer, String) {
+    let mut ram = Writer::new(0);
+    // The top table is 4 KiB into the image.
+    let top = 0x20_1000;
+    ram.word(top + 511 * 8, 0x20_2003);
+    ram.word(0x20_2000 + 510 * 8, 0x20_3003);
+    ram.word(0x20_3000 + 8 * 8, 0x20_0083);
+    ram.put(0x20_8000 + 2 * 65, release.as_bytes());
+    let text = format!(
+        "OSRELEASE={RELEASE}\nPAGESIZE=4096\nSYMBOL(init_uts_ns)=ffffffff81007ff8\nOFFSET(uts_namespace.name)=8\n\
+         SYMBOL(swapper_pg_dir)=ffffffff81001000\nNUMBER(phys_base)=-14680064\nNUMBER(pgtable_l5_enabled)=0\n"
+    );
+    (ram, text)
+}
+
+fn aarch64() -> (Writer, String) {
+    let mut ram = Writer::new(0x4000_0000);
+    let (top, image) = (0x4000_1000u64, 0xffff_8000_0000_0000u64);
+    ram.word(top + 256 * 8, 0x4000_2003);
+    ram.word(0x4000_2000, 0x4000_3003);
+    ram.word(0x4000_3000, 0x4000_4003);
+    for page in 0..512 {
+        ram.word(0x4000_4000 + page * 8, (0x4000_0000 + page * 4096) | 0x703);
+    }
+    ram.put(0x4000_8000 + 2 * 65, RELEASE.as_bytes());
+    let text = format!(
+        "OSRELEASE={RELEASE}\nPAGESIZE=4096\nSYMBOL(init_uts_ns)={:x}\nOFFSET(uts_namespace.name)=0\nSYMBOL(swapper_pg_dir)={:x}\n\
+         NUMBER(VA_BITS)=48\nNUMBER(kimage_voffset)={:#x}\nNUMBER(PHYS_OFFSET)=0x40000000\nNUMBER(TCR_EL1_T1SZ)=0x10\n",
+        image + 0x8000,
+        image + 0x1000,
+        image - 0x4000_0000
+    );
+    (ram, text)
+}
+
+fn kernel(physical: &Physical) -> Result<find::Found, Error> {
+    find::kernel(physical, &Budget::default(), &unwatched)
+}
+
+#[test]
+fn by_the_note() {
+    let (ram, text) = x86_64(RELEASE);
+    let found = kernel(&ram.physical(&[], Some(&text))).unwrap();
+    assert_eq!((found.scanned, found.memory.machine()), (None, Machine::X86_64));
+    assert_eq!(found.memory.text(0xffff_ffff_8100_8082, 65).unwrap(), RELEASE);
+    assert_eq!(found.memory.translate(0xffff_ffff_8100_8082).unwrap().physical, 0x20_8082);
+}
+
+#[test]
+fn by_looking_for_it() {
+    // As the text at the start of a page, and as the note with its header; a copy that holds of nothing stands before it.
+    for place in [0x30_0000u64, 0x30_0018] {
+        let (mut ram, text) = x86_64(RELEASE);
+        ram.put(0x1000, text.replace("phys_base)=-14680064", "phys_base)=-12582912").as_bytes());
+        ram.put(0x2000 + 7, text.as_bytes());
+        ram.put(place, text.as_bytes());
+        let found = kernel(&ram.physical(&[0x20_9000, 0x2f_f000], None)).unwrap();
+        assert_eq!(found.scanned, Some(place));
+        assert_eq!(found.info.release(), Some(RELEASE));
+        // A hole is told of at its virtual address.
+        let mut buf = [0u8; 16];
+        let hole = found.memory.read(0xffff_ffff_8100_8ff8, &mut buf).unwrap_err();
+        assert_eq!(hole, Hole { address: 0xffff_ffff_8100_9000, cause: HoleCause::Excluded });
+        let hole = found.memory.read(0xffff_ffff_811f_fff8, &mut buf).unwrap_err();
+        assert_eq!(hole, Hole { address: 0xffff_ffff_8120_0000, cause: HoleCause::Unmapped });
+    }
+    let (mut ram, text) = aarch64();
+    ram.put(0x4020_0018, text.as_bytes());
+    let found = kernel(&ram.physical(&[], None)).unwrap();
+    assert_eq!((found.scanned, found.memory.machine()), (Some(0x4020_0018), Machine::Aarch64));
+    assert_eq!(found.memory.text(0xffff_8000_0000_8082, 65).unwrap(), RELEASE);
+}
+
+#[test]
+fn what_is_not_found_is_told() {
+    let (ram, _) = x86_64(RELEASE);
+    let error = kernel(&ram.physical(&[], None)).unwrap_err().to_string();
+    assert!(error.contains("no Linux kernel is found"), "{error}");
+    let (mut ram, text) = x86_64("6.1.0-another");
+    ram.put(0x30_0000, text.as_bytes());
+    let error = kernel(&ram.physical(&[], None)).unwrap_err().to_string();
+    assert!(error.contains("none of 1 found in memory"), "{error}");
+    let (ram, _) = x86_64(RELEASE);
+    assert!(matches!(kernel(&ram.physical(&[], Some("OSRELEASE=1\n"))), Err(Error::Machine { .. })));
+    let (ram, _) = x86_64(RELEASE);
+    let error = kernel(&ram.physical(&[], Some("NUMBER(phys_base)=0\n"))).unwrap_err().to_string();
+    assert!(error.contains("SYMBOL(swapper_pg_dir)"), "{error}");
+    let (ram, _) = x86_64(RELEASE);
+    let little = Budget::new(Limits { bytes: 1 << 20, ..Limits::default() });
+    assert!(matches!(find::kernel(&ram.physical(&[], None), &little, &unwatched), Err(Error::Bytes(_))));
+}
