@@ -56,7 +56,8 @@ impl VirtualMemory {
     /// # Errors
     /// The kernel maps nothing there, or the image lacks a page table.
     pub fn translate(&self, address: u64) -> Result<Mapping, Hole> {
-        let within = address % self.tables.page_size();
+        // Pages are powers of two.
+        let within = address & self.tables.page_size().saturating_sub(1);
         let page = address.saturating_sub(within);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).find(page);
         let mapping = match known {
