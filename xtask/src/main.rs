@@ -74,6 +74,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// This very program, also when its file was built anew since it was started.
+fn own_program() -> std::path::PathBuf {
+    format!("/proc/{}/exe", std::process::id()).into()
+}
+
 /// The top folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());

@@ -123,7 +123,8 @@ fn run_cases() -> Result<()> {
         println!("no crash cases beside the repository: nothing is compared");
         return Ok(());
     }
-    let built = Command::new(super::cargo()).current_dir(super::root()).args(["build", "--release", "--quiet"]).status()?;
+    let built =
+        Command::new(super::cargo()).current_dir(super::root()).args(["build", "--release", "--quiet"]).status()?;
     if !built.success() {
         bail!("cargo build --release: {built}");
     }

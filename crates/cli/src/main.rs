@@ -6,6 +6,7 @@ mod control;
 mod crash;
 mod evidence;
 mod exit;
+mod ftrace;
 mod inputs;
 mod moment;
 mod names;

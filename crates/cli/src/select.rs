@@ -8,7 +8,8 @@ use lastwords_trace::source::Source;
 /// Which sessions of what was given.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Which {
-    /// Only sessions whose name matches (`*`, `?`); may be given several times
+    /// Only sessions whose name matches (`*`, `?`); may be given several times. Of a kernel: these instances (`top`: the top
+    /// level, which is the default)
     #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB")]
     pub(crate) sessions: Vec<String>,
 
@@ -53,6 +54,26 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// Each CPU that is wanted; one `None` where all are.
+    pub(crate) fn cpus(&self) -> Vec<Option<u32>> {
+        if self.cpus.is_empty() { vec![None] } else { self.cpus.iter().copied().map(Some).collect() }
+    }
+
+    /// The globs of events.
+    pub(crate) fn globs(&self) -> &[String] {
+        &self.events
+    }
+
+    /// `--since` and `--until`.
+    pub(crate) fn moments(&self) -> (Option<Moment>, Option<Moment>) {
+        (self.since, self.until)
+    }
+
+    /// `--last`.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.last
+    }
+
     /// The selection over these sources, moments resolved.
     pub(crate) fn selection(&self, sources: &[&dyn Source]) -> Selection {
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());

@@ -117,7 +117,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The record of a descriptor's number; none where it was never finished, or is gone.
+    /// The record of a descriptor's number; none where it was never finished, is gone, or its text is another's by now.
     fn record(&self, rings: &Rings<'_>, id: u64) -> Result<Option<Record>, Error> {
         let index = id & rings.count.wrapping_sub(1);
         let descriptor = element(rings.descriptors, index);
@@ -131,6 +131,7 @@ impl Kernel {
         let next = descriptor.u64("text_blk_lpos.next")?;
         let text = match rings.block(begin, next) {
             None => String::new(),
+            Some((place, _)) if self.memory.pointer(place.wrapping_sub(rings.word)) != Ok(id) => return Ok(None),
             Some((place, room)) => {
                 let len = info.u64("text_len")?.min(room);
                 self.budget().bytes("log", len)?;

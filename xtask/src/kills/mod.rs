@@ -101,7 +101,7 @@ fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
 
 /// Starts a child with a job.
 fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe().context("our own path")?);
+    let mut command = Command::new(crate::own_program());
     command.args(["kills-child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
     command.args(["--fd", &page.fd().to_string(), "--seed", &seed.to_string(), "--cpu", &cpu.to_string()]);
     command.stdin(Stdio::null()).spawn().context("cannot start a child")

@@ -172,7 +172,10 @@ mod tests {
     fn an_arrow_back_is_found_at_its_line() {
         let mut walk = package("walk", &["ring"]);
         walk.text = format!("{LINTS}[dependencies]\nlastwords-ring.workspace = true\n");
-        assert_eq!(found(&[walk], "walk"), ["4: `walk` may not use `ring`: it may use kernel, image, abi, trace, bytes"]);
+        assert_eq!(
+            found(&[walk], "walk"),
+            ["4: `walk` may not use `ring`: it may use kernel, image, abi, trace, bytes"]
+        );
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! `lastwords recover`: one folder or file a session, and a line for each.
 
+mod kernel;
+
 use crate::exit::Outcome;
 use crate::inputs::{self, Input};
 use crate::progress::Progress;
 use crate::say;
 use crate::select::{Events, Which};
 use crate::table::plain;
-use crate::{evidence, names};
-use anyhow::Context;
+use crate::{evidence, ftrace, names};
+use anyhow::{Context, bail};
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Totals, create_file, create_folder, ctf, json};
 use lastwords_trace::source::Source;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Sessions' folders or names, the folder of all sessions, process cores
+    /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files
     #[arg(value_name = "IMAGE", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -26,9 +28,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
-    /// What to write
-    #[arg(long, value_enum, default_value_t = Format::Ctf, value_name = "FORMAT")]
-    to: Format,
+    /// What to write; without it, ctf for sessions, trace-dat for a kernel's trace
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Option<Format>,
 
     #[command(flatten)]
     which: Which,
@@ -57,6 +59,8 @@ enum Format {
     Json,
     /// Text, as `report` prints it
     Text,
+    /// A trace.dat file of a kernel's trace: trace-cmd, KernelShark
+    TraceDat,
 }
 
 /// The line of one session.
@@ -84,6 +88,9 @@ struct Report<'a> {
 
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(machines) = ftrace::open_all(&args.inputs)? {
+        return kernel::run(args, &machines);
+    }
     inputs::reading(&args.inputs, &args.which, |sessions| recover_all(args, sessions))
 }
 
@@ -92,7 +99,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
     let args = Args {
         inputs: vec![folder.to_string_lossy().into_owned()],
         output: output.to_path_buf(),
-        to: Format::Ctf,
+        to: Some(Format::Ctf),
         which: Which { snapshot: true, ..Which::default() },
         json: false,
         strict: false,
@@ -127,7 +134,7 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
 fn recover_one(args: &Args, input: &Input, name: &str) -> anyhow::Result<Line> {
     let source: &dyn Source = &input.session;
     let (path, totals) = write(args, source, name)?;
-    let counted = !(args.no_count && matches!(args.to, Format::Ctf | Format::Ctf2));
+    let counted = !(args.no_count && matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)));
     Ok(Line {
         path,
         session: source.schema().name.clone(),
@@ -144,7 +151,8 @@ fn recover_one(args: &Args, input: &Input, name: &str) -> anyhow::Result<Line> {
 fn write(args: &Args, source: &dyn Source, name: &str) -> anyhow::Result<(PathBuf, Totals)> {
     let mut bar = Progress::new(name, inputs::bytes(&[source]));
     let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
-    let version = match args.to {
+    let version = match args.to.unwrap_or(Format::Ctf) {
+        Format::TraceDat => bail!("trace-dat is for a kernel's trace; a session has ctf, ctf2, json, text"),
         Format::Ctf => ctf::Version::V1_8,
         Format::Ctf2 => ctf::Version::V2,
         Format::Json => {

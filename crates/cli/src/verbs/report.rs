@@ -5,7 +5,9 @@ use crate::inputs::Input;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which};
-use crate::{evidence, inputs};
+use crate::{evidence, ftrace, inputs};
+use anyhow::bail;
+use lastwords_formats::ftrace::text as ftrace_text;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::source::Source;
 
@@ -13,7 +15,8 @@ use lastwords_trace::source::Source;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
 pub(crate) struct Args {
-    /// Sessions' folders or names, the folder of all sessions, process cores; several are merged by time
+    /// Sessions' folders or names, the folder of all sessions, process cores (several are merged by time); kernel crash dumps,
+    /// trace.dat files
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -23,9 +26,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// How a line looks
-    #[arg(long, value_enum, default_value_t = Look::Fields, value_name = "STYLE")]
-    style: Look,
+    /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say
+    #[arg(long, value_enum, value_name = "STYLE")]
+    style: Option<Look>,
 
     /// Times of day of Greenwich, not of the machine's zone
     #[arg(long)]
@@ -66,6 +69,16 @@ impl From<Look> for Style {
 
 /// Reports.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(machines) = ftrace::open_all(&args.inputs)? {
+        let style = match args.style {
+            None => ftrace_text::Style::AsSet,
+            Some(Look::Ftrace) => ftrace_text::Style::Default,
+            Some(Look::Fields) => ftrace_text::Style::Fields,
+            Some(Look::Raw) => ftrace_text::Style::Raw,
+            Some(Look::Babeltrace) => bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, fields, raw"),
+        };
+        return ftrace::report(&machines, &args.which, &args.events, style, args.strict, Pager::open(!args.no_pager));
+    }
     inputs::reading(&args.inputs, &args.which, |sessions| report(args, sessions))
 }
 
@@ -81,7 +94,7 @@ fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
             bar.set(p.bytes);
         }
     };
-    let written = text::write(&sources, args.style.into(), &selection, &zone, &mut out, &mut tell);
+    let written = text::write(&sources, args.style.unwrap_or(Look::Fields).into(), &selection, &zone, &mut out, &mut tell);
     out.finish()?;
     drop(bar);
     let closed = written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);

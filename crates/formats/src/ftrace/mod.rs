@@ -7,3 +7,4 @@
 pub mod format_file;
 pub mod page;
 pub mod print;
+pub mod text;

@@ -68,9 +68,11 @@ pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Head
         return Err(Error::short("sub-buffer", 0, bytes.len() as u64, "the header of a sub-buffer"));
     }
     let commit = native(bytes, 8, layout.commit_size, order);
-    // The flags are bits 30 and 31 whatever the size of the word; above them nothing is ever set.
+    // The flags are bits 30 and 31 whatever the size of the word; bit 31 can be extended upwards, as a sign.
     let committed = usize::try_from(commit & 0x3fff_ffff).unwrap_or(usize::MAX);
-    if commit >> 32 != 0 || committed > bytes.len() - begin {
+    let top = commit >> 32;
+    let is_sign = top == u64::from(u32::MAX) && commit & MISSED_EVENTS != 0;
+    if (top != 0 && !is_sign) || committed > bytes.len() - begin {
         let room = format!("at most {} bytes committed", bytes.len() - begin);
         return Err(Error::value("sub-buffer", 8, commit, &room));
     }
@@ -254,6 +256,8 @@ mod tests {
         assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(None));
         bytes[8..16].copy_from_slice(&(8 | MISSED_EVENTS | MISSED_STORED).to_le_bytes());
         bytes[24..32].copy_from_slice(&77u64.to_le_bytes());
+        assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(Some(77)));
+        bytes[8..16].copy_from_slice(&(8u64.wrapping_sub(1 << 31) | MISSED_STORED).to_le_bytes());
         assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(Some(77)));
         bytes[8..16].copy_from_slice(&241u64.to_le_bytes());
         let error = header(&bytes, LAYOUT, order).unwrap_err();

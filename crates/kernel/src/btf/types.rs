@@ -11,7 +11,7 @@ use std::sync::{Arc, RwLock};
 /// Nesting of definitions, of arrays, and of structures without a name.
 const DEPTH: usize = 32;
 /// Members looked at for one name, so that made-up types that hold themselves cost little.
-const STEPS: usize = 1 << 18;
+const STEPS: usize = 1 << 14;
 
 /// Number of a type in a [`Types`]. 0 is `void`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

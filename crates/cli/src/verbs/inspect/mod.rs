@@ -1,9 +1,11 @@
 //! `lastwords inspect`: what is in a session or core.
 
 mod data;
+mod kernel;
 mod text;
 
 use crate::exit::Outcome;
+use crate::ftrace::{self, Machine};
 use crate::inputs;
 use crate::select::Which;
 use std::io::Write;
@@ -11,7 +13,7 @@ use std::io::Write;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Sessions' folders or names, the folder of all sessions, process cores
+    /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files
     #[arg(value_name = "IMAGE", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -25,6 +27,9 @@ pub(crate) struct Args {
 
 /// Inspects.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(machines) = ftrace::open_all(&args.inputs)? {
+        return of_kernels(args, &machines);
+    }
     let sessions = inputs::open(&args.inputs, &args.which)?;
     let text = if args.json {
         let sessions: Vec<data::Session> = sessions.iter().map(data::of).collect();
@@ -40,5 +45,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         String::from_utf8_lossy(&text).into_owned()
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Outcome::Done)
+}
+
+fn of_kernels(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> {
+    let kernels: Vec<kernel::Summary> = machines.iter().map(kernel::of).collect();
+    let mut text = Vec::new();
+    if args.json {
+        let report = kernel::Report { schema: "lastwords.inspect-kernel.v1", kernels };
+        text.extend_from_slice((serde_json::to_string_pretty(&report)? + "\n").as_bytes());
+    } else {
+        kernels.iter().try_for_each(|k| kernel::write(k, &mut text))?;
+    }
+    std::io::stdout().lock().write_all(&text)?;
     Ok(Outcome::Done)
 }

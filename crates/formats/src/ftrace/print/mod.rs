@@ -29,7 +29,8 @@ pub use names::{Names, Show};
 use lastwords_trace::ftrace::Tracing;
 use lastwords_trace::schema::ByteOrder;
 
-pub(crate) use number::{Spec, number, text as padded};
+pub(crate) use names::Mix;
+pub(crate) use number::{Spec, hex, number, text as padded};
 
 /// What of a machine the formats depend on.
 #[derive(Debug, Clone, Copy)]
