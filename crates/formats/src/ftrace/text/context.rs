@@ -1,0 +1,195 @@
+//! What stands before an event's text: task, CPU, flags, time (`trace_print_context`, `trace_print_lat_context`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
+
+use lastwords_trace::ftrace::Tracing;
+
+use crate::ftrace::print::{Mix, Spec, number, padded};
+use crate::text::number::{six, unsigned};
+
+/// Beginnings of lines that are remembered.
+const MOST: usize = 1 << 16;
+
+/// Names of tasks.
+pub(crate) struct Tasks<'a> {
+    comms: &'a BTreeMap<u32, String>,
+    tgids: Option<&'a BTreeMap<u32, u32>>,
+    /// By pid: `%16s-%-7d ` and the thread group.
+    known: HashMap<u32, (u32, u32), BuildHasherDefault<Mix>>,
+    room: Vec<u8>,
+}
+
+/// The first eight bytes of every event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Common {
+    pub(crate) id: u16,
+    pub(crate) flags: u8,
+    pub(crate) preempt: u8,
+    pub(crate) pid: u32,
+}
+
+impl Common {
+    /// Reads them; what is missing is 0.
+    #[inline]
+    pub(crate) fn read(payload: &[u8], order: lastwords_trace::schema::ByteOrder) -> Self {
+        let Some(raw) = payload.first_chunk::<8>() else { return Self { id: 0, flags: 0, preempt: 0, pid: 0 } };
+        let [a, b, flags, preempt, c, d, e, f] = *raw;
+        let (id, pid) = match order {
+            lastwords_trace::schema::ByteOrder::Little => (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f])),
+            lastwords_trace::schema::ByteOrder::Big => (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
+        };
+        Self { id, flags, preempt, pid }
+    }
+}
+
+impl<'a> Tasks<'a> {
+    pub(crate) fn new(tracing: &'a Tracing, with_tgid: bool) -> Self {
+        let tgids = with_tgid.then_some(&tracing.tgids);
+        Self { comms: &tracing.comms, tgids, known: HashMap::default(), room: Vec::new() }
+    }
+
+    /// Name of a task.
+    pub(crate) fn comm(&self, pid: u32) -> &str {
+        match pid {
+            0 => "<idle>",
+            0x8000_0000.. => "<XXX>",
+            _ => self.comms.get(&pid).map_or("<...>", String::as_str),
+        }
+    }
+
+    /// `            init-1       `, and the thread group where it is shown.
+    #[inline]
+    pub(crate) fn begin(&mut self, out: &mut Vec<u8>, pid: u32) {
+        let (begin, end) = match self.known.get(&pid) {
+            Some(place) => *place,
+            None => self.make(pid),
+        };
+        out.extend_from_slice(&self.room[begin as usize..end as usize]);
+    }
+
+    #[cold]
+    fn make(&mut self, pid: u32) -> (u32, u32) {
+        if self.known.len() >= MOST {
+            self.known.clear();
+            self.room.clear();
+        }
+        let begin = self.room.len();
+        let mut room = std::mem::take(&mut self.room);
+        let signed = pid as i32;
+        padded(&mut room, Spec { width: 16, ..Spec::default() }, self.comm(pid).as_bytes());
+        room.push(b'-');
+        let left = |width| Spec { width, left: true, ..Spec::default() };
+        number(&mut room, left(7), u64::from(signed.unsigned_abs()), signed < 0, 10, false);
+        room.push(b' ');
+        if let Some(tgids) = self.tgids {
+            match tgids.get(&pid).filter(|tgid| **tgid != 0) {
+                None => room.extend_from_slice(b"(-------) "),
+                Some(tgid) => {
+                    room.push(b'(');
+                    number(&mut room, Spec { width: 7, ..Spec::default() }, u64::from(*tgid), false, 10, false);
+                    room.extend_from_slice(b") ");
+                }
+            }
+        }
+        let place = (begin as u32, room.len() as u32);
+        self.room = room;
+        self.known.insert(pid, place);
+        place
+    }
+}
+
+/// `[001] `.
+#[inline]
+pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
+    out.push(b'[');
+    number(out, Spec { width: 3, zero: true, ..Spec::default() }, u64::from(cpu), false, 10, false);
+    out.extend_from_slice(b"] ");
+}
+
+/// `d..1.`: interrupts, rescheduling, context, depth of preemption and of migration.
+#[inline]
+pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
+    let flags = common.flags;
+    let irqs = match (flags & 0x01 != 0, flags & 0x80 != 0) {
+        (true, true) => b'D',
+        (true, false) => b'd',
+        (false, true) => b'b',
+        (false, false) => b'.',
+    };
+    // Bit 1 is need-resched-lazy since Linux 6.13; before, only machines that trace no interrupts set it.
+    let resched = match (flags & 0x04 != 0, flags & 0x20 != 0, flags & 0x02 != 0) {
+        (true, true, true) => b'B',
+        (true, true, false) => b'N',
+        (false, true, true) => b'L',
+        (true, false, true) => b'b',
+        (true, false, false) => b'n',
+        (false, false, true) => b'l',
+        (false, true, false) => b'p',
+        (false, false, false) => b'.',
+    };
+    let (hard, soft, nmi) = (flags & 0x08 != 0, flags & 0x10 != 0, flags & 0x40 != 0);
+    let context = match (nmi, hard, soft) {
+        (true, true, _) => b'Z',
+        (true, false, _) => b'z',
+        (false, true, true) => b'H',
+        (false, true, false) => b'h',
+        (false, false, true) => b's',
+        (false, false, false) => b'.',
+    };
+    let digit = |value: u8| if value == 0 { b'.' } else { b"0123456789abcdef"[usize::from(value & 15)] };
+    out.extend_from_slice(&[irqs, resched, context, digit(common.preempt & 15), digit(common.preempt >> 4)]);
+}
+
+/// ` %5lu.%06lu` in seconds, rounded to microseconds; or the plain number of a clock that counts no nanoseconds.
+#[inline]
+pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
+    out.push(b' ');
+    if !in_ns {
+        number(out, Spec { width: 12, ..Spec::default() }, time, false, 10, false);
+        return;
+    }
+    let micros = time.wrapping_add(500) / 1000;
+    let (seconds, rest) = (micros / 1_000_000, (micros % 1_000_000) as u32);
+    let digits = if seconds < 10 { 1 } else { seconds.ilog10() as usize + 1 };
+    out.extend_from_slice(&b"    "[..5usize.saturating_sub(digits).min(4)]);
+    unsigned(out, seconds);
+    out.push(b'.');
+    out.extend_from_slice(&six(rest));
+}
+
+/// The mark of a delay: `$` over a second … `+` over 10 microseconds.
+pub(crate) fn mark(nanoseconds: u64) -> u8 {
+    match nanoseconds {
+        1_000_000_001.. => b'$',
+        100_000_001.. => b'@',
+        10_000_001.. => b'*',
+        1_000_001.. => b'#',
+        100_001.. => b'!',
+        10_001.. => b'+',
+        _ => b' ',
+    }
+}
+
+/// The time of the latency format: since `start`, with a mark for the time to the next event.
+pub(crate) fn latency_time(out: &mut Vec<u8>, time: u64, start: u64, next: u64, in_ns: bool, verbose: bool) {
+    let (mut since, mut rest) = (time.wrapping_sub(start), next.wrapping_sub(time));
+    let micros = |ns: u64| ns.wrapping_add(500) / 1000;
+    if in_ns {
+        (since, rest) = (micros(since), micros(rest));
+    }
+    let text = match (verbose, in_ns) {
+        (true, true) => format!(
+            "[{:08x}] {}.{:03}ms (+{}.{:03}ms): ",
+            micros(time),
+            since / 1000,
+            since % 1000,
+            rest / 1000,
+            rest % 1000
+        ),
+        (true, false) => format!("[{time:016x}] {} (+{}): ", since as i64, rest as i64),
+        (false, true) => format!(" {:4}us{}: ", since as i64, char::from(mark(rest.saturating_mul(1000)))),
+        (false, false) => format!(" {:4}: ", since as i64),
+    };
+    out.extend_from_slice(text.as_bytes());
+}

@@ -1,0 +1,421 @@
+//! One event to its text (`print_trace_line`).
+
+use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
+use lastwords_trace::schema::ByteOrder;
+
+use super::context::{self, Common, Tasks};
+use super::flags::Flags;
+use super::graph::{Graph, State};
+use super::merge::Merge;
+use super::own::Own;
+use super::syscall::Syscall;
+use super::{Options, fields, is_selected};
+use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, hex, number};
+use crate::text::number::unsigned;
+
+/// What prints the text of a kind of event.
+enum How {
+    Own(Own),
+    Syscall(Syscall),
+    Program(Program),
+    /// Its print format cannot be evaluated.
+    Fields,
+}
+
+/// A kind of event.
+struct Kind<'a> {
+    format: &'a Format,
+    is_selected: bool,
+    /// It was said that an event of it could not be printed.
+    is_noted: bool,
+    how: How,
+}
+
+/// Prints events.
+pub(crate) struct Printer<'a> {
+    pub(crate) flags: Flags,
+    pub(crate) notes: Vec<String>,
+    tracing: &'a Tracing,
+    machine: Machine,
+    in_ns: bool,
+    globs: &'a [String],
+    /// By event id; made when the first of a kind comes.
+    kinds: Vec<Option<Box<Kind<'a>>>>,
+    state: State<'a>,
+    scratch: Vec<u8>,
+    /// Payload of the event being printed, where later ones must be looked at meanwhile.
+    kept: Vec<u8>,
+    graph: Graph,
+    is_graph: bool,
+    /// The ring has overwritten events: the beginning of each CPU's events is marked.
+    annotate: bool,
+    time_start: u64,
+    printed: u64,
+}
+
+/// An event's place: what its text needs beside the payload.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) time: u64,
+    pub(crate) cpu: u32,
+    pub(crate) lane: usize,
+    pub(crate) common: Common,
+}
+
+impl<'a> Printer<'a> {
+    pub(crate) fn new(tracing: &'a Tracing, array: &'a Array, ring: &dyn Ring, options: &'a Options) -> Self {
+        let flags = Flags::new(array, options);
+        let overrun = ring.cpus().iter().any(|c| c.stats.overrun > 0);
+        Self {
+            flags,
+            notes: Vec::new(),
+            tracing,
+            machine: Machine::of(tracing),
+            in_ns: array.clock_in_ns,
+            globs: &options.events,
+            kinds: Vec::new(),
+            state: State {
+                tasks: Tasks::new(tracing, flags.tgid),
+                names: Names::new(tracing, flags.hash),
+                order: tracing.byte_order,
+                flags,
+                time_start: ring.time_start(),
+                exit: tracing.formats.values().find_map(|f| match Own::of(f) {
+                    Some(Own::GraphExit(exit)) => Some(exit),
+                    _ => None,
+                }),
+            },
+            scratch: Vec::new(),
+            kept: Vec::new(),
+            graph: Graph::new(tracing, array, ring),
+            is_graph: array.tracer == "function_graph",
+            annotate: flags.annotate && overrun,
+            time_start: ring.time_start(),
+            printed: 0,
+        }
+    }
+
+    fn order(&self) -> ByteOrder {
+        self.machine.order
+    }
+
+    /// The event of this payload is one of those asked for.
+    pub(crate) fn is_selected(&mut self, payload: &[u8]) -> bool {
+        let id = Common::read(payload, self.order()).id;
+        self.learn(id);
+        match &self.kinds[usize::from(id)] {
+            Some(kind) => kind.is_selected,
+            None => is_selected(self.globs, "unknown", &id.to_string()),
+        }
+    }
+
+    /// Compiles the event's kind, once.
+    #[inline]
+    fn learn(&mut self, id: u16) {
+        let at = usize::from(id);
+        if self.kinds.get(at).is_none_or(Option::is_none) {
+            self.compile(id);
+        }
+    }
+
+    #[cold]
+    fn compile(&mut self, id: u16) {
+        let at = usize::from(id);
+        if self.kinds.len() <= at {
+            self.kinds.resize_with(at + 1, || None);
+        }
+        let Some(format) = self.tracing.formats.get(&id) else { return };
+        let mut is_noted = false;
+        let how = if let Some(own) = Own::of(format) {
+            How::Own(own)
+        } else if let Some(syscall) = Syscall::of(format) {
+            How::Syscall(syscall)
+        } else {
+            match compile(format, self.machine, &*self.tracing.symbols) {
+                Ok(program) => How::Program(program),
+                Err(why) => {
+                    is_noted = true;
+                    let (system, name) = (&format.system, &format.name);
+                    self.notes.push(format!("{system}:{name}: its print format has {why}; its fields are shown"));
+                    How::Fields
+                }
+            }
+        };
+        let is_selected = is_selected(self.globs, &format.system, &format.name);
+        self.kinds[at] = Some(Box::new(Kind { format, is_selected, is_noted, how }));
+    }
+
+    /// Appends the lines of the next event of `merge` and passes over it.
+    pub(crate) fn event(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
+        let Some(time) = merge.head() else { return };
+        let common = Common::read(merge.payload(), self.order());
+        let at = At { time, cpu: merge.cpu(), lane: merge.lane(), common };
+        self.learn(common.id);
+        if let Some(lost) = merge.take_lost() {
+            lost_line(out, at.cpu, lost);
+        }
+        let starts = self.annotate && merge.take_start() && self.printed > 0;
+        self.printed += 1;
+        if self.is_graph && self.graph_line(out, merge, at) {
+            return;
+        }
+        if self.flags.raw {
+            self.raw(out, merge.payload(), at);
+            merge.advance();
+            return;
+        }
+        if self.flags.message_only && self.message(out, merge.payload(), at) {
+            merge.advance();
+            return;
+        }
+        if starts {
+            out.extend_from_slice(b"##### CPU ");
+            unsigned(out, u64::from(at.cpu));
+            out.extend_from_slice(b" buffer started ####\n");
+        }
+        if self.flags.context && self.flags.latency {
+            self.kept.clear();
+            self.kept.extend_from_slice(merge.payload());
+            let next = merge.advance_and_peek().unwrap_or(time);
+            self.latency_context(out, at, next);
+            let kept = std::mem::take(&mut self.kept);
+            self.text(out, &kept, at, None);
+            self.kept = kept;
+            return;
+        }
+        if self.flags.context {
+            self.context(out, at);
+        }
+        if matches!(self.own(common.id), Some(Own::GraphEntry(_) | Own::GraphExit(_))) && !self.flags.fields {
+            self.kept.clear();
+            self.kept.extend_from_slice(merge.payload());
+            let kept = std::mem::take(&mut self.kept);
+            self.text(out, &kept, at, Some(&mut *merge));
+            self.kept = kept;
+            return;
+        }
+        self.text(out, merge.payload(), at, None);
+        merge.advance();
+    }
+
+    fn own(&self, id: u16) -> Option<&Own> {
+        match &self.kinds.get(usize::from(id))?.as_ref()?.how {
+            How::Own(own) => Some(own),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn context(&mut self, out: &mut Vec<u8>, at: At) {
+        self.state.tasks.begin(out, at.common.pid);
+        context::cpu(out, at.cpu);
+        if self.flags.irq {
+            context::irq_flags(out, at.common);
+        }
+        context::time(out, at.time, self.in_ns);
+        out.extend_from_slice(b": ");
+    }
+
+    fn latency_context(&mut self, out: &mut Vec<u8>, at: At, next: u64) {
+        let comm = self.state.tasks.comm(at.common.pid);
+        let pid = at.common.pid as i32;
+        if self.flags.verbose {
+            let (flags, preempt) = (at.common.flags, at.common.preempt & 15);
+            let line = format!("{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ", at.cpu, self.printed);
+            out.extend_from_slice(line.as_bytes());
+        } else {
+            let comm: String = comm.chars().take(8).collect();
+            out.extend_from_slice(format!("{comm:>8}-{pid:<7} {:3}", at.cpu).as_bytes());
+            context::irq_flags(out, at.common);
+        }
+        context::latency_time(out, at.time, self.time_start, next, self.in_ns, self.flags.verbose);
+    }
+
+    /// The text behind the context, line feed included. Graph entries look at what follows in `merge`, and pass over
+    /// themselves there.
+    fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At, merge: Option<&mut Merge<'_>>) {
+        let order = self.order();
+        let id = at.common.id;
+        let Some(kind) = self.kinds.get_mut(usize::from(id)).and_then(Option::as_mut) else {
+            out.extend_from_slice(format!("Unknown type {id}\n").as_bytes());
+            return;
+        };
+        if self.flags.fields {
+            if kind.format.system == "ftrace" {
+                out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
+            } else {
+                out.extend_from_slice(kind.format.name.as_bytes());
+                out.push(b':');
+                fields::write(out, kind.format, payload, order, &self.state.names);
+                out.push(b'\n');
+            }
+            return;
+        }
+        match &kind.how {
+            How::Own(Own::GraphEntry(entry)) if merge.is_some() => {
+                let entry = *entry;
+                if let Some(merge) = merge {
+                    self.graph.entry(out, &mut self.state, None, entry, payload, at, merge);
+                }
+                return;
+            }
+            How::Own(Own::GraphExit(exit)) => {
+                let exit = *exit;
+                self.graph.exit(out, &mut self.state, None, exit, payload, at);
+                if let Some(merge) = merge {
+                    merge.advance();
+                }
+                return;
+            }
+            How::Own(own) => {
+                let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
+                return;
+            }
+            How::Syscall(syscall) => {
+                syscall.write(out, payload, order, self.flags.verbose);
+                out.push(b'\n');
+                return;
+            }
+            How::Program(program) => {
+                let begin = out.len();
+                out.extend_from_slice(kind.format.name.as_bytes());
+                out.extend_from_slice(b": ");
+                let mut env =
+                    Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                match program.print(&mut env, out) {
+                    Ok(()) => {
+                        out.push(b'\n');
+                        return;
+                    }
+                    Err(fault) => {
+                        out.truncate(begin);
+                        if !std::mem::replace(&mut kind.is_noted, true) {
+                            let (system, name) = (&kind.format.system, &kind.format.name);
+                            let why = format!("{system}:{name}: an event cannot be printed by its format ({fault:?})");
+                            self.notes.push(format!("{why}; its fields are shown"));
+                        }
+                    }
+                }
+            }
+            How::Fields => {}
+        }
+        out.extend_from_slice(kind.format.name.as_bytes());
+        out.push(b':');
+        fields::write(out, kind.format, payload, order, &self.state.names);
+        out.push(b'\n');
+    }
+
+    /// Option `printk-msg-only`: the message of the three kinds that have one.
+    fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) -> bool {
+        let Some(own) = self.own(at.common.id).cloned() else { return false };
+        let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+        super::own_text::message(out, &own, env)
+    }
+
+    /// The form of option `raw`.
+    fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
+        if self.flags.context {
+            let pid = at.common.pid as i32;
+            number(out, Spec::default(), u64::from(pid.unsigned_abs()), pid < 0, 10, false);
+            out.push(b' ');
+            unsigned(out, u64::from(at.cpu));
+            out.push(b' ');
+            unsigned(out, at.time);
+            out.push(b' ');
+        }
+        let id = at.common.id;
+        match self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.how) {
+            None => {
+                unsigned(out, u64::from(id));
+                out.extend_from_slice(b" ?\n");
+                return;
+            }
+            Some(How::Own(own)) => {
+                let own = own.clone();
+                let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                if super::own_text::raw(out, &own, env) {
+                    return;
+                }
+            }
+            Some(_) => {}
+        }
+        out.extend_from_slice(b"type: ");
+        unsigned(out, u64::from(id));
+        out.push(b'\n');
+    }
+
+    /// What the function_graph tracer prints in its own way: all but stacks and function entries.
+    fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: At) -> bool {
+        let own = self.own(at.common.id).cloned();
+        if matches!(own, Some(Own::KernelStack { .. } | Own::Function { .. })) {
+            return false;
+        }
+        let known = self.kinds.get(usize::from(at.common.id)).is_some_and(Option::is_some);
+        if !known {
+            return false;
+        }
+        self.kept.clear();
+        self.kept.extend_from_slice(merge.payload());
+        let kept = std::mem::take(&mut self.kept);
+        match own {
+            Some(Own::GraphEntry(entry)) => {
+                self.graph.entry(out, &mut self.state, Some(at.lane), entry, &kept, at, merge);
+            }
+            Some(Own::GraphExit(exit)) => {
+                self.graph.exit(out, &mut self.state, Some(at.lane), exit, &kept, at);
+                merge.advance();
+            }
+            _ => {
+                self.graph.comment_begin(out, &mut self.state, at);
+                let has_message = self.message(out, &kept, at);
+                if !has_message {
+                    let fields = std::mem::replace(&mut self.flags.fields, false);
+                    self.text(out, &kept, at, None);
+                    self.flags.fields = fields;
+                }
+                if out.last() == Some(&b'\n') {
+                    out.pop();
+                }
+                out.extend_from_slice(b" */\n");
+                merge.advance();
+            }
+        }
+        self.kept = kept;
+        true
+    }
+}
+
+fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
+    out.extend_from_slice(b"CPU:");
+    unsigned(out, u64::from(cpu));
+    match lost {
+        None => out.extend_from_slice(b" [LOST EVENTS]\n"),
+        Some(count) => {
+            out.extend_from_slice(b" [LOST ");
+            unsigned(out, count);
+            out.extend_from_slice(b" EVENTS]\n");
+        }
+    }
+}
+
+/// `function+0x1/0x20` or as the options have it; `0` for no address (`seq_print_ip_sym`).
+pub(crate) fn address(out: &mut Vec<u8>, names: &mut Names, address: u64, flags: &Flags, word_size: u8) {
+    if address == 0 {
+        out.push(b'0');
+        return;
+    }
+    names.show(out, address, if flags.symbol_offset { Show::Offset } else { Show::Bare });
+    if flags.symbol_address {
+        out.extend_from_slice(b" <");
+        let spec = Spec { width: u32::from(word_size) * 2, zero: true, ..Spec::default() };
+        number(out, spec, address, false, 16, false);
+        out.push(b'>');
+    }
+}
+
+/// Lower-case hexadecimal and a space or another byte behind it.
+pub(crate) fn hex_then(out: &mut Vec<u8>, value: u64, then: u8) {
+    hex(out, value);
+    out.push(then);
+}

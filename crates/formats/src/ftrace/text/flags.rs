@@ -1,0 +1,52 @@
+//! Trace options that shape the text.
+
+use lastwords_trace::ftrace::Array;
+
+use super::{Options, Style, has};
+
+/// Trace options that shape the text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flags {
+    pub(crate) parent: bool,
+    pub(crate) symbol_offset: bool,
+    pub(crate) symbol_address: bool,
+    pub(crate) verbose: bool,
+    pub(crate) raw: bool,
+    pub(crate) fields: bool,
+    pub(crate) annotate: bool,
+    pub(crate) context: bool,
+    pub(crate) latency: bool,
+    pub(crate) tgid: bool,
+    pub(crate) irq: bool,
+    pub(crate) message_only: bool,
+    pub(crate) hash: bool,
+}
+
+impl Flags {
+    /// Those of an array, changed as asked. Where an array's options are not known they are the kernel's own at boot.
+    pub(crate) fn new(array: &Array, options: &Options) -> Self {
+        let unknown = array.options.is_empty();
+        let on = |name: &str| has(array, name);
+        let (raw, fields) = match options.style {
+            Style::AsSet => (on("raw"), on("fields")),
+            Style::Formatted => (false, false),
+            Style::Raw => (true, false),
+            Style::Fields => (false, true),
+        };
+        Self {
+            parent: unknown || on("print-parent"),
+            symbol_offset: on("sym-offset"),
+            symbol_address: on("sym-addr"),
+            verbose: on("verbose"),
+            raw,
+            fields,
+            annotate: unknown || on("annotate"),
+            context: unknown || on("context-info"),
+            latency: on("latency-format"),
+            tgid: on("record-tgid"),
+            irq: unknown || on("irq-info"),
+            message_only: on("printk-msg-only"),
+            hash: options.hash_pointers.unwrap_or(unknown || on("hash-ptr")),
+        }
+    }
+}

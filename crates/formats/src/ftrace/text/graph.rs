@@ -1,0 +1,445 @@
+//! The function_graph tracer (`trace_functions_graph.c`).
+
+use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use lastwords_trace::schema::ByteOrder;
+
+use super::context::{self, Common, Tasks};
+use super::events::At;
+use super::flags::Flags;
+use super::merge::Merge;
+use super::own::{GraphEntry, GraphExit};
+use crate::ftrace::print::{Names, Show, Spec, hex, number};
+use crate::text::number::unsigned;
+
+/// Depth up to which the function entered is remembered (`FTRACE_RETFUNC_DEPTH`).
+const DEPTH: usize = 50;
+/// A depth that a hostile entry tells is not followed further.
+const DEEPEST: i64 = 500;
+/// Bytes of the middle column of `task-pid`.
+const TASK_WIDTH: usize = 14;
+
+/// What printing shares between the kinds of lines.
+pub(crate) struct State<'a> {
+    pub(crate) tasks: Tasks<'a>,
+    pub(crate) names: Names,
+    pub(crate) order: ByteOrder,
+    pub(crate) flags: Flags,
+    pub(crate) time_start: u64,
+    /// The layout of returns.
+    pub(crate) exit: Option<GraphExit>,
+}
+
+/// Options of the tracer.
+#[derive(Debug, Clone, Copy)]
+struct Columns {
+    overrun: bool,
+    cpu: bool,
+    overhead: bool,
+    task: bool,
+    duration: bool,
+    absolute: bool,
+    relative: bool,
+    irqs: bool,
+    tail: bool,
+    value: bool,
+    value_hex: bool,
+    return_address: bool,
+}
+
+impl Columns {
+    fn new(array: &Array) -> Self {
+        let unknown = array.tracer_options.is_empty();
+        let on = |name: &str| array.tracer_options.iter().any(|o| o.strip_prefix("funcgraph-") == Some(name));
+        Self {
+            overrun: on("overrun"),
+            cpu: unknown || on("cpu"),
+            overhead: unknown || on("overhead"),
+            task: on("proc"),
+            duration: unknown || on("duration"),
+            absolute: on("abstime"),
+            relative: on("reltime"),
+            irqs: unknown || on("irqs"),
+            tail: on("tail"),
+            value: on("retval"),
+            value_hex: on("retval-hex"),
+            return_address: on("retaddr"),
+        }
+    }
+}
+
+/// What is remembered of a CPU.
+#[derive(Debug, Clone)]
+struct Lane {
+    last_pid: Option<u32>,
+    depth: i64,
+    /// Depth at which interrupt code was entered that is not shown.
+    irq_depth: Option<i64>,
+    entered: [u64; DEPTH],
+}
+
+/// The printer of graph lines.
+pub(crate) struct Graph {
+    columns: Columns,
+    lanes: Vec<Lane>,
+    cpu_digits: u32,
+    /// The text of interrupt entries.
+    irq_text: (u64, u64),
+}
+
+/// Filling of the duration column.
+#[derive(Clone, Copy)]
+enum Fill {
+    Full,
+    Start,
+    End,
+}
+
+impl Graph {
+    pub(crate) fn new(tracing: &Tracing, array: &Array, ring: &dyn Ring) -> Self {
+        let highest = ring.cpus().iter().map(|c| c.cpu).max().unwrap_or(0).max(tracing.cpus.saturating_sub(1));
+        let is_graph = array.tracer == "function_graph";
+        let mut irq_text = (0, 0);
+        if is_graph {
+            tracing.symbols.each(&mut |row| match row.name {
+                "__irqentry_text_start" => irq_text.0 = row.address,
+                "__irqentry_text_end" => irq_text.1 = row.address,
+                _ => {}
+            });
+        }
+        let lane = Lane { last_pid: None, depth: 0, irq_depth: None, entered: [0; DEPTH] };
+        let lanes = vec![lane; if is_graph { ring.cpus().len() } else { 0 }];
+        Self { columns: Columns::new(array), lanes, cpu_digits: highest.max(1).ilog10() + 1, irq_text }
+    }
+
+    fn is_irq(&self, function: u64) -> bool {
+        (self.irq_text.0..self.irq_text.1).contains(&function)
+    }
+
+    fn lane(&mut self, lane: Option<usize>) -> Option<&mut Lane> {
+        self.lanes.get_mut(lane?)
+    }
+
+    /// A function was entered. What follows it in `merge` tells whether it called others; the entry, and the return of one
+    /// that did not, are passed over there.
+    #[allow(clippy::too_many_arguments, reason = "one call from the printer")]
+    pub(crate) fn entry(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &mut State<'_>,
+        lane: Option<usize>,
+        entry: GraphEntry,
+        payload: &[u8],
+        at: At,
+        merge: &mut Merge<'_>,
+    ) {
+        let order = state.order;
+        let function = entry.function.unsigned(payload, order);
+        let depth = entry.depth.signed(payload, order);
+        if self.hides_entry(lane, function, depth) {
+            return merge.advance();
+        }
+        self.prologue(out, state, lane, at, Some(function));
+        let exits = exit_of(state, at.common, function, merge);
+        merge.settle();
+        let Some(leaf) = exits else {
+            if let Some(lane) = self.lane(lane) {
+                lane.depth = depth;
+                if let Some(place) = usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d)) {
+                    *place = function;
+                }
+            }
+            self.fill(out, state, Fill::Full);
+            indent(out, depth);
+            state.names.show(out, function, Show::Plain);
+            out.extend_from_slice(b"() {");
+            if self.columns.return_address && entry.return_address.size > 0 {
+                out.extend_from_slice(b" /* <-");
+                state.names.show(out, entry.return_address.unsigned(payload, order), Show::Offset);
+                out.extend_from_slice(b" */");
+            }
+            out.push(b'\n');
+            return;
+        };
+        if let Some(lane) = self.lane(lane) {
+            lane.depth = depth - 1;
+            if let Some(place) = usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d)) {
+                *place = 0;
+            }
+        }
+        self.duration(out, state, leaf.duration);
+        indent(out, depth);
+        state.names.show(out, function, Show::Plain);
+        out.extend_from_slice(b"();");
+        let back = entry.return_address.size > 0 && self.columns.return_address;
+        let shows_value = self.columns.value;
+        if shows_value || back {
+            out.extend_from_slice(b" /*");
+            if back {
+                out.extend_from_slice(b" <-");
+                state.names.show(out, entry.return_address.unsigned(payload, order), Show::Offset);
+            }
+            if shows_value {
+                self.value(out, leaf.value);
+            }
+            out.extend_from_slice(b" */");
+        }
+        out.push(b'\n');
+        self.irq(out, state, at, function, false);
+    }
+
+    /// A function returned that had called others.
+    pub(crate) fn exit(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &mut State<'_>,
+        lane: Option<usize>,
+        exit: GraphExit,
+        payload: &[u8],
+        at: At,
+    ) {
+        let order = state.order;
+        let function = exit.function.unsigned(payload, order);
+        let depth = exit.depth.signed(payload, order);
+        if self.hides_exit(lane, depth) {
+            return;
+        }
+        let mut matches = true;
+        if let Some(lane) = self.lane(lane) {
+            lane.depth = depth - 1;
+            if let Some(place) = usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d)) {
+                matches = std::mem::take(place) == function;
+            }
+        }
+        self.prologue(out, state, lane, at, None);
+        let duration = exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order));
+        self.duration(out, state, duration);
+        indent(out, depth);
+        if self.columns.value {
+            out.extend_from_slice(b"} /* ");
+            state.names.show(out, function, Show::Plain);
+            self.value(out, exit.value.unsigned(payload, order));
+            out.extend_from_slice(b" */\n");
+        } else if matches && !self.columns.tail {
+            out.extend_from_slice(b"}\n");
+        } else {
+            out.extend_from_slice(b"} /* ");
+            state.names.show(out, function, Show::Plain);
+            out.extend_from_slice(b" */\n");
+        }
+        if self.columns.overrun {
+            out.extend_from_slice(b" (Overruns: ");
+            unsigned(out, exit.overrun.unsigned(payload, order));
+            out.extend_from_slice(b")\n");
+        }
+        self.irq(out, state, at, function, false);
+    }
+
+    /// What stands before another event's text, which is shown as a comment.
+    pub(crate) fn comment_begin(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, at: At) {
+        let depth = self.lanes.get(at.lane).map_or(0, |lane| lane.depth);
+        self.prologue(out, state, Some(at.lane), at, None);
+        self.fill(out, state, Fill::Full);
+        if depth > 0 {
+            indent(out, depth + 1);
+        }
+        out.extend_from_slice(b"/* ");
+    }
+
+    fn hides_entry(&mut self, lane: Option<usize>, function: u64, depth: i64) -> bool {
+        let (shown, is_irq) = (self.columns.irqs, self.is_irq(function));
+        let Some(lane) = self.lane(lane).filter(|_| !shown) else { return false };
+        if lane.irq_depth.is_some() {
+            return true;
+        }
+        if is_irq {
+            lane.irq_depth = Some(depth);
+        }
+        is_irq
+    }
+
+    fn hides_exit(&mut self, lane: Option<usize>, depth: i64) -> bool {
+        let shown = self.columns.irqs;
+        let Some(lane) = self.lane(lane).filter(|_| !shown) else { return false };
+        let Some(entered) = lane.irq_depth else { return false };
+        if entered >= depth {
+            lane.irq_depth = None;
+        }
+        true
+    }
+
+    /// The columns, after a block that tells of another task on the CPU, and the mark of an interrupt's beginning.
+    fn prologue(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, lane: Option<usize>, at: At, entered: Option<u64>) {
+        let pid = at.common.pid;
+        let digits = self.cpu_digits;
+        if let Some(lane) = self.lane(lane)
+            && let Some(before) = lane.last_pid.replace(pid).filter(|before| *before != pid)
+        {
+            out.extend_from_slice(b" ------------------------------------------\n");
+            cpu(out, digits, at.cpu);
+            task(out, &state.tasks, before);
+            out.extend_from_slice(b" => ");
+            task(out, &state.tasks, pid);
+            out.extend_from_slice(b"\n ------------------------------------------\n\n");
+        }
+        if let Some(function) = entered {
+            self.irq(out, state, at, function, true);
+        }
+        if state.flags.context {
+            self.context(out, state, at);
+        }
+    }
+
+    fn context(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: At) {
+        if self.columns.absolute {
+            let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000 / 1000);
+            out.extend_from_slice(format!("{seconds:5}.{rest:06} |  ").as_bytes());
+        }
+        if self.columns.relative {
+            let since = at.time.wrapping_sub(state.time_start) / 1000;
+            out.extend_from_slice(format!("{since:9} us |  ").as_bytes());
+        }
+        if self.columns.cpu {
+            cpu(out, self.cpu_digits, at.cpu);
+        }
+        if self.columns.task {
+            task(out, &state.tasks, at.common.pid);
+            out.extend_from_slice(b" | ");
+        }
+        if state.flags.latency {
+            out.push(b' ');
+            context::irq_flags(out, at.common);
+            out.extend_from_slice(b" | ");
+        }
+    }
+
+    fn irq(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: At, function: u64, begins: bool) {
+        if !self.is_irq(function) {
+            return;
+        }
+        if state.flags.context {
+            self.context(out, state, at);
+        }
+        self.fill(out, state, Fill::Start);
+        out.extend_from_slice(if begins { b"==========>" } else { b"<==========" });
+        self.fill(out, state, Fill::End);
+        out.push(b'\n');
+    }
+
+    fn fill(&self, out: &mut Vec<u8>, state: &State<'_>, fill: Fill) {
+        if !self.columns.duration || !state.flags.context {
+            return;
+        }
+        out.extend_from_slice(match fill {
+            Fill::Full => b"              |  ",
+            Fill::Start => b"  ",
+            Fill::End => b" |",
+        });
+    }
+
+    fn duration(&self, out: &mut Vec<u8>, state: &State<'_>, duration: u64) {
+        if !self.columns.duration || !state.flags.context {
+            return;
+        }
+        out.push(if self.columns.overhead { context::mark(duration) } else { b' ' });
+        out.push(b' ');
+        let begin = out.len();
+        unsigned(out, duration / 1000);
+        let length = out.len() - begin;
+        if length < 7 {
+            out.push(b'.');
+            // At most seven digits in all.
+            let digits = [100, 10, 1].map(|unit| b'0' + (duration % 1000 / unit % 10) as u8);
+            out.extend_from_slice(&digits[..(7 - length).min(3)]);
+        }
+        let length = out.len() - begin;
+        out.extend_from_slice(b" us ");
+        out.extend((length..8).map(|_| b' '));
+        out.extend_from_slice(b"|  ");
+    }
+
+    fn value(&self, out: &mut Vec<u8>, value: u64) {
+        // An error of 32 bits is an error too.
+        let wide = if value >> 31 == 1 { value as u32 as i32 as i64 } else { value as i64 };
+        if !self.columns.value_hex && (-4095..0).contains(&wide) {
+            out.extend_from_slice(b" ret=");
+            number(out, Spec::default(), wide.unsigned_abs(), true, 10, false);
+        } else {
+            out.extend_from_slice(b" ret=0x");
+            hex(out, value);
+        }
+    }
+}
+
+struct Leaf {
+    duration: u64,
+    value: u64,
+}
+
+/// The return of the entry before, if it is what follows on the CPU.
+fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_>) -> Option<Leaf> {
+    let order = state.order;
+    let exit = state.exit?;
+    merge.peek_same_cpu(|payload, _| {
+        let common = Common::read(payload, order);
+        let is_it = common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;
+        is_it.then(|| Leaf {
+            duration: exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order)),
+            value: exit.value.unsigned(payload, order),
+        })
+    })
+}
+
+fn indent(out: &mut Vec<u8>, depth: i64) {
+    let spaces = 2 * depth.clamp(0, DEEPEST) as usize;
+    out.resize(out.len() + spaces, b' ');
+}
+
+fn cpu(out: &mut Vec<u8>, digits: u32, cpu: u32) {
+    out.push(b' ');
+    number(out, Spec { width: digits, ..Spec::default() }, u64::from(cpu), false, 10, false);
+    out.extend_from_slice(b") ");
+}
+
+/// `  task-pid   `, in the middle of its column.
+fn task(out: &mut Vec<u8>, tasks: &Tasks<'_>, pid: u32) {
+    let comm = tasks.comm(pid).as_bytes();
+    let name = [&comm[..comm.len().min(7)], format!("-{}", pid as i32).as_bytes()].concat();
+    let spaces = TASK_WIDTH.saturating_sub(name.len());
+    out.resize(out.len() + spaces / 2, b' ');
+    out.extend_from_slice(&name);
+    out.resize(out.len() + spaces - spaces / 2, b' ');
+}
+
+/// The header lines.
+pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
+    if !flags.context {
+        return;
+    }
+    let columns = Columns::new(array);
+    if flags.latency {
+        let width = 16 * (usize::from(columns.absolute) + usize::from(columns.relative))
+            + 4 * usize::from(columns.cpu)
+            + 17 * usize::from(columns.task);
+        let width = width.min(37);
+        for line in [
+            "  _-----=> irqs-off        ",
+            " / _----=> need-resched    ",
+            "| / _---=> hardirq/softirq ",
+            "|| / _--=> preempt-depth   ",
+            "||| /                      ",
+        ] {
+            out.extend_from_slice(format!("#{:width$}{line}\n", "").as_bytes());
+        }
+    }
+    let rows = [
+        ["     TIME       ", "   REL TIME     ", " CPU", "  TASK/PID       ", "||||   ", "  DURATION   ", "               FUNCTION CALLS\n"],
+        ["      |         ", "      |         ", " |  ", "   |    |        ", "||||   ", "   |   |      ", "               |   |   |   |\n"],
+    ];
+    for row in rows {
+        out.push(b'#');
+        let shown = [columns.absolute, columns.relative, columns.cpu, columns.task, flags.latency, columns.duration, true];
+        for (text, _) in row.iter().zip(shown).filter(|(_, shown)| *shown) {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The block that the text begins with (`s_show`, `trace_default_header`).
+
+use lastwords_trace::ftrace::{Array, Ring, Tracing};
+
+use super::flags::Flags;
+use super::{counts, graph};
+
+/// The header of a text that has events, or of an array without.
+pub(crate) fn write(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring, flags: &Flags, is_empty: bool) {
+    tracer(out, array);
+    if array.tracer == "function_graph" {
+        if flags.context && flags.latency {
+            if is_empty {
+                return;
+            }
+            latency(out, tracing, array, ring);
+        }
+        return graph::header(out, array, flags);
+    }
+    if array.tracer == "osnoise" || array.tracer == "timerlat" {
+        return noise(out, &array.tracer);
+    }
+    if !flags.context {
+        return;
+    }
+    if flags.latency {
+        if !is_empty {
+            latency(out, tracing, array, ring);
+            if !flags.verbose {
+                out.extend_from_slice(LATENCY_LEGEND.as_bytes());
+            }
+        }
+        return;
+    }
+    if !flags.verbose {
+        columns(out, tracing, ring, flags);
+    }
+}
+
+fn tracer(out: &mut Vec<u8>, array: &Array) {
+    out.extend_from_slice(format!("# tracer: {}\n#\n", array.tracer).as_bytes());
+}
+
+fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags) {
+    let (entries, written) = counts(tracing, ring);
+    let cpus = tracing.cpus;
+    out.extend_from_slice(format!("# entries-in-buffer/entries-written: {entries}/{written}   #P:{cpus}\n#\n").as_bytes());
+    if !flags.irq {
+        let (title, bars) = if flags.tgid { ("   TGID   ", "     |    ") } else { ("", "") };
+        let text = format!(
+            "#           TASK-PID    {title} CPU#     TIMESTAMP  FUNCTION\n\
+             #              | |      {bars}   |         |         |\n"
+        );
+        out.extend_from_slice(text.as_bytes());
+        return;
+    }
+    let width = if flags.tgid { 12 } else { 2 };
+    let legend = [
+        "  _-----=> irqs-off/BH-disabled",
+        " / _----=> need-resched",
+        "| / _---=> hardirq/softirq",
+        "|| / _--=> preempt-depth",
+        "||| / _-=> migrate-disable",
+        "|||| /     delay",
+    ];
+    for line in legend {
+        out.extend_from_slice(format!("#                            {:width$}{line}\n", "").as_bytes());
+    }
+    let cut = |text: &'static str| &text[..width];
+    let (title, bars) = (cut("     TGID   "), cut("       |    "));
+    let text = format!(
+        "#           TASK-PID  {title} CPU#  |||||  TIMESTAMP  FUNCTION\n\
+         #              | |    {bars}   |   |||||     |         |\n"
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
+const LATENCY_LEGEND: &str = concat!(
+    "#                    _------=> CPU#            \n",
+    "#                   / _-----=> irqs-off/BH-disabled\n",
+    "#                  | / _----=> need-resched    \n",
+    "#                  || / _---=> hardirq/softirq \n",
+    "#                  ||| / _--=> preempt-depth   \n",
+    "#                  |||| / _-=> migrate-disable \n",
+    "#                  ||||| /     delay           \n",
+    "#  cmd     pid     |||||| time  |   caller     \n",
+    "#     \\   /        ||||||  \\    |    /       \n",
+);
+
+/// The block of the latency format. What the array's data of its longest latency would tell (task, time) is not in the
+/// trace; the kernel shows zeroes where there was none.
+fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring) {
+    let (entries, written) = counts(tracing, ring);
+    let model = preemption(&tracing.uname);
+    let text = format!(
+        "# {tracer} latency trace v1.1.5 on {release}\n\
+         # --------------------------------------------------------------------\n\
+         # latency: 0 us, #{entries}/{written}, CPU#0 | (M:{model} VP:0, KP:0, SP:0 HP:0 #P:{cpus})\n\
+         #    -----------------\n\
+         #    | task: -0 (uid:0 nice:0 policy:0 rt_prio:0)\n\
+         #    -----------------\n\
+         #\n",
+        tracer = array.tracer,
+        release = tracing.release,
+        cpus = tracing.cpus,
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The word for the kernel's preemption, as far as its version string tells it.
+fn preemption(uname: &str) -> &'static str {
+    let has = |word| uname.split_whitespace().any(|w| w == word);
+    if has("PREEMPT_RT") {
+        "preempt_rt"
+    } else if has("PREEMPT") {
+        "preempt"
+    } else if has("PREEMPT_DYNAMIC") {
+        "desktop"
+    } else {
+        "server"
+    }
+}
+
+fn noise(out: &mut Vec<u8>, tracer: &str) {
+    let text = if tracer == "osnoise" {
+        concat!(
+            "#                                _-----=> irqs-off\n",
+            "#                               / _----=> need-resched\n",
+            "#                              | / _---=> hardirq/softirq\n",
+            "#                              || / _--=> preempt-depth\n",
+            "#                              ||| / _-=> migrate-disable                         MAX\n",
+            "#                              |||| /     delay                                   SINGLE      Interference counters:\n",
+            "#                              |||||               RUNTIME      NOISE  % OF CPU  NOISE    +-----------------------------+\n",
+            "#           TASK-PID      CPU# |||||   TIMESTAMP    IN US       IN US  AVAILABLE  IN US     HW    NMI    IRQ   SIRQ THREAD\n",
+            "#              | |         |   |||||      |           |             |    |            |      |      |      |      |      |\n",
+        )
+    } else {
+        concat!(
+            "#                                _-----=> irqs-off\n",
+            "#                               / _----=> need-resched\n",
+            "#                              | / _---=> hardirq/softirq\n",
+            "#                              || / _--=> preempt-depth\n",
+            "#                              ||| / _-=> migrate-disable\n",
+            "#                              |||| /     delay\n",
+            "#                              |||||            ACTIVATION    CONTEXT                TIMER_LATENCY\n",
+            "#           TASK-PID      CPU# |||||   TIMESTAMP   ID            CONTEXT                 LATENCY\n",
+            "#              | |         |   |||||      |         |                  |                       |\n",
+        )
+    };
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The text of `snapshot` where there is nothing to show: how to use it.
+pub(crate) fn unused_snapshot(out: &mut Vec<u8>, array: &Array, one_cpu: bool, allocated: bool) {
+    tracer(out, array);
+    let state = if allocated { "allocated" } else { "freed" };
+    out.extend_from_slice(format!("#\n# * Snapshot is {state} *\n#\n# Snapshot commands:\n").as_bytes());
+    let help = if one_cpu {
+        concat!(
+            "# echo 0 > snapshot : Invalid for per_cpu snapshot file.\n",
+            "# echo 1 > snapshot : Not supported with this kernel.\n",
+            "#                     Must use main snapshot file to allocate.\n",
+            "# echo 2 > snapshot : Clears this cpu's snapshot buffer (but does not allocate)\n",
+        )
+    } else {
+        concat!(
+            "# echo 0 > snapshot : Clears and frees snapshot buffer\n",
+            "# echo 1 > snapshot : Allocates snapshot buffer, if not already allocated.\n",
+            "#                      Takes a snapshot of the main buffer.\n",
+            "# echo 2 > snapshot : Clears snapshot buffer (but does not allocate or free)\n",
+        )
+    };
+    out.extend_from_slice(help.as_bytes());
+    out.extend_from_slice(b"#                      (Doesn't have to be '2' works with any number that\n");
+    out.extend_from_slice(b"#                       is not a '0' or '1')\n");
+}

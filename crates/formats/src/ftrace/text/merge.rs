@@ -1,0 +1,219 @@
+//! The events of a ring's CPUs in order of time: of equal times the lower CPU's first, as the kernel merges them.
+
+use lastwords_trace::ftrace::{HeaderPage, Ring, Tracing};
+use lastwords_trace::schema::ByteOrder;
+
+use crate::ftrace::page::{Cursor, Event};
+
+/// Notes on faults that are kept.
+const MOST: usize = 100;
+
+/// One CPU.
+struct Lane<'a> {
+    ring: &'a dyn Ring,
+    /// Its position in [`Ring::cpus`].
+    index: usize,
+    cpu: u32,
+    /// Sub-buffers, and the next to read.
+    count: usize,
+    next: usize,
+    bytes: Vec<u8>,
+    cursor: Option<Cursor>,
+    head: Option<Event>,
+    /// Events are missing before the head.
+    lost: Option<Option<u64>>,
+    /// An event of it was printed.
+    started: bool,
+}
+
+/// The events of some CPUs of a ring, in order.
+pub(crate) struct Merge<'a> {
+    lanes: Vec<Lane<'a>>,
+    layout: HeaderPage,
+    order: ByteOrder,
+    /// The lane whose head is next.
+    current: Option<usize>,
+    /// The time and place of the best head of the others.
+    rival: (u64, usize),
+    pub(crate) faults: u64,
+    pub(crate) notes: Vec<String>,
+}
+
+impl<'a> Merge<'a> {
+    pub(crate) fn new(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize]) -> Self {
+        let cpus = ring.cpus();
+        let lane = |index: &usize| {
+            let cpu = cpus.get(*index)?;
+            Some(Lane {
+                ring,
+                index: *index,
+                cpu: cpu.cpu,
+                count: cpu.sub_buffers,
+                next: 0,
+                bytes: Vec::new(),
+                cursor: None,
+                head: None,
+                lost: None,
+                started: false,
+            })
+        };
+        let lanes: Vec<Lane<'a>> = lanes.iter().filter_map(lane).collect();
+        let (layout, order) = (tracing.header_page, tracing.byte_order);
+        let mut merge = Self { lanes, layout, order, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
+        (0..merge.lanes.len()).for_each(|at| merge.fill(at));
+        merge.choose();
+        merge
+    }
+
+    /// Time of the next event; none at the end.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<u64> {
+        let lane = &self.lanes[self.current?];
+        lane.head.as_ref().map(|event| event.time)
+    }
+
+    /// Payload of the next event.
+    #[inline]
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.current.and_then(|at| self.lanes[at].payload()).unwrap_or_default()
+    }
+
+    /// CPU of the next event.
+    pub(crate) fn cpu(&self) -> u32 {
+        self.current.map_or(0, |at| self.lanes[at].cpu)
+    }
+
+    /// Position of the CPU among those merged.
+    pub(crate) fn lane(&self) -> usize {
+        self.current.unwrap_or(0)
+    }
+
+    /// Events are missing before the next one; the second call says no.
+    #[inline]
+    pub(crate) fn take_lost(&mut self) -> Option<Option<u64>> {
+        let at = self.current?;
+        self.lanes[at].lost.take()
+    }
+
+    /// The CPU of the next event had none before; the second call says no.
+    #[inline]
+    pub(crate) fn take_start(&mut self) -> bool {
+        let Some(at) = self.current else { return false };
+        !std::mem::replace(&mut self.lanes[at].started, true)
+    }
+
+    /// Passes over the next event.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        let Some(at) = self.current else { return };
+        self.fill(at);
+        let place = self.lanes[at].head.as_ref().map(|event| (event.time, at));
+        if place.is_none_or(|place| place > self.rival) {
+            self.choose();
+        }
+    }
+
+    /// The event behind the next one on its own CPU, if that is what `decides`; it is passed over then. The next one must
+    /// have been kept elsewhere: this passes over it in any case, but for the merge's order, which [`Merge::settle`] mends.
+    pub(crate) fn peek_same_cpu<R>(&mut self, decides: impl FnOnce(&[u8], u64) -> Option<R>) -> Option<R> {
+        let at = self.current?;
+        self.fill(at);
+        let lane = &self.lanes[at];
+        let time = lane.head.as_ref()?.time;
+        let outcome = decides(lane.payload()?, time);
+        if outcome.is_some() {
+            self.fill(at);
+        }
+        outcome
+    }
+
+    /// Puts the order right after [`Merge::peek_same_cpu`].
+    pub(crate) fn settle(&mut self) {
+        self.choose();
+    }
+
+    /// Time of the event behind the next one, over all CPUs. The next one is passed over.
+    pub(crate) fn advance_and_peek(&mut self) -> Option<u64> {
+        self.advance();
+        self.head()
+    }
+
+    /// Finds the lane of the next event, and the best of the others.
+    fn choose(&mut self) {
+        let mut best: Option<(u64, usize)> = None;
+        let mut rival = (u64::MAX, usize::MAX);
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let Some(event) = &lane.head else { continue };
+            let place = (event.time, at);
+            match best {
+                Some(first) if first <= place => rival = rival.min(place),
+                first => {
+                    rival = first.unwrap_or(rival);
+                    best = Some(place);
+                }
+            }
+        }
+        self.current = best.map(|(_, at)| at);
+        self.rival = rival;
+    }
+
+    /// Reads the next event of a lane into its head.
+    #[inline]
+    fn fill(&mut self, at: usize) {
+        let lane = &mut self.lanes[at];
+        match lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
+            Some(Ok(event)) => {
+                lane.head = Some(event);
+                return;
+            }
+            Some(Err(error)) => self.note(at, &error),
+            None => {}
+        }
+        self.refill(at);
+    }
+
+    #[cold]
+    fn note(&mut self, at: usize, error: &lastwords_bytes::Error) {
+        self.faults += 1;
+        if self.notes.len() < MOST {
+            let lane = &self.lanes[at];
+            self.notes.push(format!("CPU {}: sub-buffer {}: {error}", lane.cpu, lane.next.saturating_sub(1)));
+        }
+    }
+
+    /// The sub-buffer is at its end, or broken: goes on with the next ones.
+    #[cold]
+    fn refill(&mut self, at: usize) {
+        loop {
+            let lane = &mut self.lanes[at];
+            if lane.next >= lane.count {
+                lane.head = None;
+                lane.cursor = None;
+                return;
+            }
+            let info = lane.ring.sub_buffer(lane.index, lane.next, &mut lane.bytes);
+            // What was overwritten before the first sub-buffer is no gap in the text.
+            if lane.next > 0 && info.missed.is_some() {
+                lane.lost = info.missed;
+            }
+            lane.next += 1;
+            let mut cursor = Cursor::of(&lane.bytes, self.layout, self.order, &info);
+            let first = cursor.next(&lane.bytes);
+            lane.cursor = Some(cursor);
+            match first {
+                Some(Ok(event)) => {
+                    lane.head = Some(event);
+                    return;
+                }
+                Some(Err(error)) => self.note(at, &error),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Lane<'_> {
+    fn payload(&self) -> Option<&[u8]> {
+        self.bytes.get(self.head.as_ref()?.payload.clone())
+    }
+}

@@ -1,0 +1,218 @@
+//! The kernel's `trace` text, byte for byte (`kernel/trace/trace.c`, `trace_output.c`).
+//!
+//! Events of all CPUs are merged by time as the kernel merges them, formats are compiled once, and nothing grows with the
+//! trace.
+
+mod context;
+mod events;
+mod fields;
+mod flags;
+mod graph;
+mod header;
+mod merge;
+mod own;
+mod own_text;
+mod syscall;
+
+use std::io::Write;
+
+use lastwords_trace::ftrace::{Array, Ring, Tracing};
+
+use crate::error::{Error, Result};
+use crate::select::matches;
+use events::Printer;
+use merge::Merge;
+
+/// Bytes gathered before they are written.
+const CHUNK: usize = 128 << 10;
+/// Faults that a summary keeps.
+const MOST_NOTES: usize = 100;
+
+/// The form of an event's text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Style {
+    /// As the array's options `raw` and `fields` say.
+    #[default]
+    AsSet,
+    /// By print format.
+    Formatted,
+    /// Numbers only (option `raw`).
+    Raw,
+    /// Every field by its name (option `fields`).
+    Fields,
+}
+
+/// What to write.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The snapshot in place of the live ring.
+    pub snapshot: bool,
+    /// One CPU, as `per_cpu/cpuN/trace` has it.
+    pub cpu: Option<u32>,
+    /// The form of an event's text.
+    pub style: Style,
+    /// Only events that one of these globs matches: `sched_*`, or with the system `sched:*`; empty = all.
+    pub events: Vec<String>,
+    /// Not before this value of the clock.
+    pub since: Option<u64>,
+    /// Not after this value of the clock.
+    pub until: Option<u64>,
+    /// Only the last so many of those that match.
+    pub last: Option<u64>,
+    /// Leave the header block out.
+    pub no_header: bool,
+    /// Show `%p` hashed or as it is; none = as the array's option `hash-ptr` says.
+    pub hash_pointers: Option<bool>,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Sub-buffers that could not be decoded to their end.
+    pub faults: u64,
+    /// Formats that cannot be evaluated, and the first hundred faults: one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Writes what `cat trace` (or `snapshot`, or those of a CPU) would have printed of array `index`.
+///
+/// # Errors
+/// There is no such array or CPU, or the output cannot be written.
+pub fn write_trace(out: &mut dyn Write, tracing: &Tracing, index: usize, options: &Options) -> Result<Summary> {
+    let array = tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
+    let mut buffer = Vec::with_capacity(2 * CHUNK);
+    let mut summary = Summary::default();
+    let snapshot = array.snapshot.as_deref().filter(|_| options.snapshot);
+    let ring = if options.snapshot { snapshot } else { Some(&*array.live) };
+    let Some(ring) = ring else {
+        header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), false);
+        flush(&mut buffer, out, &mut summary)?;
+        return Ok(summary);
+    };
+    let lanes = lanes(ring, options.cpu)?;
+    let mut printer = Printer::new(tracing, array, ring, options);
+    if !options.no_header {
+        let is_empty = is_empty(tracing, ring, &lanes);
+        if options.snapshot && is_empty {
+            header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), true);
+        } else {
+            header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
+        }
+    }
+    run(out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut summary)?;
+    summary.notes.append(&mut printer.notes);
+    Ok(summary)
+}
+
+/// Positions in [`Ring::cpus`] to show.
+fn lanes(ring: &dyn Ring, cpu: Option<u32>) -> Result<Vec<usize>> {
+    let Some(wanted) = cpu else { return Ok((0..ring.cpus().len()).collect()) };
+    match ring.cpus().iter().position(|c| c.cpu == wanted) {
+        Some(at) => Ok(vec![at]),
+        None => Err(Error::Schema(format!("CPU {wanted}: the ring has none of this number"))),
+    }
+}
+
+fn is_empty(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize]) -> bool {
+    Merge::new(tracing, ring, lanes).head().is_none()
+}
+
+#[allow(clippy::too_many_arguments, reason = "one call, which holds all that a run needs")]
+fn run(
+    out: &mut dyn Write,
+    buffer: &mut Vec<u8>,
+    tracing: &Tracing,
+    ring: &dyn Ring,
+    lanes: &[usize],
+    printer: &mut Printer<'_>,
+    options: &Options,
+    summary: &mut Summary,
+) -> Result<()> {
+    let mut skip = to_skip(tracing, ring, lanes, printer, options);
+    let mut merge = Merge::new(tracing, ring, lanes);
+    while let Some(time) = merge.head() {
+        if options.until.is_some_and(|until| time > until) && options.since.is_none_or(|since| since <= time) {
+            // Clocks of CPUs may disagree, but not within a lane: the merge is in order of time.
+            break;
+        }
+        if !wanted(&merge, time, printer, options) {
+            merge.advance();
+            continue;
+        }
+        if skip > 0 {
+            skip -= 1;
+            merge.advance();
+            continue;
+        }
+        printer.event(buffer, &mut merge);
+        summary.events += 1;
+        if buffer.len() >= CHUNK {
+            flush(buffer, out, summary)?;
+        }
+    }
+    flush(buffer, out, summary)?;
+    out.flush().map_err(Error::Output)?;
+    summary.faults = merge.faults;
+    merge.notes.truncate(MOST_NOTES);
+    summary.notes.append(&mut merge.notes);
+    Ok(())
+}
+
+fn wanted(merge: &Merge<'_>, time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
+    options.since.is_none_or(|since| time >= since)
+        && (options.events.is_empty() || printer.is_selected(merge.payload()))
+}
+
+/// Events that match and stand before the last ones.
+fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Printer<'_>, options: &Options) -> u64 {
+    let Some(last) = options.last else { return 0 };
+    let mut merge = Merge::new(tracing, ring, lanes);
+    let mut count = 0u64;
+    while let Some(time) = merge.head() {
+        if options.until.is_some_and(|until| time > until) {
+            break;
+        }
+        count += u64::from(wanted(&merge, time, printer, options));
+        merge.advance();
+    }
+    count.saturating_sub(last)
+}
+
+fn flush(buffer: &mut Vec<u8>, out: &mut dyn Write, summary: &mut Summary) -> Result<()> {
+    out.write_all(buffer).map_err(Error::Output)?;
+    summary.bytes += buffer.len() as u64;
+    buffer.clear();
+    Ok(())
+}
+
+/// One of the globs matches the event.
+pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
+    let whole = format!("{system}:{name}");
+    globs.is_empty() || globs.iter().any(|glob| matches(glob, if glob.contains(':') { &whole } else { name }))
+}
+
+/// Counts events and overwritten ones as the header of the text tells them: by the ring's counters, or, where these were
+/// not kept, by decoding.
+pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
+    let sum = |of: fn(&lastwords_trace::ftrace::Stats) -> u64| ring.cpus().iter().map(|c| of(&c.stats)).sum::<u64>();
+    let (mut entries, overrun) = (sum(|s| s.entries), sum(|s| s.overrun));
+    if entries == 0 {
+        let all: Vec<usize> = (0..ring.cpus().len()).collect();
+        let mut merge = Merge::new(tracing, ring, &all);
+        while merge.head().is_some() {
+            entries += 1;
+            merge.advance();
+        }
+    }
+    (entries, entries + overrun)
+}
+
+/// A trace option of the array is on.
+pub(crate) fn has(array: &Array, option: &str) -> bool {
+    array.options.iter().any(|o| o == option)
+}
+

@@ -1,0 +1,148 @@
+//! ftrace's own entries (`trace_entries.h`, `trace_output.c`).
+
+use lastwords_trace::ftrace::Format;
+use lastwords_trace::schema::ByteOrder;
+
+use crate::ftrace::page::{long, word};
+
+/// Where a field lies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) offset: u32,
+    pub(crate) size: u32,
+}
+
+impl Slot {
+    /// The field of a name; an empty slot where there is none, which reads as 0.
+    pub(crate) fn of(format: &Format, name: &str) -> Self {
+        let field = format.fields.iter().find(|f| f.name == name);
+        field.map(|f| Self { offset: f.offset, size: f.size }).unwrap_or_default()
+    }
+
+    /// Its value without sign.
+    #[inline]
+    pub(crate) fn unsigned(self, payload: &[u8], order: ByteOrder) -> u64 {
+        let at = self.offset as usize;
+        match self.size {
+            8 => long(payload, at, order),
+            4 => u64::from(word(payload, at, order)),
+            2 => {
+                let raw = payload.get(at..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
+                u64::from(if order == ByteOrder::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
+            }
+            1 => u64::from(payload.get(at).copied().unwrap_or(0)),
+            _ => 0,
+        }
+    }
+
+    /// Its value with sign.
+    pub(crate) fn signed(self, payload: &[u8], order: ByteOrder) -> i64 {
+        let value = self.unsigned(payload, order);
+        match self.size {
+            4 => i64::from(value as u32 as i32),
+            2 => i64::from(value as u16 as i16),
+            1 => i64::from(value as u8 as i8),
+            _ => value as i64,
+        }
+    }
+
+    /// The bytes from it to the end.
+    pub(crate) fn rest(self, payload: &[u8]) -> &[u8] {
+        payload.get(self.offset as usize..).unwrap_or_default()
+    }
+}
+
+/// One of ftrace's own entries, its fields found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Own {
+    Function { ip: Slot, parent: Slot },
+    Repeats { ip: Slot, parent: Slot, count: Slot, top: Slot, bottom: Slot },
+    GraphEntry(GraphEntry),
+    GraphExit(GraphExit),
+    Switch { is_wakeup: bool, previous: [Slot; 3], next: [Slot; 3], cpu: Slot },
+    KernelStack { callers: Slot },
+    UserStack { callers: Slot },
+    BinaryPrint { ip: Slot, format: Slot, arguments: Slot },
+    Put { ip: Slot, text: Slot },
+    Print { ip: Slot, text: Slot },
+    RawData { id: Slot, data: Slot },
+    Hardware([Slot; 8]),
+    OsNoise([Slot; 8]),
+    TimerLatency([Slot; 3]),
+}
+
+/// `funcgraph_entry`, `fgraph_retaddr_entry`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GraphEntry {
+    pub(crate) function: Slot,
+    pub(crate) depth: Slot,
+    /// Where it returns to; an empty slot where that is not recorded.
+    pub(crate) return_address: Slot,
+}
+
+/// `funcgraph_exit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GraphExit {
+    pub(crate) id: u16,
+    pub(crate) function: Slot,
+    pub(crate) depth: Slot,
+    pub(crate) overrun: Slot,
+    pub(crate) call_time: Slot,
+    pub(crate) return_time: Slot,
+    pub(crate) value: Slot,
+}
+
+impl Own {
+    /// Of an event of system `ftrace`; none where it is not one of those that the text knows.
+    pub(crate) fn of(format: &Format) -> Option<Self> {
+        if format.system != "ftrace" {
+            return None;
+        }
+        let slot = |name| Slot::of(format, name);
+        Some(match format.name.as_str() {
+            "function" => Self::Function { ip: slot("ip"), parent: slot("parent_ip") },
+            "func_repeats" => Self::Repeats {
+                ip: slot("ip"),
+                parent: slot("parent_ip"),
+                count: slot("count"),
+                top: slot("top_delta_ts"),
+                bottom: slot("bottom_delta_ts"),
+            },
+            "funcgraph_entry" | "fgraph_retaddr_entry" => Self::GraphEntry(GraphEntry {
+                function: slot("func"),
+                depth: slot("depth"),
+                return_address: slot("retaddr"),
+            }),
+            "funcgraph_exit" => Self::GraphExit(GraphExit {
+                id: format.id,
+                function: slot("func"),
+                depth: slot("depth"),
+                overrun: slot("overrun"),
+                call_time: slot("calltime"),
+                return_time: slot("rettime"),
+                value: slot("retval"),
+            }),
+            "context_switch" | "wakeup" => Self::Switch {
+                is_wakeup: format.name == "wakeup",
+                previous: [slot("prev_pid"), slot("prev_prio"), slot("prev_state")],
+                next: [slot("next_pid"), slot("next_prio"), slot("next_state")],
+                cpu: slot("next_cpu"),
+            },
+            "kernel_stack" => Self::KernelStack { callers: slot("caller") },
+            "user_stack" => Self::UserStack { callers: slot("caller") },
+            "bprint" => Self::BinaryPrint { ip: slot("ip"), format: slot("fmt"), arguments: slot("buf") },
+            "bputs" => Self::Put { ip: slot("ip"), text: slot("str") },
+            "print" => Self::Print { ip: slot("ip"), text: slot("buf") },
+            "raw_data" => Self::RawData { id: slot("id"), data: slot("buf") },
+            "hwlat" => Self::Hardware(
+                ["seqnum", "duration", "outer_duration", "tv_sec", "tv_nsec", "count", "nmi_total_ts", "nmi_count"].map(slot),
+            ),
+            "osnoise" => Self::OsNoise(
+                ["runtime", "noise", "max_sample", "hw_count", "nmi_count", "irq_count", "softirq_count", "thread_count"]
+                    .map(slot),
+            ),
+            "timerlat" => Self::TimerLatency(["seqnum", "context", "timer_latency"].map(slot)),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! The text of ftrace's own entries.
+
+use lastwords_trace::ftrace::Tracing;
+
+use super::context::{self, Tasks};
+use super::events::{At, address, hex_then};
+use super::flags::Flags;
+use super::own::{Own, Slot};
+use crate::ftrace::print::{Env, Spec, number, print_binary};
+use crate::text::number::unsigned;
+
+/// Callers that a user stack has at most (`FTRACE_STACK_ENTRIES`).
+const USER_CALLERS: usize = 8;
+/// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
+const STATES: &[u8] = b"RSDTtXZPI";
+
+/// Appends the text, line feed included.
+#[allow(clippy::too_many_arguments, reason = "each is one thing that some entry shows")]
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    own: &Own,
+    mut env: Env<'_, '_>,
+    flags: &Flags,
+    at: At,
+    in_ns: bool,
+    tracing: &Tracing,
+    tasks: &Tasks<'_>,
+) {
+    let (payload, order, word) = (env.payload, env.machine.order, env.machine.word_size);
+    let get = |slot: &Slot| slot.unsigned(payload, order);
+    match own {
+        Own::Function { ip, parent } => {
+            function(out, &mut env, flags, get(ip), get(parent));
+            out.push(b'\n');
+        }
+        Own::Repeats { ip, parent, count, top, bottom } => {
+            function(out, &mut env, flags, get(ip), get(parent));
+            out.extend_from_slice(format!(" (repeats: {}, last_ts:", get(count)).as_bytes());
+            context::time(out, at.time.wrapping_sub(get(top) << 32 | get(bottom)), in_ns);
+            out.extend_from_slice(b")\n");
+        }
+        Own::Switch { is_wakeup, previous, next, cpu } => {
+            let [pid, priority, state] = previous.map(|s| get(&s));
+            let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
+            let arrow = if *is_wakeup { "  +" } else { "==>" };
+            let letter = |state: u64| char::from(STATES.get(state as usize).copied().unwrap_or(b'?'));
+            let comm = tasks.comm(next_pid as u32);
+            let line = format!(
+                " {pid:7}:{priority:3}:{} {arrow} [{:03}] {next_pid:7}:{next_priority:3}:{} {comm}\n",
+                letter(state),
+                get(cpu),
+                letter(next_state)
+            );
+            out.extend_from_slice(line.as_bytes());
+        }
+        Own::KernelStack { callers } => kernel_stack(out, &mut env, flags, *callers),
+        Own::UserStack { callers } => user_stack(out, &env, *callers),
+        Own::BinaryPrint { ip, .. } | Own::Put { ip, .. } | Own::Print { ip, .. } => {
+            address(out, env.names, get(ip), flags, word);
+            out.extend_from_slice(b": ");
+            message(out, own, env);
+        }
+        Own::RawData { id, data } => raw_data(out, get(id), data.rest(payload)),
+        Own::Hardware(slots) => hardware(out, slots, &env, &tracing.machine),
+        Own::OsNoise(slots) => noise(out, slots, &env),
+        Own::TimerLatency([number, context, latency]) => {
+            let context = if get(context) != 0 { "thread" } else { "irq" };
+            let line = format!("#{:<5} context {context:>6} timer_latency {:>9} ns\n", get(number), get(latency));
+            out.extend_from_slice(line.as_bytes());
+        }
+        // Printed by `graph`.
+        Own::GraphEntry(_) | Own::GraphExit(_) => {}
+    }
+}
+
+fn function(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, ip: u64, parent: u64) {
+    address(out, env.names, ip, flags, env.machine.word_size);
+    if flags.parent && parent != 0 {
+        out.extend_from_slice(b" <-");
+        address(out, env.names, parent, flags, env.machine.word_size);
+    }
+}
+
+fn words<'a>(env: &Env<'a, '_>, callers: Slot) -> impl Iterator<Item = u64> + use<'a> {
+    let (order, size) = (env.machine.order, env.machine.word_size);
+    let chunks = callers.rest(env.payload).chunks_exact(usize::from(size.max(1)));
+    chunks.map(move |chunk| Slot { offset: 0, size: u32::from(size) }.unsigned(chunk, order))
+}
+
+fn kernel_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, callers: Slot) {
+    let end = if env.machine.word_size == 8 { u64::MAX } else { u64::from(u32::MAX) };
+    out.extend_from_slice(b"<stack trace>\n");
+    for caller in words(env, callers).take_while(|caller| *caller != end) {
+        out.extend_from_slice(b" => ");
+        address(out, env.names, caller, flags, env.machine.word_size);
+        out.push(b'\n');
+    }
+}
+
+fn user_stack(out: &mut Vec<u8>, env: &Env<'_, '_>, callers: Slot) {
+    out.extend_from_slice(b"<user stack trace>\n");
+    let width = u32::from(env.machine.word_size) * 2;
+    for caller in words(env, callers).take(USER_CALLERS).take_while(|caller| *caller != 0) {
+        out.extend_from_slice(b" =>  <");
+        number(out, Spec { width, zero: true, ..Spec::default() }, caller, false, 16, false);
+        out.extend_from_slice(b">\n");
+    }
+}
+
+/// Appends the message of an entry that has one; says whether it has.
+pub(crate) fn message(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>) -> bool {
+    let (payload, order) = (env.payload, env.machine.order);
+    match own {
+        Own::Print { text, .. } => {
+            let text = text.rest(payload);
+            out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
+        }
+        Own::Put { text, .. } => {
+            let place = text.unsigned(payload, order);
+            match env.names.text_at(place) {
+                Some(text) => out.extend_from_slice(&text),
+                None => out.extend_from_slice(format!("(0x{place:x})\n").as_bytes()),
+            }
+        }
+        Own::BinaryPrint { format, arguments, .. } => {
+            let place = format.unsigned(payload, order);
+            let known = env.names.text_at(place);
+            let begin = out.len();
+            let printed = known.is_some_and(|text| print_binary(&text, arguments.rest(payload), &mut env, out).is_ok());
+            if !printed {
+                out.truncate(begin);
+                out.extend_from_slice(format!("(0x{place:x})\n").as_bytes());
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn raw_data(out: &mut Vec<u8>, id: u64, data: &[u8]) {
+    out.extend_from_slice(b"# ");
+    hex_then(out, id, b' ');
+    out.extend_from_slice(b"buf:");
+    for byte in data {
+        out.push(b' ');
+        number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
+    }
+    out.push(b'\n');
+}
+
+fn hardware(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>, machine: &str) {
+    let [number, inner, outer, _, nanoseconds, count, total, nmi] =
+        slots.map(|slot| slot.unsigned(env.payload, env.machine.order));
+    let seconds = slots[3].signed(env.payload, env.machine.order);
+    let line = format!("#{number:<5} inner/outer(us): {inner:4}/{outer:<5} ts:{seconds}.{nanoseconds:09} count:{count}");
+    out.extend_from_slice(line.as_bytes());
+    if nmi > 0 {
+        // Machines with the generic scheduler clock cannot tell the time in an NMI.
+        if machine != "aarch64" && !machine.starts_with("arm") {
+            out.extend_from_slice(format!(" nmi-total:{total}").as_bytes());
+        }
+        out.extend_from_slice(format!(" nmi-count:{nmi}").as_bytes());
+    }
+    out.push(b'\n');
+}
+
+fn noise(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>) {
+    let [runtime, noise, longest, hardware, nmi, irq, softirq, thread] =
+        slots.map(|slot| slot.unsigned(env.payload, env.machine.order));
+    let ratio = runtime.wrapping_sub(noise).wrapping_mul(10_000_000).checked_div(runtime).unwrap_or(0);
+    let (whole, part) = (ratio / 100_000, ratio % 100_000);
+    let line = format!(
+        "{runtime} {noise:10} {whole:3}.{part:05} {longest:7} {hardware:6} {nmi:6} {irq:6} {softirq:6} {thread:6}\n"
+    );
+    out.extend_from_slice(line.as_bytes());
+}
+
+/// Appends the form of option `raw`; false where the entry has none of its own.
+pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
+    let (payload, order) = (env.payload, env.machine.order);
+    let get = |slot: &Slot| slot.unsigned(payload, order);
+    match own {
+        Own::Function { ip, parent } => {
+            hex_then(out, get(ip), b' ');
+            hex_then(out, get(parent), b'\n');
+        }
+        Own::Repeats { ip, parent, count, top, bottom } => {
+            numbers(out, &[get(ip), get(parent), get(count), get(top) << 32 | get(bottom)]);
+        }
+        Own::Switch { is_wakeup, previous, next, cpu } => {
+            let letter = |state: u64| char::from(STATES.get(state as usize).copied().unwrap_or(b'?'));
+            let [pid, priority, state] = previous.map(|s| get(&s));
+            let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
+            let first = if *is_wakeup { '+' } else { letter(state) };
+            let (cpu, last) = (get(cpu), letter(next_state));
+            let line = format!("{pid} {priority} {first} {cpu} {next_pid} {next_priority} {last}\n");
+            out.extend_from_slice(line.as_bytes());
+        }
+        Own::Print { ip, .. } => {
+            out.extend_from_slice(b"# ");
+            hex_then(out, get(ip), b' ');
+            return message(out, own, env);
+        }
+        Own::BinaryPrint { ip, .. } | Own::Put { ip, .. } => {
+            out.extend_from_slice(b": ");
+            hex_then(out, get(ip), b' ');
+            out.extend_from_slice(b": ");
+            return message(out, own, env);
+        }
+        Own::RawData { id, data } => raw_data(out, get(id), data.rest(payload)),
+        Own::Hardware(slots) => {
+            let [number, inner, outer, seconds, nanoseconds, ..] = slots.map(|slot| get(&slot));
+            out.extend_from_slice(format!("{inner} {outer} {seconds} {nanoseconds:09} {number}\n").as_bytes());
+        }
+        Own::OsNoise(slots) => numbers(out, &slots.map(|slot| get(&slot))),
+        Own::TimerLatency(slots) => numbers(out, &slots.map(|slot| get(&slot))),
+        Own::KernelStack { .. } | Own::UserStack { .. } | Own::GraphEntry(_) | Own::GraphExit(_) => return false,
+    }
+    true
+}
+
+fn numbers(out: &mut Vec<u8>, values: &[u64]) {
+    for (index, value) in values.iter().enumerate() {
+        out.extend((index > 0).then_some(b' '));
+        unsigned(out, *value);
+    }
+    out.push(b'\n');
+}
