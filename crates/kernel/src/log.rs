@@ -131,8 +131,11 @@ impl Kernel {
         let next = descriptor.u64("text_blk_lpos.next")?;
         let text = match rings.block(begin, next) {
             None => String::new(),
-            Some((place, _)) if self.memory.pointer(place.wrapping_sub(rings.word)) != Ok(id) => return Ok(None),
             Some((place, room)) => {
+                let owner = self.memory.pointer(place.wrapping_sub(rings.word));
+                if owner.map_err(Error::hole("text of the log"))? != id {
+                    return Ok(None);
+                }
                 let len = info.u64("text_len")?.min(room);
                 self.budget().bytes("log", len)?;
                 let mut text = vec![0; usize::try_from(len).unwrap_or_default()];

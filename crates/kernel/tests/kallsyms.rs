@@ -1,0 +1,115 @@
+//! kallsyms by a writer that shares nothing with the reader.
+
+mod support;
+
+use lastwords_bytes::Budget;
+use lastwords_kernel::Error;
+use lastwords_kernel::kallsyms::Kallsyms;
+use support::Regions;
+use support::kallsyms::{Encoding, write};
+
+const AT: u64 = 0xffff_ffff_8200_0000;
+const BASE: u64 = 0xffff_ffff_8100_0000;
+
+fn long_name() -> String {
+    "a_name_".repeat(40)
+}
+
+fn symbols(long: &str) -> Vec<(u64, char, &str)> {
+    vec![
+        (0, 'A', "fixed_percpu_data"),
+        (0x1000, 'A', "cpu_info"),
+        (BASE, 'T', "_stext"),
+        (BASE, 'T', "_text"),
+        (BASE + 0x10, 't', "sched_clock"),
+        (BASE + 0x40, 't', "local"),
+        (BASE + 0x50, 'T', long),
+        (BASE + 0x90, 't', "local"),
+        (BASE + 0x100, 'B', "_end"),
+    ]
+}
+
+fn read(encoding: Encoding) -> Kallsyms {
+    let long = long_name();
+    let mut memory = Regions::default();
+    let mut symbols = symbols(&long);
+    if encoding != Encoding::Absolute {
+        symbols.drain(..2);
+    }
+    let tables = write(&mut memory, AT, BASE, encoding, &symbols);
+    Kallsyms::read(&memory, &tables, &Budget::default()).unwrap()
+}
+
+#[test]
+fn every_encoding_gives_the_same() {
+    for encoding in [Encoding::Absolute, Encoding::Based, Encoding::OwnPlace] {
+        let table = read(encoding);
+        assert_eq!(table.find("sched_clock"), Some(BASE + 0x10));
+        assert_eq!(table.find(&long_name()), Some(BASE + 0x50));
+        assert_eq!(table.find("nobody"), None);
+        let locals: Vec<u64> = table.named("local").map(|index| table.address(index)).collect();
+        assert_eq!(locals, [BASE + 0x40, BASE + 0x90]);
+        assert!(table.missing().is_none());
+    }
+    assert_eq!(read(Encoding::Absolute).find("cpu_info"), Some(0x1000));
+}
+
+#[test]
+fn an_address_is_in_the_first_of_its_names_up_to_the_next_address() {
+    let table = read(Encoding::Absolute);
+    let mut name = Vec::new();
+    let mut at = |address| {
+        let (index, start, size) = table.at(address)?;
+        let kind = table.name(index, &mut name);
+        Some((kind, String::from_utf8(name.clone()).unwrap(), start, size))
+    };
+    assert_eq!(at(BASE + 3), Some((b'T', "_stext".into(), BASE, 0x10)));
+    assert_eq!(at(BASE + 0x4f), Some((b't', "local".into(), BASE + 0x40, 0x10)));
+    assert_eq!(at(BASE + 0x100), None);
+    assert_eq!(at(BASE - 1), None);
+    assert_eq!(at(0x1000), None);
+}
+
+#[test]
+fn rows_from_elsewhere_make_the_same_table() {
+    let long = long_name();
+    let mut rows: Vec<(u64, u8, &str)> =
+        symbols(&long).into_iter().map(|(address, kind, name)| (address, kind as u8, name)).collect();
+    rows.rotate_left(4);
+    let table = Kallsyms::of_rows(rows);
+    let image = read(Encoding::Absolute);
+    for address in [BASE + 3, BASE + 0x20, BASE + 0x60, BASE + 0x99] {
+        let of = |table: &Kallsyms| table.at(address).map(|(_, start, size)| (start, size));
+        assert_eq!(of(&table), of(&image));
+    }
+    assert_eq!(table.find(&long), Some(BASE + 0x50));
+}
+
+#[test]
+fn names_behind_a_hole_are_missing_and_told() {
+    let names: Vec<String> = (0..2000).map(|n| format!("symbol_number_{n}")).collect();
+    let rows: Vec<(u64, char, &str)> =
+        names.iter().enumerate().map(|(n, name)| (BASE + n as u64 * 16, 't', name.as_str())).collect();
+    let mut memory = Regions::default();
+    let tables = write(&mut memory, AT, BASE, Encoding::Based, &rows);
+    // The third page is not there.
+    let whole = memory.0.remove(&AT).unwrap();
+    memory.add(AT, whole[..0x2000].to_vec());
+    memory.add(AT + 0x3000, whole[0x3000..].to_vec());
+    let table = Kallsyms::read(&memory, &tables, &Budget::default()).unwrap();
+    assert!(table.len() > 300 && table.len() < 2000, "{}", table.len());
+    assert_eq!(table.find("symbol_number_300"), Some(BASE + 4800));
+    assert!(matches!(table.missing(), Some(Error::Hole { .. })));
+}
+
+#[test]
+fn an_absurd_count_is_refused() {
+    let mut memory = Regions::default();
+    let tables = write(&mut memory, AT, BASE, Encoding::Based, &[(BASE, 'T', "_stext")]);
+    memory.put_u32(tables.num_syms, u32::MAX);
+    assert!(Kallsyms::read(&memory, &tables, &Budget::default()).is_err());
+    // One that only the names' end refutes costs no more than the names.
+    memory.put_u32(tables.num_syms, 1 << 20);
+    let table = Kallsyms::read(&memory, &tables, &Budget::default()).unwrap();
+    assert!(table.len() < 100);
+}

@@ -1,0 +1,106 @@
+//! Writes BTF.
+
+/// A blob that grows type by type.
+pub(crate) struct Writer {
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    next: u32,
+    first_string: u32,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self { types: Vec::new(), strings: vec![0], next: 1, first_string: 0 }
+    }
+}
+
+impl Writer {
+    /// Goes on where another blob ends: its next type number and the size of its strings.
+    pub(crate) fn split(base: &Self) -> Self {
+        let strings = base.strings.len() as u32;
+        Self { types: Vec::new(), strings: Vec::new(), next: base.next, first_string: base.first_string + strings }
+    }
+
+    fn string(&mut self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
+        let at = self.first_string + self.strings.len() as u32;
+        self.strings.extend_from_slice(text.as_bytes());
+        self.strings.push(0);
+        at
+    }
+
+    fn words(&mut self, words: &[u32]) {
+        self.types.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+
+    /// A type of any kind: `info` without the kind.
+    pub(crate) fn kind(&mut self, kind: u32, info: u32, name: &str, size_or_type: u32, body: &[u32]) -> u32 {
+        let name = self.string(name);
+        self.words(&[name, kind << 24 | info, size_or_type]);
+        self.words(body);
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(crate) fn int(&mut self, name: &str, size: u32, signed: bool) -> u32 {
+        self.kind(1, 0, name, size, &[(u32::from(signed) << 24) | (size * 8)])
+    }
+
+    pub(crate) fn pointer(&mut self, target: u32) -> u32 {
+        self.kind(2, 0, "", target, &[])
+    }
+
+    pub(crate) fn array(&mut self, element: u32, count: u32) -> u32 {
+        self.kind(3, 0, "", 0, &[element, 1, count])
+    }
+
+    pub(crate) fn typedef(&mut self, name: &str, target: u32) -> u32 {
+        self.kind(8, 0, name, target, &[])
+    }
+
+    pub(crate) fn forward(&mut self, name: &str) -> u32 {
+        self.kind(7, 0, name, 0, &[])
+    }
+
+    /// A structure (4) or union (5): members as (name, type, bit offset). The flag is set: bits << 24 may be in the offset.
+    pub(crate) fn composite(&mut self, kind: u32, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
+        let body: Vec<u32> = members.iter().flat_map(|(name, id, offset)| [self.string(name), *id, *offset]).collect();
+        self.kind(kind, 1 << 31 | members.len() as u32, name, size, &body)
+    }
+
+    /// A structure: members as (name, type, byte offset).
+    pub(crate) fn structure(&mut self, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
+        let members: Vec<_> = members.iter().map(|(name, id, offset)| (*name, *id, offset * 8)).collect();
+        self.composite(4, name, size, &members)
+    }
+
+    pub(crate) fn enumeration(&mut self, name: &str, values: &[(&str, i32)]) -> u32 {
+        let body: Vec<u32> =
+            values.iter().flat_map(|(name, value)| [self.string(name), value.cast_unsigned()]).collect();
+        self.kind(6, 1 << 31 | values.len() as u32, name, 4, &body)
+    }
+
+    pub(crate) fn enumeration64(&mut self, name: &str, values: &[(&str, u64)]) -> u32 {
+        let body: Vec<u32> =
+            values.iter().flat_map(|(name, value)| [self.string(name), *value as u32, (*value >> 32) as u32]).collect();
+        self.kind(19, values.len() as u32, name, 8, &body)
+    }
+
+    /// The blob; with `layout`, rows of (bytes, bytes an element) by kind stand behind.
+    pub(crate) fn finish(&self, layout: &[(u8, u8)]) -> Vec<u8> {
+        let header = if layout.is_empty() { 24u32 } else { 32 };
+        let (types, strings) = (self.types.len() as u32, self.strings.len() as u32);
+        let mut words = vec![header, 0, types, types, strings];
+        if !layout.is_empty() {
+            words.extend([types + strings, layout.len() as u32 * 4]);
+        }
+        let mut blob = vec![0x9f, 0xeb, 1, 0];
+        blob.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        blob.extend_from_slice(&self.types);
+        blob.extend_from_slice(&self.strings);
+        blob.extend(layout.iter().flat_map(|(fixed, each)| [*fixed, *each, 0, 0]));
+        blob
+    }
+}
