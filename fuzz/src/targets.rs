@@ -2,12 +2,18 @@
 
 use std::io::sink;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
-use lastwords_bytes::Budget;
+use lastwords_bytes::{Budget, Limits};
 use lastwords_formats::{ctf, evidence, json, text};
-use lastwords_image::unwatched;
+use lastwords_image::vmcore::{Machine, open_physical};
+use lastwords_image::{Image, unwatched};
+use lastwords_kernel::find;
+use lastwords_kernel::memory::Memory;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
@@ -22,7 +28,7 @@ use lastwords_walk::own;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 16] = [
+pub const ALL: [Target; 18] = [
     ("arena", arena),
     ("session", session),
     ("registry", registry),
@@ -39,6 +45,8 @@ pub const ALL: [Target; 16] = [
     ("text", text_end_to_end),
     ("recorded", recorded),
     ("differential", differential),
+    ("vmcore", vmcore),
+    ("kernel_memory", kernel_memory),
 ];
 
 /// Regions one behind the other, anything changed.
@@ -139,6 +147,43 @@ fn open(file: &[u8]) {
         let found = own::find(&opened.image, &options, &Budget::default(), &unwatched);
         for session in found.iter().flat_map(|f| &f.sessions) {
             drain(session);
+        }
+    }
+}
+
+/// A dump of physical memory, of any container: the corpus has one of each.
+pub fn vmcore(data: &[u8]) {
+    let path = scratch("dump");
+    std::fs::write(&path, data).expect("a scratch file");
+    let limits = Limits { bytes: 1 << 26, steps: 1 << 22, ..Limits::default() };
+    let Ok(Some(physical)) = open_physical(&path, &Budget::new(limits), &unwatched) else { return };
+    let (image, mut buf) = (&physical.image, [0u8; 700]);
+    let ranges = image.ranges();
+    assert!(ranges.windows(2).all(|w| w[0].end() <= w[1].address), "ranges overlap");
+    for range in ranges.iter().take(64) {
+        for address in [range.address, range.end().saturating_sub(300), range.end()] {
+            let _ = image.read(address, &mut buf);
+            assert!(image.next_data(address, u64::MAX) >= address, "back from {address:#x}");
+        }
+    }
+    for address in [0, u64::MAX - 300, u64::MAX >> 1] {
+        let _ = image.read(address, &mut buf);
+    }
+    let _ = find::kernel(&physical, &Budget::new(limits), &unwatched);
+}
+
+/// VMCOREINFO, its length before it, and memory with page tables behind it.
+pub fn kernel_memory(data: &[u8]) {
+    let mut input = Input::new(data);
+    let len = usize::from(input.u16());
+    let info = VmcoreInfo::parse(input.take(len));
+    let addresses = [input.u64(), info.symbol("init_uts_ns").unwrap_or(0), info.symbol("swapper_pg_dir").unwrap_or(0)];
+    let rest = input.rest();
+    let memory: Arc<dyn Image> = Arc::new(Bytes::new(rest.into(), rest.len(), None));
+    for machine in [Machine::X86_64, Machine::Aarch64] {
+        let Ok(memory) = VirtualMemory::new(memory.clone(), &info, machine) else { continue };
+        for address in addresses {
+            let _ = (memory.read(address, &mut [0u8; 5000]), memory.text(address, 100), memory.pointer(!address));
         }
     }
 }
