@@ -188,11 +188,24 @@ fn seeded_race() {
         return;
     }
     let channel = channel(&Shape { reservation: RESERVATION_LOCKLESS, ..Shape::default() });
+    let reading: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+    let done: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     let read = move || {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        channel.streams()[0].copy_half(0).len()
+        let mut bytes = 0;
+        while !done.load(SeqCst) {
+            reading.store(true, SeqCst);
+            bytes += channel.streams()[0].copy_half(0).len();
+        }
+        bytes
     };
-    let record = move || (0..EVENTS).filter(|&n| channel.record_parts(1, &[&payload(n, 40)]).is_ok()).count();
+    let record = move || {
+        while !reading.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let recorded = (0..EVENTS).filter(|&n| channel.record_parts(1, &[&payload(n, 40)]).is_ok()).count();
+        done.store(true, SeqCst);
+        recorded
+    };
     let counts = together(vec![Box::new(read) as Box<dyn FnOnce() -> usize + Send>, Box::new(record)]);
     assert_eq!(counts[1], EVENTS as usize);
 }
