@@ -253,6 +253,16 @@ fn lime_avml_and_raw() {
         assert_eq!(read(&physical, 0xfff, 1), Err(HoleCause::Unmapped));
         assert_eq!(physical.image.ranges().len(), 2);
     }
+    // Both kinds in one file; and what a cut stream lacks is missing, not unknown.
+    let mixed = [lime(None, 0x1000, &ram), lime(Some(65_536), 0x10_0000, &ram)].concat();
+    let physical = open(&mixed);
+    assert_eq!(
+        (read(&physical, 0x1000, 150_000), read(&physical, 0x10_0000, 150_000)),
+        (Ok(ram.clone()), Ok(ram.clone()))
+    );
+    let physical = open(&mixed[..mixed.len() - 9000]);
+    assert_eq!(read(&physical, 0x10_0000 + 149_000, 1), Err(HoleCause::Truncated));
+    assert_eq!(physical.image.ranges().iter().filter(|r| r.hole == Some(HoleCause::Truncated)).count(), 1);
     let file = file(&ram);
     let physical = open_raw(file.path(), &[]).unwrap();
     assert_eq!((physical.format, read(&physical, 140_000, 1)), (Format::Raw, Ok(vec![ram[140_000]])));

@@ -5,7 +5,6 @@
 
 use super::{Format, Physical};
 use crate::file::{Backing, Got};
-use crate::segments::{Segment, Segments};
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +20,9 @@ const TRAILER_LEN: u64 = 8;
 /// Chunks of snappy's framing format.
 const COMPRESSED: u8 = 0;
 const PLAIN: u8 = 1;
+/// Not of snappy: a range of LiME, whose bytes stand in the file; and what a stream that ends too early lacks.
+const RANGE: u8 = 2;
+const MISSING: u8 = 3;
 /// Chunks from here on may be passed over; those below, but for the two above, may not.
 const SKIPPABLE: u8 = 0x80;
 /// Most bytes that a chunk comes to.
@@ -57,7 +59,7 @@ fn header(file: &Backing, at: u64) -> Result<Option<Header>, Error> {
 
 /// Opens a file that begins with a range of either kind.
 pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
-    let (mut notes, mut segments, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut notes, mut chunks) = (Vec::new(), Vec::new());
     let mut at = 0u64;
     loop {
         budget.steps(&file.name, 1)?;
@@ -74,8 +76,7 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
             let mut scan = Scan { file: &file, chunks: &mut chunks, budget };
             at = scan.stream(data, start, len)?.saturating_add(TRAILER_LEN);
         } else {
-            let held = len.min(file.len.saturating_sub(data));
-            segments.push(Segment { address: start, len, held, file: 0, offset: data, rest: HoleCause::Truncated });
+            chunks.push(Chunk { address: start, len, at: data, stored: 0, kind: RANGE });
             at = data.saturating_add(len);
         }
         if at > file.len {
@@ -86,18 +87,13 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
             break;
         }
     }
-    let name = file.name.to_string();
-    let image: Arc<dyn Image> = if chunks.is_empty() {
-        Arc::new(Segments::new(&name, vec![file], segments, false).0)
-    } else {
-        Arc::new(Chunks::new(file, chunks))
-    };
+    let image = Arc::new(Chunks::new(file, chunks));
     let format = Format::Lime;
     let order = ByteOrder::Little;
     Ok(Physical { image, format, machine: None, order, vmcoreinfo: None, cpus: Vec::new(), notes })
 }
 
-/// A chunk of a snappy stream.
+/// A chunk of a snappy stream, or a range without one.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
     address: u64,
@@ -125,7 +121,7 @@ impl Scan<'_> {
             // Type and length, a checksum, and of a compressed chunk the length it comes to.
             let mut raw = [0u8; 11];
             if let Got::Ended(0..8) | Got::Failed(_) = self.file.read(at, &mut raw) {
-                return Ok(u64::MAX);
+                return Ok(self.missing(at, address.saturating_add(done), len.saturating_sub(done)));
             }
             let [kind, a, b, c, _, _, _, _, varint @ ..] = raw;
             let stored = u32::from_le_bytes([a, b, c, 0]);
@@ -138,15 +134,25 @@ impl Scan<'_> {
             if comes_to > MOST || (comes_to > 0 && stored < 5) {
                 return Err(Error::value(&self.file.name, at, comes_to, "a chunk of at most 64 KiB, with a checksum"));
             }
+            let end = at.saturating_add(4).saturating_add(u64::from(stored));
+            if end > self.file.len {
+                return Ok(self.missing(at, address.saturating_add(done), len.saturating_sub(done)));
+            }
             if comes_to > 0 {
                 let (address, at) = (address.saturating_add(done), at.saturating_add(8));
                 let stored = stored.saturating_sub(4);
                 self.chunks.push(Chunk { address, len: comes_to.min(len.saturating_sub(done)), at, stored, kind });
             }
             done = done.saturating_add(comes_to);
-            at = at.saturating_add(4).saturating_add(u64::from(stored));
+            at = end;
         }
         Ok(at)
+    }
+
+    /// The stream ends too early at `at`, and lacks what is at `address`; where it would go on is behind the file.
+    fn missing(&mut self, at: u64, address: u64, len: u64) -> u64 {
+        self.chunks.push(Chunk { address, len, at, stored: 0, kind: MISSING });
+        u64::MAX
     }
 }
 
@@ -175,19 +181,28 @@ impl Chunks {
     fn new(file: Backing, mut chunks: Vec<Chunk>) -> Self {
         chunks.sort_by_key(|c| c.address);
         let mut ranges: Vec<Range> = Vec::new();
-        for Chunk { address, len, at, .. } in &chunks {
-            match ranges.last_mut() {
-                Some(last) if last.end() >= *address => {
-                    last.len = last.len.max(address.saturating_add(*len).saturating_sub(last.address));
+        for chunk in &chunks {
+            let held = match chunk.kind {
+                RANGE => chunk.len.min(file.len.saturating_sub(chunk.at)),
+                MISSING => 0,
+                _ => chunk.len,
+            };
+            let end = chunk.address.saturating_add(chunk.len);
+            let mut add = |from: u64, to: u64, hole| match ranges.last_mut() {
+                Some(last) if last.end() >= from && last.hole == hole => {
+                    last.len = last.len.max(to.saturating_sub(last.address));
                 }
-                _ => ranges.push(Range {
-                    address: *address,
-                    len: *len,
-                    name: file.name.clone(),
-                    offset: *at,
-                    hole: None,
-                }),
-            }
+                last => {
+                    let address = from.max(last.map_or(0, |l| l.end()));
+                    let (len, name) = (to.saturating_sub(address), file.name.clone());
+                    if len > 0 {
+                        ranges.push(Range { address, len, name, offset: chunk.at, hole });
+                    }
+                }
+            };
+            let middle = chunk.address.saturating_add(held);
+            add(chunk.address, middle, None);
+            add(middle, end, Some(HoleCause::Truncated));
         }
         Self { file, chunks, ranges, known: Mutex::new(Cache::new(KEPT)) }
     }
@@ -197,6 +212,9 @@ impl Chunks {
         let found = known().find(chunk.at);
         if let Some(found) = found {
             return Ok(found);
+        }
+        if chunk.kind == MISSING {
+            return Err(HoleCause::Truncated);
         }
         let mut stored = vec![0u8; usize::try_from(chunk.stored).unwrap_or(0)];
         match self.file.read(chunk.at, &mut stored) {
@@ -216,16 +234,38 @@ impl Chunks {
         Ok(bytes)
     }
 
+    /// Fills the front of `buf` from a range whose bytes stand in the file.
+    fn read_range(&self, chunk: &Chunk, within: u64, buf: &mut [u8]) -> Result<usize, Hole> {
+        let len = usize::try_from(chunk.len.saturating_sub(within)).unwrap_or(usize::MAX).min(buf.len());
+        let hole = |done: usize, cause| {
+            let address = chunk.address.saturating_add(within).saturating_add(done as u64);
+            Hole { address, cause }
+        };
+        match self.file.read(chunk.at.saturating_add(within), buf.get_mut(..len).unwrap_or_default()) {
+            Got::All => Ok(len),
+            Got::Ended(done) => Err(hole(done, HoleCause::Truncated)),
+            Got::Failed(done) => Err(hole(done, HoleCause::Bad)),
+        }
+    }
+
+    /// The chunk that has `address`, and how far in it that is.
+    fn find(&self, address: u64) -> Option<(&Chunk, u64)> {
+        let behind = self.chunks.partition_point(|c| c.address <= address);
+        let chunk = self.chunks.get(behind.checked_sub(1)?)?;
+        let within = address.saturating_sub(chunk.address);
+        (within < chunk.len).then_some((chunk, within))
+    }
+
     /// Fills the front of `buf` from the one chunk that has `address`; how many bytes.
     fn read_some(&self, address: u64, buf: &mut [u8]) -> Result<usize, Hole> {
         let hole = |cause| Hole { address, cause };
-        let behind = self.chunks.partition_point(|c| c.address <= address);
-        let chunk = behind.checked_sub(1).and_then(|i| self.chunks.get(i));
-        let within = |c: &Chunk| address.saturating_sub(c.address);
-        let chunk = chunk.filter(|c| within(c) < c.len).ok_or(hole(HoleCause::Unmapped))?;
+        let (chunk, within) = self.find(address).ok_or(hole(HoleCause::Unmapped))?;
+        if chunk.kind == RANGE {
+            return self.read_range(chunk, within, buf);
+        }
         let bytes = self.bytes(chunk).map_err(hole)?;
         let end = usize::try_from(chunk.len).unwrap_or(usize::MAX).min(bytes.len());
-        let from = bytes.get(usize::try_from(within(chunk)).unwrap_or(usize::MAX)..end).unwrap_or_default();
+        let from = bytes.get(usize::try_from(within).unwrap_or(usize::MAX)..end).unwrap_or_default();
         let len = from.len().min(buf.len());
         if len == 0 {
             return Err(hole(HoleCause::Bad));
@@ -258,5 +298,16 @@ impl Image for Chunks {
             done = done.saturating_add(self.read_some(at, rest)?);
         }
         Ok(())
+    }
+
+    fn next_data(&self, address: u64, end: u64) -> u64 {
+        match self.find(address) {
+            Some((chunk, within)) if chunk.kind == RANGE => {
+                let at = chunk.at.saturating_add(within);
+                let skipped = self.file.next_data(at).saturating_sub(at);
+                address.saturating_add(skipped.min(chunk.len.saturating_sub(within))).min(end)
+            }
+            _ => address.min(end),
+        }
     }
 }
