@@ -161,6 +161,12 @@ impl Cursor {
         None
     }
 
+    /// The time of the last event, or of what changed the time behind it.
+    #[must_use]
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
     #[cold]
     fn misfit(&mut self, length: usize, expected: &str) -> Error {
         let at = self.at as u64;

@@ -32,6 +32,10 @@ impl Expr {
                 }
                 text => text,
             },
+            Self::Structure(_, inner) => match inner.value(env)? {
+                Value::Int((value, _)) => Value::Int((value, Int::U64)),
+                other => other,
+            },
             Self::Unary(sign, inner) => Value::Int(arith::unary(*sign, inner.value(env)?.int()?)),
             Self::Not(inner) => truth(!inner.value(env)?.truth()),
             Self::Both(parts) => truth(parts[0].value(env)?.truth() && parts[1].value(env)?.truth()),
@@ -62,15 +66,6 @@ impl Expr {
         match self {
             Self::Field { offset, kind } => Ok((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind)),
             other => other.value(env)?.int(),
-        }
-    }
-
-    /// The value as a place in the payload.
-    pub(crate) fn place(&self, env: &mut Env<'_, '_>) -> Result<Place, Fault> {
-        match self.value(env)? {
-            Value::Place(place) => Ok(place),
-            Value::Int(_) => Err(Fault::KernelPointer),
-            Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
         }
     }
 }

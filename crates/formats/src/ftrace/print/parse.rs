@@ -149,6 +149,11 @@ fn folded(op: Op, left: Expr, right: Expr) -> Parsed<Expr> {
             let (value, kind) = arith::binary(op, (a, x), (b, y)).map_err(|_| "a division by zero".to_owned())?;
             Ok(Expr::Int(value, kind))
         }
+        (Expr::Structure(size, base), right) if matches!(op, Op::Add | Op::Sub) => {
+            let by = folded(Op::Mul, Expr::Cast(arith::Int::S64, Box::new(right)), Expr::Int(size, arith::Int::U64))?;
+            let base = Expr::Cast(arith::Int::U64, base);
+            Ok(Expr::Structure(size, Box::new(Expr::Binary(op, Box::new([base, by])))))
+        }
         (left, right) => Ok(Expr::Binary(op, Box::new([left, right]))),
     }
 }

@@ -20,6 +20,8 @@ const SAME: [&str; 17] = [
 enum Named {
     Value(Int),
     Pointer(Int),
+    /// A pointer to structures of so many bytes.
+    Structure(u64),
     /// A type that is not known: the value stays as it is.
     Unknown,
 }
@@ -76,7 +78,9 @@ impl Parser<'_> {
             "true" => 1,
             "PAGE_SIZE" => i64::from(self.machine.page_size),
             "PAGE_SHIFT" => i64::from(self.machine.page_size.max(1).ilog2()),
-            _ => self.symbols.constant(name).ok_or_else(|| format!("the name {name}, which nothing tells the value of"))?,
+            _ => self.symbols.constant(name).or_else(|| super::tables::enumerator(name)).ok_or_else(|| {
+                format!("the name {name}, which nothing tells the value of")
+            })?,
         };
         let kind = if i32::try_from(value).is_ok() { Int::INT } else { Int::S64 };
         Ok(Expr::Int(value as u64, kind))
@@ -90,6 +94,7 @@ impl Parser<'_> {
                 (Named::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
                 (Named::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
                 (Named::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
+                (Named::Structure(size), operand) => Expr::Structure(size, Box::new(operand)),
                 (Named::Unknown, operand) => operand,
             });
         }
@@ -139,6 +144,10 @@ impl Parser<'_> {
             (Some(kind), 0) => Some(Named::Value(kind)),
             (Some(kind), 1) => Some(Named::Pointer(kind)),
             (_, 2..) => Some(Named::Pointer(self.word())),
+            (None, 1) if is_structure => Some(match self.structure_size(&words) {
+                Some(size) => Named::Structure(size),
+                None => Named::Pointer(Int::U8),
+            }),
             (None, 1) => Some(Named::Pointer(Int::U8)),
             (None, _) if is_structure || words.len() == 1 => Some(Named::Unknown),
             _ => None,
@@ -149,8 +158,30 @@ impl Parser<'_> {
         Int { size: self.machine.word_size, signed: false }
     }
 
+    /// The size of `struct name`. Pages of all 64-bit kernels that distributions build have 64 bytes.
+    fn structure_size(&self, words: &[&str]) -> Option<u64> {
+        let [kind @ ("struct" | "union"), name] = words else { return None };
+        let told = self.symbols.constant(&format!("sizeof({kind} {name})"));
+        let usual = (*name == "page" && self.machine.word_size == 8).then_some(64);
+        told.and_then(|size| u64::try_from(size).ok()).or(usual)
+    }
+
+    /// `struct name` up to a closing parenthesis: its size.
+    fn sized_structure(&mut self) -> Option<u64> {
+        let (Some(Token::Word(kind)), Some(Token::Word(name))) = (self.peek(), self.tokens.get(self.at + 1)) else {
+            return None;
+        };
+        let size = self.structure_size(&[kind, name])?;
+        (self.tokens.get(self.at + 2) == Some(&Token::Sign(")"))).then(|| self.at += 2)?;
+        Some(size)
+    }
+
     fn size_of(&mut self) -> Parsed<Expr> {
         self.expect("(")?;
+        if let Some(size) = self.sized_structure() {
+            self.expect(")")?;
+            return Ok(Expr::Int(size, self.word()));
+        }
         let begin = self.at;
         let size = match self.type_name() {
             Some(Named::Value(kind)) if self.sees(")") => u64::from(kind.size),
@@ -288,11 +319,13 @@ impl Parser<'_> {
             self.spent = spent;
             let value = static_value(&value).ok_or("a name for a value that varies")?;
             self.expect(",")?;
-            match self.peek() {
-                Some(Token::Text(_)) => rows.push((value, self.strings().into_boxed_slice())),
-                Some(Token::Word("NULL")) => self.at += 1,
-                other => return Err(format!("{other:?} where a name should stand")),
+            match self.expression()? {
+                Expr::Text(name) => rows.push((value, name)),
+                // The end of the table.
+                Expr::Int(0, _) => {}
+                _ => return Err("a name that varies".into()),
             }
+            self.spent = spent;
             self.takes(",");
             self.expect("}")?;
             if rows.len() > MOST_NAMES {

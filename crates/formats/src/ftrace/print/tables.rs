@@ -1,4 +1,4 @@
-//! Names of errors.
+//! Names of errors, and enumerators that formats name without telling their value.
 
 /// Names of the errors 1 to 133 of most machines, in order; two numbers are not used.
 const ERRORS: &str = "EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK EBUSY \
@@ -16,4 +16,33 @@ const ERRORS: &str = "EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECH
 pub(crate) fn errno(code: u32) -> Option<&'static str> {
     let index = usize::try_from(code.checked_sub(1)?).ok()?;
     ERRORS.split_ascii_whitespace().nth(index).filter(|name| *name != "-")
+}
+
+/// Enumerators that formats of many kernels name and whose values are part of interfaces or have never changed
+/// (`include/linux/hrtimer.h`, `include/net/tcp_states.h`).
+pub(crate) fn enumerator(name: &str) -> Option<i64> {
+    if let Some(mode) = name.strip_prefix("HRTIMER_MODE_") {
+        return hrtimer_mode(mode);
+    }
+    const TCP: [&str; 12] = [
+        "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK",
+        "LISTEN", "CLOSING", "NEW_SYN_RECV",
+    ];
+    let state = name.strip_prefix("TCP_")?;
+    TCP.iter().position(|s| *s == state).map(|at| at as i64 + 1)
+}
+
+/// `ABS` is 0, `REL` 1; `PINNED`, `SOFT` and `HARD` are bits.
+fn hrtimer_mode(words: &str) -> Option<i64> {
+    words.split('_').try_fold(0, |sum, word| {
+        let bit = match word {
+            "ABS" => 0,
+            "REL" => 1,
+            "PINNED" => 2,
+            "SOFT" => 4,
+            "HARD" => 8,
+            _ => return None,
+        };
+        Some(sum | bit)
+    })
 }

@@ -34,6 +34,8 @@ pub(crate) enum Expr {
     Cast(Int, Box<Expr>),
     /// Conversion to a pointer to elements of a type.
     PointerCast(Int, Box<Expr>),
+    /// An address of the kernel's, of structures of so many bytes.
+    Structure(u64, Box<Expr>),
     /// `-`, `~`, `+`.
     Unary(u8, Box<Expr>),
     /// `!`.

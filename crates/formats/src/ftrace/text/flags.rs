@@ -29,7 +29,7 @@ impl Flags {
         let on = |name: &str| has(array, name);
         let (raw, fields) = match options.style {
             Style::AsSet => (on("raw"), on("fields")),
-            Style::Formatted => (false, false),
+            Style::Default => (false, false),
             Style::Raw => (true, false),
             Style::Fields => (false, true),
         };

@@ -19,6 +19,8 @@ struct Lane<'a> {
     next: usize,
     bytes: Vec<u8>,
     cursor: Option<Cursor>,
+    /// Where the events begin that no consumer has read.
+    from: usize,
     head: Option<Event>,
     /// Events are missing before the head.
     lost: Option<Option<u64>>,
@@ -31,6 +33,8 @@ pub(crate) struct Merge<'a> {
     lanes: Vec<Lane<'a>>,
     layout: HeaderPage,
     order: ByteOrder,
+    /// Clock value when the ring was reset: older events are not shown.
+    start: u64,
     /// The lane whose head is next.
     current: Option<usize>,
     /// The time and place of the best head of the others.
@@ -52,6 +56,7 @@ impl<'a> Merge<'a> {
                 next: 0,
                 bytes: Vec::new(),
                 cursor: None,
+                from: 0,
                 head: None,
                 lost: None,
                 started: false,
@@ -59,7 +64,8 @@ impl<'a> Merge<'a> {
         };
         let lanes: Vec<Lane<'a>> = lanes.iter().filter_map(lane).collect();
         let (layout, order) = (tracing.header_page, tracing.byte_order);
-        let mut merge = Self { lanes, layout, order, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
+        let start = ring.time_start();
+        let mut merge = Self { lanes, layout, order, start, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         merge.choose();
         merge
@@ -161,14 +167,22 @@ impl<'a> Merge<'a> {
     #[inline]
     fn fill(&mut self, at: usize) {
         let lane = &mut self.lanes[at];
-        match lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
-            Some(Ok(event)) => {
-                lane.head = Some(event);
-                return;
+        while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
+            match next {
+                Ok(event) if event.payload.start < lane.from || event.time < self.start => {}
+                Ok(event) => {
+                    lane.head = Some(event);
+                    return;
+                }
+                Err(error) => return self.broken(at, &error),
             }
-            Some(Err(error)) => self.note(at, &error),
-            None => {}
         }
+        self.refill(at);
+    }
+
+    #[cold]
+    fn broken(&mut self, at: usize, error: &lastwords_bytes::Error) {
+        self.note(at, error);
         self.refill(at);
     }
 
@@ -197,18 +211,31 @@ impl<'a> Merge<'a> {
                 lane.lost = info.missed;
             }
             lane.next += 1;
-            let mut cursor = Cursor::of(&lane.bytes, self.layout, self.order, &info);
-            let first = cursor.next(&lane.bytes);
-            lane.cursor = Some(cursor);
-            match first {
-                Some(Ok(event)) => {
-                    lane.head = Some(event);
-                    return;
-                }
-                Some(Err(error)) => self.note(at, &error),
-                None => {}
+            lane.cursor = Some(Cursor::of(&lane.bytes, self.layout, self.order, &info));
+            lane.from = (self.layout.data_offset as usize).saturating_add(info.consumed);
+            if self.first_of(at) {
+                return;
             }
         }
+    }
+
+    /// The first event of a lane's new sub-buffer becomes its head, if there is one to show.
+    fn first_of(&mut self, at: usize) -> bool {
+        let lane = &mut self.lanes[at];
+        while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
+            match next {
+                Ok(event) if event.payload.start < lane.from || event.time < self.start => {}
+                Ok(event) => {
+                    lane.head = Some(event);
+                    return true;
+                }
+                Err(error) => {
+                    self.note(at, &error);
+                    return false;
+                }
+            }
+        }
+        false
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Style {
     #[default]
     AsSet,
     /// By print format.
-    Formatted,
+    Default,
     /// Numbers only (option `raw`).
     Raw,
     /// Every field by its name (option `fields`).

@@ -1,0 +1,185 @@
+//! The parts of a file that describe the machine, as bytes of either version.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use lastwords_trace::ftrace::{Format, Ring, Stats, Tracing};
+use lastwords_trace::schema::ByteOrder;
+
+use crate::ftrace::format_file;
+
+/// Appends integers in the file's byte order.
+pub(super) struct Put {
+    pub(super) bytes: Vec<u8>,
+    order: ByteOrder,
+}
+
+impl Put {
+    pub(super) fn new(order: ByteOrder) -> Self {
+        Self { bytes: Vec::new(), order }
+    }
+
+    pub(super) fn u16(&mut self, value: u16) {
+        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+        self.bytes.extend_from_slice(&raw);
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+        self.bytes.extend_from_slice(&raw);
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+        self.bytes.extend_from_slice(&raw);
+    }
+
+    /// Text and a NUL.
+    pub(super) fn string(&mut self, text: &str) {
+        self.bytes.extend(text.bytes().filter(|b| *b != 0));
+        self.bytes.push(0);
+    }
+
+    /// A length of eight bytes and text.
+    fn sized(&mut self, text: &[u8]) {
+        self.u64(text.len() as u64);
+        self.bytes.extend_from_slice(text);
+    }
+}
+
+/// `header_page` and `header_event`.
+pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
+    let mut put = Put::new(tracing.byte_order);
+    put.string("header_page");
+    put.sized(format_file::write_header_page(tracing.header_page, sub_buffer_size).as_bytes());
+    put.string("header_event");
+    put.sized(format_file::HEADER_EVENT.as_bytes());
+    put.bytes
+}
+
+/// Formats of ftrace's own entries.
+pub(super) fn own_events(tracing: &Tracing) -> Vec<u8> {
+    let own: Vec<&Format> = tracing.formats.values().filter(|f| f.system == "ftrace").collect();
+    let mut put = Put::new(tracing.byte_order);
+    put.u32(own.len() as u32);
+    formats(&mut put, &own);
+    put.bytes
+}
+
+fn formats(put: &mut Put, all: &[&Format]) {
+    let mut text = String::new();
+    for format in all {
+        text.clear();
+        format_file::write(format, &mut text);
+        put.sized(text.as_bytes());
+    }
+}
+
+/// Formats of all other events, by system.
+pub(super) fn events(tracing: &Tracing) -> Vec<u8> {
+    let mut systems: BTreeMap<&str, Vec<&Format>> = BTreeMap::new();
+    for format in tracing.formats.values().filter(|f| f.system != "ftrace") {
+        systems.entry(&format.system).or_default().push(format);
+    }
+    let mut put = Put::new(tracing.byte_order);
+    put.u32(systems.len() as u32);
+    for (system, all) in systems {
+        put.string(system);
+        put.u32(all.len() as u32);
+        formats(&mut put, &all);
+    }
+    put.bytes
+}
+
+/// A length of four bytes and text.
+fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
+    let mut put = Put::new(tracing.byte_order);
+    put.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
+    put.bytes.extend_from_slice(text.as_bytes());
+    put.bytes
+}
+
+/// `/proc/kallsyms`.
+pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
+    let mut text = String::new();
+    let width = usize::from(tracing.word_size) * 2;
+    tracing.symbols.each(&mut |row| {
+        let _ = write!(text, "{:0width$x} {} {}", row.address, row.kind, row.name);
+        if let Some(module) = row.module {
+            let _ = write!(text, "\t[{module}]");
+        }
+        text.push('\n');
+    });
+    short(tracing, &text)
+}
+
+/// `printk_formats`.
+pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
+    let mut text = String::new();
+    for (address, format) in &tracing.printk_formats {
+        let _ = write!(text, "0x{address:x} : \"");
+        for c in format.chars() {
+            match c {
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                '\\' => text.push_str("\\\\"),
+                '"' => text.push_str("\\\""),
+                other => text.push(other),
+            }
+        }
+        text.push_str("\"\n");
+    }
+    short(tracing, &text)
+}
+
+/// `saved_cmdlines`.
+pub(super) fn command_lines(tracing: &Tracing) -> Vec<u8> {
+    let mut text = String::new();
+    for (pid, comm) in &tracing.comms {
+        let _ = writeln!(text, "{pid} {}", comm.replace(['\n', '\0'], " "));
+    }
+    let mut put = Put::new(tracing.byte_order);
+    put.sized(text.as_bytes());
+    put.bytes
+}
+
+/// `per_cpu/cpuN/stats`.
+pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
+    format!(
+        "CPU: {cpu}\nentries: {}\noverrun: {}\ncommit overrun: {}\nbytes: {}\ndropped events: {}\nread events: {}\n",
+        stats.entries, stats.overrun, stats.commit_overrun, stats.bytes, stats.dropped, stats.read
+    )
+}
+
+/// The content of `trace_clock`, with the array's own clock as the chosen one.
+pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
+    if tracing.clocks.contains(&format!("[{chosen}]")) {
+        return format!("{}\n", tracing.clocks.trim_end());
+    }
+    let others: Vec<&str> = tracing.clocks.split_whitespace().map(|c| c.trim_matches(['[', ']'])).collect();
+    if !others.contains(&chosen) {
+        return format!("[{}]\n", if chosen.is_empty() { "local" } else { chosen });
+    }
+    let marked: Vec<String> =
+        others.iter().map(|c| if *c == chosen { format!("[{c}]") } else { (*c).to_owned() }).collect();
+    format!("{}\n", marked.join(" "))
+}
+
+/// Options that both versions have: id and data.
+pub(super) fn common_options(tracing: &Tracing, ring: Option<&dyn Ring>, chosen_clock: &str) -> Vec<(u16, Vec<u8>)> {
+    use super::id;
+    let text = |text: &str| [text.as_bytes(), b"\0"].concat();
+    let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
+    if !tracing.uname.is_empty() || !tracing.release.is_empty() {
+        let uname = match tracing.uname.as_str() {
+            "" => format!("Linux (none) {} {}", tracing.release, tracing.machine),
+            known => known.to_owned(),
+        };
+        out.push((id::UNAME, text(&uname)));
+    }
+    out.push((id::VERSION, text(concat!("lastwords ", env!("CARGO_PKG_VERSION")))));
+    for cpu in ring.map(Ring::cpus).unwrap_or_default() {
+        out.push((id::CPU_STAT, text(&statistics(cpu.cpu, &cpu.stats))));
+    }
+    out
+}

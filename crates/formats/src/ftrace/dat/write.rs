@@ -1,0 +1,365 @@
+//! The writer. The layout is worked out first, so that nothing is written twice and no sub-buffer is kept.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use lastwords_trace::evidence::Verdict;
+use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use lastwords_trace::schema::ByteOrder;
+
+use super::parts::{self, Put};
+use super::{MAGIC, id};
+use crate::Totals;
+use crate::error::{Error, Result};
+use crate::folder::create_file;
+use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED};
+
+/// How to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// 6 or 7.
+    pub version: u8,
+    /// The snapshots in place of the live rings; an array without one gets no events.
+    pub snapshot: bool,
+}
+
+impl Default for WriteOptions {
+    /// Version 6, which every trace-cmd and KernelShark reads.
+    fn default() -> Self {
+        Self { version: 6, snapshot: false }
+    }
+}
+
+/// An array, and its ring if it has the one asked for.
+struct Source<'a> {
+    array: &'a Array,
+    ring: Option<&'a dyn Ring>,
+    sub_buffer_size: u32,
+}
+
+/// Where a CPU's data goes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    cpu: u32,
+    /// Position in [`Ring::cpus`]; none for a CPU without data.
+    lane: Option<usize>,
+    offset: u64,
+    size: u64,
+}
+
+/// Where an array's data goes.
+struct Laid {
+    /// What stands before the data, and where.
+    header: Option<(u64, Vec<u8>)>,
+    places: Vec<Place>,
+}
+
+/// Writes all arrays of `tracing` into a new file: the top level, and each instance as a buffer.
+///
+/// # Errors
+/// The file exists already or cannot be written; the version is neither 6 nor 7.
+pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Totals> {
+    let sources: Vec<Source<'_>> = tracing.arrays.iter().map(|array| source(array, options)).collect();
+    let (meta, laid) = match options.version {
+        6 => version_6(tracing, &sources),
+        7 => version_7(tracing, &sources),
+        other => return Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
+    };
+    let file = create_file(path)?;
+    let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
+    let mut totals = Totals::default();
+    let outcome = copy(&mut out, tracing, &sources, &meta, &laid, &mut totals);
+    outcome.and_then(|()| out.inner.flush()).map_err(Error::io(path, "write"))?;
+    totals.bytes = out.written;
+    Ok(totals)
+}
+
+fn source<'a>(array: &'a Array, options: &WriteOptions) -> Source<'a> {
+    let ring = if options.snapshot { array.snapshot.as_deref() } else { Some(&*array.live) };
+    let size = ring.and_then(|r| r.cpus().iter().map(|c| c.sub_buffer_size).max()).unwrap_or(4096).max(4096);
+    Source { array, ring, sub_buffer_size: size }
+}
+
+struct Counted<W: Write> {
+    inner: W,
+    written: u64,
+}
+
+impl<W: Write> Counted<W> {
+    fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.written += bytes.len() as u64;
+        self.inner.write_all(bytes)
+    }
+
+    fn pad_to(&mut self, offset: u64) -> std::io::Result<()> {
+        const ZEROES: [u8; 4096] = [0; 4096];
+        while self.written < offset {
+            let step = (offset - self.written).min(ZEROES.len() as u64) as usize;
+            self.put(&ZEROES[..step])?;
+        }
+        Ok(())
+    }
+}
+
+/// The CPUs of a ring as they go into a file, from `offset` on, each at a multiple of the page size.
+fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<Place> {
+    let rings = source.ring.map(Ring::cpus).unwrap_or_default();
+    let mut places = Vec::new();
+    for cpu in cpus {
+        let lane = rings.iter().position(|c| c.cpu == *cpu);
+        offset = offset.next_multiple_of(page);
+        let count = lane.map_or(0, |at| rings[at].sub_buffers as u64);
+        let size = count * u64::from(source.sub_buffer_size);
+        places.push(Place { cpu: *cpu, lane, offset, size });
+        offset += size;
+    }
+    places
+}
+
+fn page_of(tracing: &Tracing, sources: &[Source<'_>]) -> u64 {
+    let largest = sources.iter().map(|s| u64::from(s.sub_buffer_size)).max().unwrap_or(4096);
+    largest.max(u64::from(tracing.page_size))
+}
+
+fn end_of(places: &[Place], start: u64) -> u64 {
+    places.iter().map(|p| p.offset + p.size).max().unwrap_or(start)
+}
+
+fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
+    let mut put = Put::new(tracing.byte_order);
+    put.bytes.extend_from_slice(MAGIC);
+    put.string(version);
+    put.bytes.push(u8::from(tracing.byte_order == ByteOrder::Big));
+    put.bytes.push(tracing.word_size);
+    put.u32(sub_buffer_size);
+    put
+}
+
+fn option(put: &mut Put, id: u16, data: &[u8]) {
+    put.u16(id);
+    put.u32(data.len() as u32);
+    put.bytes.extend_from_slice(data);
+}
+
+/// The first part of a file of version 6, up to the data; and where the data of each array goes.
+///
+/// CPUs are told by position: `0 ..` up to the highest that any ring has. An instance's table of places stands where its
+/// option says.
+fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
+    let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
+    let mut put = begin(tracing, "6", sub_buffer_size);
+    put.bytes.append(&mut parts::headers(tracing, sub_buffer_size));
+    put.bytes.append(&mut parts::own_events(tracing));
+    put.bytes.append(&mut parts::events(tracing));
+    put.bytes.append(&mut parts::kallsyms(tracing));
+    put.bytes.append(&mut parts::printk(tracing));
+    put.bytes.append(&mut parts::command_lines(tracing));
+    let highest = sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu + 1)).max();
+    let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
+    put.u32(cpus.len() as u32);
+    put.bytes.extend_from_slice(b"options  \0");
+    let top = sources.first();
+    for (id, data) in parts::common_options(tracing, top.and_then(|s| s.ring), top.map_or("", |s| &s.array.clock)) {
+        option(&mut put, id, &data);
+    }
+    let mut count = Put::new(tracing.byte_order);
+    count.u32(cpus.len() as u32);
+    option(&mut put, id::CPU_COUNT, &count.bytes);
+    // Behind the options: the table of the top level, then one for each instance.
+    let table = 10 + 16 * cpus.len() as u64;
+    let instances = sources.get(1..).unwrap_or_default();
+    let options: u64 = instances.iter().map(|s| 2 + 4 + 8 + s.array.name.len() as u64 + 1).sum();
+    let tables = put.bytes.len() as u64 + options + 2;
+    for (index, source) in instances.iter().enumerate() {
+        let mut data = Put::new(tracing.byte_order);
+        data.u64(tables + (index as u64 + 1) * table);
+        data.string(&source.array.name);
+        option(&mut put, id::BUFFER, &data.bytes);
+    }
+    put.u16(id::DONE);
+    let page = page_of(tracing, sources);
+    let mut offset = tables + sources.len().max(1) as u64 * table;
+    let mut laid_out = Vec::new();
+    for source in sources {
+        let places = lay_out(source, &cpus, page, offset);
+        offset = end_of(&places, offset);
+        put.bytes.extend_from_slice(b"flyrecord\0");
+        for place in &places {
+            put.u64(place.offset);
+            put.u64(place.size);
+        }
+        laid_out.push(Laid { header: None, places });
+    }
+    (put.bytes, laid_out)
+}
+
+/// A section of version 7: its header, with an id of its name, and what is in it.
+fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
+    let offset = put.bytes.len() as u64;
+    put.u16(id);
+    put.u16(0);
+    put.u32(name);
+    put.u64(data.len() as u64);
+    put.bytes.extend_from_slice(data);
+    offset
+}
+
+/// The first part of a file of version 7, up to the data; and where the data of each array goes. Nothing is compressed.
+fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
+    let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
+    let mut put = begin(tracing, "7", sub_buffer_size);
+    put.string("none");
+    put.string("");
+    let first_options = put.bytes.len();
+    put.u64(0);
+    let mut strings = Put::new(tracing.byte_order);
+    let mut name = |text: &str| {
+        let at = strings.bytes.len() as u32;
+        strings.string(text);
+        at
+    };
+    let described = [
+        (id::HEADER_INFO, "headers", parts::headers(tracing, sub_buffer_size)),
+        (id::FTRACE_EVENTS, "ftrace events", parts::own_events(tracing)),
+        (id::EVENT_FORMATS, "events format", parts::events(tracing)),
+        (id::KALLSYMS, "kallsyms", parts::kallsyms(tracing)),
+        (id::PRINTK, "printk", parts::printk(tracing)),
+        (id::COMMAND_LINES, "command lines", parts::command_lines(tracing)),
+    ];
+    let mut options: Vec<(u16, Vec<u8>)> = Vec::new();
+    for (id, title, data) in described {
+        let offset = section(&mut put, id, name(title), &data);
+        let mut value = Put::new(tracing.byte_order);
+        value.u64(offset);
+        options.push((id, value.bytes));
+    }
+    let top = sources.first();
+    options.extend(parts::common_options(tracing, top.and_then(|s| s.ring), top.map_or("", |s| &s.array.clock)));
+    let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
+    let strings_name = name("strings");
+    section(&mut put, id::STRINGS, strings_name, &strings.bytes);
+    // The options stand behind everything else but the data; the length of those for buffers is known before their content.
+    let buffer_size = |s: &Source<'_>| 8 + s.array.name.len() + 1 + s.array.clock.len() + 1 + 8 + 20 * lanes(s).len();
+    let fixed: usize = options.iter().map(|(_, data)| 6 + data.len()).sum();
+    let options_size = fixed + sources.iter().map(|s| 6 + buffer_size(s)).sum::<usize>() + 14;
+    let options_at = put.bytes.len() as u64;
+    let page = page_of(tracing, sources);
+    let mut offset = options_at + 16 + options_size as u64;
+    let mut laid_out = Vec::new();
+    for source in sources {
+        let at = offset;
+        let places = lay_out(source, &lanes(source), page, at + 16);
+        offset = end_of(&places, at + 16);
+        let mut header = Put::new(tracing.byte_order);
+        header.u16(id::BUFFER);
+        header.u16(0);
+        header.u32(buffer_name);
+        header.u64(offset - at - 16);
+        options.push((id::BUFFER, buffer(tracing, source, at, &places)));
+        laid_out.push(Laid { header: Some((at, header.bytes)), places });
+    }
+    let mut all = Put::new(tracing.byte_order);
+    options.iter().for_each(|(id, data)| option(&mut all, *id, data));
+    option(&mut all, id::DONE, &[0; 8]);
+    section(&mut put, id::DONE, options_name, &all.bytes);
+    let mut at = Put::new(tracing.byte_order);
+    at.u64(options_at);
+    put.bytes[first_options..first_options + 8].copy_from_slice(&at.bytes);
+    (put.bytes, laid_out)
+}
+
+fn lanes(source: &Source<'_>) -> Vec<u32> {
+    source.ring.map(Ring::cpus).unwrap_or_default().iter().map(|c| c.cpu).collect()
+}
+
+fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, places: &[Place]) -> Vec<u8> {
+    let mut data = Put::new(tracing.byte_order);
+    data.u64(header);
+    data.string(&source.array.name);
+    data.string(&source.array.clock);
+    data.u32(source.sub_buffer_size);
+    data.u32(places.len() as u32);
+    for place in places {
+        data.u32(place.cpu);
+        data.u64(place.offset);
+        data.u64(place.size);
+    }
+    data.bytes
+}
+
+fn copy<W: Write>(
+    out: &mut Counted<W>,
+    tracing: &Tracing,
+    sources: &[Source<'_>],
+    meta: &[u8],
+    laid: &[Laid],
+    totals: &mut Totals,
+) -> std::io::Result<()> {
+    out.put(meta)?;
+    let mut bytes = Vec::new();
+    for (source, laid) in sources.iter().zip(laid) {
+        if let Some((offset, header)) = &laid.header {
+            out.pad_to(*offset)?;
+            out.put(header)?;
+        }
+        for place in &laid.places {
+            let (Some(ring), Some(lane)) = (source.ring, place.lane) else { continue };
+            out.pad_to(place.offset)?;
+            totals.streams += u64::from(place.size > 0);
+            for index in 0..ring.cpus().get(lane).map_or(0, |c| c.sub_buffers) {
+                sub_buffer(&mut bytes, tracing, ring, lane, index, totals);
+                bytes.resize(source.sub_buffer_size as usize, 0);
+                out.put(&bytes)?;
+            }
+            out.pad_to(place.offset + place.size)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a sub-buffer and makes its header say what is committed and what is missing before it, as the kernel makes it for a
+/// reader.
+fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usize, index: usize, totals: &mut Totals) {
+    let info = ring.sub_buffer(lane, index, bytes);
+    let begin = tracing.header_page.data_offset as usize;
+    bytes.resize(bytes.len().max(begin), 0);
+    let committed = info.committed.min(bytes.len() - begin);
+    totals.packets += u64::from(committed > 0);
+    totals.faults += u64::from(!matches!(info.verdict, Verdict::Committed | Verdict::Open));
+    let committed = drop_consumed(bytes, tracing, committed, info.consumed);
+    let events = Events::new(bytes, tracing.header_page, tracing.byte_order, committed);
+    totals.events += events.flatten().count() as u64;
+    let word = usize::from(tracing.header_page.commit_size);
+    let mut commit = committed as u64;
+    bytes[begin + committed..].fill(0);
+    if let Some(count) = info.missed {
+        commit |= MISSED_EVENTS;
+        if let Some(count) = count.filter(|_| begin + committed + word <= bytes.len()) {
+            commit |= MISSED_STORED;
+            put_native(&mut bytes[begin + committed..], count, word, tracing.byte_order);
+        }
+    }
+    put_native(&mut bytes[8..], commit, word, tracing.byte_order);
+}
+
+fn put_native(to: &mut [u8], value: u64, size: usize, order: ByteOrder) {
+    let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let from = if order == ByteOrder::Little { 0 } else { 8 - size };
+    if let Some(to) = to.get_mut(..size) {
+        to.copy_from_slice(&raw[from..from + size]);
+    }
+}
+
+/// Takes out what a consumer has read and makes the sub-buffer begin at its time. Gives what is left of `committed`.
+fn drop_consumed(bytes: &mut [u8], tracing: &Tracing, committed: usize, consumed: usize) -> usize {
+    let hidden = consumed.min(committed) & !3;
+    if hidden == 0 {
+        return committed;
+    }
+    let mut cursor = Cursor::new(bytes, tracing.header_page, tracing.byte_order, hidden);
+    while cursor.next(bytes).is_some() {}
+    let begin = tracing.header_page.data_offset as usize;
+    bytes.copy_within(begin + hidden..begin + committed, begin);
+    put_native(bytes, cursor.time(), 8, tracing.byte_order);
+    committed - hidden
+}
