@@ -18,6 +18,8 @@ pub enum Error {
     Output(io::Error),
     /// The format cannot express a field; names channel, event and field.
     Schema(String),
+    /// An input cannot be read.
+    Input(lastwords_bytes::Error),
 }
 
 /// Result of a writer.
@@ -45,6 +47,7 @@ impl fmt::Display for Error {
             Self::Io { path, doing, source } => write!(f, "{}: cannot {doing}: {source}", path.display()),
             Self::Output(source) => write!(f, "cannot write the output: {source}"),
             Self::Schema(what) => write!(f, "the format cannot express {what}"),
+            Self::Input(source) => write!(f, "{source}"),
         }
     }
 }
@@ -54,6 +57,7 @@ impl std::error::Error for Error {
         match self {
             Self::Io { source, .. } | Self::Output(source) => Some(source),
             Self::Schema(_) => None,
+            Self::Input(source) => Some(source),
         }
     }
 }

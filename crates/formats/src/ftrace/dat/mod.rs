@@ -3,9 +3,18 @@
 //! Sub-buffers stand in the file as they were in memory; [`open`] gives a
 //! [`Tracing`](lastwords_trace::ftrace::Tracing) that reads them when they are asked for, [`write()`] copies them.
 
+mod chunks;
+mod listing;
+mod open;
+mod options;
 mod parts;
+mod reader;
+mod ring;
+mod sections;
+mod symbols;
 mod write;
 
+pub use open::open;
 pub use write::{WriteOptions, write};
 
 /// What every file begins with.

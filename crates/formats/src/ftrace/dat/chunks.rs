@@ -1,0 +1,99 @@
+//! Compressed data: pieces of a few pages each.
+
+use std::io::Read;
+
+use lastwords_bytes::Error;
+
+use super::reader::Source;
+
+/// Pieces that a CPU's data may have.
+const MOST: u32 = 1 << 24;
+/// Bytes of the largest piece.
+const LARGEST: u32 = 1 << 28;
+
+/// How a file is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    None,
+    Zstd,
+    Zlib,
+}
+
+impl Algorithm {
+    /// By the name in the file; none where it is not known.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        match name {
+            "none" | "" => Some(Self::None),
+            "zstd" => Some(Self::Zstd),
+            "zlib" => Some(Self::Zlib),
+            _ => None,
+        }
+    }
+
+    /// The content of `raw`, of which `size` bytes are expected; none where it is damaged or larger.
+    pub(super) fn uncompress(self, raw: &[u8], size: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let limit = size as u64 + 1;
+        match self {
+            Self::None => out.extend_from_slice(raw),
+            Self::Zstd => {
+                let decoder = zstd::stream::read::Decoder::new(raw).ok()?;
+                decoder.take(limit).read_to_end(&mut out).ok()?;
+            }
+            Self::Zlib => {
+                flate2::read::ZlibDecoder::new(raw).take(limit).read_to_end(&mut out).ok()?;
+            }
+        }
+        (out.len() == size).then_some(out)
+    }
+}
+
+/// A piece: where it stands in the file, and what part of the data it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) offset: u64,
+    pub(super) compressed: u32,
+    pub(super) start: u64,
+    pub(super) size: u32,
+}
+
+/// The pieces of a CPU's data, in order.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    all: Vec<Chunk>,
+}
+
+impl Chunks {
+    /// Reads the list of pieces of data that stands in `offset .. offset + size`.
+    pub(super) fn read(source: &Source, offset: u64, size: u64) -> Result<Self, Error> {
+        let mut at = source.at(offset);
+        let end = offset.saturating_add(size);
+        let count = if size < 4 { 0 } else { at.u32()? };
+        if count > MOST {
+            return Err(at.unexpected(u64::from(count), "a count of compressed pieces"));
+        }
+        let (mut all, mut start) = (Vec::new(), 0u64);
+        for _ in 0..count {
+            let (compressed, size) = (at.u32()?, at.u32()?);
+            if size > LARGEST || at.offset.saturating_add(u64::from(compressed)) > end {
+                return Err(at.unexpected(u64::from(compressed), "a compressed piece that ends within its data"));
+            }
+            all.push(Chunk { offset: at.offset, compressed, start, size });
+            at.offset += u64::from(compressed);
+            start += u64::from(size);
+        }
+        Ok(Self { all })
+    }
+
+    /// Bytes of the data.
+    pub(super) fn size(&self) -> u64 {
+        self.all.last().map_or(0, |c| c.start + u64::from(c.size))
+    }
+
+    /// The piece that holds a byte of the data.
+    pub(super) fn holding(&self, place: u64) -> Option<Chunk> {
+        let behind = self.all.partition_point(|c| c.start <= place);
+        let chunk = self.all.get(behind.checked_sub(1)?)?;
+        (place < chunk.start + u64::from(chunk.size)).then_some(*chunk)
+    }
+}

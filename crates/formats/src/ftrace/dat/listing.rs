@@ -1,0 +1,144 @@
+//! The descriptions of a machine, read from bytes of either version.
+
+use std::collections::BTreeMap;
+
+use lastwords_bytes::{Error, Reader};
+use lastwords_trace::ftrace::{Format, HeaderPage};
+use lastwords_trace::schema::ByteOrder;
+
+use super::symbols::Listed;
+use crate::ftrace::format_file;
+
+/// What a file tells of the machine.
+#[derive(Default)]
+pub(super) struct Machine {
+    pub(super) header_page: Option<HeaderPage>,
+    /// Bytes of data in a sub-buffer, as `header_page` tells it.
+    pub(super) data_size: u32,
+    pub(super) formats: BTreeMap<u16, Format>,
+    pub(super) symbols: Listed,
+    pub(super) printk_formats: BTreeMap<u64, String>,
+    pub(super) comms: BTreeMap<u32, String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// A reader of one part, in the file's byte order.
+pub(super) fn reader(bytes: &[u8], order: ByteOrder) -> Reader<'_> {
+    let order = match order {
+        ByteOrder::Little => lastwords_bytes::ByteOrder::Little,
+        ByteOrder::Big => lastwords_bytes::ByteOrder::Big,
+    };
+    Reader::new("trace.dat", bytes, order)
+}
+
+/// A length of eight bytes and text.
+fn sized(from: &mut Reader<'_>) -> Result<String, Error> {
+    let size = usize::try_from(from.u64()?).unwrap_or(usize::MAX);
+    Ok(String::from_utf8_lossy(from.take(size)?).into_owned())
+}
+
+/// Text up to a NUL.
+pub(super) fn string(from: &mut Reader<'_>) -> Result<String, Error> {
+    let rest = from.bytes_at(from.position(), from.left())?;
+    let Some(end) = rest.iter().position(|b| *b == 0) else {
+        return Err(from.unexpected(rest.len() as u64, "a text that ends with NUL"));
+    };
+    let text = String::from_utf8_lossy(&rest[..end]).into_owned();
+    from.skip(end + 1)?;
+    Ok(text)
+}
+
+impl Machine {
+    /// `header_page` and `header_event`.
+    pub(super) fn headers(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let name = string(from)?;
+        if name != "header_page" {
+            return Err(from.unexpected(0, "the words header_page"));
+        }
+        let text = sized(from)?;
+        self.header_page = format_file::parse_header_page(&text);
+        let size = text.lines().find(|l| l.contains(" data;")).and_then(|l| l.split("size:").nth(1)?.split(';').next());
+        self.data_size = size.and_then(|s| s.trim().parse().ok()).unwrap_or(0);
+        string(from)?;
+        sized(from).map(drop)
+    }
+
+    fn format(&mut self, system: &str, text: &str) {
+        match format_file::parse(system, text) {
+            Some(format) => {
+                self.formats.insert(format.id, format);
+            }
+            None => self.notes.push(format!("system {system}: a format that cannot be read: {:.60?}", text)),
+        }
+    }
+
+    /// Formats of ftrace's own entries.
+    pub(super) fn own_events(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        for _ in 0..from.u32()? {
+            let text = sized(from)?;
+            self.format("ftrace", &text);
+        }
+        Ok(())
+    }
+
+    /// Formats of all other events.
+    pub(super) fn events(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        for _ in 0..from.u32()? {
+            let system = string(from)?;
+            for _ in 0..from.u32()? {
+                let text = sized(from)?;
+                self.format(&system, &text);
+            }
+        }
+        Ok(())
+    }
+
+    /// `/proc/kallsyms`.
+    pub(super) fn kallsyms(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let size = from.u32()? as usize;
+        self.symbols = Listed::new(&String::from_utf8_lossy(from.take(size)?));
+        Ok(())
+    }
+
+    /// `printk_formats`.
+    pub(super) fn printk(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        let size = from.u32()? as usize;
+        let text = String::from_utf8_lossy(from.take(size)?).into_owned();
+        for line in text.lines() {
+            let Some((address, format)) = line.split_once(" : ") else { continue };
+            let Ok(address) = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16) else { continue };
+            let format = format.strip_prefix('"').and_then(|f| f.strip_suffix('"')).unwrap_or(format);
+            self.printk_formats.insert(address, unescaped(format));
+        }
+        Ok(())
+    }
+
+    /// `saved_cmdlines`.
+    pub(super) fn command_lines(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
+        for line in sized(from)?.lines() {
+            if let Some((pid, comm)) = line.split_once(' ')
+                && let Ok(pid) = pid.parse()
+            {
+                self.comms.insert(pid, comm.to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, c == '\\') {
+            (_, true) => match chars.next() {
+                Some('n') => out.push('\n'),
+                Some('t') => out.push('\t'),
+                Some(other) => out.push(other),
+                None => out.push('\\'),
+            },
+            (other, false) => out.push(other),
+        }
+    }
+    out
+}

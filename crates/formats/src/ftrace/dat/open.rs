@@ -1,0 +1,250 @@
+//! The reader.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use lastwords_bytes::Error as Located;
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
+use lastwords_trace::schema::ByteOrder;
+
+use super::MAGIC;
+use super::chunks::{Algorithm, Chunks};
+use super::listing::{Machine, reader};
+use super::options::{Buffer, Place, Told};
+use super::reader::{At, Source};
+use super::ring::{Data, FileRing};
+use super::sections;
+use crate::error::{Error, Result};
+
+/// CPUs that a file may have.
+const MOST_CPUS: u32 = 1 << 16;
+/// Clocks that do not count nanoseconds.
+const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
+
+/// What a file begins with.
+struct Begin {
+    word_size: u8,
+    page_size: u32,
+    algorithm: Algorithm,
+}
+
+/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once, sub-buffers when they are asked for.
+///
+/// # Errors
+/// The file cannot be read, is no trace.dat, of another version, compressed in a way that is not known, or cut off before
+/// its buffers are described; places are offsets in the file.
+pub fn open(path: &Path) -> Result<Tracing> {
+    read(path).map_err(Error::Input)
+}
+
+fn read(path: &Path) -> std::result::Result<Tracing, Located> {
+    let mut source = Source::open(path)?;
+    let mut at = source.at(0);
+    if at.bytes(MAGIC.len() as u64)? != MAGIC {
+        return Err(source.at(0).unexpected(0, "the magic bytes of a trace.dat file"));
+    }
+    let version = at.string()?;
+    let (order, word_size) = (at.u8()?, at.u8()?);
+    let place = at.offset;
+    if order > 1 || !matches!(word_size, 4 | 8) {
+        return Err(source.at(place).unexpected(u64::from(word_size), "a byte order of 0 or 1, and a word size of 4 or 8"));
+    }
+    source.order = if order == 0 { ByteOrder::Little } else { ByteOrder::Big };
+    let mut at = source.at(place);
+    let page_size = at.u32()?;
+    let mut begin = Begin { word_size, page_size, algorithm: Algorithm::None };
+    match version.as_str() {
+        "6" => version_6(&source, at.offset, &begin),
+        "7" => {
+            let name = at.string()?;
+            at.string()?;
+            begin.algorithm = Algorithm::of(&name)
+                .ok_or_else(|| at.unexpected(0, &format!("compression none, zstd or zlib; this is {name:?}")))?;
+            let first = at.u64()?;
+            version_7(&source, first, &begin)
+        }
+        other => Err(source.at(10).unexpected(0, &format!("version 6 or 7; this is {other:?}"))),
+    }
+}
+
+fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
+    let mut told = Told::default();
+    sections::options(source, begin.algorithm, first, &mut told)?;
+    let mut machine = sections::machine(source, begin.algorithm, &told);
+    let mut arrays = Vec::new();
+    for buffer in std::mem::take(&mut told.buffers) {
+        let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
+        let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
+        let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
+        arrays.push(array(source, &mut machine, &told, &buffer, &buffer.places, page_size, (is_compressed, algorithm)));
+    }
+    Ok(tracing(source, begin, machine, &told, arrays))
+}
+
+fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
+    let mut machine = Machine::default();
+    let mut told = Told::default();
+    // The descriptions stand one behind the other, each with its own lengths.
+    let mut at = source.at(offset);
+    let parts: [fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>; 6] = [
+        Machine::headers,
+        Machine::own_events,
+        Machine::events,
+        Machine::kallsyms,
+        Machine::printk,
+        Machine::command_lines,
+    ];
+    let window = source.length.saturating_sub(offset).min(1 << 28);
+    let bytes = at.clone().bytes(window)?;
+    let mut from = reader(&bytes, source.order).based(offset);
+    for part in parts {
+        part(&mut machine, &mut from)?;
+    }
+    at.offset = from.offset();
+    drop(bytes);
+    let cpus = at.u32()?;
+    if cpus > MOST_CPUS {
+        return Err(at.unexpected(u64::from(cpus), "a number of CPUs"));
+    }
+    told.cpus = cpus;
+    let mut kind = at.bytes(10)?;
+    if kind == b"options  \0" {
+        loop {
+            let id = at.u16()?;
+            if id == super::id::DONE {
+                break;
+            }
+            let size = at.u32()?;
+            let data = at.bytes(u64::from(size))?;
+            told.option(id, &data, source.order, false)?;
+        }
+        kind = at.bytes(10)?;
+    }
+    if kind != b"flyrecord\0" {
+        return Err(at.unexpected(0, "the word flyrecord: a file with the text of a latency tracer has no events"));
+    }
+    let page_size = if machine.data_size > 0 && begin.page_size == 0 { machine.data_size + 16 } else { begin.page_size };
+    let plain = (false, Algorithm::None);
+    let stats = std::mem::take(&mut told.stats);
+    let top = Buffer { stats, ..Buffer::default() };
+    let places = table(&mut at, cpus)?;
+    let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
+    for buffer in std::mem::take(&mut told.buffers) {
+        let places = instance_table(source, buffer.offset, cpus)?;
+        arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
+    }
+    Ok(tracing(source, begin, machine, &told, arrays))
+}
+
+/// Offsets and sizes of the CPUs' data.
+fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
+    (0..cpus).map(|cpu| Ok((cpu, at.u64()?, at.u64()?))).collect()
+}
+
+/// The table of an instance. Some versions put the number of CPUs before it.
+fn instance_table(source: &Source, offset: u64, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
+    let mut at = source.at(offset);
+    let mut cpus = cpus;
+    if at.clone().bytes(10)? == b"flyrecord\0" {
+        at.bytes(10)?;
+    } else {
+        cpus = at.u32()?;
+        let word = at.bytes(10)?;
+        if word != b"flyrecord\0" || cpus > MOST_CPUS {
+            return Err(at.unexpected(u64::from(cpus), "the word flyrecord and a table of CPUs"));
+        }
+    }
+    table(&mut at, cpus)
+}
+
+fn array(
+    source: &Source,
+    machine: &mut Machine,
+    told: &Told,
+    buffer: &Buffer,
+    places: &[Place],
+    page_size: u32,
+    (is_compressed, algorithm): (bool, Algorithm),
+) -> Array {
+    let page_size = page_size.clamp(64, 1 << 26);
+    let (mut cpus, mut data) = (Vec::new(), Vec::new());
+    for (cpu, offset, size) in places {
+        let there = (*size).min(source.length.saturating_sub(*offset));
+        if there < *size {
+            machine.notes.push(format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are"));
+        }
+        let chunks = match is_compressed.then(|| Chunks::read(source, *offset, there)) {
+            None => None,
+            Some(Ok(chunks)) => Some(chunks),
+            Some(Err(error)) => {
+                machine.notes.push(error.to_string());
+                Some(Chunks::default())
+            }
+        };
+        let bytes = chunks.as_ref().map_or(there, Chunks::size);
+        let stats = buffer.stats.iter().find(|(of, _)| of == cpu).map(|(_, stats)| *stats).unwrap_or_default();
+        let sub_buffers = usize::try_from(bytes.div_ceil(u64::from(page_size))).unwrap_or(0);
+        cpus.push(CpuRing { cpu: *cpu, sub_buffers, sub_buffer_size: page_size, stats });
+        data.push(Data { offset: *offset, size: bytes, chunks });
+    }
+    let header_page = machine.header_page.unwrap_or(HeaderPage::of_word_size(8));
+    let ring = FileRing {
+        source: source.clone(),
+        cpus,
+        data,
+        header_page,
+        algorithm,
+        last: Mutex::new(None),
+        evidence: Evidence::default(),
+    };
+    let chosen = told.clocks.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
+    let clock = if buffer.clock.is_empty() { chosen.unwrap_or("local").to_owned() } else { clock_word(&buffer.clock) };
+    Array {
+        name: buffer.name.clone(),
+        tracer: "nop".to_owned(),
+        clock_in_ns: !PLAIN_CLOCKS.contains(&clock.as_str()),
+        clock,
+        options: Vec::new(),
+        tracer_options: Vec::new(),
+        is_on: false,
+        live: Arc::new(ring) as Arc<dyn Ring>,
+        snapshot: None,
+    }
+}
+
+/// The chosen one of a list such as `trace_clock` has, or the word itself.
+fn clock_word(text: &str) -> String {
+    let chosen = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
+    chosen.unwrap_or(text.trim()).to_owned()
+}
+
+fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
+    let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu + 1)).max().unwrap_or(0);
+    let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
+    let machine_name = told.uname.split_whitespace().last().unwrap_or_default().to_owned();
+    if let Some(top) = arrays.iter().position(|a| a.name.is_empty()) {
+        arrays.swap(0, top);
+    }
+    let header_page = machine.header_page.unwrap_or(HeaderPage::of_word_size(begin.word_size));
+    Tracing {
+        release: word(2),
+        uname: told.uname.clone(),
+        machine: machine_name,
+        byte_order: source.order,
+        // The kernel's word, which may be longer than the user space's that the file tells.
+        word_size: header_page.commit_size,
+        page_size: begin.page_size,
+        cpus: if told.cpus > 0 { told.cpus } else { highest },
+        header_page,
+        formats: machine.formats,
+        comms: machine.comms,
+        tgids: std::collections::BTreeMap::new(),
+        printk_formats: machine.printk_formats,
+        symbols: Arc::new(machine.symbols),
+        pointer_key: None,
+        clocks: told.clocks.clone(),
+        arrays,
+        evidence: Evidence { notes: machine.notes, ..Evidence::default() },
+    }
+}

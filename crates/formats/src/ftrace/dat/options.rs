@@ -1,0 +1,96 @@
+//! Options: clock, name of the machine, counters, buffers.
+
+use lastwords_bytes::Error;
+use lastwords_trace::ftrace::Stats;
+
+use super::id;
+use super::listing::{reader, string};
+use lastwords_trace::schema::ByteOrder;
+
+/// CPUs that a buffer may have.
+const MOST_CPUS: u32 = 1 << 16;
+
+/// A CPU's data: CPU, offset, size in the file.
+pub(super) type Place = (u32, u64, u64);
+
+/// A buffer that an option tells of.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Buffer {
+    /// Name of the instance.
+    pub(super) name: String,
+    /// Where its section (version 7) or its table (version 6) stands.
+    pub(super) offset: u64,
+    /// Its clock; version 7.
+    pub(super) clock: String,
+    /// Bytes of a sub-buffer; version 7.
+    pub(super) page_size: u32,
+    /// Version 7.
+    pub(super) places: Vec<Place>,
+    /// Counters that were told before it.
+    pub(super) stats: Vec<(u32, Stats)>,
+}
+
+/// What the options of a file tell.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) clocks: String,
+    pub(super) uname: String,
+    pub(super) cpus: u32,
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) stats: Vec<(u32, Stats)>,
+    /// Sections: id and offset; version 7.
+    pub(super) sections: Vec<(u16, u64)>,
+}
+
+impl Told {
+    /// Takes in an option. Those that are not known are passed over.
+    pub(super) fn option(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
+        let mut from = reader(data, order);
+        let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
+        match id {
+            id::TRACE_CLOCK => self.clocks = text(),
+            id::UNAME => self.uname = text(),
+            id::CPU_COUNT => self.cpus = from.u32()?,
+            id::CPU_STAT => self.stats.extend(statistics(&text())),
+            id::BUFFER => {
+                let mut buffer = Buffer { offset: from.u64()?, name: string(&mut from)?, ..Buffer::default() };
+                if has_sections {
+                    buffer.clock = string(&mut from)?;
+                    buffer.page_size = from.u32()?;
+                    let count = from.u32()?;
+                    if count > MOST_CPUS {
+                        return Err(from.unexpected(u64::from(count), "a number of CPUs"));
+                    }
+                    for _ in 0..count {
+                        buffer.places.push((from.u32()?, from.u64()?, from.u64()?));
+                    }
+                    buffer.stats = std::mem::take(&mut self.stats);
+                }
+                self.buffers.push(buffer);
+            }
+            id::HEADER_INFO..=id::COMMAND_LINES if has_sections => self.sections.push((id, from.u64()?)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Counters of a CPU, as `per_cpu/cpuN/stats` tells them behind a line with the CPU's number.
+fn statistics(text: &str) -> Option<(u32, Stats)> {
+    let mut cpu = None;
+    let mut stats = Stats::default();
+    for (key, value) in text.lines().filter_map(|line| line.split_once(": ")) {
+        let Ok(value) = value.trim().parse::<u64>() else { continue };
+        match key.trim() {
+            "CPU" => cpu = u32::try_from(value).ok(),
+            "entries" => stats.entries = value,
+            "overrun" => stats.overrun = value,
+            "commit overrun" => stats.commit_overrun = value,
+            "bytes" => stats.bytes = value,
+            "dropped events" => stats.dropped = value,
+            "read events" => stats.read = value,
+            _ => {}
+        }
+    }
+    Some((cpu?, stats))
+}

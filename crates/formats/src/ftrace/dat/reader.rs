@@ -1,0 +1,113 @@
+//! Reading a file at any place, within its bounds.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use lastwords_bytes::Error;
+use lastwords_trace::schema::ByteOrder;
+
+/// Bytes of the longest name in a file.
+const LONGEST_NAME: u64 = 1 << 16;
+/// Bytes that are taken into memory at once at most.
+const MOST: u64 = 1 << 30;
+
+/// A file, its length and what it says of integers.
+#[derive(Clone)]
+pub(super) struct Source {
+    file: Arc<File>,
+    pub(super) length: u64,
+    pub(super) order: ByteOrder,
+}
+
+/// A place in a [`Source`] that moves on.
+#[derive(Clone)]
+pub(super) struct At<'a> {
+    pub(super) source: &'a Source,
+    pub(super) offset: u64,
+}
+
+const WHAT: &str = "trace.dat";
+
+fn io(offset: u64, error: &std::io::Error) -> Error {
+    Error::io(WHAT, offset, error)
+}
+
+impl Source {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let file = File::open(path).map_err(|e| io(0, &e))?;
+        let length = file.metadata().map_err(|e| io(0, &e))?.len();
+        Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little })
+    }
+
+    /// A place in the file.
+    pub(super) fn at(&self, offset: u64) -> At<'_> {
+        At { source: self, offset }
+    }
+
+    /// Reads bytes, all that are there: fewer at the file's end.
+    pub(super) fn read(&self, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+        into.clear();
+        let there = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(size);
+        into.resize(there, 0);
+        self.file.read_exact_at(into, offset).map_err(|e| io(offset, &e))
+    }
+}
+
+impl At<'_> {
+    /// An error at this place.
+    pub(super) fn unexpected(&self, value: u64, expected: &str) -> Error {
+        Error::value(WHAT, self.offset, value, expected)
+    }
+
+    /// The next `size` bytes.
+    pub(super) fn bytes(&mut self, size: u64) -> Result<Vec<u8>, Error> {
+        let left = self.source.length.saturating_sub(self.offset);
+        if size > left {
+            return Err(Error::short(WHAT, self.offset, left, &format!("{size} bytes")));
+        }
+        if size > MOST {
+            return Err(Error::budget(WHAT, "bytes at once", size));
+        }
+        let mut out = Vec::new();
+        self.source.read(self.offset, size as usize, &mut out)?;
+        self.offset += size;
+        Ok(out)
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let bytes = self.bytes(N as u64)?;
+        bytes.try_into().map_err(|_| self.unexpected(0, "bytes"))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Error> {
+        self.fixed::<1>().map(|[byte]| byte)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Error> {
+        let raw = self.fixed()?;
+        Ok(if self.source.order == ByteOrder::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Error> {
+        let raw = self.fixed()?;
+        Ok(if self.source.order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Error> {
+        let raw = self.fixed()?;
+        Ok(if self.source.order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
+    }
+
+    /// Text up to a NUL, which is passed over.
+    pub(super) fn string(&mut self) -> Result<String, Error> {
+        let mut buffer = Vec::new();
+        self.source.read(self.offset, LONGEST_NAME as usize, &mut buffer)?;
+        let Some(end) = buffer.iter().position(|b| *b == 0) else {
+            return Err(Error::short(WHAT, self.offset, buffer.len() as u64, "a text that ends with NUL"));
+        };
+        self.offset += end as u64 + 1;
+        Ok(String::from_utf8_lossy(&buffer[..end]).into_owned())
+    }
+}

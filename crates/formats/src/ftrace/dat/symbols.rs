@@ -1,0 +1,82 @@
+//! The symbols that a file lists.
+
+use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
+
+/// Bytes behind the last symbol that still count as its own.
+const LAST: u64 = 1 << 16;
+
+struct Row {
+    address: u64,
+    kind: char,
+    name: (u32, u32),
+    module: Option<(u32, u32)>,
+}
+
+/// Symbols of `/proc/kallsyms`.
+#[derive(Default)]
+pub(super) struct Listed {
+    text: String,
+    /// In the order of the file.
+    rows: Vec<Row>,
+    /// Positions in `rows`, by address; of equal ones the first of the file first.
+    sorted: Vec<u32>,
+}
+
+impl Listed {
+    pub(super) fn new(text: &str) -> Self {
+        let place = |part: &str| {
+            let begin = part.as_ptr() as usize - text.as_ptr() as usize;
+            (begin as u32, (begin + part.len()) as u32)
+        };
+        let row = |line: &'_ str| {
+            let mut words = line.split_ascii_whitespace();
+            let address = u64::from_str_radix(words.next()?, 16).ok()?;
+            let kind = words.next()?.chars().next()?;
+            let name = place(words.next()?);
+            let module = words.next().map(|m| place(m.trim_matches(['[', ']'])));
+            Some(Row { address, kind, name, module })
+        };
+        let rows: Vec<Row> = text.lines().filter_map(row).collect();
+        // Per-CPU symbols and absolute ones are no addresses. Where all are hidden, all are 0.
+        let is_wide = rows.iter().any(|r| r.address >> 63 == 1);
+        let counts = |r: &Row| if is_wide { r.address >> 63 == 1 } else { r.address != 0 };
+        let mut sorted: Vec<u32> = (0..rows.len() as u32).filter(|at| counts(&rows[*at as usize])).collect();
+        sorted.sort_by_key(|at| rows[*at as usize].address);
+        Self { text: text.to_owned(), rows, sorted }
+    }
+
+    fn part(&self, place: (u32, u32)) -> &str {
+        self.text.get(place.0 as usize..place.1 as usize).unwrap_or_default()
+    }
+
+    fn address(&self, at: usize) -> Option<u64> {
+        self.rows.get(*self.sorted.get(at)? as usize).map(|r| r.address)
+    }
+}
+
+impl Symbols for Listed {
+    fn at(&self, address: u64) -> Option<Symbol> {
+        let of = |at: &u32| self.rows[*at as usize].address;
+        let behind = self.sorted.partition_point(|at| of(at) <= address);
+        let start = self.address(behind.checked_sub(1)?)?;
+        let end = self.address(behind).unwrap_or(start.saturating_add(LAST));
+        if address >= end {
+            return None;
+        }
+        let first = self.sorted.partition_point(|at| of(at) < start);
+        let row = &self.rows[*self.sorted.get(first)? as usize];
+        Some(Symbol {
+            name: self.part(row.name).to_owned(),
+            offset: address - start,
+            size: end - start,
+            module: row.module.map(|place| self.part(place).to_owned()),
+        })
+    }
+
+    fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
+        for row in &self.rows {
+            let module = row.module.map(|place| self.part(place));
+            each(SymbolRow { address: row.address, kind: row.kind, name: self.part(row.name), module });
+        }
+    }
+}
