@@ -5,9 +5,10 @@ use crate::paging;
 use crate::virtual_memory::VirtualMemory;
 use crate::vmcoreinfo::VmcoreInfo;
 use lastwords_bytes::Budget;
-use lastwords_image::vmcore::{Machine, Physical};
+use lastwords_image::vmcore::{Machine, Physical, RawRange, open_raw};
 use lastwords_image::{Image, Progress, Watch};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// How VMCOREINFO begins.
@@ -20,6 +21,8 @@ const PLACE_LEN: usize = 4096;
 const PAGE: u64 = 4096;
 /// Bytes searched at a time.
 const BATCH: u64 = 1 << 20;
+/// Most VMCOREINFO texts that are kept which do not hold.
+const MOST_REJECTED: usize = 64;
 /// Bytes of each name in struct new_utsname; the release is the third.
 const NAME_LEN: u64 = 65;
 
@@ -98,14 +101,67 @@ pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<
             let memory = VirtualMemory::new(physical.image.clone(), &info, machine)?;
             Ok(Found { info, memory, scanned: None })
         }
-        None => scan(physical, budget, watch),
+        None => match scan(physical, budget, watch)? {
+            Scanned::Found(found) => Ok(*found),
+            Scanned::Rejected(rejected) => Err(nothing(physical, &rejected)),
+        },
     }
 }
 
-fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+/// Finds the kernel in a file of raw memory, and where in physical memory the file's bytes were: as `map` says, or where that is
+/// empty the places that machines have RAM at, of which the one is taken where a kernel's own page tables hold.
+///
+/// # Errors
+/// As [`kernel`]; or the path cannot be read.
+pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, Found), Error> {
+    let physical = open_raw(path, map)?;
+    let rejected = match scan(&physical, budget, watch)? {
+        Scanned::Found(found) => return Ok((physical, *found)),
+        Scanned::Rejected(rejected) => rejected,
+    };
+    let len = physical.image.ranges().iter().map(|r| r.len).fold(0, u64::saturating_add);
+    for info in rejected.iter().filter(|_| map.is_empty()) {
+        for map in maps(info, len) {
+            let physical = open_raw(path, &map)?;
+            if let Some(memory) = memory(&physical.image, None, info).filter(|m| holds(info, m)) {
+                let place = scan(&physical, budget, watch)?;
+                let scanned = if let Scanned::Found(found) = place { found.scanned } else { None };
+                return Ok((physical, Found { info: info.clone(), memory, scanned }));
+            }
+        }
+    }
+    Err(nothing(&physical, &rejected))
+}
+
+/// Where RAM may be that stands in a file of `len` bytes without gaps.
+fn maps(info: &VmcoreInfo, len: u64) -> Vec<Vec<RawRange>> {
+    /// Machines of x86 have RAM up to one of these addresses, and the rest from 4 GiB on.
+    const LOW_ENDS: [u64; 4] = [0xc000_0000, 0x8000_0000, 0xe000_0000, 0xb000_0000];
+    const HIGH: u64 = 1 << 32;
+    let start = info.number("PHYS_OFFSET").map(i64::cast_unsigned);
+    let one = start.map(|address| vec![RawRange { address, len, offset: 0 }]);
+    let two = LOW_ENDS.into_iter().filter(|low| *low < len).map(|low| {
+        let high = RawRange { address: HIGH, len: len.saturating_sub(low), offset: low };
+        vec![RawRange { address: 0, len: low, offset: 0 }, high]
+    });
+    one.into_iter().chain(two).collect()
+}
+
+/// What came of searching memory.
+enum Scanned {
+    Found(Box<Found>),
+    /// What there was does not hold of this memory.
+    Rejected(Vec<VmcoreInfo>),
+}
+
+fn nothing(physical: &Physical, rejected: &[VmcoreInfo]) -> Error {
+    Error::Nothing { image: physical.image.name().into(), rejected: rejected.len() }
+}
+
+fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
     let image = &physical.image;
     let total = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
-    let (mut done, mut rejected) = (0u64, 0usize);
+    let (mut done, mut rejected) = (0u64, Vec::new());
     let mut batch = vec![0u8; BATCH as usize];
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = image.next_data(range.address, range.end());
@@ -124,9 +180,9 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found,
             let held = bytes.get(..usize::try_from(held).unwrap_or(0)).unwrap_or_default();
             for place in places(held, at) {
                 match candidate(image, physical.machine, place) {
-                    Some(Ok(found)) => return Ok(found),
-                    Some(Err(())) => rejected = rejected.saturating_add(1),
-                    None => {}
+                    Some(Ok(found)) => return Ok(Scanned::Found(Box::new(found))),
+                    Some(Err(info)) if rejected.len() < MOST_REJECTED => rejected.push(info),
+                    Some(Err(_)) | None => {}
                 }
             }
             done = done.saturating_add(step);
@@ -134,7 +190,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found,
             at = image.next_data(at.saturating_add(step), range.end());
         }
     }
-    Err(Error::Nothing { image: image.name().into(), rejected })
+    Ok(Scanned::Rejected(rejected))
 }
 
 /// Physical addresses in `bytes`, which are those from `at` on, where a VMCOREINFO may begin.
@@ -149,16 +205,20 @@ fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The kernel whose VMCOREINFO is at `place`: none where it is no such text, an error where that does not hold of the memory.
-fn candidate(image: &Arc<dyn Image>, machine: Option<Machine>, place: u64) -> Option<Result<Found, ()>> {
+/// The kernel whose VMCOREINFO is at `place`: none where it is no such text, the text alone where it does not hold of the memory.
+fn candidate(image: &Arc<dyn Image>, machine: Option<Machine>, place: u64) -> Option<Result<Found, VmcoreInfo>> {
     let mut text = vec![0u8; PLACE_LEN];
     if let Err(hole) = image.read(place, &mut text) {
         text.truncate(usize::try_from(hole.address.saturating_sub(place)).unwrap_or(0));
     }
     let info = VmcoreInfo::parse(&text);
-    info.symbol("swapper_pg_dir").or_else(|| info.symbol("init_top_pgt"))?;
-    let memory = VirtualMemory::new(image.clone(), &info, machine.or_else(|| info.machine())?).ok()?;
-    if holds(&info, &memory) { Some(Ok(Found { info, memory, scanned: Some(place) })) } else { Some(Err(())) }
+    let memory = memory(image, machine, &info)?;
+    Some(if holds(&info, &memory) { Ok(Found { info, memory, scanned: Some(place) }) } else { Err(info) })
+}
+
+/// The memory that `info` tells of, if it says enough.
+fn memory(image: &Arc<dyn Image>, machine: Option<Machine>, info: &VmcoreInfo) -> Option<VirtualMemory> {
+    VirtualMemory::new(image.clone(), info, machine.or_else(|| info.machine())?).ok()
 }
 
 /// The kernel's own version, found through the page tables that `info` leads to, is the one that `info` names.

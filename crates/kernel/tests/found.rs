@@ -2,10 +2,11 @@
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::{Budget, ByteOrder, Limits};
-use lastwords_image::vmcore::{Format, Machine, Physical};
+use lastwords_image::vmcore::{Format, Machine, Physical, RawRange};
 use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
 use lastwords_kernel::find::{self, Error};
 use lastwords_kernel::memory::Memory;
+use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 /// RAM from an address on, pages of it left out.
@@ -170,4 +171,35 @@ fn what_is_not_found_is_told() {
     let (ram, _) = x86_64(RELEASE);
     let little = Budget::new(Limits { bytes: 1 << 20, ..Limits::default() });
     assert!(matches!(find::kernel(&ram.physical(&[], None), &little, &unwatched), Err(Error::Bytes(_))));
+}
+
+#[test]
+fn where_raw_memory_was() {
+    // RAM of arm64 begins where VMCOREINFO says; nothing in the file does.
+    let (mut ram, text) = aarch64();
+    ram.put(0x4020_0018, text.as_bytes());
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&ram.bytes).unwrap();
+    let raw = |path: &std::path::Path, map: &[RawRange]| find::raw(path, map, &Budget::default(), &unwatched);
+    let (physical, found) = raw(file.path(), &[]).unwrap();
+    assert_eq!((physical.image.ranges()[0].address, found.scanned), (0x4000_0000, Some(0x4020_0018)));
+    assert_eq!(found.memory.text(0xffff_8000_0000_8082, 65).unwrap(), RELEASE);
+    // A map that is given is not doubted.
+    let map = |address| [RawRange { address, len: 4 << 20, offset: 0 }];
+    assert!(raw(file.path(), &map(0x4000_0000)).is_ok());
+    assert!(matches!(raw(file.path(), &map(0)), Err(Error::Nothing { rejected: 1, .. })));
+    // RAM of x86-64 above 3 GiB is above 4 GiB: here the kernel's is, behind a hole of the file.
+    let (mut ram, text) = x86_64(RELEASE);
+    for at in [0x20_1000 + 511 * 8, 0x20_2000 + 510 * 8, 0x20_3000 + 8 * 8] {
+        let low = u64::from_le_bytes(ram.bytes[at..at + 8].try_into().unwrap());
+        ram.word(at as u64, low + (1 << 32));
+    }
+    let text = text.replace("phys_base)=-14680064", &format!("phys_base)={}", (1u64 << 32) - 14_680_064));
+    ram.put(0x30_0000, text.as_bytes());
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.seek(SeekFrom::Start(0xc000_0000)).unwrap();
+    file.write_all(&ram.bytes).unwrap();
+    let (physical, found) = raw(file.path(), &[]).unwrap();
+    assert_eq!((physical.image.ranges().len(), found.scanned), (2, Some((1 << 32) + 0x30_0000)));
+    assert_eq!(found.memory.text(0xffff_ffff_8100_8082, 65).unwrap(), RELEASE);
 }
