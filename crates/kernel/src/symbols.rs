@@ -8,6 +8,10 @@ use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Variables of 8 bytes that print formats name.
+const WORDS: &[&str] =
+    &["vmemmap_base", "page_offset_base", "vmalloc_base", "phys_base", "memstart_addr", "kimage_voffset"];
+
 /// Longest text that is taken from read-only memory, bytes.
 const TEXT_MAX: usize = 4096;
 
@@ -100,6 +104,15 @@ impl Symbols for SymbolTable {
     }
 
     fn constant(&self, name: &str) -> Option<i64> {
-        self.types.enum_value(name)
+        if let Some(value) = self.types.enum_value(name) {
+            return Some(value);
+        }
+        if let Some(of) = name.strip_prefix("sizeof(").and_then(|rest| rest.strip_suffix(')')) {
+            let structure = of.strip_prefix("struct ").or_else(|| of.strip_prefix("union ")).unwrap_or(of);
+            return self.types.size_of(structure).ok().and_then(|size| i64::try_from(size).ok());
+        }
+        // Set once at the boot; formats of memory events count pages from them.
+        let place = WORDS.contains(&name).then(|| self.find(name)).flatten()?;
+        self.memory.number(place, 8).ok().map(u64::cast_signed)
     }
 }

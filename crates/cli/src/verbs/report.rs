@@ -75,7 +75,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             Some(Look::Ftrace) => ftrace_text::Style::Default,
             Some(Look::Fields) => ftrace_text::Style::Fields,
             Some(Look::Raw) => ftrace_text::Style::Raw,
-            Some(Look::Babeltrace) => bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, fields, raw"),
+            Some(Look::Babeltrace) => {
+                bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, fields, raw")
+            }
         };
         return ftrace::report(&machines, &args.which, &args.events, style, args.strict, Pager::open(!args.no_pager));
     }
@@ -94,7 +96,8 @@ fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
             bar.set(p.bytes);
         }
     };
-    let written = text::write(&sources, args.style.unwrap_or(Look::Fields).into(), &selection, &zone, &mut out, &mut tell);
+    let written =
+        text::write(&sources, args.style.unwrap_or(Look::Fields).into(), &selection, &zone, &mut out, &mut tell);
     out.finish()?;
     drop(bar);
     let closed = written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);

@@ -41,7 +41,7 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         byte_order: crate::own_order(virtual_memory.byte_order()),
         word_size: virtual_memory.word_size(),
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
-        cpus: kernel.cpus(Mask::Online).len() as u32,
+        cpus: running_cpus(kernel),
         header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
         formats,
         comms: kernel.saved_cmdlines().map(BTreeMap::from_iter).unwrap_or_else(|error| {
@@ -57,4 +57,11 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         arrays,
         evidence,
     })
+}
+
+/// CPUs that ran. A panic takes the others offline when it stops them; they stay active, which those that were unplugged are not.
+fn running_cpus(kernel: &Kernel) -> u32 {
+    let online = kernel.cpus(Mask::Online).len();
+    let active = kernel.symbol("__cpu_active_mask").map_or(0, |at| kernel.mask(at).len());
+    online.max(active) as u32
 }

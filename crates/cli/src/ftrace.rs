@@ -1,0 +1,187 @@
+//! Inputs that are the kernel's own tracer: kernel crash dumps and trace.dat files.
+
+use crate::exit::Outcome;
+use crate::moment::Moment;
+use crate::pager::Pager;
+use crate::say;
+use crate::select::{Events, Which};
+use crate::table::plain;
+use anyhow::{Context, bail};
+use lastwords_bytes::Budget;
+use lastwords_formats::ftrace::text;
+use lastwords_image::vmcore;
+use lastwords_kernel::{Kernel, Sources, find};
+use lastwords_trace::ftrace::page::Events as PageEvents;
+use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A kernel's tracer, and where it was found.
+pub(crate) struct Machine {
+    /// What was named.
+    pub(crate) from: PathBuf,
+    /// What that is, a few words.
+    pub(crate) kind: &'static str,
+    /// Remarks on the file.
+    pub(crate) notes: Vec<String>,
+    /// The kernel, where the input is an image of its memory.
+    pub(crate) kernel: Option<Arc<Kernel>>,
+    /// What its tracer has.
+    pub(crate) tracing: Tracing,
+}
+
+/// Opens what a word names, if it is a kernel's memory or a trace.dat file.
+///
+/// # Errors
+/// It is one of these and cannot be read.
+pub(crate) fn open(word: &str) -> anyhow::Result<Option<Machine>> {
+    let path = Path::new(word);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let physical = vmcore::open_physical(path, &Budget::default(), &lastwords_image::unwatched);
+    let Some(physical) = physical.with_context(|| path.display().to_string())? else { return Ok(None) };
+    of_memory(path, &physical).with_context(|| path.display().to_string()).map(Some)
+}
+
+fn of_memory(path: &Path, physical: &vmcore::Physical) -> anyhow::Result<Machine> {
+    let budget = Arc::new(Budget::default());
+    let found = find::kernel(physical, &budget, &lastwords_image::unwatched)?;
+    let mut notes = physical.notes.clone();
+    notes.extend(found.scanned.map(|at| format!("there is no VMCOREINFO note; it was found in memory, at {at:#x}")));
+    let memory = Arc::new(found.memory);
+    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
+    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory))?;
+    Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing })
+}
+
+/// Opens all words as kernels' tracers; none where the first is something else.
+///
+/// # Errors
+/// A word cannot be read; some words are kernels' and others are not.
+pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Vec<Machine>>> {
+    let mut machines = Vec::new();
+    for word in words {
+        match open(word)? {
+            Some(machine) => machines.push(machine),
+            None if machines.is_empty() => return Ok(None),
+            None => bail!("{word}: no kernel's trace, but what stands before it is one; give them one by one"),
+        }
+    }
+    Ok(Some(machines).filter(|m| !m.is_empty()))
+}
+
+/// Indices of the trace arrays that are wanted: the top level where no name is given.
+pub(crate) fn arrays(machine: &Machine, which: &Which) -> anyhow::Result<Vec<usize>> {
+    if which.sessions.is_empty() {
+        return Ok(vec![0]);
+    }
+    let name = |array: &Array| if array.name.is_empty() { "top".to_owned() } else { array.name.clone() };
+    let arrays = &machine.tracing.arrays;
+    let wanted: Vec<usize> = arrays.iter().enumerate().filter(|(_, a)| which.wants(&name(a))).map(|(n, _)| n).collect();
+    if wanted.is_empty() {
+        let names: Vec<String> = arrays.iter().map(|a| plain(&name(a))).collect();
+        bail!("no instance is called {}; there are: {}", which.sessions.join(" or "), names.join(", "));
+    }
+    Ok(wanted)
+}
+
+/// Prints the text of machines on stdout, evidence on stderr.
+pub(crate) fn report(
+    machines: &[Machine],
+    which: &Which,
+    events: &Events,
+    style: text::Style,
+    strict: bool,
+    mut out: Pager,
+) -> anyhow::Result<Outcome> {
+    let mut losses = false;
+    let mut written = Ok(());
+    for machine in machines {
+        for array in arrays(machine, which)? {
+            for cpu in events.cpus() {
+                let options = options(machine, array, which, events, style, cpu);
+                match text::write_trace(&mut out, &machine.tracing, array, &options) {
+                    Ok(summary) => summary.notes.iter().for_each(|note| say::note(plain(note))),
+                    Err(error) if error.is_closed_pipe() => {}
+                    Err(error) => written = Err(error),
+                }
+            }
+            losses |= evidence(machine, array, which.snapshot);
+        }
+    }
+    out.finish()?;
+    written?;
+    Ok(if strict && losses { Outcome::Losses } else { Outcome::Done })
+}
+
+fn options(
+    machine: &Machine,
+    array: usize,
+    which: &Which,
+    events: &Events,
+    style: text::Style,
+    cpu: Option<u32>,
+) -> text::Options {
+    let (since, until) = events.moments();
+    let relative = [since, until].iter().flatten().any(|m| m.needs_end());
+    let end = if relative { machine.tracing.arrays.get(array).map_or(0, |a| newest(machine, a)) } else { 0 };
+    let clock = |moment: Moment| u64::try_from(moment.resolve(end)).unwrap_or(0);
+    text::Options {
+        snapshot: which.snapshot,
+        cpu,
+        style,
+        events: events.globs().to_vec(),
+        since: since.map(clock),
+        until: until.map(clock),
+        last: events.last(),
+        ..text::Options::default()
+    }
+}
+
+/// Time of the newest event of an array.
+fn newest(machine: &Machine, array: &Array) -> i64 {
+    let tracing = &machine.tracing;
+    let mut bytes = Vec::new();
+    let mut newest = 0;
+    for (n, cpu) in array.live.cpus().iter().enumerate() {
+        let Some(last) = cpu.sub_buffers.checked_sub(1) else { continue };
+        let info = array.live.sub_buffer(n, last, &mut bytes);
+        let end = tracing.header_page.data_offset as usize + info.committed;
+        let stamp = bytes.first_chunk::<8>().map_or(0, |raw| match tracing.byte_order {
+            lastwords_trace::schema::ByteOrder::Little => u64::from_le_bytes(*raw),
+            lastwords_trace::schema::ByteOrder::Big => u64::from_be_bytes(*raw),
+        });
+        let events = PageEvents::new(&bytes, tracing.byte_order, tracing.header_page, stamp, end);
+        newest = events.filter_map(Result::ok).last().map_or(stamp, |e| e.time).max(newest);
+    }
+    i64::try_from(newest).unwrap_or(i64::MAX)
+}
+
+/// Prints what is known of losses on stderr; whether there are any.
+pub(crate) fn evidence(machine: &Machine, array: usize, snapshot: bool) -> bool {
+    let Some(array) = machine.tracing.arrays.get(array) else { return false };
+    let ring: Option<&Arc<dyn Ring>> = if snapshot { array.snapshot.as_ref() } else { Some(&array.live) };
+    let mut evidence = machine.tracing.evidence.clone();
+    if let Some(ring) = ring {
+        let of_ring = ring.evidence();
+        evidence.sub_buffers.extend(of_ring.sub_buffers);
+        evidence.gaps.extend(of_ring.gaps);
+        evidence.notes.extend(of_ring.notes);
+    }
+    machine.notes.iter().chain(&evidence.notes).for_each(|note| say::note(plain(note)));
+    for row in evidence.sub_buffers.iter().filter(|s| !s.why.is_empty()).take(crate::evidence::LIMIT) {
+        say::note(format_args!(
+            "stream {}: sub-buffer {} is {}: {}",
+            row.stream,
+            row.sequence,
+            row.verdict.word(),
+            plain(&row.why)
+        ));
+    }
+    for gap in evidence.gaps.iter().take(crate::evidence::LIMIT) {
+        let bytes = gap.bytes.map_or_else(String::new, |n| format!(", {n} bytes"));
+        say::note(format_args!("{}: {}{bytes}", plain(&gap.place), gap.cause.word()));
+    }
+    evidence.has_losses()
+}

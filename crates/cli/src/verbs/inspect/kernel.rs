@@ -1,0 +1,217 @@
+//! What `inspect` tells of a kernel's trace.
+
+use crate::ftrace::Machine;
+use crate::table::{Table, plain};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{Array, Ring};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) schema: &'static str,
+    pub(super) kernels: Vec<Summary>,
+}
+
+/// One kernel.
+#[derive(Serialize)]
+pub(super) struct Summary {
+    from: PathBuf,
+    kind: &'static str,
+    release: String,
+    uname: String,
+    machine: String,
+    cpus_online: u32,
+    /// Nanoseconds since the boot, by the timekeeper; null where the input has no memory.
+    uptime_ns: Option<u64>,
+    /// Nanoseconds since the epoch.
+    wall_ns: Option<u64>,
+    panic: Option<String>,
+    oops: Option<String>,
+    crash_cpu: Option<u32>,
+    modules: usize,
+    tasks: usize,
+    event_formats: usize,
+    instances: Vec<Instance>,
+    notes: Vec<String>,
+}
+
+/// One trace array; the top level has no name.
+#[derive(Serialize)]
+struct Instance {
+    name: String,
+    tracer: String,
+    clock: String,
+    tracing_on: bool,
+    live: Vec<Cpu>,
+    snapshot: Option<Vec<Cpu>>,
+    evidence: Judged,
+}
+
+/// The evidence of an instance, its snapshot's included.
+#[derive(Serialize)]
+struct Judged {
+    /// Something is lost by `--strict`'s measure.
+    losses: bool,
+    /// How many sub-buffers have each verdict.
+    verdicts: BTreeMap<&'static str, u64>,
+    /// Sub-buffers that are not as they should be: CPU's place in the ring, number, verdict, why.
+    sub_buffers: Vec<(usize, u64, &'static str, String)>,
+    /// Gaps: place, cause, bytes.
+    gaps: Vec<(String, &'static str, Option<u64>)>,
+    notes: Vec<String>,
+}
+
+impl Judged {
+    fn of(evidence: Evidence) -> Self {
+        let mut verdicts = BTreeMap::new();
+        evidence.sub_buffers.iter().for_each(|s| *verdicts.entry(s.verdict.word()).or_insert(0) += 1);
+        let odd = evidence.sub_buffers.iter().filter(|s| !s.why.is_empty());
+        Self {
+            losses: evidence.has_losses(),
+            verdicts,
+            sub_buffers: odd.map(|s| (s.stream, s.sequence, s.verdict.word(), s.why.clone())).collect(),
+            gaps: evidence.gaps.iter().map(|g| (g.place.clone(), g.cause.word(), g.bytes)).collect(),
+            notes: evidence.notes,
+        }
+    }
+}
+
+/// One CPU's ring.
+#[derive(Serialize)]
+struct Cpu {
+    cpu: u32,
+    sub_buffers: usize,
+    sub_buffer_size: u32,
+    entries: u64,
+    overrun: u64,
+    commit_overrun: u64,
+    dropped_events: u64,
+    read_events: u64,
+    bytes: u64,
+}
+
+/// What is known of a machine.
+pub(super) fn of(machine: &Machine) -> Summary {
+    let tracing = &machine.tracing;
+    let kernel = machine.kernel.as_deref();
+    let log = kernel.map(|k| k.log().rows).unwrap_or_default();
+    let crash = kernel.map(|k| k.crash(&log)).unwrap_or_default();
+    let time = kernel.and_then(|k| k.time().ok());
+    let mut notes = machine.notes.clone();
+    notes.extend(tracing.evidence.notes.iter().cloned());
+    notes.extend(kernel.iter().flat_map(|k| k.missing.iter().map(ToString::to_string)));
+    Summary {
+        from: machine.from.clone(),
+        kind: machine.kind,
+        release: tracing.release.clone(),
+        uname: tracing.uname.clone(),
+        machine: tracing.machine.clone(),
+        cpus_online: tracing.cpus,
+        uptime_ns: time.map(|t| t.uptime),
+        wall_ns: time.map(|t| t.wall),
+        panic: crash.panic,
+        oops: crash.oops,
+        crash_cpu: crash.cpu,
+        modules: kernel.map_or(0, |k| k.modules.len()),
+        tasks: kernel.map_or(0, |k| k.tasks().rows.len()),
+        event_formats: tracing.formats.len(),
+        instances: tracing.arrays.iter().map(instance).collect(),
+        notes,
+    }
+}
+
+fn instance(array: &Array) -> Instance {
+    let cpus = |ring: &dyn Ring| -> Vec<Cpu> {
+        let cpu = |c: &lastwords_trace::ftrace::CpuRing| Cpu {
+            cpu: c.cpu,
+            sub_buffers: c.sub_buffers,
+            sub_buffer_size: c.sub_buffer_size,
+            entries: c.stats.entries,
+            overrun: c.stats.overrun,
+            commit_overrun: c.stats.commit_overrun,
+            dropped_events: c.stats.dropped,
+            read_events: c.stats.read,
+            bytes: c.stats.bytes,
+        };
+        ring.cpus().iter().map(cpu).collect()
+    };
+    let mut evidence: Evidence = array.live.evidence();
+    if let Some(snapshot) = &array.snapshot {
+        let of = snapshot.evidence();
+        evidence.sub_buffers.extend(of.sub_buffers);
+        evidence.gaps.extend(of.gaps);
+        evidence.notes.extend(of.notes);
+    }
+    Instance {
+        name: array.name.clone(),
+        tracer: array.tracer.clone(),
+        clock: array.clock.clone(),
+        tracing_on: array.is_on,
+        live: cpus(&*array.live),
+        snapshot: array.snapshot.as_ref().map(|ring| cpus(&**ring)),
+        evidence: Judged::of(evidence),
+    }
+}
+
+/// Writes it for people: one screen.
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}: {}", summary.from.display(), summary.kind)?;
+    writeln!(out, "  kernel     {}", plain(&summary.uname))?;
+    if let Some(uptime) = summary.uptime_ns {
+        let seconds = uptime / 1_000_000_000;
+        let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+        writeln!(out, "  uptime     {days} days, {hours:02}:{minutes:02}:{:02}", seconds % 60)?;
+    }
+    if let Some(oops) = &summary.oops {
+        writeln!(out, "  oops       {}", plain(oops))?;
+    }
+    if let Some(panic) = &summary.panic {
+        let cpu = summary.crash_cpu.map_or_else(String::new, |cpu| format!(" (CPU {cpu})"));
+        writeln!(out, "  panic      {}{cpu}", plain(panic))?;
+    }
+    let Summary { cpus_online, modules, tasks, event_formats, .. } = summary;
+    writeln!(
+        out,
+        "  there are  {cpus_online} CPUs online, {tasks} tasks, {modules} modules, {event_formats} event formats"
+    )?;
+    for instance in &summary.instances {
+        write_instance(instance, out)?;
+    }
+    summary.notes.iter().try_for_each(|note| writeln!(out, "  note: {}", plain(note)))
+}
+
+fn write_instance(instance: &Instance, out: &mut dyn Write) -> io::Result<()> {
+    let name =
+        if instance.name.is_empty() { "top level".to_owned() } else { format!("instance {}", plain(&instance.name)) };
+    let on = if instance.tracing_on { "on" } else { "off" };
+    writeln!(out, "\n  {name}: tracer {}, clock {}, tracing {on}", plain(&instance.tracer), plain(&instance.clock))?;
+    let mut table =
+        Table::new(["ring", "cpu", "sub-buffers", "size", "entries", "overrun", "dropped", "read"]).indent(4);
+    let rings = [("live", Some(&instance.live)), ("snapshot", instance.snapshot.as_ref())];
+    for (ring, cpu) in rings.into_iter().flat_map(|(name, cpus)| cpus.into_iter().flatten().map(move |cpu| (name, cpu)))
+    {
+        let numbers = [
+            u64::from(cpu.cpu),
+            cpu.sub_buffers as u64,
+            cpu.sub_buffer_size.into(),
+            cpu.entries,
+            cpu.overrun,
+            cpu.dropped_events,
+            cpu.read_events,
+        ];
+        table.row(std::iter::once(ring.to_owned()).chain(numbers.map(|n| n.to_string())));
+    }
+    write!(out, "{}", table.render())?;
+    let evidence = &instance.evidence;
+    for (stream, number, verdict, why) in evidence.sub_buffers.iter().take(crate::evidence::LIMIT) {
+        writeln!(out, "    ring {stream}, sub-buffer {number} is {verdict}: {}", plain(why))?;
+    }
+    for (place, cause, bytes) in evidence.gaps.iter().take(crate::evidence::LIMIT) {
+        let bytes = bytes.map_or_else(String::new, |n| format!(", {n} bytes"));
+        writeln!(out, "    {}: {cause}{bytes}", plain(place))?;
+    }
+    evidence.notes.iter().try_for_each(|note| writeln!(out, "    note: {}", plain(note)))
+}
