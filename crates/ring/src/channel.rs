@@ -157,6 +157,8 @@ impl Channel {
         if self.quick.words::<W>(id, words, len) {
             return Ok(());
         }
+        // A copy, so that the words of the fast path need no memory.
+        let words = *words;
         self.record_flat(id, words.as_slice(), len)
     }
 
@@ -178,7 +180,39 @@ impl Channel {
         if text.len() >= 8 && self.quick.text::<W>(id, head, head_len, text) {
             return Ok(());
         }
-        self.record_head_and_text(id, head, head_len, text)
+        // A copy, so that the head of the fast path needs no memory.
+        let head = *head;
+        self.record_head_and_text(id, &head, head_len, text)
+    }
+
+    /// Records an event of `size` bytes, header included, that lies in 2 or 3 words, with zeros where the compact header's 4
+    /// bytes go; all of them, but for up to 11 bytes. False, and nothing is recorded, where that is not done at once; then
+    /// [`Channel::record_fixed`] records it.
+    #[inline(always)]
+    #[must_use]
+    pub fn record_framed<const W: usize>(&self, id: u16, words: &[u64; W], size: usize) -> bool {
+        #[cfg(not(loom))]
+        return self.quick.framed(id, words, size);
+        #[cfg(loom)]
+        {
+            let _ = (id, words, size);
+            false
+        }
+    }
+
+    /// Records an event whose first `size` bytes, header included, lie in 2 or 3 words (in 3 only if more than 16) as for
+    /// [`Channel::record_framed`], and which `text`, without NUL inside, and a NUL follow. False as there; then
+    /// [`Channel::record_text`] records it.
+    #[inline(always)]
+    #[must_use]
+    pub fn record_framed_text<const W: usize>(&self, id: u16, words: &[u64; W], size: usize, text: &[u8]) -> bool {
+        #[cfg(not(loom))]
+        return self.quick.framed_text(id, words, size, text);
+        #[cfg(loom)]
+        {
+            let _ = (id, words, size, text);
+            false
+        }
     }
 
     #[inline(never)]

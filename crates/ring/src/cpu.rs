@@ -110,7 +110,7 @@ pub(crate) fn area_offset() -> Option<isize> {
 }
 
 /// The area at `offset`, which [`area_offset`] returned.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline]
 pub(crate) fn area_at(offset: isize) -> &'static Area {
     // SAFETY: as in `area`.
@@ -118,23 +118,9 @@ pub(crate) fn area_at(offset: isize) -> &'static Area {
 }
 
 /// The CPU in this thread's area; a number that no CPU has where the thread is not registered.
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline(always)]
 pub(crate) fn cpu_at(offset: isize) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let cpu: u32;
-        // SAFETY: `area_offset` gave the offset, so that each thread has an area there; the load has no effect but itself.
-        unsafe {
-            core::arch::asm!(
-                "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
-                cpu = out(reg) cpu,
-                offset = in(reg) offset,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
-        cpu
-    }
-    #[cfg(not(target_arch = "x86_64"))]
     area_at(offset).cpu_id.load(Relaxed)
 }
 

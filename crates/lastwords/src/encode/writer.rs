@@ -120,9 +120,32 @@ pub(crate) fn has_zero(word: u64) -> bool {
 /// Whether `bytes`, 8 at least, have no NUL among them.
 #[inline(always)]
 pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return !zero_in_16(first, last) && (bytes.len() <= 32 || middle_has_no_nul(bytes));
+    }
     let (chunks, rest) = bytes.as_chunks::<8>();
     let last = if rest.is_empty() { None } else { bytes.last_chunk::<8>() };
     !chunks.iter().chain(last).any(|chunk| has_zero(u64::from_ne_bytes(*chunk)))
+}
+
+/// Whether one of the bytes is zero.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn zero_in_16(a: &[u8; 16], b: &[u8; 16]) -> bool {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_setzero_si128};
+    // SAFETY: every x86_64 has SSE2; 16 bytes are read of each, at any alignment.
+    unsafe {
+        let least = _mm_min_epu8(_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast()));
+        _mm_movemask_epi8(_mm_cmpeq_epi8(least, _mm_setzero_si128())) != 0
+    }
+}
+
+/// Whether no byte is zero from the 17th on to the last before the last 16.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn middle_has_no_nul(bytes: &[u8]) -> bool {
+    bytes[16..].as_chunks().0.iter().all(|chunk| !zero_in_16(chunk, chunk))
 }
 
 /// `word` with each of its zero bytes replaced by [`INNER_NUL`].

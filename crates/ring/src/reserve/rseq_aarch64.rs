@@ -5,10 +5,15 @@
 
 use core::arch::asm;
 
+use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
+use lastwords_abi::packet::HEADER_LEN;
+use lastwords_abi::stream::HalfControl;
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
+
 use super::Commit;
 use crate::cpu;
 use crate::record::Piece;
-use crate::reserve::quick::Check;
+use crate::reserve::quick::Quick;
 
 /// Copies the pieces and publishes.
 ///
@@ -90,16 +95,81 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
+/// What a section checks, and what it publishes.
+struct Check<'a> {
+    half: u64,
+    position: u64,
+    cpu: u32,
+    stream_flip: *const u32,
+    control: &'a HalfControl,
+    /// Position to publish.
+    end: u64,
+    /// Where the event goes.
+    to: *mut u8,
+    /// First word of the event.
+    header: u32,
+    /// The clock in it.
+    clock: u64,
+}
+
+/// Where an event of `total` bytes would go; none where it does not fit, or where its header cannot be compact.
+#[inline(always)]
+fn check(quick: &Quick, id: u32, total: u64) -> Option<Check<'_>> {
+    let cpu = cpu::cpu_at(quick.offset);
+    let place = quick.streams.get(cpu as usize)?;
+    // Acquire: whoever sees the flip sees the half as it was begun anew before.
+    let half = (quick.flip.load(Acquire) ^ place.control.flip.load(Acquire)) & 1;
+    let control = place.half[half as usize].control;
+    let position = control.reserve.load(Relaxed);
+    let behind = (position & quick.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
+    let clock = crate::clock::counter();
+    let fits = behind <= quick.room && behind + total <= quick.room;
+    let near = clock.wrapping_sub(control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
+    if !fits || !near {
+        return None;
+    }
+    Some(Check {
+        half: u64::from(half),
+        position,
+        cpu,
+        stream_flip: place.control.flip.as_ptr(),
+        control,
+        end: position + total,
+        to: place.half[half as usize].data.wrapping_add((position & quick.half_mask) as usize),
+        header: ((clock as u32) << TAG_BITS) | id,
+        clock,
+    })
+}
+
+/// Records an event whose payload is `words`, as many of them as `len` bytes need. False where the section was aborted, or
+/// is not for this event.
+///
+/// # Safety
+/// `quick` has streams; `id` is of a compact header. At most 7 bytes behind the event are written.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_words<const W: usize>(
+    quick: &Quick,
+    id: u32,
+    words: &[u64; W],
+    len: usize,
+) -> bool {
+    let Some(check) = check(quick, id, (LEN_COMPACT + len) as u64) else { return false };
+    // SAFETY: `check` leaves the trailer's 16 bytes behind the event; the section copies only while this CPU's position is
+    // the one from which `to` was computed.
+    let done = unsafe { publish_words::<W>(quick, &check, words, len) };
+    if done {
+        // The event is committed: its clock is not newer than the newest, whoever stores last.
+        check.control.last_clock.store(check.clock, Release);
+    }
+    done
+}
+
 /// Stores the header and the words behind it that `len` bytes need, and publishes.
 ///
 /// # Safety
 /// `to` is writable for 4 + `len` bytes rounded up to 8, plus 8; as for [`publish`].
 #[inline(always)]
-pub(in crate::reserve) unsafe fn publish_words<const W: usize>(
-    check: &Check<'_>,
-    words: &[u64; W],
-    len: usize,
-) -> bool {
+unsafe fn publish_words<const W: usize>(quick: &Quick, check: &Check<'_>, words: &[u64; W], len: usize) -> bool {
     let done: u64;
     // SAFETY: as in `publish`; the copy stops behind the word that holds the last of `len` bytes, and `words` has it.
     unsafe {
@@ -145,11 +215,11 @@ pub(in crate::reserve) unsafe fn publish_words<const W: usize>(
             "79:",
             t = out(reg) done,
             u = out(reg) _,
-            area = in(reg) core::ptr::from_ref(cpu::area_at(check.offset)),
+            area = in(reg) core::ptr::from_ref(cpu::area_at(quick.offset)),
             cpu = in(reg) check.cpu,
             control = in(reg) core::ptr::from_ref(check.control),
             position = in(reg) check.position,
-            flip = in(reg) check.flip,
+            flip = in(reg) quick.flip.as_ptr(),
             stream_flip = in(reg) check.stream_flip,
             half = in(reg) check.half,
             end = in(reg) check.end,
@@ -167,6 +237,34 @@ pub(in crate::reserve) unsafe fn publish_words<const W: usize>(
 ///
 /// # Safety
 /// None needed.
-pub(in crate::reserve) unsafe fn publish_text<const W: usize>(_: &Check<'_>, _: &[u64; W], _: &[u8]) -> bool {
+pub(in crate::reserve) unsafe fn record_text<const W: usize>(
+    _: &Quick,
+    _: u32,
+    _: &[u64; W],
+    _: usize,
+    _: &[u8],
+) -> bool {
+    false
+}
+
+/// Events in frames go the general way.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
+    false
+}
+
+/// Events in frames go the general way.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
+    _: &Quick,
+    _: u32,
+    _: &[u64; W],
+    _: usize,
+    _: &[u8],
+) -> bool {
     false
 }

@@ -2,7 +2,7 @@
 
 use super::Commit;
 use crate::record::Piece;
-use crate::reserve::quick::Check;
+use crate::reserve::quick::Quick;
 
 /// Never publishes.
 ///
@@ -12,18 +12,46 @@ pub(super) unsafe fn publish(_commit: &Commit<'_>, _pieces: &[Piece]) -> bool {
     false
 }
 
-/// Never publishes.
+/// Never records.
 ///
 /// # Safety
 /// None needed.
-pub(in crate::reserve) unsafe fn publish_words<const W: usize>(_: &Check<'_>, _: &[u64; W], _: usize) -> bool {
+pub(in crate::reserve) unsafe fn record_words<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
     false
 }
 
-/// Never publishes.
+/// Never records.
 ///
 /// # Safety
 /// None needed.
-pub(in crate::reserve) unsafe fn publish_text<const W: usize>(_: &Check<'_>, _: &[u64; W], _: &[u8]) -> bool {
+pub(in crate::reserve) unsafe fn record_text<const W: usize>(
+    _: &Quick,
+    _: u32,
+    _: &[u64; W],
+    _: usize,
+    _: &[u8],
+) -> bool {
+    false
+}
+
+/// Events in frames go the general way.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
+    false
+}
+
+/// Events in frames go the general way.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
+    _: &Quick,
+    _: u32,
+    _: &[u64; W],
+    _: usize,
+    _: &[u8],
+) -> bool {
     false
 }

@@ -6,9 +6,12 @@
 
 use core::arch::asm;
 
+use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
+use lastwords_abi::packet::HEADER_LEN;
+
 use super::Commit;
 use crate::record::Piece;
-use crate::reserve::quick::Check;
+use crate::reserve::quick::Quick;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it; `{t}` is free.
 macro_rules! descriptor {
@@ -102,263 +105,304 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-/// The section of an event at hand: `$copy` puts the payload behind the header.
+const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `quick_section`");
+
+/// The section of an event at hand, whole: it finds the CPU's stream and live half, reads the clock, and checks that the
+/// event fits and that the clock's 27 bits do. Then `to` is where the event goes, `edx` holds the clock's bits of its
+/// header, `rdx` is free behind that, and `$copy` puts the event there.
+///
+/// It reads [`Quick`] and [`Place`](crate::reserve::quick::Place) by the offsets that they assert. Registers: `t` is the
+/// half's control, `p` the position; the clock stays in `rax`. The clock is read late, but in front of the copies: `rdtsc`
+/// waits for what precedes it, and for stores longest (on Zen 4, at the section's start it costs an event with a text 1 ns
+/// more, behind the copies 4 ns).
 macro_rules! quick_section {
-    ($check:ident, [$($copy:literal),* $(,)?], $($name:ident = $value:expr),*) => {
+    ($quick:ident, $total:literal, [$($before:literal),*], [$($copy:literal),* $(,)?], $($operand:tt)*) => {
         asm!(
+            "mov {p}, [{quick}]",
             descriptor!(),
-            "mov qword ptr fs:[{offset} + 8], {t}",
+            "mov qword ptr fs:[{p} + 8], {t}",
             "71:",
-            "cmp dword ptr fs:[{offset} + 4], {cpu:e}",
+            "mov {t:e}, dword ptr fs:[{p} + 4]",
+            "cmp {t}, [{quick} + 48]",
+            "jae {out}",
+            "shl {t}, 6",
+            "add {t}, [{quick} + 40]",
+            "mov {p}, [{quick} + 8]",
+            "mov {p:e}, dword ptr [{p}]",
+            "mov {to}, [{t} + 32]",
+            "xor {p:e}, dword ptr [{to}]",
+            "and {p:e}, 1",
+            "shl {p:e}, 4",
+            "mov {to}, [{t} + {p} + 8]",
+            "mov {t}, [{t} + {p}]",
+            "mov {p}, [{t}]",
+            "mov rdx, {p}",
+            "and rdx, [{quick} + 16]",
+            "sub rdx, 84",
+            "jb {out}",
+            $($before,)*
+            concat!("add rdx, ", $total),
+            "cmp rdx, [{quick} + 32]",
+            "ja {out}",
+            "mov rdx, {p}",
+            "and rdx, [{quick} + 24]",
+            "add {to}, rdx",
+            concat!("add {p}, ", $total),
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "mov rdx, rax",
+            "sub rdx, [{t} + 16]",
+            "shr rdx, 27",
             "jne {out}",
-            "mov {t:e}, dword ptr [{flip}]",
-            "xor {t:e}, dword ptr [{stream_flip}]",
-            "xor {t:e}, {half:e}",
-            "test {t:e}, 1",
-            "jne {out}",
-            "cmp qword ptr [{control}], {position}",
-            "jne {out}",
-            "mov qword ptr [{control} + 8], {end}",
+            "mov [{t} + 8], {p}",
+            "mov edx, eax",
+            "shl edx, 5",
             $($copy,)*
-            "mov qword ptr [{control}], {end}",
+            "mov [{t}], {p}",
             "72:",
+            "mov [{t} + 16], rax",
             abort!("{out}"),
             t = out(reg) _,
-            offset = in(reg) $check.offset,
-            cpu = in(reg) $check.cpu,
-            control = in(reg) core::ptr::from_ref($check.control),
-            position = in(reg) $check.position,
-            flip = in(reg) $check.flip,
-            stream_flip = in(reg) $check.stream_flip,
-            half = in(reg) $check.half,
-            end = in(reg) $check.end,
-            to = in(reg) $check.to,
-            $($name = in(reg) $value,)*
+            p = out(reg) _,
+            to = out(reg) _,
+            quick = in(reg) core::ptr::from_ref($quick),
+            out("rax") _,
+            out("rdx") _,
             out = label { return false },
+            $($operand)*
             options(nostack),
         )
     };
 }
 
-/// Stores the header and the words behind it, all `W` where `W` is at most 4, else those that `len` bytes need, and
-/// publishes.
+/// Records an event whose payload is `words`, all `W` where `W` is at most 4, else those that `len` bytes need. False where
+/// the section was aborted, or is not for this event.
 ///
 /// # Safety
-/// `to` is writable for 4 + `len` bytes rounded up to 8, plus 8; as for [`publish`].
+/// `quick` has streams; `id` is of a compact header. At most 11 bytes behind the event are written.
 #[inline(always)]
-pub(in crate::reserve) unsafe fn publish_words<const W: usize>(
-    check: &Check<'_>,
+pub(in crate::reserve) unsafe fn record_words<const W: usize>(
+    quick: &Quick,
+    id: u32,
     words: &[u64; W],
     len: usize,
 ) -> bool {
-    let header = check.header;
-    // SAFETY: as in `publish`; the stores go at most 8 * W + 8 bytes behind `to`, and W words are what `len` bytes need.
+    let total = LEN_COMPACT + len;
+    // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section
+    // finds that the event ends before the sub-buffer's trailer, whose 16 bytes take what is written behind the event; W
+    // words are what `len` bytes need.
     unsafe {
         match W {
-            0 => quick_section!(check, ["mov dword ptr [{to}], {header:e}"], header = header),
-            1 => {
-                let a = u64::from(header) | (words[0] << 32);
-                let b = words[0] >> 32;
-                quick_section!(check, ["mov [{to}], {a}", "mov [{to} + 8], {b}"], a = a, b = b);
+            0 => {
+                quick_section!(quick, "{total}", [], ["or edx, {id:e}", "mov [{to}], edx"], total = in(reg) total, id = in(reg) id,)
             }
-            2 if len <= 12 => {
-                let a = u64::from(header) | (words[0] << 32);
-                let b = (words[0] >> 32) | (words[1] << 32);
-                quick_section!(check, ["mov [{to}], {a}", "mov [{to} + 8], {b}"], a = a, b = b);
-            }
+            1 => return record_framed(quick, id, &frame(words[0], 0), total),
+            2 if len <= 12 => return record_framed(quick, id, &frame(words[0], words[1]), total),
             2 => {
-                let a = u64::from(header) | (words[0] << 32);
-                let b = (words[0] >> 32) | (words[1] << 32);
-                let c = words[1] >> 32;
-                quick_section!(
-                    check,
-                    ["mov [{to}], {a}", "mov [{to} + 8], {b}", "mov [{to} + 16], {c:e}"],
-                    a = a,
-                    b = b,
-                    c = c
-                );
+                let [a, b] = frame(words[0], words[1]);
+                return record_framed(quick, id, &[a, b, words[1] >> 32], total);
             }
             3 => quick_section!(
-                check,
+                quick, "{total}", [],
                 [
-                    "mov dword ptr [{to}], {header:e}",
-                    "mov {t}, [{words}]",
-                    "mov [{to} + 4], {t}",
-                    "mov {t}, [{words} + 8]",
-                    "mov [{to} + 12], {t}",
-                    "mov {t}, [{words} + 16]",
-                    "mov [{to} + 20], {t}",
+                    "or edx, {id:e}",
+                    "mov [{to}], edx",
+                    "mov rdx, [{words}]",
+                    "mov [{to} + 4], rdx",
+                    "mov rdx, [{words} + 8]",
+                    "mov [{to} + 12], rdx",
+                    "mov rdx, [{words} + 16]",
+                    "mov [{to} + 20], rdx",
                 ],
-                header = header,
-                words = words.as_ptr()
+                total = in(reg) total,
+                id = in(reg) id,
+                words = in(reg) words.as_ptr(),
             ),
             4 => quick_section!(
-                check,
+                quick, "{total}", [],
                 [
-                    "mov dword ptr [{to}], {header:e}",
-                    "mov {t}, [{words}]",
-                    "mov [{to} + 4], {t}",
-                    "mov {t}, [{words} + 8]",
-                    "mov [{to} + 12], {t}",
-                    "mov {t}, [{words} + 16]",
-                    "mov [{to} + 20], {t}",
-                    "mov {t}, [{words} + 24]",
-                    "mov [{to} + 28], {t}",
+                    "or edx, {id:e}",
+                    "mov [{to}], edx",
+                    "mov rdx, [{words}]",
+                    "mov [{to} + 4], rdx",
+                    "mov rdx, [{words} + 8]",
+                    "mov [{to} + 12], rdx",
+                    "mov rdx, [{words} + 16]",
+                    "mov [{to} + 20], rdx",
+                    "mov rdx, [{words} + 24]",
+                    "mov [{to} + 28], rdx",
                 ],
-                header = header,
-                words = words.as_ptr()
+                total = in(reg) total,
+                id = in(reg) id,
+                words = in(reg) words.as_ptr(),
             ),
-            _ => return publish_many(check, words, len),
+            // The last word first.
+            _ => quick_section!(
+                quick, "{total}", [],
+                [
+                    "or edx, {id:e}",
+                    "mov [{to}], edx",
+                    "76:",
+                    "mov rdx, [{words} + 8 * {left} - 8]",
+                    "mov [{to} + 8 * {left} - 4], rdx",
+                    "dec {left}",
+                    "jne 76b",
+                ],
+                total = in(reg) total,
+                id = in(reg) id,
+                words = in(reg) words.as_ptr(),
+                left = inout(reg) len.div_ceil(8).clamp(1, W) => _,
+            ),
         }
     }
     true
 }
 
-/// [`publish_words`] with a loop; the last word is copied first.
+/// The first words of an event: a hole for the header, then the payload's bytes.
+#[inline(always)]
+fn frame(first: u64, second: u64) -> [u64; 2] {
+    [first << 32, (first >> 32) | (second << 32)]
+}
+
+/// Records an event of `total` bytes that lies in 2 or 3 words, with zeros where its header goes. False where the section was
+/// aborted, or is not for this event.
 ///
 /// # Safety
-/// As for [`publish_words`].
+/// As for [`record_words`]; `total` is 5 at least, and all words but up to 11 bytes of them.
 #[inline(always)]
-unsafe fn publish_many(check: &Check<'_>, words: &[u64], len: usize) -> bool {
-    let left = len.div_ceil(8).clamp(1, words.len());
-    let seen = check.seen();
-    // SAFETY: as in `publish_words`. `left` is not kept: it is a copy in `t` that counts down.
+pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
+    quick: &Quick,
+    id: u32,
+    words: &[u64; W],
+    total: usize,
+) -> bool {
+    // SAFETY: as in `record_words`.
     unsafe {
-        asm!(
-            descriptor!(),
-            "mov qword ptr fs:[{offset} + 8], {t}",
-            "71:",
-            "cmp dword ptr fs:[{offset} + 4], {cpu:e}",
-            "jne {out}",
-            "mov {t}, qword ptr [{check} + 8]",
-            "mov {t:e}, dword ptr [{t}]",
-            "xor {t:e}, dword ptr [{stream_flip}]",
-            "xor {t:e}, dword ptr [{check}]",
-            "test {t:e}, 1",
-            "jne {out}",
-            "mov {t}, qword ptr [{check} + 16]",
-            "cmp qword ptr [{control}], {t}",
-            "jne {out}",
-            "mov qword ptr [{control} + 8], {end}",
-            "mov dword ptr [{to}], {header:e}",
-            "76:",
-            "mov {t}, [{words} + 8 * {left} - 8]",
-            "mov [{to} + 8 * {left} - 4], {t}",
-            "dec {left}",
-            "jne 76b",
-            "mov qword ptr [{control}], {end}",
-            "72:",
-            abort!("{out}"),
-            t = out(reg) _,
-            check = in(reg) seen.as_ptr(),
-            offset = in(reg) check.offset,
-            cpu = in(reg) check.cpu,
-            control = in(reg) core::ptr::from_ref(check.control),
-            stream_flip = in(reg) check.stream_flip,
-            end = in(reg) check.end,
-            to = in(reg) check.to,
-            header = in(reg) check.header,
-            words = in(reg) words.as_ptr(),
-            left = inout(reg) left => _,
-            out = label { return false },
-            options(nostack),
-        );
+        match words[..] {
+            [a, b] => quick_section!(
+                quick, "{total}", [],
+                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
+                total = in(reg) total,
+                a = in(reg) a | u64::from(id),
+                b = in(reg) b,
+            ),
+            [a, b, c] => quick_section!(
+                quick, "{total}", [],
+                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c}"],
+                total = in(reg) total,
+                a = in(reg) a | u64::from(id),
+                b = in(reg) b,
+                c = in(reg) c,
+            ),
+            _ => return false,
+        }
     }
     true
 }
 
-/// The section of [`publish_text`], with these lines for the header and the head.
+/// The section of [`record_framed_text`], with these lines for its words. The text's last bytes are copied first, in a piece
+/// that may overlap those before it.
 macro_rules! text_section {
-    ($check:ident, $seen:ident, $text:ident, [$($copy:literal),* $(,)?], $($name:ident = $value:expr),*) => {
-        asm!(
-            descriptor!(),
-            "mov qword ptr fs:[{offset} + 8], {t}",
-            "71:",
-            "cmp dword ptr fs:[{offset} + 4], {cpu:e}",
-            "jne {out}",
-            "mov {t}, qword ptr [{check} + 8]",
-            "mov {t:e}, dword ptr [{t}]",
-            "xor {t:e}, dword ptr [{stream_flip}]",
-            "xor {t:e}, dword ptr [{check}]",
-            "test {t:e}, 1",
-            "jne {out}",
-            "mov {t}, qword ptr [{check} + 16]",
-            "cmp qword ptr [{control}], {t}",
-            "jne {out}",
-            "mov qword ptr [{control} + 8], {end}",
-            $($copy,)*
-            "76:",
-            "mov {t}, [{from} + {i}]",
-            "mov [{last} + {i}], {t}",
-            "add {i}, 8",
-            "cmp {i}, -8",
-            "jl 76b",
-            "mov {t}, [{from} - 8]",
-            "mov [{last} - 8], {t}",
-            "mov byte ptr [{last}], 0",
-            "mov qword ptr [{control}], {end}",
-            "72:",
-            abort!("{out}"),
-            t = out(reg) _,
-            check = in(reg) $seen.as_ptr(),
-            offset = in(reg) $check.offset,
-            cpu = in(reg) $check.cpu,
-            control = in(reg) core::ptr::from_ref($check.control),
-            stream_flip = in(reg) $check.stream_flip,
-            end = in(reg) $check.end,
-            from = in(reg) $text.as_ptr_range().end,
-            last = in(reg) $check.to.wrapping_add(($check.end - $check.position) as usize - 1),
-            i = inout(reg) ($text.len() as isize).wrapping_neg() => _,
-            $($name = in(reg) $value,)*
-            out = label { return false },
-            options(nostack),
+    ($quick:ident, $size:ident, $text:ident, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
+        quick_section!(
+            $quick, "rax", ["lea rax, [{size} + {n} + 1]"],
+            [
+                $($copy,)*
+                "add {to}, {size}",
+                "mov rdx, {n}",
+                "sub rdx, 16",
+                "jb 81f",
+                "movups {x}, [{text} + rdx]",
+                "movups [{to} + rdx], {x}",
+                "je 83f",
+                "76:",
+                "sub rdx, 16",
+                "jbe 82f",
+                "movups {x}, [{text} + rdx]",
+                "movups [{to} + rdx], {x}",
+                "jmp 76b",
+                "81:",
+                "mov rdx, [{text} + {n} - 8]",
+                "mov [{to} + {n} - 8], rdx",
+                "mov rdx, [{text}]",
+                "mov [{to}], rdx",
+                "jmp 83f",
+                "82:",
+                "movups {x}, [{text}]",
+                "movups [{to}], {x}",
+                "83:",
+                "mov byte ptr [{to} + {n}], 0",
+            ],
+            size = in(reg) $size,
+            text = in(reg) $text.as_ptr(),
+            n = in(reg) $text.len(),
+            x = out(xmm_reg) _,
+            $($operand)*
         )
     };
 }
 
-/// Stores the header, the words of the head, then `text` up to its end and a NUL, and publishes.
+/// Records an event whose payload is the first `head_len` bytes of `head`, then `text` and a NUL. False where the section
+/// was aborted, or is not for this event.
 ///
 /// # Safety
-/// `to` is writable up to the end of the event; `text` has at least 8 bytes, and ends where the event ends but for the NUL;
-/// as for [`publish`].
+/// As for [`record_framed_text`].
 #[inline(always)]
-pub(in crate::reserve) unsafe fn publish_text<const W: usize>(check: &Check<'_>, head: &[u64; W], text: &[u8]) -> bool {
-    let header = check.header;
-    let seen = check.seen();
-    // SAFETY: as in `publish`; head words are stored within 4 + 8 * W bytes, which the event covers since the text behind
-    // them is at least a word long, and before the text is; reads of the text stay in it.
+pub(in crate::reserve) unsafe fn record_text<const W: usize>(
+    quick: &Quick,
+    id: u32,
+    head: &[u64; W],
+    head_len: usize,
+    text: &[u8],
+) -> bool {
+    let size = LEN_COMPACT + head_len;
+    // SAFETY: as the caller vouches; the words are those of `size` bytes.
     unsafe {
-        match W {
-            0 => text_section!(check, seen, text, ["mov dword ptr [{to}], {header:e}"], to = check.to, header = header),
-            1 => text_section!(
-                check,
-                seen,
-                text,
-                ["mov dword ptr [{to}], {header:e}", "mov [{to} + 4], {a}"],
-                to = check.to,
-                header = header,
-                a = head[0]
-            ),
-            2 => {
-                let (a, b) = (u64::from(header) | (head[0] << 32), (head[0] >> 32) | (head[1] << 32));
-                let c = (head[1] >> 32) as u32;
-                let words = [a, b, u64::from(c)];
-                text_section!(
-                    check,
-                    seen,
-                    text,
-                    [
-                        "mov {t}, [{words}]",
-                        "mov [{to}], {t}",
-                        "mov {t}, [{words} + 8]",
-                        "mov [{to} + 8], {t}",
-                        "mov {t:e}, [{words} + 16]",
-                        "mov [{to} + 16], {t:e}",
-                    ],
-                    to = check.to,
-                    words = words.as_ptr()
-                );
+        match head[..] {
+            [] => record_framed_text(quick, id, &[0, 0], size, text),
+            [first] => record_framed_text(quick, id, &frame(first, 0), size, text),
+            [first, second] if head_len <= 12 => record_framed_text(quick, id, &frame(first, second), size, text),
+            [first, second] => {
+                let [a, b] = frame(first, second);
+                record_framed_text(quick, id, &[a, b, second >> 32], size, text)
             }
+            _ => false,
+        }
+    }
+}
+
+/// Records an event whose first `size` bytes lie in 2 or 3 words, with zeros where its header goes, and which `text` and a
+/// NUL follow. False where the section was aborted, or is not for this event.
+///
+/// # Safety
+/// `quick` has streams; `id` is of a compact header; `text` has at least 8 bytes; `size` is 4 at least, and more than all
+/// words but the last.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
+    quick: &Quick,
+    id: u32,
+    words: &[u64; W],
+    size: usize,
+    text: &[u8],
+) -> bool {
+    // SAFETY: as in `record_words`; the words go at most 3 bytes behind the event, and are stored before the text is; reads of
+    // the text stay in it.
+    unsafe {
+        match words[..] {
+            [a, b] => text_section!(
+                quick, size, text,
+                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
+                a = in(reg) a | u64::from(id),
+                b = in(reg) b,
+            ),
+            [a, b, c] => text_section!(
+                quick, size, text,
+                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c:e}"],
+                a = in(reg) a | u64::from(id),
+                b = in(reg) b,
+                c = in(reg) c,
+            ),
             _ => return false,
         }
     }
