@@ -158,6 +158,9 @@ impl Child {
 
     fn record(&self, planned: &Planned) -> bool {
         let Planned { event, words, ends } = planned;
+        if event.text != 0 {
+            return self.record_text(event, words);
+        }
         if event.parts == 0 && event.payload.len() <= 72 {
             return self.record_words(event, words);
         }
@@ -172,8 +175,36 @@ impl Child {
         self.channel.record_parts(event.id, parts).is_ok()
     }
 
+    fn record_text(&self, event: &Event, words: &[u64; 10]) -> bool {
+        let (head, text) = (event.text, &event.payload[event.text..event.payload.len() - 1]);
+        let second = words[1] & (1u64 << (8 * (head - 8).min(7))).wrapping_sub(1);
+        let framed = [words[0] << 32, words[0] >> 32 | second << 32];
+        if event.framed && head <= 12 && self.channel.record_framed_text(event.id, &framed, 4 + head, text) {
+            return true;
+        }
+        let done = match head {
+            8 => self.channel.record_text(event.id, &[words[0]], head, text),
+            16 => self.channel.record_text(event.id, &[words[0], words[1]], head, text),
+            _ => self.channel.record_text(event.id, &[words[0], second], head, text),
+        };
+        done.is_ok()
+    }
+
+    /// Records the event where it fits in three words with its header, and is recorded at once.
+    fn record_framed(&self, event: &Event, words: &[u64; 10]) -> bool {
+        let [a, b, c] = [words[0] << 32, words[0] >> 32 | words[1] << 32, words[1] >> 32 | words[2] << 32];
+        match 4 + event.payload.len() {
+            size @ ..=16 => self.channel.record_framed(event.id, &[a, b], size),
+            size @ 17..=24 => self.channel.record_framed(event.id, &[a, b, c], size),
+            _ => false,
+        }
+    }
+
     fn record_words(&self, event: &Event, words: &[u64; 10]) -> bool {
         let len = event.payload.len();
+        if event.framed && self.record_framed(event, words) {
+            return true;
+        }
         match len.div_ceil(8) {
             1 => self.record_fixed::<1>(event, words, len),
             2 => self.record_fixed::<2>(event, words, len),

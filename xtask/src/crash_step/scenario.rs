@@ -30,6 +30,8 @@ pub(crate) enum Form {
     Words,
     /// All header forms: any id, any size, pauses that overflow the 27 bits of clock.
     Headers,
+    /// Numbers and then a text: the fast path of rseq for them.
+    Texts,
     /// Many parts.
     Parts,
     /// Hundreds of bytes, over the borders of pages.
@@ -97,6 +99,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     row("rseq", RSEQ, Plot::Alone, Form::Words),
     row("lockless", LOCKLESS, Plot::Alone, Form::Words),
     row("locked", LOCKED, Plot::Alone, Form::Words),
+    row("rseq-texts", RSEQ, Plot::Alone, Form::Texts),
+    row("lockless-texts", LOCKLESS, Plot::Alone, Form::Texts),
+    storm(row("rseq-texts-aborted", RSEQ, Plot::Alone, Form::Texts)),
     row("rseq-headers", RSEQ, Plot::Alone, Form::Headers),
     row("lockless-headers", LOCKLESS, Plot::Alone, Form::Headers),
     row("locked-headers", LOCKED, Plot::Alone, Form::Headers),
@@ -150,6 +155,10 @@ pub(crate) struct Event {
     pub(crate) parts: usize,
     /// A pause before it, ms.
     pub(crate) pause: u32,
+    /// Where a text begins that ends the payload; 0 where there is none.
+    pub(crate) text: usize,
+    /// Recorded with a hole for the header where that is possible.
+    pub(crate) framed: bool,
 }
 
 impl Scenario {
@@ -220,12 +229,15 @@ impl Scenario {
         let (die, size) = (dice >> 40, (dice & 0xffff) as usize);
         let (id, len, parts) = match self.form {
             Form::Words => ((die % 29) as u16, 8 + size % 40, 0),
+            Form::Texts => ((die % 29) as u16, 25 + size % 47, 0),
             Form::Headers => ((die % 41) as u16, 8 + size % 60, (die >> 8) as usize % 3),
             Form::Parts => ((die % 41) as u16, 8 + size % 64, 2 + (die >> 8) as usize % 7),
             Form::Long => ((die % 41) as u16, 8 + size % 1592, (die >> 8) as usize % 4),
         };
         let pause = if self.form == Form::Headers && (dice >> 20).is_multiple_of(24) { 60 } else { 0 };
-        Event { id, payload: payload(key, len), parts, pause }
+        let mut payload = payload(key, len);
+        let text = if self.form == Form::Texts { text(&mut payload, (die >> 8) as usize) } else { 0 };
+        Event { id, payload, parts, pause, text, framed: dice >> 63 == 0 }
     }
 }
 
@@ -241,4 +253,14 @@ fn payload(key: u32, len: usize) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
+}
+
+/// Makes what lies behind the first 8 to 16 bytes of `payload` a text with a NUL; where it begins.
+fn text(payload: &mut [u8], die: usize) -> usize {
+    let begin = 8 + die % 9;
+    if let Some((nul, text)) = payload[begin..].split_last_mut() {
+        text.iter_mut().for_each(|byte| *byte = (*byte).max(1));
+        *nul = 0;
+    }
+    begin
 }

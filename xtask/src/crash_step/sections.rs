@@ -4,7 +4,7 @@
 //! from its beginning to the breakpoint, and what is in memory then is what a kill there leaves.
 
 use anyhow::{Context as _, Result, ensure};
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
 
 use super::tracee::Tracee;
 
@@ -93,18 +93,20 @@ fn section(tracee: &Tracee, descriptor: &[u8]) -> Result<Section> {
     Ok(Section { arming, instructions, committed: end, abort, exits, stops, next: 0 })
 }
 
-/// The address of `mov [register + 8], register` that ends at `start`.
+/// The address of `mov [register + 8], register` that ends at `start`, or of the same relative to the thread pointer: that is
+/// tried first, since without its first byte it is the other.
 fn arming(before: &[u8], start: u64) -> Option<u64> {
-    let is_arming = |i: &Instruction, len: usize| {
+    let is_arming = |i: &Instruction, len: usize, prefix: Register| {
         i.len() == len
             && i.code() == Code::Mov_rm64_r64
             && i.op0_kind() == OpKind::Memory
             && i.memory_displacement64() == 8
+            && i.segment_prefix() == prefix
     };
-    [4usize, 5].into_iter().find_map(|len| {
+    [(6usize, Register::FS), (5, Register::FS), (4, Register::None)].into_iter().find_map(|(len, prefix)| {
         let at = start - len as u64;
         let i = Decoder::with_ip(64, &before[8 - len..], at, DecoderOptions::NONE).decode();
-        is_arming(&i, len).then_some(at)
+        is_arming(&i, len, prefix).then_some(at)
     })
 }
 
