@@ -266,6 +266,61 @@ void lw_record_words(struct lw_callsite *site,
                      size_t len);
 
 /**
+ * Records a payload of 1 to 12 bytes where that is done at once. It lies behind 4 bytes of zeros in the two words; `size`
+ * counts these and it. Called by `LW_EVENT`, which calls `lw_record_framed` when it gets 0.
+ *
+ * `site` is static.
+ */
+int lw_try_2(uint64_t first,
+             uint64_t second,
+             struct lw_callsite *site,
+             size_t size);
+
+/**
+ * The same with a payload of 13 to 20 bytes, in three words.
+ *
+ * `site` is static.
+ */
+int lw_try_3(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size, uint64_t third);
+
+/**
+ * The same with a payload of up to 12 bytes, in two words, and a text with its NUL behind it. Called by `LW_EVENT`, which
+ * calls `lw_record_framed_text` when it gets 0.
+ *
+ * `site` is static; `text` ends with a NUL.
+ */
+int lw_try_text(uint64_t first,
+                uint64_t second,
+                struct lw_callsite *site,
+                size_t size,
+                const char *text);
+
+/**
+ * Records a payload of 1 to 20 bytes, which lies in the words as for `lw_try_3`. Called by `LW_EVENT`.
+ *
+ * `site` and `event` are static, and of one callsite.
+ */
+void lw_record_framed(struct lw_callsite *site,
+                      const struct lw_event_desc *event,
+                      uint64_t first,
+                      uint64_t second,
+                      uint64_t third,
+                      size_t size);
+
+/**
+ * Records a payload of up to 12 bytes, which lies in the words as for `lw_try_2`, and a text with its NUL behind it. Called
+ * by `LW_EVENT`.
+ *
+ * `site` and `event` are static, and of one callsite; `text` ends with a NUL.
+ */
+void lw_record_framed_text(struct lw_callsite *site,
+                           const struct lw_event_desc *event,
+                           uint64_t first,
+                           uint64_t second,
+                           const char *text,
+                           size_t size);
+
+/**
  * Records a payload given in parts. Called by `LW_EVENT` for long payloads.
  *
  * As for `lw_record_words`; `parts` are `count` parts whose bytes are readable.
@@ -411,6 +466,61 @@ void lw_record_words(struct lw_callsite *site,
                      uint32_t enabled,
                      const uint64_t *words,
                      size_t len);
+
+/**
+ * Records a payload of 1 to 12 bytes where that is done at once. It lies behind 4 bytes of zeros in the two words; `size`
+ * counts these and it. Called by `LW_EVENT`, which calls `lw_record_framed` when it gets 0.
+ *
+ * `site` is static.
+ */
+int lw_try_2(uint64_t first,
+             uint64_t second,
+             struct lw_callsite *site,
+             size_t size);
+
+/**
+ * The same with a payload of 13 to 20 bytes, in three words.
+ *
+ * `site` is static.
+ */
+int lw_try_3(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size, uint64_t third);
+
+/**
+ * The same with a payload of up to 12 bytes, in two words, and a text with its NUL behind it. Called by `LW_EVENT`, which
+ * calls `lw_record_framed_text` when it gets 0.
+ *
+ * `site` is static; `text` ends with a NUL.
+ */
+int lw_try_text(uint64_t first,
+                uint64_t second,
+                struct lw_callsite *site,
+                size_t size,
+                const char *text);
+
+/**
+ * Records a payload of 1 to 20 bytes, which lies in the words as for `lw_try_3`. Called by `LW_EVENT`.
+ *
+ * `site` and `event` are static, and of one callsite.
+ */
+void lw_record_framed(struct lw_callsite *site,
+                      const struct lw_event_desc *event,
+                      uint64_t first,
+                      uint64_t second,
+                      uint64_t third,
+                      size_t size);
+
+/**
+ * Records a payload of up to 12 bytes, which lies in the words as for `lw_try_2`, and a text with its NUL behind it. Called
+ * by `LW_EVENT`.
+ *
+ * `site` and `event` are static, and of one callsite; `text` ends with a NUL.
+ */
+void lw_record_framed_text(struct lw_callsite *site,
+                           const struct lw_event_desc *event,
+                           uint64_t first,
+                           uint64_t second,
+                           const char *text,
+                           size_t size);
 
 /**
  * Records a payload given in parts. Called by `LW_EVENT` for long payloads.

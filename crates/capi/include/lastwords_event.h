@@ -205,6 +205,27 @@ static inline const char *lw__text(const char *text)
 #define LW__SIZE_MANY(i, type, bytes, base, element, c, name, data, count) + 4 + lw__n##i
 #define LW__SIZE_END(i, zero)
 
+/* Bytes of the numbers; whether there is another value, but for a text that is the last; that text. */
+#define LW__FIXED_SCALAR(i, type, bytes, base, store, convert, name, value) + bytes
+#define LW__FIXED_TEXT(i, name, value)
+#define LW__FIXED_MANY(i, type, bytes, base, element, c, name, data, count)
+#define LW__FIXED_END(i, zero)
+
+#define LW__LONG_SCALAR(i, type, bytes, base, store, convert, name, value)
+#define LW__LONG_TEXT(i, name, value) || i != 2
+#define LW__LONG_MANY(i, type, bytes, base, element, c, name, data, count) || 1
+#define LW__LONG_END(i, zero)
+
+#define LW__TAIL_SCALAR(i, type, bytes, base, store, convert, name, value)
+#define LW__TAIL_TEXT(i, name, value) lw__tail = lw__v##i;
+#define LW__TAIL_MANY(i, type, bytes, base, element, c, name, data, count)
+#define LW__TAIL_END(i, zero)
+
+#define LW__HEAD_SCALAR(i, type, bytes, base, store, convert, name, value) lw__put(&lw__h, lw__v##i, bytes);
+#define LW__HEAD_TEXT(i, name, value)
+#define LW__HEAD_MANY(i, type, bytes, base, element, c, name, data, count)
+#define LW__HEAD_END(i, zero)
+
 #define LW__PUT_SCALAR(i, type, bytes, base, store, convert, name, value) lw__put(&lw__w, lw__v##i, bytes);
 #define LW__PUT_TEXT(i, name, value) lw__put_memory(&lw__w, lw__v##i, lw__n##i);
 #define LW__PUT_MANY(i, type, bytes, base, element, c, name, data, count) \
@@ -217,6 +238,15 @@ static inline const char *lw__text(const char *text)
 #define LW__PART_MANY(i, type, bytes, base, element, c, name, data, count) { &lw__c##i, 4 }, { lw__v##i, lw__n##i },
 #define LW__PART_END(i, zero) { 0, 0 }
 
+/* Records what lies in the words, and the text behind it if there is one. */
+#define LW__FRAMED(a, b, c) \
+    if (lw__tail) { \
+        if (!lw_try_text(a, b, &lw__site, lw__fixed, lw__tail)) \
+            lw_record_framed_text(&lw__site, &lw__event, a, b, lw__tail, lw__fixed); \
+    } else if (!(lw__fixed <= 16 ? lw_try_2(a, b, &lw__site, lw__fixed) : lw_try_3(a, b, &lw__site, lw__fixed, c))) { \
+        lw_record_framed(&lw__site, &lw__event, a, b, c, lw__fixed); \
+    }
+
 #define LW__EVENT(level, provider, event, format, ...) \
     do { \
         static const struct lw_field_desc lw__fields[] = { LW__EACH(LW__DESC, __VA_ARGS__) }; \
@@ -227,8 +257,22 @@ static inline const char *lw__text(const char *text)
         const uint32_t lw__enabled = __atomic_load_n(&lw__site.enabled, __ATOMIC_ACQUIRE); \
         if (__builtin_expect(lw__enabled != 0, 0)) { \
             LW__EACH(LW__LOCAL, __VA_ARGS__) \
+            const char *lw__tail = 0; \
+            const size_t lw__fixed = 4 LW__EACH(LW__FIXED, __VA_ARGS__); \
             const size_t lw__size = 0 LW__EACH(LW__SIZE, __VA_ARGS__); \
-            if (lw__size <= 8 * LW__WORDS) { \
+            LW__EACH(LW__TAIL, __VA_ARGS__) \
+            if (!(0 LW__EACH(LW__LONG, __VA_ARGS__)) && (lw__tail ? lw__fixed <= 16 : lw__fixed > 4 && lw__fixed <= 24)) { \
+                struct lw__writer lw__h; \
+                lw__h.words[1] = 0; \
+                lw__h.words[2] = 0; \
+                lw__h.word = 0; \
+                lw__h.index = 0; \
+                lw__h.used = 4; \
+                LW__EACH(LW__HEAD, __VA_ARGS__) \
+                if (lw__h.used != 0) \
+                    lw__h.words[lw__h.index] = lw__h.word; \
+                LW__FRAMED(lw__h.words[0], lw__h.words[1], lw__h.words[2]) \
+            } else if (lw__size <= 8 * LW__WORDS) { \
                 struct lw__writer lw__w; \
                 lw__w.words[0] = 0; \
                 lw__w.word = 0; \

@@ -9,6 +9,7 @@
 pub mod error;
 pub mod event;
 pub mod session;
+mod text;
 
 use std::ffi::c_int;
 

@@ -21,9 +21,9 @@ fn install(prefix: &Path) {
     run(Command::new(root.join("install.sh")).arg(prefix).arg(target.join("debug")));
 }
 
-fn compile(compiler: &str, flags: &[&str], prefix: &Path, to: &str) -> PathBuf {
+fn compile(compiler: &str, flags: &[&str], prefix: &Path, source: &str, to: &str) -> PathBuf {
     let program = prefix.join(to);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hello.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let mut command = Command::new(compiler);
     command.args(flags).args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE"]);
     run(command
@@ -41,8 +41,9 @@ fn compile(compiler: &str, flags: &[&str], prefix: &Path, to: &str) -> PathBuf {
 fn killed_and_read_back() {
     let prefix = tempfile::tempdir().expect("a folder");
     install(prefix.path());
-    let c = compile("cc", &["-std=c11", "-O2"], prefix.path(), "hello-c");
-    let cpp = compile("c++", &["-x", "c++", "-std=c++17", "-O2"], prefix.path(), "hello-cpp");
+    let c = compile("cc", &["-std=c11", "-O2"], prefix.path(), "examples/hello.c", "hello-c");
+    let flags = ["-x", "c++", "-std=c++17", "-O2"];
+    let cpp = compile("c++", &flags, prefix.path(), "examples/hello.c", "hello-cpp");
     for program in [c, cpp] {
         let out = Command::new(&program)
             .arg("kill")
@@ -56,5 +57,61 @@ fn killed_and_read_back() {
         // Every step that was reported, and the four events behind them.
         assert_eq!(steps.lines().count(), 1000, "{}", String::from_utf8_lossy(&out.stderr));
         assert_eq!(sessions[0].events().len(), 1004);
+    }
+}
+
+/// What `payloads.c` records.
+fn payloads() -> Vec<Vec<u8>> {
+    let (a, b, c) = (0x1122_3344_5566_7788u64, 0x99aa_bbcc_ddee_ff01u64, 0x1234_5678_9abc_def0u64);
+    let number = |value: u64, bytes: usize| {
+        let all = value.to_ne_bytes();
+        if cfg!(target_endian = "little") { all[..bytes].to_vec() } else { all[8 - bytes..].to_vec() }
+    };
+    let shapes: [&[(u64, usize)]; 10] = [
+        &[(a, 1)],
+        &[(a, 4)],
+        &[(a, 8)],
+        &[(a, 1), (b, 8)],
+        &[(a, 4), (b, 8)],
+        &[(a, 4), (b, 1), (c, 8)],
+        &[(a, 8), (b, 8)],
+        &[(a, 8), (b, 8), (c, 1)],
+        &[(a, 8), (b, 8), (c, 4)],
+        &[(a, 8), (b, 8), (c, 8)],
+    ];
+    let bytes = |shape: &[(u64, usize)]| shape.iter().flat_map(|&(v, n)| number(v, n)).collect::<Vec<u8>>();
+    let mut all: Vec<_> = shapes.iter().chain(&shapes).map(|shape| bytes(shape)).collect();
+    for len in 0..=70 {
+        let text: Vec<u8> = (78 - len..78).map(|i| b'a' + (i % 26) as u8).chain([0]).collect();
+        for head in [&[][..], &[(a, 1)], &[(a, 4), (b, 8)], &[(a, 8), (b, 8)]] {
+            all.push([bytes(head), text.clone()].concat());
+        }
+        all.push([text.clone(), number(a, 8)].concat());
+        all.push([text.clone(), text].concat());
+    }
+    all
+}
+
+#[test]
+fn payloads_of_every_shape() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let expected = payloads();
+    let cpp = ["-x", "c++", "-std=c++17", "-O1"];
+    for (compiler, flags) in [("cc", &["-std=c11", "-O2"][..]), ("cc", &["-std=c11", "-O0"]), ("c++", &cpp)] {
+        let program = compile(compiler, flags, prefix.path(), "tests/payloads.c", "payloads");
+        // Without contexts, with the thread's id, and with that and the process's.
+        for (contexts, len) in [("0x80000000", 0), ("2", 4), ("3", 8)] {
+            let out = run(Command::new(&program)
+                .arg(contexts)
+                .env("LD_LIBRARY_PATH", prefix.path().join("lib"))
+                .env("LASTWORDS_DIR", prefix.path().join("sessions")));
+            let folder = String::from_utf8(out.stdout).expect("text");
+            let sessions = lastwords_testkit::naive::read(Path::new(folder.trim())).expect("readable");
+            let mut events = sessions[0].events();
+            events.sort_by_key(|(_, event)| event.clock);
+            let found: Vec<_> = events.iter().map(|(_, event)| &event.body[len..]).collect();
+            assert_eq!(found, expected, "{flags:?}, contexts {contexts}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use lastwords_abi::session::context as bits;
 
 use crate::callsite::{self, Callsite};
+use crate::context;
 use crate::encode::{Out, Pieces, Values};
 use crate::registry::EventDesc;
 use crate::target::Target;
@@ -97,6 +98,76 @@ pub fn record_words(
         record_in(target, id, payload);
     } else {
         slow(site, describe, &mut |target, id| record_in(target, id, payload));
+    }
+}
+
+/// Records an event of `size` bytes that lies in 2 or 3 words, its payload behind 4 bytes of zeros, where that is done at
+/// once: in one target, with no context but the thread's id. False, and nothing is recorded, where it is not; then
+/// [`record_words`] records it.
+#[inline(always)]
+#[must_use]
+pub fn record_framed<const W: usize>(site: &'static Callsite, words: [u64; W], size: usize) -> bool {
+    let Some((target, id)) = only_target(site) else { return false };
+    match target.contexts {
+        0 => target.channel.record_framed(id, &words, size),
+        bits::TID => record_framed_with_tid(target, id, size, words[0], words[1], if W > 2 { words[2] } else { 0 }),
+        _ => false,
+    }
+}
+
+/// The same for one whose first `size` bytes lie in 2 words and which `text`, without NUL inside, and a NUL follow. False, and
+/// nothing is recorded, where it is not done at once.
+#[inline(always)]
+#[must_use]
+pub fn record_framed_text(site: &'static Callsite, words: [u64; 2], size: usize, text: &[u8]) -> bool {
+    let Some((target, id)) = only_target(site) else { return false };
+    match target.contexts {
+        0 => target.channel.record_framed_text(id, &words, size, text),
+        bits::TID => {
+            let id_and_size = u64::from(id) | (size as u64) << 16;
+            record_framed_text_with_tid(target, id_and_size, words[0], words[1], text)
+        }
+        _ => false,
+    }
+}
+
+/// The target, where one alone takes the event.
+#[inline(always)]
+fn only_target(site: &'static Callsite) -> Option<(&'static Target, u16)> {
+    let enabled = site.enabled();
+    if enabled.is_power_of_two() { site.target(enabled.trailing_zeros() as usize) } else { None }
+}
+
+/// The words come one by one, so that they stay in registers.
+#[inline(never)]
+fn record_framed_with_tid(target: &Target, id: u16, size: usize, first: u64, second: u64, third: u64) -> bool {
+    let framed = with_tid(first, second, third);
+    match size.saturating_add(4) {
+        size @ ..=16 => target.channel.record_framed(id, &[framed[0], framed[1]], size),
+        size @ ..=24 => target.channel.record_framed(id, &framed, size),
+        _ => false,
+    }
+}
+
+/// Six words of arguments, which is what comes in registers.
+#[inline(never)]
+fn record_framed_text_with_tid(target: &Target, id_and_size: u64, first: u64, second: u64, text: &[u8]) -> bool {
+    let (id, size) = (id_and_size as u16, (id_and_size >> 16) as usize + 4);
+    let framed = with_tid(first, second, 0);
+    match size {
+        ..=16 => target.channel.record_framed_text(id, &[framed[0], framed[1]], size, text),
+        _ => target.channel.record_framed_text(id, &framed, size, text),
+    }
+}
+
+/// The words with the thread's id behind the header's place; what was in the second half of the third is left out.
+#[inline(always)]
+fn with_tid(first: u64, second: u64, third: u64) -> [u64; 3] {
+    let tid = u64::from(context::identity().tid);
+    if cfg!(target_endian = "little") {
+        [tid << 32, first >> 32 | second << 32, second >> 32 | third << 32]
+    } else {
+        [tid, first << 32 | second >> 32, second << 32 | third >> 32]
     }
 }
 

@@ -31,6 +31,6 @@ pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Ses
 pub mod __private {
     pub use crate::callsite::{Callsite, record};
     pub use crate::encode::{Out, Site};
-    pub use crate::foreign::{Part, record_parts, record_words};
+    pub use crate::foreign::{Part, record_framed, record_framed_text, record_parts, record_words};
     pub use lastwords_abi::registry::level;
 }
