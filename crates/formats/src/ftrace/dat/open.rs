@@ -22,6 +22,9 @@ const MOST_CPUS: u32 = 1 << 16;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 
+/// Reads one description.
+type Part = fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>;
+
 /// What a file begins with.
 struct Begin {
     word_size: u8,
@@ -87,7 +90,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     let mut told = Told::default();
     // The descriptions stand one behind the other, each with its own lengths.
     let mut at = source.at(offset);
-    let parts: [fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>; 6] = [
+    let parts: [Part; 6] = [
         Machine::headers,
         Machine::own_events,
         Machine::events,
@@ -222,7 +225,9 @@ fn clock_word(text: &str) -> String {
 fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu + 1)).max().unwrap_or(0);
     let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-    let machine_name = told.uname.split_whitespace().last().unwrap_or_default().to_owned();
+    // `uname -a` ends with the name of the system, trace-cmd's form with the machine.
+    let words = || told.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");
+    let machine_name = words().next().unwrap_or_default().to_owned();
     if let Some(top) = arrays.iter().position(|a| a.name.is_empty()) {
         arrays.swap(0, top);
     }

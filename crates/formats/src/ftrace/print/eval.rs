@@ -119,6 +119,7 @@ pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
     match expr {
         Expr::Int(value, kind) => Some((*value, *kind)),
         Expr::Cast(kind, inner) => constant(inner).map(|(value, _)| (kind.wrap(value), *kind)),
+        Expr::PointerCast(_, inner) | Expr::Structure(_, inner) => constant(inner),
         Expr::Unary(sign, inner) => constant(inner).map(|typed| arith::unary(*sign, typed)),
         Expr::Not(inner) => constant(inner).map(|(value, _)| (u64::from(value == 0), Int::INT)),
         Expr::Binary(op, parts) => both(parts).and_then(|(a, b)| arith::binary(*op, a, b).ok()),

@@ -322,7 +322,7 @@ impl Parser<'_> {
             match self.expression()? {
                 Expr::Text(name) => rows.push((value, name)),
                 // The end of the table.
-                Expr::Int(0, _) => {}
+                other if static_value(&other) == Some(0) => {}
                 _ => return Err("a name that varies".into()),
             }
             self.spent = spent;

@@ -128,7 +128,7 @@ impl<'a> Printer<'a> {
         let mut is_noted = false;
         let how = if let Some(own) = Own::of(format) {
             How::Own(own)
-        } else if let Some(syscall) = Syscall::of(format) {
+        } else if let Some(syscall) = Syscall::of(format, is_since(&self.tracing.release, (6, 18))) {
             How::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
@@ -221,7 +221,7 @@ impl<'a> Printer<'a> {
         let pid = at.common.pid as i32;
         if self.flags.verbose {
             let (flags, preempt) = (at.common.flags, at.common.preempt & 15);
-            let line = format!("{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ", at.cpu, self.printed);
+            let line = format!("{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ", at.cpu, self.printed - 1);
             out.extend_from_slice(line.as_bytes());
         } else {
             let comm: String = comm.chars().take(8).collect();
@@ -384,6 +384,12 @@ impl<'a> Printer<'a> {
         self.kept = kept;
         true
     }
+}
+
+/// The kernel's version is this one or a later one.
+fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
 }
 
 fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
