@@ -53,7 +53,8 @@ pub trait Symbols: Send + Sync {
         None
     }
 
-    /// The value of an enumerator that a print format names; none where it is not known.
+    /// The value of what a print format names: an enumerator, a variable of the kernel's of the size of a `long`
+    /// (`vmemmap_base`), or a size (`sizeof(struct page)`); none where it is not known.
     fn constant(&self, _name: &str) -> Option<i64> {
         None
     }
