@@ -116,7 +116,8 @@ mod tests {
         let format = parse("sched", TEXT).unwrap();
         assert_eq!((format.id, format.name.as_str(), format.fields.len()), (310, "sched_process_exec", 4));
         let names: Vec<_> = format.fields.iter().map(|f| (f.name.as_str(), f.offset, f.is_common)).collect();
-        let expected = [("common_type", 0, true), ("common_pid", 4, true), ("filename", 8, false), ("caller", 16, false)];
+        let expected =
+            [("common_type", 0, true), ("common_pid", 4, true), ("filename", 8, false), ("caller", 16, false)];
         assert_eq!(names, expected);
         let mut out = String::new();
         write(&format, &mut out);

@@ -9,3 +9,6 @@ pub mod format_file;
 pub mod page;
 pub mod print;
 pub mod text;
+
+#[cfg(test)]
+mod samples;

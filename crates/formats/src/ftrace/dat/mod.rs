@@ -39,3 +39,5 @@ mod id {
     pub(super) const STRINGS: u16 = 15;
 }
 
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,9 @@ fn read(path: &Path) -> std::result::Result<Tracing, Located> {
     let (order, word_size) = (at.u8()?, at.u8()?);
     let place = at.offset;
     if order > 1 || !matches!(word_size, 4 | 8) {
-        return Err(source.at(place).unexpected(u64::from(word_size), "a byte order of 0 or 1, and a word size of 4 or 8"));
+        return Err(source
+            .at(place)
+            .unexpected(u64::from(word_size), "a byte order of 0 or 1, and a word size of 4 or 8"));
     }
     source.order = if order == 0 { ByteOrder::Little } else { ByteOrder::Big };
     let mut at = source.at(place);
@@ -127,7 +129,8 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     if kind != b"flyrecord\0" {
         return Err(at.unexpected(0, "the word flyrecord: a file with the text of a latency tracer has no events"));
     }
-    let page_size = if machine.data_size > 0 && begin.page_size == 0 { machine.data_size + 16 } else { begin.page_size };
+    let page_size =
+        if machine.data_size > 0 && begin.page_size == 0 { machine.data_size + 16 } else { begin.page_size };
     let plain = (false, Algorithm::None);
     let stats = std::mem::take(&mut told.stats);
     let top = Buffer { stats, ..Buffer::default() };

@@ -48,7 +48,12 @@ pub fn print_binary(format: &[u8], arguments: &[u8], env: &mut Env<'_, '_>, out:
     Ok(())
 }
 
-fn show(mut directive: Directive, packed: &mut Packed<'_>, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn show(
+    mut directive: Directive,
+    packed: &mut Packed<'_>,
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
     if directive.width_given {
         let given = packed.integer(4, env)? as i32;
         directive.spec.left |= given < 0;

@@ -25,9 +25,18 @@ pub struct Program {
 #[derive(Debug)]
 enum Piece {
     Text(Box<[u8]>),
-    Show { directive: Directive, width: Option<Expr>, precision: Option<Expr>, value: Expr },
+    Show {
+        directive: Directive,
+        width: Option<Expr>,
+        precision: Option<Expr>,
+        value: Expr,
+    },
     /// The address of a dynamic event: a symbol of the kernel's, or a plain number.
-    Address { offset: u32, kind: Int, show: Show },
+    Address {
+        offset: u32,
+        kind: Int,
+        show: Show,
+    },
 }
 
 /// Makes a program of an event's print format.
@@ -104,7 +113,9 @@ fn name_probe(pieces: &mut [Piece], format: &Format) {
     let mut wanted = wanted.into_iter();
     let mut next = wanted.next();
     for piece in pieces.iter_mut() {
-        let (Some((from, to, show)), Piece::Show { value: Expr::Field { offset, kind }, .. }) = (next, &*piece) else { continue };
+        let (Some((from, to, show)), Piece::Show { value: Expr::Field { offset, kind }, .. }) = (next, &*piece) else {
+            continue;
+        };
         if *offset == from {
             *piece = Piece::Address { offset: to, kind: *kind, show };
             next = wanted.next();

@@ -89,7 +89,9 @@ pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
             let letters = &format[at..at + length];
             at += length;
             let shown = String::from_utf8_lossy(letters);
-            Kind::Pointer(Pointer::of(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?)
+            Kind::Pointer(
+                Pointer::of(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?,
+            )
         }
         b'%' => return Ok((Part::Text(&format[at - 1..at]), &format[at..])),
         // What is no directive is text.

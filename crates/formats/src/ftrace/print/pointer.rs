@@ -88,7 +88,13 @@ impl Pointer {
     }
 
     /// Appends what the directive shows of a value.
-    pub(crate) fn show(self, spec: Spec, value: &Value<'_>, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn show(
+        self,
+        spec: Spec,
+        value: &Value<'_>,
+        env: &mut Env<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
         match (self, value) {
             (Self::Hidden, Value::Int((address, _))) => raw(out, spec, env.names.hidden(*address), env),
             (Self::Raw, Value::Int((address, _))) => raw(out, spec, *address, env),

@@ -12,8 +12,23 @@ const MOST_NAMES: usize = 4096;
 
 /// Functions of the kernel that give their argument back, as far as its text can tell.
 const SAME: [&str; 17] = [
-    "pte_val", "pmd_val", "pud_val", "p4d_val", "pgd_val", "native_make_pte", "native_make_pmd", "native_make_pud",
-    "native_make_p4d", "native_make_pgd", "__pte", "__pmd", "__pud", "__p4d", "__pgd", "likely", "unlikely",
+    "pte_val",
+    "pmd_val",
+    "pud_val",
+    "p4d_val",
+    "pgd_val",
+    "native_make_pte",
+    "native_make_pmd",
+    "native_make_pud",
+    "native_make_p4d",
+    "native_make_pgd",
+    "__pte",
+    "__pmd",
+    "__pud",
+    "__p4d",
+    "__pgd",
+    "likely",
+    "unlikely",
 ];
 
 /// What stands between the parentheses of a cast.
@@ -78,9 +93,11 @@ impl Parser<'_> {
             "true" => 1,
             "PAGE_SIZE" => i64::from(self.machine.page_size),
             "PAGE_SHIFT" => i64::from(self.machine.page_size.max(1).ilog2()),
-            _ => self.symbols.constant(name).or_else(|| super::tables::enumerator(name)).ok_or_else(|| {
-                format!("the name {name}, which nothing tells the value of")
-            })?,
+            _ => self
+                .symbols
+                .constant(name)
+                .or_else(|| super::tables::enumerator(name))
+                .ok_or_else(|| format!("the name {name}, which nothing tells the value of"))?,
         };
         let kind = if i32::try_from(value).is_ok() { Int::INT } else { Int::S64 };
         Ok(Expr::Int(value as u64, kind))
@@ -204,15 +221,25 @@ impl Parser<'_> {
     }
 
     fn field(&self, name: &str) -> Parsed<&Field> {
-        self.format.fields.iter().find(|f| f.name == name).ok_or_else(|| format!("REC->{name}: the event has no such field"))
+        self.format
+            .fields
+            .iter()
+            .find(|f| f.name == name)
+            .ok_or_else(|| format!("REC->{name}: the event has no such field"))
     }
 
     /// `name(`… with the parenthesis passed.
     fn call(&mut self, name: &str) -> Parsed<Expr> {
         self.spend()?;
         let expr = match name {
-            "__get_str" | "__get_dynamic_array" | "__get_sockaddr" | "__get_rel_str" | "__get_rel_dynamic_array"
-            | "__get_rel_sockaddr" | "__get_stacktrace" | "__get_rel_stacktrace" => Expr::Located(self.locator()?),
+            "__get_str"
+            | "__get_dynamic_array"
+            | "__get_sockaddr"
+            | "__get_rel_str"
+            | "__get_rel_dynamic_array"
+            | "__get_rel_sockaddr"
+            | "__get_stacktrace"
+            | "__get_rel_stacktrace" => Expr::Located(self.locator()?),
             "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => Expr::Length(self.locator()?),
             "__get_bitmask" | "__get_cpumask" | "__get_rel_bitmask" | "__get_rel_cpumask" => {
                 Expr::Helper(Box::new(Helper::Bitmask(self.locator()?)))
@@ -267,7 +294,8 @@ impl Parser<'_> {
                 let size = self.expression()?;
                 let bytes = Expr::Length(locator);
                 let size_again = static_value(&size).ok_or("__print_dynamic_array: a size that varies")?;
-                let count = Expr::Binary(super::arith::Op::Div, Box::new([bytes, Expr::Int(size_again.max(1), Int::INT)]));
+                let count =
+                    Expr::Binary(super::arith::Op::Div, Box::new([bytes, Expr::Int(size_again.max(1), Int::INT)]));
                 Helper::Array { buffer: Expr::Located(locator), count, size }
             }
             "__print_array" => {

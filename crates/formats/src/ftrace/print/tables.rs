@@ -25,8 +25,18 @@ pub(crate) fn enumerator(name: &str) -> Option<i64> {
         return hrtimer_mode(mode);
     }
     const TCP: [&str; 12] = [
-        "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK",
-        "LISTEN", "CLOSING", "NEW_SYN_RECV",
+        "ESTABLISHED",
+        "SYN_SENT",
+        "SYN_RECV",
+        "FIN_WAIT1",
+        "FIN_WAIT2",
+        "TIME_WAIT",
+        "CLOSE",
+        "CLOSE_WAIT",
+        "LAST_ACK",
+        "LISTEN",
+        "CLOSING",
+        "NEW_SYN_RECV",
     ];
     let state = name.strip_prefix("TCP_")?;
     TCP.iter().position(|s| *s == state).map(|at| at as i64 + 1)

@@ -36,7 +36,9 @@ impl Common {
         let Some(raw) = payload.first_chunk::<8>() else { return Self { id: 0, flags: 0, preempt: 0, pid: 0 } };
         let [a, b, flags, preempt, c, d, e, f] = *raw;
         let (id, pid) = match order {
-            lastwords_trace::schema::ByteOrder::Little => (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f])),
+            lastwords_trace::schema::ByteOrder::Little => {
+                (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f]))
+            }
             lastwords_trace::schema::ByteOrder::Big => (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
         };
         Self { id, flags, preempt, pid }

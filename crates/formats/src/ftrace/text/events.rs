@@ -268,7 +268,8 @@ impl<'a> Printer<'a> {
                 return;
             }
             How::Own(own) => {
-                let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                let env =
+                    Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
                 super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
                 return;
             }
@@ -333,7 +334,8 @@ impl<'a> Printer<'a> {
             }
             Some(How::Own(own)) => {
                 let own = own.clone();
-                let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                let env =
+                    Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
                 if super::own_text::raw(out, &own, env) {
                     return;
                 }

@@ -109,7 +109,14 @@ fn other(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
                 Some(array) => {
                     for (index, byte) in array.iter().enumerate() {
                         out.extend((index > 0).then_some(b','));
-                        number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
+                        number(
+                            out,
+                            Spec { width: 2, zero: true, ..Spec::default() },
+                            u64::from(*byte),
+                            false,
+                            16,
+                            false,
+                        );
                     }
                 }
             }

@@ -268,7 +268,14 @@ impl Graph {
     }
 
     /// The columns, after a block that tells of another task on the CPU, and the mark of an interrupt's beginning.
-    fn prologue(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, lane: Option<usize>, at: At, entered: Option<u64>) {
+    fn prologue(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &mut State<'_>,
+        lane: Option<usize>,
+        at: At,
+        entered: Option<u64>,
+    ) {
         let pid = at.common.pid;
         let digits = self.cpu_digits;
         if let Some(lane) = self.lane(lane)
@@ -381,7 +388,8 @@ fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_
     let exit = state.exit?;
     merge.peek_same_cpu(|payload, _| {
         let common = Common::read(payload, order);
-        let is_it = common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;
+        let is_it =
+            common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;
         is_it.then(|| Leaf {
             duration: exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order)),
             value: exit.value.unsigned(payload, order),
@@ -432,12 +440,29 @@ pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
         }
     }
     let rows = [
-        ["     TIME       ", "   REL TIME     ", " CPU", "  TASK/PID       ", "||||   ", "  DURATION   ", "               FUNCTION CALLS\n"],
-        ["      |         ", "      |         ", " |  ", "   |    |        ", "||||   ", "   |   |      ", "               |   |   |   |\n"],
+        [
+            "     TIME       ",
+            "   REL TIME     ",
+            " CPU",
+            "  TASK/PID       ",
+            "||||   ",
+            "  DURATION   ",
+            "               FUNCTION CALLS\n",
+        ],
+        [
+            "      |         ",
+            "      |         ",
+            " |  ",
+            "   |    |        ",
+            "||||   ",
+            "   |   |      ",
+            "               |   |   |   |\n",
+        ],
     ];
     for row in rows {
         out.push(b'#');
-        let shown = [columns.absolute, columns.relative, columns.cpu, columns.task, flags.latency, columns.duration, true];
+        let shown =
+            [columns.absolute, columns.relative, columns.cpu, columns.task, flags.latency, columns.duration, true];
         for (text, _) in row.iter().zip(shown).filter(|(_, shown)| *shown) {
             out.extend_from_slice(text.as_bytes());
         }

@@ -6,7 +6,14 @@ use super::flags::Flags;
 use super::{counts, graph};
 
 /// The header of a text that has events, or of an array without.
-pub(crate) fn write(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring, flags: &Flags, is_empty: bool) {
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    tracing: &Tracing,
+    array: &Array,
+    ring: &dyn Ring,
+    flags: &Flags,
+    is_empty: bool,
+) {
     tracer(out, array);
     if array.tracer == "function_graph" {
         if flags.context && flags.latency {
@@ -44,7 +51,9 @@ fn tracer(out: &mut Vec<u8>, array: &Array) {
 fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags) {
     let (entries, written) = counts(tracing, ring);
     let cpus = tracing.cpus;
-    out.extend_from_slice(format!("# entries-in-buffer/entries-written: {entries}/{written}   #P:{cpus}\n#\n").as_bytes());
+    out.extend_from_slice(
+        format!("# entries-in-buffer/entries-written: {entries}/{written}   #P:{cpus}\n#\n").as_bytes(),
+    );
     if !flags.irq {
         let (title, bars) = if flags.tgid { ("   TGID   ", "     |    ") } else { ("", "") };
         let text = format!(

@@ -65,7 +65,8 @@ impl<'a> Merge<'a> {
         let lanes: Vec<Lane<'a>> = lanes.iter().filter_map(lane).collect();
         let (layout, order) = (tracing.header_page, tracing.byte_order);
         let start = ring.time_start();
-        let mut merge = Self { lanes, layout, order, start, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
+        let mut merge =
+            Self { lanes, layout, order, start, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         merge.choose();
         merge

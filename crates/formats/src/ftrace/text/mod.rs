@@ -83,7 +83,8 @@ pub struct Summary {
 /// # Errors
 /// There is no such array or CPU, or the output cannot be written.
 pub fn write_trace(out: &mut dyn Write, tracing: &Tracing, index: usize, options: &Options) -> Result<Summary> {
-    let array = tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
+    let array =
+        tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
     let mut buffer = Vec::with_capacity(2 * CHUNK);
     let mut summary = Summary::default();
     let snapshot = array.snapshot.as_deref().filter(|_| options.snapshot);
@@ -216,3 +217,5 @@ pub(crate) fn has(array: &Array, option: &str) -> bool {
     array.options.iter().any(|o| o == option)
 }
 
+#[cfg(test)]
+mod tests;

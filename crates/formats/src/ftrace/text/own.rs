@@ -135,11 +135,21 @@ impl Own {
             "print" => Self::Print { ip: slot("ip"), text: slot("buf") },
             "raw_data" => Self::RawData { id: slot("id"), data: slot("buf") },
             "hwlat" => Self::Hardware(
-                ["seqnum", "duration", "outer_duration", "tv_sec", "tv_nsec", "count", "nmi_total_ts", "nmi_count"].map(slot),
+                ["seqnum", "duration", "outer_duration", "tv_sec", "tv_nsec", "count", "nmi_total_ts", "nmi_count"]
+                    .map(slot),
             ),
             "osnoise" => Self::OsNoise(
-                ["runtime", "noise", "max_sample", "hw_count", "nmi_count", "irq_count", "softirq_count", "thread_count"]
-                    .map(slot),
+                [
+                    "runtime",
+                    "noise",
+                    "max_sample",
+                    "hw_count",
+                    "nmi_count",
+                    "irq_count",
+                    "softirq_count",
+                    "thread_count",
+                ]
+                .map(slot),
             ),
             "timerlat" => Self::TimerLatency(["seqnum", "context", "timer_latency"].map(slot)),
             _ => return None,

@@ -152,7 +152,8 @@ fn hardware(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>, machine: &s
     let [number, inner, outer, _, nanoseconds, count, total, nmi] =
         slots.map(|slot| slot.unsigned(env.payload, env.machine.order));
     let seconds = slots[3].signed(env.payload, env.machine.order);
-    let line = format!("#{number:<5} inner/outer(us): {inner:4}/{outer:<5} ts:{seconds}.{nanoseconds:09} count:{count}");
+    let line =
+        format!("#{number:<5} inner/outer(us): {inner:4}/{outer:<5} ts:{seconds}.{nanoseconds:09} count:{count}");
     out.extend_from_slice(line.as_bytes());
     if nmi > 0 {
         // Machines with the generic scheduler clock cannot tell the time in an NMI.

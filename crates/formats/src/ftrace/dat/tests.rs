@@ -1,0 +1,113 @@
+use std::process::Command;
+
+use lastwords_trace::ftrace::{Stats, Tracing};
+use proptest::prelude::*;
+
+use super::*;
+use crate::ftrace::samples::*;
+use crate::ftrace::text::{Options, write_trace};
+
+fn machine() -> Tracing {
+    let print = payload(PRINT, 0, 0, 7, &[&words(&[0xffff_ffff_8100_0104])[..], b"hello\n\0"].concat());
+    let first = vec![page(&[(1_000_000, wake(7)), (2_000_000, print)], None), page(&[(9_000_000, wake(0))], Some(3))];
+    let second = vec![page(&[(3_000_000, wake(9))], None)];
+    let extra = vec![vec![page(&[(4_000_000, wake(7))], None)], Vec::new()];
+    let stats = Stats { entries: 2, overrun: 0, bytes: 64, ..Stats::default() };
+    tracing(ring(vec![first, second], stats), ring(extra, stats))
+}
+
+fn text(tracing: &Tracing, array: usize) -> String {
+    let mut out = Vec::new();
+    write_trace(&mut out, tracing, array, &Options { no_header: true, ..Options::default() }).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// A file of the machine.
+fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.dat");
+    let totals = write(&path, &machine(), &WriteOptions { version, snapshot: false }).unwrap();
+    assert_eq!((totals.events, totals.packets, totals.faults), (5, 4, 0));
+    assert_eq!(totals.bytes, std::fs::metadata(&path).unwrap().len());
+    (folder, path)
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let machine = machine();
+    for version in [6, 7] {
+        let (_folder, path) = written(version);
+        let read = open(&path).unwrap();
+        assert_eq!(read.evidence.notes, Vec::<String>::new());
+        assert_eq!(read.formats, machine.formats);
+        assert_eq!((&read.comms, &read.printk_formats), (&machine.comms, &machine.printk_formats));
+        assert_eq!((read.cpus, read.release.as_str(), read.machine.as_str()), (2, "6.12.0", "x86_64"));
+        assert_eq!(read.arrays.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(), ["", "extra"]);
+        assert_eq!(read.arrays[0].live.cpus()[0].stats.bytes, 64);
+        for array in 0..2 {
+            assert_eq!(text(&read, array), text(&machine, array), "version {version}");
+        }
+    }
+}
+
+#[test]
+fn trace_cmd_reads_what_is_written() {
+    if Command::new("trace-cmd").arg("--version").output().is_err() {
+        return;
+    }
+    for version in [6, 7] {
+        let (_folder, path) = written(version);
+        let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert_eq!(shown.matches("comm=init pid=9").count(), 4, "version {version}: {shown}");
+        assert!(shown.contains("do_work: hello") && shown.contains("extra:"), "version {version}: {shown}");
+        assert!(shown.contains("3 EVENTS DROPPED"), "version {version}: {shown}");
+    }
+}
+
+#[test]
+fn no_other_version_is_written_and_no_file_replaced() {
+    let (_folder, path) = written(6);
+    assert!(write(&path, &machine(), &WriteOptions::default()).is_err());
+    assert!(write(&path.with_extension("new"), &machine(), &WriteOptions { version: 5, snapshot: false }).is_err());
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
+    for version in [6, 7] {
+        let (folder, path) = written(version);
+        let whole = std::fs::read(&path).unwrap();
+        let events = |bytes: &[u8]| {
+            let cut = folder.path().join("cut.dat");
+            std::fs::write(&cut, bytes).unwrap();
+            open(&cut).map(|read| (0..read.arrays.len()).map(|a| text(&read, a).lines().count()).sum::<usize>())
+        };
+        let mut last = 0;
+        for length in (0..whole.len()).step_by(509) {
+            let found = events(&whole[..length]).unwrap_or(0);
+            assert!(found >= last, "version {version}: {found} lines of {length} bytes, {last} of fewer");
+            last = found;
+        }
+        assert_eq!(events(&whole).unwrap(), 6);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn damaged_files_neither_panic_nor_hang(version in 6u8..8, at in any::<prop::sample::Index>(), with in proptest::collection::vec(any::<u8>(), 1..16)) {
+        let (folder, path) = written(version);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Descriptions stand before the data; what is damaged there matters.
+        let at = at.index(bytes.len().min(8192));
+        let end = (at + with.len()).min(bytes.len());
+        bytes[at..end].copy_from_slice(&with[..end - at]);
+        let damaged = folder.path().join("damaged.dat");
+        std::fs::write(&damaged, &bytes).unwrap();
+        if let Ok(read) = open(&damaged) {
+            for array in 0..read.arrays.len() {
+                let _ = write_trace(&mut Vec::new(), &read, array, &Options { last: Some(10), ..Options::default() });
+            }
+        }
+    }
+}
