@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 /// Name of the table in errors.
 const WHAT: &str = "kallsyms";
 /// Most symbols that a kernel may have: real ones have 200 thousand.
-const SYMBOLS_MAX: u64 = 1 << 23;
+const SYMBOLS_MAX: u64 = 1 << 22;
 /// Most bytes of packed names: real ones have 3 MB.
-const NAMES_MAX: u64 = 256 << 20;
+const NAMES_MAX: u64 = 64 << 20;
 /// Bytes read at once: what lies before a hole is kept.
 const PIECE: usize = 64 << 10;
 /// Longest name (`KSYM_NAME_LEN` is 512).

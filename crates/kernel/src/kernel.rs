@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Most CPUs that a kernel may have (`CONFIG_NR_CPUS` ends at 8,192).
 const CPUS_MAX: u64 = 1 << 16;
 /// Most bytes of a BTF blob.
-const BTF_MAX: u64 = 256 << 20;
+const BTF_MAX: u64 = 64 << 20;
 
 /// Sets of CPUs that the kernel keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,7 +269,7 @@ fn read_btf(memory: &dyn Memory, kallsyms: &Kallsyms) -> Result<Vec<u8>, Error> 
 
 fn read_blob(memory: &dyn Memory, address: u64, len: u64) -> Result<Vec<u8>, Error> {
     if len > BTF_MAX {
-        return Err(lastwords_bytes::Error::value("BTF", 0, len, "a size below 256 MiB").into());
+        return Err(lastwords_bytes::Error::value("BTF", 0, len, "a size of up to 64 MiB").into());
     }
     let mut blob = Vec::new();
     let mut left = usize::try_from(len).unwrap_or_default();

@@ -12,6 +12,8 @@ use std::fmt;
 const COUNT_BITS_MAX: u64 = 26;
 /// Most bytes of its text, a power of two.
 const SIZE_BITS_MAX: u64 = 40;
+/// Most bytes of text in all, so that records that share their bytes cost no more than these.
+const TEXT_MAX: u64 = 1 << 27;
 /// Where a panic's line begins.
 const PANIC: &str = "Kernel panic - not syncing: ";
 /// Where lines begin that tell of another death.
@@ -102,10 +104,16 @@ impl Kernel {
         let mask = rings.id_mask();
         let head = ring.u64("desc_ring.head_id")? & mask;
         let mut id = ring.u64("desc_ring.tail_id")? & mask;
+        let mut left = rings.size.min(TEXT_MAX);
         for _ in 0..rings.count {
             self.budget().steps("log", 1)?;
             match self.record(&rings, id) {
-                Ok(record) => found.rows.extend(record),
+                Ok(record) => {
+                    let len = record.as_ref().map_or(0, |record| record.text.len() as u64);
+                    let over = || BytesError::budget("log", "bytes of text", len);
+                    left = left.checked_sub(len).ok_or_else(over)?;
+                    found.rows.extend(record);
+                }
                 Err(error) if found.missing.len() < 16 => found.missing.push(error),
                 Err(_) => {}
             }

@@ -12,7 +12,9 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// Most modules of one kernel.
-const MODULES_MAX: usize = 1 << 16;
+const MODULES_MAX: usize = 1 << 13;
+/// Most symbols of all modules, so that modules that share a table cost no more than it: real kernels have a million.
+const SYMBOLS_MAX: u64 = 1 << 21;
 /// Letters of the taints, by bit (`taint_flags` in `kernel/panic.c`).
 const TAINTS: &[u8] = b"PFSRMBUDAWCIOELKXTNJ";
 
@@ -75,13 +77,14 @@ impl Module {
 /// The loaded modules, newest first; what cannot be read ends the list, and the error says why.
 pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
     let mut modules = Vec::new();
+    let mut left = SYMBOLS_MAX;
     let Ok(head) = list_head(kernel) else { return (modules, Some(Error::NoSymbol("modules".into()))) };
     let entries = match kernel.list(head, "module", "list") {
         Ok(entries) => entries,
         Err(error) => return (modules, Some(error)),
     };
     for entry in entries {
-        let module = entry.and_then(|entry| module(kernel, entry));
+        let module = entry.and_then(|entry| module(kernel, entry, &mut left));
         match module {
             // One that is still being put together has no tables yet.
             Ok(Some(module)) => modules.push(module),
@@ -107,7 +110,7 @@ fn list_head(kernel: &Kernel) -> Result<u64, Error> {
     head.copied().ok_or_else(|| Error::NoSymbol("modules".into()))
 }
 
-fn module(kernel: &Kernel, object: Object<'_>) -> Result<Option<Module>, Error> {
+fn module(kernel: &Kernel, object: Object<'_>, left: &mut u64) -> Result<Option<Module>, Error> {
     if kernel.types.enum_value("MODULE_STATE_UNFORMED") == Some(object.i64("state")?) {
         return Ok(None);
     }
@@ -126,7 +129,7 @@ fn module(kernel: &Kernel, object: Object<'_>) -> Result<Option<Module>, Error> 
         users: users(kernel, object).unwrap_or_default(),
         // The module itself counts for one.
         references: object.u64("refcnt").unwrap_or_default().saturating_sub(1),
-        tables: symbols::Tables::of(kernel, object, &regions).ok(),
+        tables: symbols::Tables::of(kernel, object, &regions, left).ok(),
         regions,
         memory: Arc::clone(&kernel.memory),
         symbols: OnceLock::new(),

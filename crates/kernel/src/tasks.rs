@@ -3,8 +3,10 @@
 use crate::btf::Kind;
 use crate::{Error, Kernel, Object};
 
-/// Most tasks of one kernel (`PID_MAX_LIMIT`).
-const TASKS_MAX: usize = 1 << 22;
+/// Most tasks of one kernel that are told.
+const TASKS_MAX: usize = 1 << 20;
+/// Most numbers of tasks (`PID_MAX_LIMIT`).
+const PIDS_MAX: u64 = 1 << 22;
 /// What `saved_cmdlines` has where a slot is empty (`NO_CMDLINE_MAP`).
 const EMPTY: u64 = 0xffff_ffff;
 /// Slots of pids; a pid's lower bits choose its slot (`PID_MAX_DEFAULT`).
@@ -96,7 +98,7 @@ impl Kernel {
         };
         let name_len = self.types.member("task_struct", "comm")?.size;
         let pids = table.address("map_cmdline_to_pid")?;
-        let count = table.u64("cmdline_num")?.min(TASKS_MAX as u64);
+        let count = table.u64("cmdline_num")?.min(PIDS_MAX);
         self.budget().steps("saved_cmdlines", count)?;
         let slots = table.at("map_pid_to_cmdline")?.place();
         let number = |place: u64, index: u64| {
@@ -127,7 +129,7 @@ impl Kernel {
             return Ok(Vec::new());
         }
         let word = self.memory.word_size().into();
-        let last = self.number("tgid_map_max", word).unwrap_or(PID_SLOTS).min(TASKS_MAX as u64);
+        let last = self.number("tgid_map_max", word).unwrap_or(PID_SLOTS).min(PIDS_MAX);
         self.budget().steps("tgid_map", last)?;
         let mut rows = Vec::new();
         let mut part = [0u8; 4096];

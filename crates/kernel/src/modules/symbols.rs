@@ -7,10 +7,8 @@ use lastwords_bytes::Reader;
 use lastwords_trace::ftrace::SymbolRow;
 use std::collections::HashMap;
 
-/// Most symbols of one module: the largest have 30 thousand.
-const SYMBOLS_MAX: u64 = 1 << 20;
 /// Most bytes of one module's names.
-const NAMES_MAX: usize = 64 << 20;
+const NAMES_MAX: usize = 16 << 20;
 /// Bytes read at once.
 const PIECE: usize = 4096;
 
@@ -53,13 +51,14 @@ pub struct ModuleSymbols {
 }
 
 impl Tables {
-    pub(super) fn of(kernel: &Kernel, module: Object<'_>, regions: &[Region]) -> Result<Self, Error> {
+    /// Finds a module's tables. `left` is how many symbols may still be taken, of all modules.
+    pub(super) fn of(kernel: &Kernel, module: Object<'_>, regions: &[Region], left: &mut u64) -> Result<Self, Error> {
         let tables = module.pointer("kallsyms")?;
         let entry = match kernel.memory.word_size() {
             8 => Entry { size: 24, section: 6, value: 8 },
             _ => Entry { size: 16, section: 14, value: 4 },
         };
-        let count = tables.u64("num_symtab")?.min(SYMBOLS_MAX);
+        let count = take(left, tables.u64("num_symtab")?);
         kernel.budget().steps("symbols of a module", count)?;
         Ok(Self {
             symtab: tables.address("symtab")?,
@@ -68,7 +67,7 @@ impl Tables {
             // Before 5.2 the kind stood in the symbol itself.
             typetab: tables.address("typetab").unwrap_or_default(),
             entry,
-            exported: exported(kernel, module, regions),
+            exported: exported(kernel, module, regions, left),
         })
     }
 
@@ -159,6 +158,13 @@ impl ModuleSymbols {
     }
 }
 
+/// Takes up to `count` of what is left.
+fn take(left: &mut u64, count: u64) -> u64 {
+    let taken = count.min(*left);
+    *left = left.saturating_sub(taken);
+    taken
+}
+
 /// Marks of compilers and assemblers, which the kernel passes over when it names an address: `.L…`, `L0…`, `$x`, `$d`, ….
 fn is_mark(name: &[u8]) -> bool {
     match name {
@@ -186,10 +192,10 @@ fn read_up_to(memory: &dyn Memory, address: u64, len: usize) -> Vec<u8> {
 }
 
 /// Address and names of what a module exports. Members are offsets from their own place on most machines.
-fn exported(kernel: &Kernel, module: Object<'_>, regions: &[Region]) -> HashMap<u64, Vec<String>> {
+fn exported(kernel: &Kernel, module: Object<'_>, regions: &[Region], left: &mut u64) -> HashMap<u64, Vec<String>> {
     let mut found: HashMap<u64, Vec<String>> = HashMap::new();
     // Those for modules under the GPL alone stand apart until 7.0, and /proc/kallsyms does not look there.
-    let count = module.u64("num_syms").unwrap_or_default().min(SYMBOLS_MAX);
+    let count = take(left, module.u64("num_syms").unwrap_or_default());
     for index in 0..count {
         let Ok(symbol) = module.element("syms", index) else { break };
         let inside = |region: &Region| region.range.contains(&symbol.place());
