@@ -1,5 +1,6 @@
 //! What each fuzz target does with its input. A target must never panic, hang or take memory without bound.
 
+use std::collections::BTreeMap;
 use std::io::sink;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,17 +10,20 @@ use crate::script::{self, Area, Input};
 use lastwords_bytes::{Budget, Limits};
 use lastwords_formats::{ctf, evidence, json, text};
 use lastwords_image::vmcore::{Machine, open_physical};
-use lastwords_image::{Image, unwatched};
+use lastwords_image::{Hole, HoleCause, Image, unwatched};
+use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::find;
 use lastwords_kernel::memory::Memory;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+use lastwords_kernel::{Kernel, Mask, Sources};
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::ring::{Event, Expect};
 use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::Verdict;
+use lastwords_trace::ftrace::Symbols;
 use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_walk::own;
@@ -28,7 +32,7 @@ use lastwords_walk::own;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 18] = [
+pub const ALL: [Target; 20] = [
     ("arena", arena),
     ("session", session),
     ("registry", registry),
@@ -47,6 +51,8 @@ pub const ALL: [Target; 18] = [
     ("differential", differential),
     ("vmcore", vmcore),
     ("kernel_memory", kernel_memory),
+    ("btf", btf),
+    ("kernel", kernel),
 ];
 
 /// Regions one behind the other, anything changed.
@@ -185,6 +191,82 @@ pub fn kernel_memory(data: &[u8]) {
         for address in addresses {
             let _ = (memory.read(address, &mut [0u8; 5000]), memory.text(address, 100), memory.pointer(!address));
         }
+    }
+}
+
+/// A BTF blob.
+pub fn btf(data: &[u8]) {
+    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::default()) else { return };
+    let types = Types::new(Arc::new(btf));
+    for name in ["outer", "inner_t", "task_struct", "module", "circle"] {
+        let Ok(id) = types.id(name) else { continue };
+        let names = types.members(id);
+        for path in names.iter().map(String::as_str).chain(["inners[2].level", "name[3]", "mem[1].base", ""]) {
+            let member = types.member_of(id, path);
+            let _ = member.map(|member| (types.target(member.type_id), types.size(member.type_id)));
+        }
+    }
+    let _ = (types.enum_value("HUGE"), types.enumeration("module_state"), types.unnamed(&["seq", "timekeeper"]));
+}
+
+/// VMCOREINFO, its length before it, and pieces of a kernel's memory: address, length, bytes.
+pub fn kernel(data: &[u8]) {
+    let mut input = Input::new(data);
+    let len = usize::from(input.u16());
+    let info = VmcoreInfo::parse(input.take(len));
+    let mut pages = Pages::default();
+    while !input.is_empty() && pages.0.len() < 512 {
+        let (address, len) = (input.u64(), usize::from(input.u16()));
+        pages.put(address, input.take(len));
+    }
+    let limits = Limits { bytes: 1 << 26, steps: 1 << 18, ..Limits::default() };
+    let budget = Arc::new(Budget::new(limits));
+    let Ok(kernel) = Kernel::open(Arc::new(pages), &info, Sources::default(), budget) else { return };
+    let _ = (kernel.uname(), kernel.time(), kernel.saved_cmdlines(), kernel.saved_tgids(), kernel.tasks());
+    let _ = (kernel.crash(&kernel.log().rows), kernel.cpus(Mask::Possible), kernel.per_cpu(0, 1));
+    let mut last = 0;
+    kernel.symbols.each(&mut |row| last = row.address);
+    let _ = (kernel.symbols.at(last), kernel.symbols.text_at(last), kernel.module_types("toy_module"));
+}
+
+/// Memory of pages.
+#[derive(Default)]
+struct Pages(BTreeMap<u64, Box<[u8; 4096]>>);
+
+impl Pages {
+    fn put(&mut self, address: u64, bytes: &[u8]) {
+        for (at, byte) in (0..).map(|n| address.wrapping_add(n)).zip(bytes) {
+            self.0.entry(at >> 12).or_insert_with(|| Box::new([0; 4096]))[(at & 4095) as usize] = *byte;
+        }
+    }
+}
+
+impl Memory for Pages {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let mut at = address;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let hole = Hole { address: at, cause: HoleCause::Excluded };
+            let page = self.0.get(&(at >> 12)).ok_or(hole)?;
+            let from = (at & 4095) as usize;
+            let len = rest.len().min(4096 - from);
+            let (part, behind) = rest.split_at_mut(len);
+            part.copy_from_slice(&page[from..from + len]);
+            (at, rest) = (at.wrapping_add(len as u64), behind);
+        }
+        Ok(())
+    }
+
+    fn byte_order(&self) -> lastwords_bytes::ByteOrder {
+        lastwords_bytes::ByteOrder::Little
+    }
+
+    fn word_size(&self) -> u8 {
+        8
+    }
+
+    fn page_size(&self) -> u64 {
+        4096
     }
 }
 
