@@ -1,6 +1,7 @@
 //! Inputs that are the kernel's own tracer: kernel crash dumps and trace.dat files.
 
 use crate::exit::Outcome;
+use crate::memory::Memory;
 use crate::moment::Moment;
 use crate::pager::Pager;
 use crate::say;
@@ -8,11 +9,12 @@ use crate::select::{Events, Which};
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_formats::ftrace::text;
+use lastwords_formats::ftrace::{dat, text};
 use lastwords_image::vmcore;
-use lastwords_kernel::{Kernel, Sources, find};
+use lastwords_kernel::{Kernel, find};
 use lastwords_trace::ftrace::page::Events as PageEvents;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,35 +36,78 @@ pub(crate) struct Machine {
 ///
 /// # Errors
 /// It is one of these and cannot be read.
-pub(crate) fn open(word: &str) -> anyhow::Result<Option<Machine>> {
+fn open(word: &str, memory: &Memory) -> anyhow::Result<Option<Machine>> {
     let path = Path::new(word);
     if !path.is_file() {
         return Ok(None);
     }
-    let physical = vmcore::open_physical(path, &Budget::default(), &lastwords_image::unwatched);
-    let Some(physical) = physical.with_context(|| path.display().to_string())? else { return Ok(None) };
-    of_memory(path, &physical).with_context(|| path.display().to_string()).map(Some)
+    if is_trace_dat(path) {
+        let tracing = dat::open(path).with_context(|| path.display().to_string())?;
+        return Ok(Some(Machine {
+            from: path.to_owned(),
+            kind: "trace.dat",
+            notes: Vec::new(),
+            kernel: None,
+            tracing,
+        }));
+    }
+    let budget = Arc::new(Budget::default());
+    let watch = &lastwords_image::unwatched;
+    if let Some(map) = memory.raw() {
+        let (physical, found) = find::raw(path, &map, &budget, watch).with_context(|| path.display().to_string())?;
+        return of_memory(path, &physical, found, memory, budget).map(Some);
+    }
+    let physical = vmcore::open_physical(path, &budget, watch).with_context(|| path.display().to_string())?;
+    let Some(physical) = physical else { return Ok(None) };
+    let found = find::kernel(&physical, &budget, watch).with_context(|| path.display().to_string())?;
+    of_memory(path, &physical, found, memory, budget).map(Some)
 }
 
-fn of_memory(path: &Path, physical: &vmcore::Physical) -> anyhow::Result<Machine> {
-    let budget = Arc::new(Budget::default());
-    let found = find::kernel(physical, &budget, &lastwords_image::unwatched)?;
+fn of_memory(
+    path: &Path,
+    physical: &vmcore::Physical,
+    found: find::Found,
+    memory: &Memory,
+    budget: Arc<Budget>,
+) -> anyhow::Result<Machine> {
     let mut notes = physical.notes.clone();
     notes.extend(found.scanned.map(|at| format!("there is no VMCOREINFO note; it was found in memory, at {at:#x}")));
+    let sources = memory.sources(&found.info)?;
     let memory = Arc::new(found.memory);
-    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
-    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory))?;
+    let kernel =
+        Kernel::open(memory.clone(), &found.info, sources, budget).with_context(|| path.display().to_string())?;
+    let kernel = Arc::new(kernel);
+    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory)).with_context(|| path.display().to_string())?;
     Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing })
+}
+
+/// Opens the parts of one split dump.
+fn open_split(words: &[String], memory: &Memory) -> anyhow::Result<Machine> {
+    let paths: Vec<&Path> = words.iter().map(Path::new).collect();
+    let budget = Arc::new(Budget::default());
+    let physical = vmcore::open_split(&paths, &budget)?;
+    let found = find::kernel(&physical, &budget, &lastwords_image::unwatched)?;
+    let first = paths.first().copied().unwrap_or(Path::new(""));
+    of_memory(first, &physical, found, memory, budget)
+}
+
+fn is_trace_dat(path: &Path) -> bool {
+    let mut head = [0u8; 10];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && &head == b"\x17\x08\x44tracing"
 }
 
 /// Opens all words as kernels' tracers; none where the first is something else.
 ///
 /// # Errors
 /// A word cannot be read; some words are kernels' and others are not.
-pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Vec<Machine>>> {
+pub(crate) fn open_all(words: &[String], memory: &Memory) -> anyhow::Result<Option<Vec<Machine>>> {
+    if memory.split {
+        return Ok(Some(vec![open_split(words, memory)?]));
+    }
     let mut machines = Vec::new();
     for word in words {
-        match open(word)? {
+        match open(word, memory)? {
             Some(machine) => machines.push(machine),
             None if machines.is_empty() => return Ok(None),
             None => bail!("{word}: no kernel's trace, but what stands before it is one; give them one by one"),

@@ -4,6 +4,7 @@ mod kernel;
 
 use crate::exit::Outcome;
 use crate::inputs::{self, Input};
+use crate::memory::Memory;
 use crate::progress::Progress;
 use crate::say;
 use crate::select::{Events, Which};
@@ -34,6 +35,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     which: Which,
+
+    #[command(flatten)]
+    memory: Memory,
 
     /// Print data instead of lines
     #[arg(long)]
@@ -88,7 +92,7 @@ struct Report<'a> {
 
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if let Some(machines) = ftrace::open_all(&args.inputs)? {
+    if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return kernel::run(args, &machines);
     }
     inputs::reading(&args.inputs, &args.which, |sessions| recover_all(args, sessions))
@@ -101,6 +105,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
         output: output.to_path_buf(),
         to: Some(Format::Ctf),
         which: Which { snapshot: true, ..Which::default() },
+        memory: Memory::default(),
         json: false,
         strict: false,
         no_count: false,

@@ -2,6 +2,7 @@
 
 use crate::exit::Outcome;
 use crate::inputs::Input;
+use crate::memory::Memory;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which};
@@ -22,6 +23,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     which: Which,
+
+    #[command(flatten)]
+    memory: Memory,
 
     #[command(flatten)]
     events: Events,
@@ -69,7 +73,7 @@ impl From<Look> for Style {
 
 /// Reports.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if let Some(machines) = ftrace::open_all(&args.inputs)? {
+    if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         let style = match args.style {
             None => ftrace_text::Style::AsSet,
             Some(Look::Ftrace) => ftrace_text::Style::Default,

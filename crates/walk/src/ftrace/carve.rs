@@ -135,6 +135,12 @@ fn search(
     for range in physical.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = range.address.next_multiple_of(size);
         while at < range.end() {
+            // Runs of zeroes, as in sparse files, are passed by.
+            let data = physical.next_data(at, range.end());
+            if data >= at.saturating_add(size) {
+                at = data.saturating_add(1).next_multiple_of(size).saturating_sub(size);
+                continue;
+            }
             let len = (range.end().saturating_sub(at)).min(chunk.len() as u64);
             let Some(bytes) = chunk.get_mut(..usize::try_from(len).unwrap_or(0)) else { break };
             let pages = match physical.read(at, bytes) {
@@ -145,7 +151,7 @@ fn search(
                     bytes.get_mut(..held).unwrap_or_default()
                 }
             };
-            let whole = pages.len() / shape.size.max(1);
+            let whole = pages.len().checked_div(shape.size).unwrap_or(0);
             for (n, page) in pages.chunks_exact(shape.size.max(1)).enumerate() {
                 let address = at.saturating_add((n as u64).saturating_mul(size));
                 let stamp = page.first_chunk::<8>().map_or(0, |raw| match order {

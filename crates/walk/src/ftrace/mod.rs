@@ -35,9 +35,9 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         Default::default()
     });
     Ok(Tracing {
-        release: uname.release.clone(),
         uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
-        machine: uname.machine.clone(),
+        release: uname.release,
+        machine: uname.machine,
         byte_order: crate::own_order(virtual_memory.byte_order()),
         word_size: virtual_memory.word_size(),
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),

@@ -7,6 +7,7 @@ mod text;
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
 use crate::inputs;
+use crate::memory::Memory;
 use crate::select::Which;
 use std::io::Write;
 
@@ -20,6 +21,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
 
+    #[command(flatten)]
+    memory: Memory,
+
     /// Print data instead of text
     #[arg(long)]
     json: bool,
@@ -27,7 +31,7 @@ pub(crate) struct Args {
 
 /// Inspects.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if let Some(machines) = ftrace::open_all(&args.inputs)? {
+    if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return of_kernels(args, &machines);
     }
     let sessions = inputs::open(&args.inputs, &args.which)?;

@@ -6,7 +6,7 @@ use crate::ftrace::{self, Machine};
 use crate::names::Taken;
 use crate::say;
 use anyhow::{Context, bail};
-use lastwords_formats::ftrace::text;
+use lastwords_formats::ftrace::{dat, text};
 use lastwords_formats::{Totals, create_file, create_folder};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(super) fn run(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> 
             create_folder(&folder)?;
         }
         match args.to.unwrap_or(Format::TraceDat) {
-            Format::TraceDat => bail!("trace.dat is not written yet; give --to text"),
+            Format::TraceDat => lines.push(trace_dat(args, machine, folder.join("trace.dat"))?),
             Format::Text => lines.extend(texts(args, machine, &folder)?),
             Format::Ctf | Format::Ctf2 | Format::Json => {
                 bail!("a kernel's trace is written as trace-dat or text; for CTF and JSON give a session")
@@ -39,6 +39,17 @@ pub(super) fn run(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> 
     }
     let losses = lines.iter().any(|line| line.losses);
     Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })
+}
+
+/// One file with all instances.
+fn trace_dat(args: &Args, machine: &Machine, path: PathBuf) -> anyhow::Result<Line> {
+    let options = dat::WriteOptions { snapshot: args.which.snapshot, ..dat::WriteOptions::default() };
+    let totals = dat::write(&path, &machine.tracing, &options).with_context(|| path.display().to_string())?;
+    let mut losses = false;
+    for array in 0..machine.tracing.arrays.len() {
+        losses |= ftrace::evidence(machine, array, args.which.snapshot);
+    }
+    Ok(line(machine, "trace", path, &totals, losses))
 }
 
 /// A file for each instance that is wanted; all of them where none is named.
