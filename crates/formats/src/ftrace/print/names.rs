@@ -1,5 +1,6 @@
 //! Names for addresses, remembered.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub enum Show {
 
 /// Room for names that were looked up; then all are forgotten.
 const ROOM: usize = 8 << 20;
+/// Texts that are remembered; then all are forgotten.
+const TEXTS: usize = 1 << 14;
 
 /// Names for addresses, remembered, and the key that hides pointers.
 pub struct Names {
@@ -31,6 +34,8 @@ pub struct Names {
     printk: std::collections::BTreeMap<u64, String>,
     known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<Mix>>,
     room: Vec<u8>,
+    /// Texts of the kernel's memory by address, those that are not there too.
+    texts: RefCell<HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<Mix>>>,
     key: Option<[u64; 2]>,
     word_size: u8,
 }
@@ -44,6 +49,7 @@ impl Names {
             printk: tracing.printk_formats.clone(),
             known: HashMap::default(),
             room: Vec::new(),
+            texts: RefCell::default(),
             key: tracing.pointer_key.filter(|_| hash),
             word_size: tracing.word_size,
         }
@@ -67,11 +73,20 @@ impl Names {
 
     /// The text at an address of the kernel: a format of `trace_printk` or `tracepoint_string`, or what the image has there.
     #[must_use]
-    pub fn text_at(&self, address: u64) -> Option<Vec<u8>> {
-        match self.printk.get(&address) {
-            Some(text) => Some(text.clone().into_bytes()),
-            None => self.symbols.text_at(address),
+    pub fn text_at(&self, address: u64) -> Option<Arc<[u8]>> {
+        let mut texts = self.texts.borrow_mut();
+        if let Some(known) = texts.get(&address) {
+            return known.clone();
         }
+        if texts.len() >= TEXTS {
+            texts.clear();
+        }
+        let found: Option<Arc<[u8]>> = match self.printk.get(&address) {
+            Some(text) => Some(text.as_bytes().into()),
+            None => self.symbols.text_at(address).map(Arc::from),
+        };
+        texts.insert(address, found.clone());
+        found
     }
 
     /// What `%p` shows of a pointer: hashed where there is a key, else as it is. Null and error pointers are never hidden.

@@ -31,12 +31,11 @@ fn fill(out: &mut Vec<u8>, byte: u8, count: i64) {
 
 /// Appends an integer; `negative` asks for a sign before `magnitude`. `base` is 8, 10 or 16.
 pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bool, base: u8, upper: bool) {
-    if spec == Spec::default() && base == 10 {
+    if spec == Spec::default() && (base == 10 || (base == 16 && !upper)) {
         if negative {
             out.push(b'-');
         }
-        crate::text::number::unsigned(out, magnitude);
-        return;
+        return if base == 10 { crate::text::number::unsigned(out, magnitude) } else { hex(out, magnitude) };
     }
     let mut digits = [0u8; 24];
     let length = reversed(&mut digits, magnitude, base, upper);
@@ -90,10 +89,15 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
 }
 
 /// Lower-case hexadecimal, no padding.
+#[inline]
 pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
-    let mut digits = [0u8; 24];
-    let length = reversed(&mut digits, value, 16, false);
-    out.extend(digits[..length].iter().rev());
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let length = (67 - (value | 1).leading_zeros() as usize) / 4;
+    let mut digits = [0u8; 16];
+    for (index, digit) in digits.iter_mut().enumerate().take(length) {
+        *digit = DIGITS[(value >> (4 * (length - 1 - index)) & 15) as usize];
+    }
+    out.extend_from_slice(&digits[..length]);
 }
 
 /// Appends text: cut at the precision, padded to the width.
@@ -127,6 +131,10 @@ mod tests {
         assert_eq!(show(Spec { width: 5, left: true, ..base }, 42, 10), "42   ");
         assert_eq!(show(Spec { width: 5, zero: true, ..base }, -42, 10), "-0042");
         assert_eq!(show(Spec { width: 8, zero: true, prefix: true, ..base }, 0x2a, 16), "0x00002a");
+        assert_eq!(
+            (show(base, 0, 16), show(base, 0x10, 16), show(base, i64::MAX, 16)),
+            ("0".into(), "10".into(), "7fffffffffffffff".into())
+        );
         assert_eq!(show(Spec { prefix: true, ..base }, 0, 16), "0x0");
         assert_eq!(show(Spec { prefix: true, ..base }, 8, 8), "010");
         assert_eq!(show(Spec { precision: Some(4), width: 6, ..base }, 42, 10), "  0042");

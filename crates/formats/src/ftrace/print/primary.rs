@@ -47,7 +47,7 @@ impl Parser<'_> {
         while self.takes("[") {
             let index = self.expression()?;
             self.expect("]")?;
-            base = Expr::Index(Box::new([base, index]));
+            base = element(base, index);
         }
         if self.sees("->") || self.sees(".") { Err("a member of a structure".into()) } else { Ok(base) }
     }
@@ -109,6 +109,13 @@ impl Parser<'_> {
             let operand = self.unary()?;
             return Ok(match (kind, operand) {
                 (Named::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
+                // The same bytes, read as another type of their size.
+                (Named::Value(kind), Expr::Field { offset, kind: old }) if old.size == kind.size => {
+                    Expr::Field { offset, kind }
+                }
+                (Named::Pointer(_), Expr::Field { offset, kind: old }) if old.size == self.machine.word_size => {
+                    Expr::Field { offset, kind: self.word() }
+                }
                 (Named::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
                 (Named::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
                 (Named::Structure(size), operand) => Expr::Structure(size, Box::new(operand)),
@@ -362,6 +369,19 @@ impl Parser<'_> {
         }
         Ok(rows.into())
     }
+}
+
+/// `base[index]`: of an array field at a place that does not vary, the integer there.
+fn element(base: Expr, index: Expr) -> Expr {
+    let at = static_value(&index).and_then(|at| u32::try_from(at).ok());
+    if let (Expr::Place { offset, length, element }, Some(at)) = (&base, at) {
+        let begin = at.saturating_mul(u32::from(element.size));
+        let fits = *length == 0 || begin.saturating_add(u32::from(element.size)) <= *length;
+        if fits && let Some(offset) = offset.checked_add(begin) {
+            return Expr::Field { offset, kind: *element };
+        }
+    }
+    Expr::Index(Box::new([base, index]))
 }
 
 /// The value of an expression that depends on no event.

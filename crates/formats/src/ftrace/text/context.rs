@@ -104,8 +104,12 @@ impl<'a> Tasks<'a> {
 /// `[001] `.
 #[inline]
 pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
+    if cpu < 1000 {
+        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0' + digit as u8);
+        return out.extend_from_slice(&[b'[', hundreds, tens, ones, b']', b' ']);
+    }
     out.push(b'[');
-    number(out, Spec { width: 3, zero: true, ..Spec::default() }, u64::from(cpu), false, 10, false);
+    unsigned(out, u64::from(cpu));
     out.extend_from_slice(b"] ");
 }
 
