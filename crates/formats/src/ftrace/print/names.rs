@@ -28,6 +28,8 @@ const ROOM: usize = 8 << 20;
 /// Texts that are remembered; then all are forgotten.
 const TEXTS: usize = 1 << 14;
 
+type Texts = HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<Mix>>;
+
 /// Names for addresses, remembered, and the key that hides pointers.
 pub struct Names {
     symbols: Arc<dyn Symbols>,
@@ -35,7 +37,7 @@ pub struct Names {
     known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<Mix>>,
     room: Vec<u8>,
     /// Texts of the kernel's memory by address, those that are not there too.
-    texts: RefCell<HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<Mix>>>,
+    texts: RefCell<Texts>,
     key: Option<[u64; 2]>,
     word_size: u8,
 }
