@@ -19,6 +19,7 @@ mod report;
 mod scratch;
 mod stats;
 mod stopwatch;
+mod vmcore;
 mod wedge;
 
 pub(crate) use wedge::wedge_lttng;
@@ -35,12 +36,15 @@ enum Bench {
     Record(record::Args),
     /// Events and bytes a second: recover to CTF and report to text, against babeltrace2
     Recover(recover::Args),
+    /// Seconds and memory of a report of a kernel crash dump, and of a sparse one of 64 GB
+    Vmcore(vmcore::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.bench {
         Bench::Record(args) => record::run(args),
         Bench::Recover(args) => recover::run(args),
+        Bench::Vmcore(args) => vmcore::run(args),
     }
 }
 

@@ -1,0 +1,124 @@
+//! `cargo xtask bench vmcore`: time and memory of `report` of a kernel crash dump, and of a sparse dump of 64 GB with the same
+//! buffers, beside trace-cmd printing the trace.dat that was made of it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::floors::{Limit, Verdict};
+use super::programs::{Programs, output};
+use super::scratch::Scratch;
+use super::stopwatch::Laps;
+use super::{Clock, report};
+
+/// Physical memory that the large dump has besides, all zeroes, bytes.
+const SPARSE: u64 = 64 << 30;
+/// Where that begins: above any memory of a small machine.
+const SPARSE_AT: u64 = 1 << 40;
+/// Most seconds of a report, and most resident memory, bytes.
+const SECONDS: f64 = 1.0;
+const MEMORY: f64 = 150e6;
+/// Size of an ELF program header.
+const PROGRAM_HEADER: usize = 56;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// An ELF vmcore of a kernel that traced
+    #[arg(long, value_name = "FILE")]
+    dump: PathBuf,
+    /// How often each program runs
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    rounds: usize,
+    /// What is compared
+    #[arg(long, value_enum, default_value_t = Clock::Wall)]
+    clock: Clock,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail unless every floor is met
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
+    eprintln!("building");
+    let programs = Programs::build()?;
+    let lastwords = programs.lastwords()?;
+    let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-vmcore")?;
+    let large = scratch.path().join("sparse");
+    widen(&args.dump, &large)?;
+    output(Command::new(&lastwords).arg("recover").arg(&args.dump).arg("-o").arg(scratch.path().join("out")))?;
+    let dat = scratch.path().join("out/trace.dat");
+    let (report_word, input) = (OsStr::new("report"), OsStr::new("-i"));
+    let commands: [(&str, Vec<&OsStr>); 4] = [
+        ("report of the dump", vec![lastwords.as_os_str(), report_word, args.dump.as_os_str()]),
+        ("report of the sparse dump", vec![lastwords.as_os_str(), report_word, large.as_os_str()]),
+        ("report of its trace.dat", vec![lastwords.as_os_str(), report_word, dat.as_os_str()]),
+        ("trace-cmd report of that", vec![OsStr::new("trace-cmd"), report_word, input, dat.as_os_str()]),
+    ];
+    let mut laps = [const { None }; 4].map(|_: Option<Laps>| Laps::default());
+    for _ in 0..args.rounds.max(1) {
+        for (lap, (_, command)) in laps.iter_mut().zip(&commands) {
+            lap.run(&programs.bench, cpu, command)?;
+        }
+    }
+    let mut rows = Vec::new();
+    for (lap, (name, _)) in laps.iter().zip(&commands) {
+        let seconds = lap.seconds(args.clock).context("no runs")?;
+        println!("{name:<28} {:>8.3} s {:>8.1} MB", seconds.median, lap.peak_rss() as f64 / 1e6);
+        rows.push((*name, seconds.median, lap.peak_rss()));
+    }
+    let seconds = |n: usize| rows.get(n).map(|r| r.1);
+    let memory = |n: usize| rows.get(n).map(|r| r.2 as f64);
+    let verdicts = [
+        Verdict { what: "the dump, seconds", value: seconds(0), limit: Limit::AtMost(SECONDS) },
+        Verdict { what: "the dump, bytes of memory", value: memory(0), limit: Limit::AtMost(MEMORY) },
+        Verdict { what: "the sparse dump, seconds", value: seconds(1), limit: Limit::AtMost(SECONDS) },
+        Verdict { what: "the sparse dump, bytes of memory", value: memory(1), limit: Limit::AtMost(MEMORY) },
+    ];
+    print!("{}", report::floors(&verdicts));
+    let results = json!({
+        "machine": super::machine(),
+        "clock": args.clock.name(),
+        "rows": rows.iter().map(|(what, s, rss)| json!({"what": what, "seconds": s, "peak_rss": rss})).collect::<Vec<_>>(),
+        "floors": report::verdict_data(&verdicts),
+    });
+    super::write_json(args.json.as_deref(), &results)?;
+    if args.check { super::check(&verdicts) } else { Ok(()) }
+}
+
+/// Copies an ELF vmcore and gives it one more run of memory, which is a hole in the file.
+fn widen(dump: &Path, large: &Path) -> Result<()> {
+    let mut from = File::open(dump).with_context(|| dump.display().to_string())?;
+    let mut header = [0u8; 64];
+    from.read_exact(&mut header).context("the ELF header")?;
+    ensure!(header.starts_with(b"\x7fELF\x02\x01"), "{}: no 64-bit little-endian ELF file", dump.display());
+    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("8 bytes"));
+    let count = u16::from_le_bytes([header[56], header[57]]);
+    let mut table = vec![0u8; usize::from(count) * PROGRAM_HEADER];
+    from.read_exact_at(&mut table, word(32)).context("the program headers")?;
+    let mut to = File::create_new(large).with_context(|| large.display().to_string())?;
+    from.seek(SeekFrom::Start(0))?;
+    let len = std::io::copy(&mut from, &mut to)?;
+    // The table moves behind the file, and has one more: the hole begins behind that.
+    let table_at = len.next_multiple_of(4096);
+    let hole_at = table_at + 65536;
+    table.extend(1u32.to_le_bytes());
+    table.extend(6u32.to_le_bytes());
+    for value in [hole_at, 0, SPARSE_AT, SPARSE, SPARSE, 0] {
+        table.extend(value.to_le_bytes());
+    }
+    to.seek(SeekFrom::Start(table_at))?;
+    to.write_all(&table)?;
+    to.set_len(hole_at + SPARSE).context("a sparse file of 64 GB: give another TMPDIR")?;
+    to.write_all_at(&table_at.to_le_bytes(), 32)?;
+    to.write_all_at(&(count + 1).to_le_bytes(), 56)?;
+    Ok(())
+}
