@@ -192,13 +192,9 @@ fn newest(machine: &Machine, array: &Array) -> i64 {
     for (n, cpu) in array.live.cpus().iter().enumerate() {
         let Some(last) = cpu.sub_buffers.checked_sub(1) else { continue };
         let info = array.live.sub_buffer(n, last, &mut bytes);
-        let end = tracing.header_page.data_offset as usize + info.committed;
-        let stamp = bytes.first_chunk::<8>().map_or(0, |raw| match tracing.byte_order {
-            lastwords_trace::schema::ByteOrder::Little => u64::from_le_bytes(*raw),
-            lastwords_trace::schema::ByteOrder::Big => u64::from_be_bytes(*raw),
-        });
-        let events = PageEvents::new(&bytes, tracing.byte_order, tracing.header_page, stamp, end);
-        newest = events.filter_map(Result::ok).last().map_or(stamp, |e| e.time).max(newest);
+        let mut events = PageEvents::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+        events.by_ref().for_each(drop);
+        newest = newest.max(events.time());
     }
     i64::try_from(newest).unwrap_or(i64::MAX)
 }

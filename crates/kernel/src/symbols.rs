@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Variables of 8 bytes that print formats name.
 const WORDS: &[&str] =
-    &["vmemmap_base", "page_offset_base", "vmalloc_base", "phys_base", "memstart_addr", "kimage_voffset"];
+    &["vmemmap_base", "page_offset_base", "vmalloc_base", "phys_base", "memstart_addr", "kimage_voffset", "jiffies"];
 
 /// Longest text that is taken from read-only memory, bytes.
 const TEXT_MAX: usize = 4096;

@@ -6,9 +6,10 @@
 
 pub mod dat;
 pub mod format_file;
-pub mod page;
 pub mod print;
 pub mod text;
+
+pub use lastwords_trace::ftrace::page;
 
 #[cfg(test)]
 mod samples;

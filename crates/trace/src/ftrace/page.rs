@@ -1,244 +1,332 @@
-//! The events of one sub-buffer.
+//! The events of one sub-buffer (`kernel/trace/ring_buffer.c`).
 //!
-//! A sub-buffer begins with a u64 time stamp and the `commit` word; its events are a u32 each (type_len in the low 5 bits,
-//! the time since the event before in the other 27; a big-endian machine has them from the top) and what follows:
-//! `type_len` 1 to 28 is the payload's length in words, 0 says that the next word is its length with that word itself, 29 is
-//! padding (an event given up, whose length stands in the next word; with delta 0 all that is left), 30 extends the delta by
-//! the next word << 27, 31 is an absolute time of 59 bits.
+//! A `u64` time stamp, a `commit` word, then events. An event is a word of 5 bits of kind and 27 bits of time since the
+//! event before, in bit-field order of the machine, then its payload. Kinds 1 to 28 are the payload's length in words;
+//! 0 has the length in the next word; 29 is padding, 30 more bits of time, 31 an absolute time stamp of 59 bits.
 
-use super::HeaderPage;
+use std::ops::Range;
+
+use super::{HeaderPage, SubBufferInfo};
 use crate::schema::ByteOrder;
+
+/// Set in the commit word of a sub-buffer that was read: events are missing before it.
+pub const MISSED_EVENTS: u64 = 1 << 31;
+/// Set beside it: their number stands behind the last event.
+pub const MISSED_STORED: u64 = 1 << 30;
 
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
-/// Bits of a delta.
-const DELTA_BITS: u32 = 27;
-/// An absolute time has 59 bits; those above stay as they were.
-const ABSOLUTE_BITS: u32 = 59;
-/// Flags in the commit word: events were lost before this sub-buffer; their count is stored behind the data.
-const MISSED: u64 = 1 << 31;
-const MISSED_STORED: u64 = 1 << 30;
+/// Bits of an absolute time stamp; those above are the ones of the time before it.
+const STAMP_BITS: u32 = 59;
 
-/// One event: its time and where its payload lies in the sub-buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// Reading of the ring's clock.
-    pub time: u64,
-    /// Offset of its payload, which begins with the event's id.
-    pub at: usize,
-    /// Bytes of its payload, padding to a word included.
-    pub len: usize,
-}
-
-/// What does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What does not fit in a sub-buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// Offset in the sub-buffer of the event.
-    pub at: usize,
-    /// Bytes that it claims to have.
-    pub claimed: u64,
-    /// Bytes that are left.
-    pub left: usize,
+    /// Offset in the sub-buffer.
+    pub offset: usize,
+    /// What stands there.
+    pub value: u64,
+    /// What could.
+    pub expected: String,
 }
 
 impl std::fmt::Display for Misfit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "offset {}: an event of {} bytes, {} are left", self.at, self.claimed, self.left)
+        write!(f, "offset {}: {}, expected {}", self.offset, self.value, self.expected)
     }
 }
 
-/// The beginning of a sub-buffer.
+impl std::error::Error for Misfit {}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Clock value.
+    pub time: u64,
+    /// Where its payload (`common_type` first) lies in the sub-buffer.
+    pub payload: Range<usize>,
+}
+
+/// What the header of a sub-buffer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Time of its first event, before that event's delta.
-    pub time_stamp: u64,
-    /// Bytes of data that are committed, as the word says.
-    pub commit: u64,
-    /// Events were lost before it: `Some(None)` where the flag alone is there.
+    /// Clock value that the first event's delta counts from.
+    pub time: u64,
+    /// Bytes of events.
+    pub committed: usize,
+    /// Events are missing before it: `Some(None)` where their number is not told.
     pub missed: Option<Option<u64>>,
 }
 
-impl Header {
-    /// Reads the beginning of a sub-buffer; none where it is shorter than that.
-    #[must_use]
-    pub fn read(bytes: &[u8], order: ByteOrder, page: HeaderPage) -> Option<Self> {
-        let time_stamp = word64(bytes, 0, order)?;
-        let word = match page.commit_size {
-            4 => u64::from(word32(bytes, 8, order)?),
-            _ => word64(bytes, 8, order)?,
-        };
-        let commit = word & 0x3fff_ffff;
-        let stored = || {
-            let at = (page.data_offset as usize).checked_add(usize::try_from(commit).ok()?)?;
-            if page.commit_size == 4 { word32(bytes, at, order).map(u64::from) } else { word64(bytes, at, order) }
-        };
-        let missed = (word & MISSED != 0).then(|| if word & MISSED_STORED != 0 { stored() } else { None });
-        Some(Self { time_stamp, commit, missed })
-    }
+/// Reads an integer of 4 or 8 bytes; 0 behind the end.
+#[must_use]
+pub fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u32 {
+    let raw = bytes.get(at..).and_then(|b| b.first_chunk::<4>()).copied().unwrap_or_default();
+    if order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) }
 }
 
-/// The events of a sub-buffer, in order; an event that does not fit is the last item.
+/// Reads an integer of 8 bytes; 0 behind the end.
+#[must_use]
+pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
+    let raw = bytes.get(at..).and_then(|b| b.first_chunk::<8>()).copied().unwrap_or_default();
+    if order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) }
+}
+
+/// Reads an integer of a machine's `long`.
+#[must_use]
+pub fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
+    if size == 8 { long(bytes, at, order) } else { u64::from(word(bytes, at, order)) }
+}
+
+/// Reads the header of a sub-buffer.
+///
+/// # Errors
+/// The bytes are fewer than a header, or fewer than it says are committed.
+pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Header, Misfit> {
+    let begin = layout.data_offset as usize;
+    if bytes.len() < begin || begin < 8 + usize::from(layout.commit_size) {
+        return Err(Misfit { offset: 0, value: bytes.len() as u64, expected: "the bytes of a header".into() });
+    }
+    let commit = native(bytes, 8, layout.commit_size, order);
+    // The flags are bits 30 and 31 whatever the size of the word; bit 31 can be extended upwards, as a sign.
+    let committed = usize::try_from(commit & 0x3fff_ffff).unwrap_or(usize::MAX);
+    let top = commit >> 32;
+    let is_sign = top == u64::from(u32::MAX) && commit & MISSED_EVENTS != 0;
+    if (top != 0 && !is_sign) || committed > bytes.len() - begin {
+        let expected = format!("at most {} bytes committed", bytes.len() - begin);
+        return Err(Misfit { offset: 8, value: commit, expected });
+    }
+    let stored = commit & MISSED_STORED != 0 && begin + committed + usize::from(layout.commit_size) <= bytes.len();
+    let count = stored.then(|| native(bytes, begin + committed, layout.commit_size, order));
+    let missed = (commit & MISSED_EVENTS != 0).then_some(count);
+    Ok(Header { time: long(bytes, 0, order), committed, missed })
+}
+
+/// A place in a sub-buffer, apart from its bytes. Each call of [`Cursor::next`] moves by four bytes at least.
 #[derive(Debug, Clone)]
-pub struct Events<'a> {
-    bytes: &'a [u8],
-    order: ByteOrder,
+pub struct Cursor {
     at: usize,
+    end: usize,
     time: u64,
+    order: ByteOrder,
 }
 
-impl<'a> Events<'a> {
-    /// Of a sub-buffer whose committed data ends at `end` and whose time stamp is `time_stamp`.
+impl Cursor {
+    /// At the first event of a sub-buffer of which `committed` bytes behind the header are events.
     #[must_use]
-    pub fn new(bytes: &'a [u8], order: ByteOrder, page: HeaderPage, time_stamp: u64, end: usize) -> Self {
-        let bytes = bytes.get(..end.min(bytes.len())).unwrap_or(bytes);
-        Self { bytes, order, at: page.data_offset as usize, time: time_stamp }
+    pub fn new(bytes: &[u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
+        let at = layout.data_offset as usize;
+        let end = at.saturating_add(committed).min(bytes.len());
+        Self { at, end, time: long(bytes, 0, order), order }
     }
 
-    /// Where the next event begins.
+    /// At the first event of a sub-buffer that [`super::Ring::sub_buffer`] gave.
     #[must_use]
-    pub fn position(&self) -> usize {
-        self.at
+    pub fn of(bytes: &[u8], layout: HeaderPage, order: ByteOrder, info: &SubBufferInfo) -> Self {
+        Self::new(bytes, layout, order, info.committed)
     }
 
-    /// Time of the last event.
+    /// The next event of the sub-buffer whose bytes these are; none at its end.
+    ///
+    /// # Errors
+    /// A length does not fit in what is committed. The sub-buffer is at its end then.
+    #[inline]
+    pub fn next(&mut self, bytes: &[u8]) -> Option<Result<Event, Misfit>> {
+        while self.at + 4 <= self.end {
+            let head = word(bytes, self.at, self.order);
+            let (kind, delta) = match self.order {
+                ByteOrder::Little => (head & 31, head >> 5),
+                ByteOrder::Big => (head >> 27, head & 0x07ff_ffff),
+            };
+            let (begin, length) = match kind {
+                1..=28 => (self.at + 4, kind as usize * 4),
+                0 => {
+                    let length = word(bytes, self.at + 4, self.order) as usize;
+                    if length < 4 || self.at + 8 > self.end {
+                        return Some(Err(self.misfit(length, "a length of 4 or more in the word behind the head")));
+                    }
+                    (self.at + 8, length - 4)
+                }
+                PADDING if delta == 0 => {
+                    self.at = self.end;
+                    return None;
+                }
+                PADDING => {
+                    // A discarded event: its word has the bytes behind the head, and its delta does not count.
+                    let length = word(bytes, self.at + 4, self.order) as usize;
+                    self.at = self.at.saturating_add(4).saturating_add(length.max(4)).min(self.end);
+                    continue;
+                }
+                TIME_EXTEND => {
+                    let more = u64::from(word(bytes, self.at + 4, self.order)) << 27;
+                    self.time = self.time.wrapping_add(more | u64::from(delta));
+                    self.at += 8;
+                    continue;
+                }
+                _ => {
+                    debug_assert_eq!(kind, TIME_STAMP);
+                    let more = u64::from(word(bytes, self.at + 4, self.order)) << 27;
+                    self.time = whole_stamp(more | u64::from(delta), self.time);
+                    self.at += 8;
+                    continue;
+                }
+            };
+            if length > self.end - begin.min(self.end) {
+                return Some(Err(self.misfit(length, "an event that ends within what is committed")));
+            }
+            self.time = self.time.wrapping_add(u64::from(delta));
+            self.at = (begin + length).next_multiple_of(4);
+            return Some(Ok(Event { time: self.time, payload: begin..begin + length }));
+        }
+        None
+    }
+
+    /// The time of the last event, or of what changed the time behind it.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    fn misfit(&mut self, claimed: u64) -> Misfit {
-        let misfit = Misfit { at: self.at, claimed, left: self.bytes.len().saturating_sub(self.at) };
-        self.at = self.bytes.len();
-        misfit
+    #[cold]
+    fn misfit(&mut self, length: usize, expected: &str) -> Misfit {
+        let offset = self.at;
+        self.at = self.end;
+        Misfit { offset, value: length as u64, expected: expected.into() }
+    }
+}
+
+/// An absolute time stamp has 59 bits; the others are those of the time before it, as `rb_fix_abs_ts` mends them.
+fn whole_stamp(stamp: u64, before: u64) -> u64 {
+    let top = before >> STAMP_BITS << STAMP_BITS;
+    if top == 0 {
+        return stamp;
+    }
+    let whole = top | stamp;
+    if whole < before { whole.wrapping_add(1 << STAMP_BITS) } else { whole }
+}
+
+/// The events of a sub-buffer.
+#[derive(Debug, Clone)]
+pub struct Events<'a> {
+    bytes: &'a [u8],
+    cursor: Cursor,
+}
+
+impl<'a> Events<'a> {
+    /// The time of the last event, or of what changed the time behind it.
+    #[must_use]
+    pub fn time(&self) -> u64 {
+        self.cursor.time()
+    }
+
+    /// The events of a whole sub-buffer, header first, of which `committed` bytes behind the header count.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
+        Self { bytes, cursor: Cursor::new(bytes, layout, order, committed) }
     }
 }
 
 impl Iterator for Events<'_> {
     type Item = Result<Event, Misfit>;
 
-    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if self.at >= self.bytes.len() {
-                return None;
-            }
-            let Some(head) = word32(self.bytes, self.at, self.order) else { return Some(Err(self.misfit(4))) };
-            let (kind, delta) = match self.order {
-                ByteOrder::Little => (head & 31, head >> 5),
-                ByteOrder::Big => (head >> DELTA_BITS, head & ((1 << DELTA_BITS) - 1)),
-            };
-            let next = word32(self.bytes, self.at + 4, self.order);
-            let (begin, len) = match kind {
-                PADDING if delta == 0 => {
-                    self.at = self.bytes.len();
-                    return None;
-                }
-                0 | PADDING => (8, u64::from(next.unwrap_or(0)).saturating_sub(if kind == 0 { 4 } else { 0 })),
-                TIME_EXTEND | TIME_STAMP => (8, 0),
-                words => (4, u64::from(words) * 4),
-            };
-            let whole = if kind == PADDING { 4 + len } else { begin + len };
-            let left = (self.bytes.len() - self.at) as u64;
-            if whole > left || (begin == 8 && next.is_none()) || (kind == 0 && next < Some(4)) {
-                return Some(Err(self.misfit(whole)));
-            }
-            let high = u64::from(next.unwrap_or(0));
-            match kind {
-                TIME_EXTEND => self.time = self.time.wrapping_add((high << DELTA_BITS) + u64::from(delta)),
-                TIME_STAMP => {
-                    let low = (high << DELTA_BITS) + u64::from(delta);
-                    self.time = (self.time >> ABSOLUTE_BITS << ABSOLUTE_BITS) | low;
-                }
-                // The kernel's own readers do not count the delta of an event that was given up.
-                PADDING => {}
-                _ => self.time = self.time.wrapping_add(u64::from(delta)),
-            }
-            let at = self.at + begin as usize;
-            // A word's length may be no multiple of 4; what follows is.
-            self.at += (whole as usize).next_multiple_of(4);
-            if (1..=28).contains(&kind) || kind == 0 {
-                return Some(Ok(Event { time: self.time, at, len: len as usize }));
-            }
-        }
+        self.cursor.next(self.bytes)
     }
-}
-
-fn word32(bytes: &[u8], at: usize, order: ByteOrder) -> Option<u32> {
-    let raw = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
-    Some(match order {
-        ByteOrder::Little => u32::from_le_bytes(raw),
-        ByteOrder::Big => u32::from_be_bytes(raw),
-    })
-}
-
-fn word64(bytes: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
-    let raw = bytes.get(at..at.checked_add(8)?)?.try_into().ok()?;
-    Some(match order {
-        ByteOrder::Little => u64::from_le_bytes(raw),
-        ByteOrder::Big => u64::from_be_bytes(raw),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn sub_buffer(time_stamp: u64, words: &[u32]) -> Vec<u8> {
-        let mut bytes = time_stamp.to_le_bytes().to_vec();
-        bytes.extend((words.len() as u64 * 4).to_le_bytes());
-        words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
-        bytes
+    const LAYOUT: HeaderPage = HeaderPage { commit_size: 8, data_offset: 16 };
+
+    fn page(order: ByteOrder, events: &[u32]) -> Vec<u8> {
+        let put = |out: &mut Vec<u8>, word: u32| {
+            out.extend_from_slice(&if order == ByteOrder::Little { word.to_le_bytes() } else { word.to_be_bytes() });
+        };
+        let mut out = Vec::new();
+        let long = |n: u64| if order == ByteOrder::Little { n.to_le_bytes() } else { n.to_be_bytes() };
+        out.extend_from_slice(&long(1000));
+        out.extend_from_slice(&long(events.len() as u64 * 4));
+        events.iter().for_each(|word| put(&mut out, *word));
+        out.resize(256, 0);
+        out
     }
 
-    fn events(bytes: &[u8]) -> Vec<Result<Event, Misfit>> {
-        let page = HeaderPage::of_word_size(8);
-        let header = Header::read(bytes, ByteOrder::Little, page).expect("a header");
-        Events::new(bytes, ByteOrder::Little, page, header.time_stamp, 16 + header.commit as usize).collect()
-    }
-
-    #[test]
-    fn every_kind() {
-        let words = [
-            (5 << 5) | 1,
-            0xaa,
-            (7 << 5) | 30,
-            2,
-            3 << 5,
-            12,
-            1,
-            2,
-            (1 << 5) | 29,
-            4,
-            (4 << 5) | 31,
-            8,
-            2 << 5 | 2,
-            1,
-            2,
-            29,
-        ];
-        let got: Vec<_> = events(&sub_buffer(1000, &words)).into_iter().map(|e| e.expect("fits")).collect();
-        let extended = 1005 + (2 << 27) + 7;
-        let absolute = (8 << 27) + 4;
-        let expected = [(1005, 20, 4), (extended + 3, 40, 8), (absolute + 2, 68, 8)];
-        assert_eq!(got, expected.map(|(time, at, len)| Event { time, at, len }));
+    fn head(order: ByteOrder, kind: u32, delta: u32) -> u32 {
+        if order == ByteOrder::Little { kind | delta << 5 } else { kind << 27 | delta }
     }
 
     #[test]
-    fn an_event_that_does_not_fit_is_the_last() {
-        let got = events(&sub_buffer(0, &[1, 9, 28, 1]));
-        assert_eq!(got.len(), 2);
-        assert_eq!(got[1], Err(Misfit { at: 24, claimed: 116, left: 8 }));
-        assert_eq!(events(&sub_buffer(0, &[0, 3])), [Err(Misfit { at: 16, claimed: 8, left: 8 })]);
-        assert_eq!(events(&sub_buffer(0, &[30])), [Err(Misfit { at: 16, claimed: 8, left: 4 })]);
+    fn all_kinds_in_both_orders() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let h = |kind, delta| head(order, kind, delta);
+            let words =
+                [h(2, 5), 7, 8, h(30, 1), 1, h(0, 0), 8, 9, h(29, 3), 12, 0, 0, h(31, 4), 2, h(1, 1), 6, h(29, 0), 0];
+            let bytes = page(order, &words);
+            let header = header(&bytes, LAYOUT, order).unwrap();
+            assert_eq!((header.time, header.committed, header.missed), (1000, words.len() * 4, None));
+            let events: Vec<Event> = Events::new(&bytes, LAYOUT, order, header.committed).map(Result::unwrap).collect();
+            let second = 1005 + 1 + (1 << 27);
+            assert_eq!(
+                events,
+                [
+                    Event { time: 1005, payload: 20..28 },
+                    Event { time: second, payload: 44..48 },
+                    Event { time: (2 << 27) + 5, payload: 76..80 },
+                ]
+            );
+        }
     }
 
     #[test]
-    fn lost_events_are_told() {
-        let mut bytes = sub_buffer(1, &[1, 2]);
-        bytes[8..16].copy_from_slice(&((3u64 << 30) | 8).to_le_bytes());
-        bytes.extend(77u64.to_le_bytes());
-        let header = Header::read(&bytes, ByteOrder::Little, HeaderPage::of_word_size(8)).expect("a header");
-        assert_eq!(header, Header { time_stamp: 1, commit: 8, missed: Some(Some(77)) });
+    fn missed_events_are_counted() {
+        let order = ByteOrder::Little;
+        let mut bytes = page(order, &[head(order, 1, 0), 1]);
+        bytes[8..16].copy_from_slice(&(8 | MISSED_EVENTS).to_le_bytes());
+        assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(None));
+        bytes[8..16].copy_from_slice(&(8 | MISSED_EVENTS | MISSED_STORED).to_le_bytes());
+        bytes[24..32].copy_from_slice(&77u64.to_le_bytes());
+        assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(Some(77)));
+        bytes[8..16].copy_from_slice(&(8u64.wrapping_sub(1 << 31) | MISSED_STORED).to_le_bytes());
+        assert_eq!(header(&bytes, LAYOUT, order).unwrap().missed, Some(Some(77)));
+        bytes[8..16].copy_from_slice(&241u64.to_le_bytes());
+        let error = header(&bytes, LAYOUT, order).unwrap_err();
+        assert_eq!((error.offset, error.value), (8, 241));
+    }
+
+    #[test]
+    fn an_event_that_does_not_fit_ends_the_page() {
+        let order = ByteOrder::Little;
+        let bytes = page(order, &[head(order, 1, 0), 1, head(order, 9, 0), 2]);
+        let mut events = Events::new(&bytes, LAYOUT, order, 16);
+        assert!(events.next().unwrap().is_ok());
+        let error = events.next().unwrap().unwrap_err();
+        assert_eq!((error.offset, error.value), (24, 36));
+        assert!(events.next().is_none());
+    }
+
+    #[test]
+    fn stamps_take_their_top_bits_from_the_time_before() {
+        let top = 3u64 << STAMP_BITS;
+        assert_eq!(whole_stamp(7, 9), 7);
+        assert_eq!(whole_stamp(7, top | 5), top | 7);
+        assert_eq!(whole_stamp(7, top | 9), (4 << STAMP_BITS) | 7);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..512), big in any::<bool>(), committed in 0usize..1024) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            let _ = header(&bytes, LAYOUT, order);
+            let mut count = 0;
+            for event in Events::new(&bytes, LAYOUT, order, committed).flatten() {
+                count += 1;
+                prop_assert!(event.payload.end <= bytes.len());
+            }
+            prop_assert!(count <= bytes.len() / 4);
+        }
     }
 }

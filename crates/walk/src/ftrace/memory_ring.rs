@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lastwords_image::Image;
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::{Evidence, Verdict};
-use lastwords_trace::ftrace::page::Header;
+use lastwords_trace::ftrace::page;
 use lastwords_trace::ftrace::{CpuRing, Ring, SubBufferInfo};
 
 use super::ring::{self, Cpu, Look, Shape, Where};
@@ -83,9 +83,9 @@ impl Ring for MemoryRing {
             (Where::Physical(_), None) => false,
         };
         let order = own_order(self.kernel.memory.byte_order());
-        match Header::read(bytes, order, self.shape.header) {
-            Some(header) if read => SubBufferInfo {
-                committed: usize::try_from(header.commit).unwrap_or(0).min(bytes.len()),
+        match page::header(bytes, self.shape.header, order) {
+            Ok(header) if read => SubBufferInfo {
+                committed: header.committed,
                 consumed: place.consumed,
                 missed: header.missed,
                 verdict: place.verdict,

@@ -2,7 +2,7 @@
 
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
-use lastwords_trace::ftrace::page::{Events, Header};
+use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Stats};
 
 use super::chain::{self, Chain, Chains, Node};
@@ -202,16 +202,11 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
 }
 
 /// Measures a sub-buffer; an error where its events do not fit.
-pub(super) fn look(bytes: &[u8], order: lastwords_trace::schema::ByteOrder, page: HeaderPage) -> Result<Look, String> {
-    let header = Header::read(bytes, order, page).ok_or("it is too short")?;
-    let room = bytes.len().saturating_sub(page.data_offset as usize);
-    let commit = usize::try_from(header.commit).unwrap_or(usize::MAX);
-    if commit > room {
-        return Err(format!("{commit} bytes are committed, {room} have room"));
-    }
-    let end = (page.data_offset as usize).saturating_add(commit);
-    let mut events = Events::new(bytes, order, page, header.time_stamp, end);
-    let mut look = Look { first: header.time_stamp, last: header.time_stamp, commit, events: 0 };
+pub(super) fn look(bytes: &[u8], order: lastwords_trace::schema::ByteOrder, layout: HeaderPage) -> Result<Look, String> {
+    let header = page::header(bytes, layout, order).map_err(|misfit| misfit.to_string())?;
+    let commit = header.committed;
+    let mut events = Events::new(bytes, layout, order, commit);
+    let mut look = Look { first: header.time, last: header.time, commit, events: 0 };
     for event in events.by_ref() {
         event.map_err(|misfit| misfit.to_string())?;
         look.events = look.events.saturating_add(1);
@@ -293,10 +288,10 @@ mod tests {
         let mut bytes = [0u8; 64];
         bytes[0] = 9;
         bytes[8] = 200;
-        assert_eq!(look(&bytes, order, page).unwrap_err(), "200 bytes are committed, 48 have room");
+        assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 8: 200, expected at most 48 bytes committed");
         bytes[8] = 8;
         bytes[16] = 28;
-        assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 16: an event of 116 bytes, 8 are left");
+        assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 16: 112, expected an event that ends within what is committed");
         bytes[16] = 1 | 3 << 5;
         let look = look(&bytes, order, page).unwrap();
         assert_eq!((look.first, look.last, look.events), (9, 12, 1));

@@ -3,7 +3,7 @@
 use lastwords_trace::ftrace::{HeaderPage, Ring, Tracing};
 use lastwords_trace::schema::ByteOrder;
 
-use crate::ftrace::page::{Cursor, Event};
+use crate::ftrace::page::{Cursor, Event, Misfit};
 
 /// Notes on faults that are kept.
 const MOST: usize = 100;
@@ -182,13 +182,13 @@ impl<'a> Merge<'a> {
     }
 
     #[cold]
-    fn broken(&mut self, at: usize, error: &lastwords_bytes::Error) {
+    fn broken(&mut self, at: usize, error: &Misfit) {
         self.note(at, error);
         self.refill(at);
     }
 
     #[cold]
-    fn note(&mut self, at: usize, error: &lastwords_bytes::Error) {
+    fn note(&mut self, at: usize, error: &Misfit) {
         self.faults += 1;
         if self.notes.len() < MOST {
             let lane = &self.lanes[at];
