@@ -1,5 +1,6 @@
 //! Trace arrays: the top level, the instances, their snapshots, options and clocks.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use lastwords_kernel::btf::Kind;
@@ -9,7 +10,8 @@ use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Array, HeaderPage, Ring};
 
 use super::carve;
-use super::memory_ring::MemoryRing;
+use super::lost;
+use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
 
 /// Recording was switched off by `tracing_on`: a bit of `trace_buffer.record_disabled`.
@@ -48,7 +50,9 @@ pub(super) fn read(
     }
     if let Some(memory) = memory {
         let rings = drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
-        carve::fill(kernel, memory, &mut rings.collect::<Vec<_>>(), evidence);
+        let mut rings: Vec<_> = rings.collect();
+        lost::fill(kernel, memory, &mut rings, evidence);
+        carve::fill(kernel, memory, &mut rings, evidence);
     }
     Ok(drafts.into_iter().map(Draft::finish).collect())
 }
@@ -76,25 +80,40 @@ impl Draft {
 
 fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64) -> Result<Draft, Error> {
     let array = kernel.object("trace_array", address)?;
-    let tracer = array.pointer("current_trace")?;
-    let (clock, clock_in_ns) = clock(kernel, &array)?;
-    let live = read_ring(kernel, memory, &array, "array_buffer")?;
+    let global = kernel.object("trace_array", kernel.symbol("global_trace")?)?;
+    // Where the image lacks a part of an instance, it is taken to be set as the top level is.
+    let tracer = array.pointer("current_trace").or_else(|_| global.pointer("current_trace"))?;
+    let (clock, clock_in_ns) = clock(kernel, &array).or_else(|_| clock(kernel, &global))?;
+    let mut live = read_ring(kernel, memory, &array, "array_buffer")?;
+    live.role = Role { is_snapshot: false, enabled: enabled(kernel, &array).unwrap_or_default() };
     let spare = ["max_buffer", "snapshot_buffer"].into_iter().find(|name| array.has(name));
-    let has_snapshot = array.has("allocated_snapshot") && array.bool("allocated_snapshot")?;
+    let has_snapshot = array.has("allocated_snapshot") && array.bool("allocated_snapshot").unwrap_or(false);
     let snapshot = match spare.filter(|_| has_snapshot) {
-        Some(spare) => Some(read_ring(kernel, memory, &array, spare)?),
+        Some(spare) => {
+            let mut ring = read_ring(kernel, memory, &array, spare)?;
+            ring.role = Role { is_snapshot: true, enabled: live.role.enabled.clone() };
+            Some(ring)
+        }
         None => None,
     };
     Ok(Draft {
-        name: array.text("name")?,
+        name: name(&array)?,
         tracer: tracer.text("name")?,
         clock,
         clock_in_ns,
-        options: options(kernel, &array)?,
+        options: options(kernel, &array).or_else(|_| options(kernel, &global))?,
         tracer_options: tracer_options(&array, &tracer).unwrap_or_default(),
         live,
         snapshot,
     })
+}
+
+/// An instance's name; its address where the image lacks the name. The top level has none.
+fn name(array: &Object<'_>) -> Result<String, Error> {
+    match array.text("name") {
+        Err(Error::Hole { .. }) => Ok(format!("instance-{:x}", array.place())),
+        name => name,
+    }
 }
 
 /// Name of the array's clock, and whether it counts nanoseconds: an entry of `trace_clocks`, which is a function, a name and a
@@ -171,20 +190,48 @@ fn read_ring(
     };
     let header = HeaderPage::of_word_size(kernel.memory.word_size());
     let size = match size {
-        0 => buffer.u64("subbuf_size")?.saturating_add(u64::from(header.data_offset)),
+        0 => match buffer.u64("subbuf_size") {
+            // A page, as long as nobody sets another size.
+            Err(Error::Hole { .. }) => kernel.memory.page_size(),
+            size => size?.saturating_add(u64::from(header.data_offset)),
+        },
         size => size,
     };
     let shape = Shape { size: usize::try_from(size.clamp(64, 1 << 26)).unwrap_or(4096), header };
     let mut cpus = Vec::new();
     for cpu in kernel.cpus(Mask::Possible) {
-        let address = per_cpu_ring(kernel, &buffer, cpu)?;
-        if address != 0 {
-            cpus.push(ring::cpu(kernel, address, shape, cpus.len())?);
+        let address = per_cpu_ring(kernel, &buffer, cpu);
+        if !matches!(address, Ok(0)) {
+            cpus.push(match address.and_then(|address| ring::cpu(kernel, address, shape, cpus.len())) {
+                Err(Error::Hole { .. }) => ring::lost(cpu, shape, sub_buffers(kernel, array, member, shape, cpu)),
+                ring => ring?,
+            });
         }
     }
-    let is_on = buffer.u64("record_disabled")? & OFF == 0;
-    let time_start = array.u64(&part("time_start"))?;
+    let is_on = buffer.u64("record_disabled").is_ok_and(|disabled| disabled & OFF == 0);
+    let time_start = array.u64(&part("time_start")).unwrap_or(0);
     Ok(MemoryRing::new(kernel.clone(), memory.map(|m| m.physical().clone()), shape, cpus, is_on, time_start))
+}
+
+/// Sub-buffers of a CPU's list, from the bytes that the tracer notes for it.
+fn sub_buffers(kernel: &Kernel, array: &Object<'_>, member: &str, shape: Shape, cpu: u32) -> Option<u64> {
+    let data = kernel.per_cpu(array.address(&format!("{member}.data")).ok()?, cpu).ok()?;
+    let bytes = kernel.object("trace_array_cpu", data).ok()?.u64("entries").ok()?;
+    let room = (shape.size as u64).saturating_sub(u64::from(shape.header.data_offset));
+    bytes.checked_add(room.checked_sub(1)?)?.checked_div(room)
+}
+
+/// Ids of the events that are enabled.
+fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
+    let mut ids = HashSet::new();
+    for file in kernel.list(array.at("events")?.place(), "trace_event_file", "list")? {
+        // What the list has behind a hole is not known.
+        let Ok(file) = file else { break };
+        if file.u64("flags")? & 1 != 0 {
+            ids.insert(file.pointer("event_call")?.u64("event.type")? as u16);
+        }
+    }
+    Ok(ids)
 }
 
 /// `trace_buffer.buffers[cpu]`: a table of its own, or at the end of the structure.

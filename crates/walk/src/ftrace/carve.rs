@@ -106,7 +106,7 @@ fn windows(ring: usize, memory: &mut MemoryRing) -> Vec<Window> {
 }
 
 /// Physical addresses of all sub-buffers that rings have.
-fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> HashSet<u64> {
+pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> HashSet<u64> {
     let places = rings
         .iter_mut()
         .flat_map(|r| r.found_mut().iter().flat_map(|c| c.places.iter().map(|p| p.at)).collect::<Vec<_>>());

@@ -44,9 +44,11 @@ pub(super) struct Chain {
     pub(super) after: u64,
 }
 
-/// Follows the list from `seeds`, at most `most` structures.
-pub(super) fn follow(kernel: &Kernel, seeds: &[u64], most: usize) -> Chains {
-    let mut walk = Walk { kernel, most, seen: HashSet::new(), flagged: HashMap::new(), chains: Chains::default() };
+/// Follows the list from `seeds`, at most `most` structures. `strict`: only to neighbours that name each other, for seeds that
+/// may be freed structures, which still point into a list that has left them.
+pub(super) fn follow(kernel: &Kernel, seeds: &[u64], most: usize, strict: bool) -> Chains {
+    let mut walk =
+        Walk { kernel, most, strict, seen: HashSet::new(), flagged: HashMap::new(), chains: Chains::default() };
     for seed in seeds.iter().map(|s| s & !FLAGS).filter(|s| *s != 0) {
         walk.from(seed);
         if walk.chains.closed {
@@ -62,6 +64,7 @@ pub(super) fn follow(kernel: &Kernel, seeds: &[u64], most: usize) -> Chains {
 struct Walk<'k> {
     kernel: &'k Kernel,
     most: usize,
+    strict: bool,
     seen: HashSet<u64>,
     /// Flags of the pages pointed at.
     flagged: HashMap<u64, u64>,
@@ -91,6 +94,7 @@ impl Walk<'_> {
         let mut chain = Chain { nodes: vec![Node { at: seed, page: first.page }], ..Chain::default() };
         self.seen.insert(seed);
         let mut here = first.next;
+        let mut from = seed;
         loop {
             let at = here & !FLAGS;
             if here & FLAGS != 0 {
@@ -102,9 +106,13 @@ impl Walk<'_> {
                 return;
             }
             match self.read(at) {
-                Some(read) if self.seen.len() < self.most && self.seen.insert(at) => {
+                Some(read)
+                    if self.seen.len() < self.most
+                        && (!self.strict || read.prev & !FLAGS == from)
+                        && self.seen.insert(at) =>
+                {
                     chain.nodes.push(Node { at, page: read.page });
-                    here = read.next;
+                    (from, here) = (at, read.next);
                 }
                 _ => {
                     chain.after = at;
@@ -114,7 +122,12 @@ impl Walk<'_> {
         }
         let mut at = first.prev & !FLAGS;
         let mut older = Vec::new();
+        let mut from = seed;
         while let Some(read) = self.read(at) {
+            if self.strict && read.next & !FLAGS != from {
+                break;
+            }
+            from = at;
             // The flags of what was found stand in the pointer to it, which is this one's.
             if read.next & FLAGS != 0 {
                 self.flagged.insert(read.next & !FLAGS, read.next & FLAGS);

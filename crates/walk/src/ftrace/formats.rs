@@ -3,7 +3,7 @@
 //! Layout: `ftrace_events` links `struct trace_event_call`; its class names the system and holds the list of fields, newest
 //! first (syscalls keep theirs in the metadata); `ftrace_common_fields` has those of all events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::ftrace::{Field, Format};
@@ -14,14 +14,19 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
     let flags = NameFlags::of(kernel);
     let mut formats = BTreeMap::new();
     let mut without_text = 0usize;
-    for call in kernel.list(kernel.symbol("ftrace_events")?, "trace_event_call", "list")? {
-        let call = match call {
-            Ok(call) => call,
+    let head = kernel.symbol("ftrace_events")?;
+    let mut calls = Vec::new();
+    for call in kernel.list(head, "trace_event_call", "list")? {
+        match call {
+            Ok(call) => calls.push(call),
             Err(error) => {
-                notes.push(format!("the list of event calls ends early: {error}"));
+                notes.push(format!("the list of event calls has a hole: {error}"));
+                calls.extend(backwards(kernel, head, &calls)?);
                 break;
             }
-        };
+        }
+    }
+    for call in calls {
         match one(kernel, &call, &flags, &common) {
             Ok(format) => {
                 without_text = without_text.saturating_add(usize::from(format.print_format.is_empty()));
@@ -35,6 +40,23 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
             .push(format!("the print formats of {without_text} events are not in the image: their fields are printed"));
     }
     Ok(formats)
+}
+
+/// The calls from the list's end back to a hole: the oldest, which the kernel was built with.
+fn backwards<'k>(kernel: &'k Kernel, head: u64, known: &[Object<'k>]) -> Result<Vec<Object<'k>>, Error> {
+    let mut seen: HashSet<u64> = known.iter().map(Object::place).collect();
+    let mut calls = Vec::new();
+    let anchor = kernel.object("list_head", head)?;
+    let mut at = anchor.address("prev");
+    while let Ok(place) = at {
+        let call = kernel.object("list_head", place)?.container("trace_event_call", "list")?;
+        at = kernel.object("list_head", place)?.address("prev");
+        if place == head || at.is_err() || !seen.insert(call.place()) {
+            break;
+        }
+        calls.push(call);
+    }
+    Ok(calls)
 }
 
 /// How a call tells its name: the bits of `trace_event_call.flags`.

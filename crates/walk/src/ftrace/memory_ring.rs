@@ -1,5 +1,6 @@
 //! A ring in an image: sub-buffers are read when they are asked for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use lastwords_image::Image;
@@ -21,6 +22,17 @@ pub(super) struct MemoryRing {
     time_start: u64,
     /// `tracing_on`.
     pub(super) is_on: bool,
+    /// What tells this ring's sub-buffers from other rings'.
+    pub(super) role: Role,
+}
+
+/// What is known of a ring apart from its own structures.
+#[derive(Debug, Default)]
+pub(super) struct Role {
+    /// It is the snapshot of its array.
+    pub(super) is_snapshot: bool,
+    /// Ids of the events that are enabled in its array.
+    pub(super) enabled: HashSet<u16>,
 }
 
 impl MemoryRing {
@@ -33,7 +45,7 @@ impl MemoryRing {
         time_start: u64,
     ) -> Self {
         let cpus = found.iter().map(|c| CpuRing { sub_buffers: c.places.len(), ..c.ring.clone() }).collect();
-        Self { kernel, physical, shape, cpus, found, time_start, is_on }
+        Self { kernel, physical, shape, cpus, found, time_start, is_on, role: Role::default() }
     }
 
     /// Sizes of its sub-buffers.
@@ -58,6 +70,14 @@ impl MemoryRing {
     pub(super) fn recount(&mut self) {
         for (cpu, found) in self.cpus.iter_mut().zip(&self.found) {
             cpu.sub_buffers = found.places.len();
+        }
+    }
+
+    /// Puts a CPU's ring in the place of one that was lost.
+    pub(super) fn replace(&mut self, index: usize, found: Cpu) {
+        if let (Some(place), Some(ring)) = (self.found.get_mut(index), self.cpus.get_mut(index)) {
+            *ring = CpuRing { sub_buffers: found.places.len(), ..found.ring.clone() };
+            *place = found;
         }
     }
 

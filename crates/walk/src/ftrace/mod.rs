@@ -7,6 +7,8 @@ mod arrays;
 mod carve;
 mod chain;
 mod formats;
+mod lists;
+mod lost;
 mod memory_ring;
 mod printk;
 mod ring;

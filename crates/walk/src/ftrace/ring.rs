@@ -39,6 +39,8 @@ pub(super) struct Cpu {
     pub(super) notes: Vec<String>,
     /// Where sub-buffers are missing because nothing points at them.
     pub(super) breaks: Vec<Break>,
+    /// The image lacks the CPU's own structure; how many sub-buffers its list must have, where that is known.
+    pub(super) lost: Option<Option<u64>>,
 }
 
 /// A place in the order of a ring where structures are missing.
@@ -89,21 +91,48 @@ pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Resul
     if reader != commit {
         let most = object.u64("nr_pages").unwrap_or(0).min(SUB_BUFFERS_MAX) as usize;
         let seeds = [pointer("pages"), pointer("head_page"), commit, pointer("tail_page")];
-        let chains = chain::follow(kernel, &seeds, most);
+        let chains = chain::follow(kernel, &seeds, most, false);
         in_order(&mut found, &chains, commit, pointer("head_page"), &mut order);
     }
-    let total = order.len();
-    let mut begins = Vec::with_capacity(total);
+    look_at_all(kernel, &mut found, shape, index, order, commit);
+    in_flight(&mut found, &object, index);
+    Ok(found)
+}
+
+/// A CPU's ring of which only the list is there. `reader`: the reader's sub-buffer, where it was found.
+pub(super) fn of_list(
+    kernel: &Kernel,
+    chains: &Chains,
+    commit: u64,
+    reader: Option<(Node, usize)>,
+    shape: Shape,
+    index: usize,
+    cpu: u32,
+) -> Cpu {
+    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.size as u32, stats: Stats::default() };
+    let mut found = Cpu { ring, ..Cpu::default() };
+    let mut order: Vec<(Node, usize)> = reader.into_iter().collect();
+    in_order(&mut found, chains, commit, 0, &mut order);
+    look_at_all(kernel, &mut found, shape, index, order, commit);
+    found
+}
+
+/// A CPU's ring whose own structure the image lacks. `sub_buffers`: how many its list must have.
+pub(super) fn lost(cpu: u32, shape: Shape, sub_buffers: Option<u64>) -> Cpu {
+    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.size as u32, stats: Stats::default() };
+    Cpu { ring, lost: Some(sub_buffers), ..Cpu::default() }
+}
+
+/// Adds those of the sub-buffers in which something is.
+fn look_at_all(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, order: Vec<(Node, usize)>, commit: u64) {
+    let mut begins = Vec::with_capacity(order.len());
     for (node, consumed) in order {
         begins.push(found.places.len());
-        look_at(kernel, &mut found, shape, index, Where::Virtual(node.page), consumed, node.at == commit);
+        look_at(kernel, found, shape, index, Where::Virtual(node.page), consumed, node.at == commit);
     }
-    // Those in which nothing is are left out.
     for gap in &mut found.breaks {
         gap.before = begins.get(gap.before).copied().unwrap_or(found.places.len());
     }
-    in_flight(&mut found, &object, index);
-    Ok(found)
 }
 
 fn stats(object: &Object<'_>) -> Result<Stats, Error> {
@@ -202,7 +231,11 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
 }
 
 /// Measures a sub-buffer; an error where its events do not fit.
-pub(super) fn look(bytes: &[u8], order: lastwords_trace::schema::ByteOrder, layout: HeaderPage) -> Result<Look, String> {
+pub(super) fn look(
+    bytes: &[u8],
+    order: lastwords_trace::schema::ByteOrder,
+    layout: HeaderPage,
+) -> Result<Look, String> {
     let header = page::header(bytes, layout, order).map_err(|misfit| misfit.to_string())?;
     let commit = header.committed;
     let mut events = Events::new(bytes, layout, order, commit);
@@ -291,7 +324,10 @@ mod tests {
         assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 8: 200, expected at most 48 bytes committed");
         bytes[8] = 8;
         bytes[16] = 28;
-        assert_eq!(look(&bytes, order, page).unwrap_err(), "offset 16: 112, expected an event that ends within what is committed");
+        assert_eq!(
+            look(&bytes, order, page).unwrap_err(),
+            "offset 16: 112, expected an event that ends within what is committed"
+        );
         bytes[16] = 1 | 3 << 5;
         let look = look(&bytes, order, page).unwrap();
         assert_eq!((look.first, look.last, look.events), (9, 12, 1));

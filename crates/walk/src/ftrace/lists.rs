@@ -1,0 +1,252 @@
+//! Lists of sub-buffers' structures that no pointer leads to, found by their own pointers.
+//!
+//! A `struct buffer_page` names its neighbours, who name it back, and its sub-buffer: that no other structure does. A list whose
+//! sub-buffers are in order of time is a ring, even where the image lacks the structure that holds the list.
+
+use std::collections::{HashMap, HashSet};
+
+use lastwords_kernel::Kernel;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_trace::ftrace::page::Events;
+
+use super::chain::{self, Chains, Node};
+use super::ring::{self, Look, Shape};
+use crate::own_order;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+/// Longest list that is believed.
+const NODES_MAX: usize = 1 << 20;
+/// Kernel addresses lie above.
+const KERNEL: u64 = 0xff00_0000_0000_0000;
+/// Flags in a `next` pointer.
+const FLAGS: u64 = 3;
+
+/// A list that may be a CPU's ring.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) chains: Chains,
+    pub(super) nodes: usize,
+    /// Address of the structure whose sub-buffer is the newest; 0 where nothing was written.
+    pub(super) commit: u64,
+    pub(super) reader: Option<(Node, usize)>,
+    pub(super) shape: Shape,
+    pub(super) told: Told,
+}
+
+/// What a list's events tell.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) events: u64,
+    /// Events by id.
+    pub(super) ids: HashMap<u16, u64>,
+    /// Events by the task that was running.
+    pub(super) pids: HashMap<u32, u64>,
+    /// Events that name a CPU's idle task, which only that CPU switches to and from.
+    pub(super) idle: HashMap<u32, u64>,
+}
+
+/// Offsets in `struct buffer_page`.
+#[derive(Clone, Copy)]
+struct Layout {
+    next: usize,
+    prev: usize,
+    page: usize,
+    size: usize,
+}
+
+/// Three pointers that may be those of a `buffer_page`.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    physical: u64,
+    next: u64,
+    prev: u64,
+    page: u64,
+}
+
+/// All lists of the image with sub-buffers of one of these sizes, but those that have a page of `known`.
+pub(super) fn find(kernel: &Kernel, memory: &VirtualMemory, shapes: &[Shape], known: &HashSet<u64>) -> Vec<List> {
+    let Some(layout) = layout(kernel) else { return Vec::new() };
+    let candidates = scan(memory, layout);
+    let (mut seen, mut lists, mut shift) = (HashSet::new(), Vec::new(), None);
+    for candidate in &candidates {
+        let Some(at) = own_address(kernel, memory, layout, candidate) else { continue };
+        shift = Some(at.wrapping_sub(candidate.physical));
+        if seen.contains(&at) {
+            continue;
+        }
+        let chains = chain::follow(kernel, &[at], NODES_MAX, true);
+        seen.extend(chains.chains.iter().flat_map(|c| &c.nodes).map(|n| n.at));
+        lists.extend(shapes.iter().find_map(|shape| list(kernel, memory, &chains, *shape, known)));
+    }
+    if let Some(shift) = shift {
+        readers(kernel, &mut lists, &candidates, shift);
+    }
+    lists
+}
+
+fn layout(kernel: &Kernel) -> Option<Layout> {
+    let id = kernel.types.id("buffer_page").ok()?;
+    let offset = |path: &str| usize::try_from(kernel.types.member_of(id, path).ok()?.offset).ok();
+    let size = usize::try_from(kernel.types.size(id)).ok()?;
+    let words = kernel.memory.word_size() == 8 && kernel.memory.byte_order() == lastwords_bytes::ByteOrder::Little;
+    words.then_some(Layout { next: offset("list.next")?, prev: offset("list.prev")?, page: offset("page")?, size })
+}
+
+/// Everything in the image that looks like a `buffer_page`.
+fn scan(memory: &VirtualMemory, layout: Layout) -> Vec<Candidate> {
+    let physical = memory.physical();
+    let mut found = Vec::new();
+    let mut chunk = vec![0u8; CHUNK];
+    for range in physical.ranges().iter().filter(|r| r.hole.is_none()) {
+        let mut at = range.address.next_multiple_of(8);
+        while at < range.end() {
+            let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(CHUNK).min(CHUNK);
+            let Some(bytes) = chunk.get_mut(..len) else { break };
+            let held = match physical.read(at, bytes) {
+                Ok(()) => len,
+                Err(hole) => usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0).min(len),
+            };
+            candidates(bytes.get(..held).unwrap_or_default(), at, layout, &mut found);
+            // Behind a hole the search goes on with the next page.
+            let step = if held == len { len as u64 } else { (held as u64).saturating_add(1).next_multiple_of(4096) };
+            at = at.saturating_add(step);
+        }
+    }
+    found
+}
+
+fn candidates(bytes: &[u8], address: u64, layout: Layout, found: &mut Vec<Candidate>) {
+    let mut at = 0usize;
+    while let Some(object) = bytes.get(at..at.saturating_add(layout.size)) {
+        let word = |offset: usize| {
+            object.get(offset..).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b))
+        };
+        let (page, next, prev) = (word(layout.page), word(layout.next), word(layout.prev));
+        if page & 0xfff == 0 && page >= KERNEL && next >= KERNEL && prev >= KERNEL && prev & 7 == 0 && next & 4 == 0 {
+            found.push(Candidate { physical: address.saturating_add(at as u64), next: next & !FLAGS, prev, page });
+        }
+        at = at.saturating_add(8);
+    }
+}
+
+/// The virtual address of a candidate, as a neighbour names it.
+fn own_address(kernel: &Kernel, memory: &VirtualMemory, layout: Layout, candidate: &Candidate) -> Option<u64> {
+    let is_own = |at: &u64| memory.translate(*at).is_ok_and(|m| m.physical == candidate.physical);
+    let named = |place: u64| kernel.memory.pointer(place).ok().map(|at| at & !FLAGS).filter(is_own);
+    memory.translate(candidate.page).ok()?;
+    named(candidate.prev.wrapping_add(layout.next as u64))
+        .or_else(|| named(candidate.next.wrapping_add(layout.prev as u64)))
+}
+
+/// The list, if its sub-buffers are a ring's.
+fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, known: &HashSet<u64>) -> Option<List> {
+    chains.head?;
+    let nodes: Vec<Node> = chains.chains.iter().flat_map(|c| &c.nodes).copied().collect();
+    let mut told = Told::default();
+    let (mut commit, mut newest, mut looks) = (0, 0, HashMap::new());
+    for node in &nodes {
+        let order = kernel.object("buffer_page", node.at).ok()?;
+        let pages = if order.has("order") { 1u64.checked_shl(order.u64("order").ok()? as u32)? } else { 1 };
+        // One that is left out of the image is mapped all the same.
+        let physical = memory.translate(node.page).ok()?.physical;
+        if pages.checked_mul(kernel.memory.page_size())? != shape.size as u64 || known.contains(&physical) {
+            return None;
+        }
+        let mut bytes = vec![0u8; shape.size];
+        if kernel.memory.read(node.page, &mut bytes).is_err() {
+            continue;
+        }
+        let look = ring::look(&bytes, own_order(kernel.memory.byte_order()), shape.header).ok()?;
+        if look.commit > 0 && look.first >= newest {
+            (commit, newest) = (node.at, look.first);
+        }
+        ask(kernel, &mut told, &bytes, shape, &look);
+        looks.insert(node.page, look);
+    }
+    let chains = Chains { chains: chains.chains.clone(), head: chains.head, closed: chains.closed };
+    let list = List { chains, nodes: nodes.len(), commit, reader: None, shape, told };
+    is_in_order(kernel, &list, &looks).then_some(list)
+}
+
+/// From the head to the newest the times grow.
+fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Look>) -> bool {
+    let cpu = ring::of_list(kernel, &list.chains, list.commit, None, list.shape, 0, 0);
+    let pages = cpu.places.iter().filter_map(|place| match place.at {
+        ring::Where::Virtual(page) => looks.get(&page),
+        ring::Where::Physical(_) => None,
+    });
+    // A sub-buffer's own time can lie before the last event of the one before it, where an interrupt came between.
+    let mut first = 0;
+    for look in pages {
+        if look.first < first {
+            return false;
+        }
+        first = look.first;
+    }
+    true
+}
+
+/// Adds what a sub-buffer's events tell.
+fn ask(kernel: &Kernel, told: &mut Told, bytes: &[u8], shape: Shape, look: &Look) {
+    if look.events == 0 {
+        return;
+    }
+    told.first = if told.events == 0 { look.first } else { told.first.min(look.first) };
+    told.last = told.last.max(look.last);
+    told.events = told.events.saturating_add(look.events);
+    for event in Events::new(bytes, shape.header, own_order(kernel.memory.byte_order()), look.commit).flatten() {
+        let Some(payload) = bytes.get(event.payload) else { continue };
+        let Some([a, b, _, _, pid @ ..]) = payload.first_chunk::<8>() else { continue };
+        add(&mut told.ids, u16::from_le_bytes([*a, *b]));
+        add(&mut told.pids, u32::from_le_bytes(*pid));
+        if let Some(cpu) = idle_task(payload) {
+            add(&mut told.idle, cpu);
+        }
+    }
+}
+
+fn add<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) {
+    let count = counts.entry(key).or_default();
+    *count = count.saturating_add(1);
+}
+
+/// The CPU of the idle task that an event names.
+fn idle_task(payload: &[u8]) -> Option<u32> {
+    const NAME: &[u8] = b"swapper/";
+    let at = payload.windows(NAME.len()).position(|w| w == NAME)?.checked_add(NAME.len())?;
+    number(payload.get(at..)?)
+}
+
+/// The number that a text begins with.
+pub(super) fn number(text: &[u8]) -> Option<u32> {
+    let digits = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()
+}
+
+/// A structure that points into a list, which does not point back, is the one of the reader's sub-buffer.
+fn readers(kernel: &Kernel, lists: &mut [List], candidates: &[Candidate], shift: u64) {
+    let mut owner = HashMap::new();
+    for (n, list) in lists.iter().enumerate() {
+        for node in list.chains.chains.iter().flat_map(|c| &c.nodes) {
+            owner.insert(node.at, n);
+        }
+    }
+    for candidate in candidates {
+        let at = candidate.physical.wrapping_add(shift);
+        let (Some(n), Some(other)) = (owner.get(&candidate.next), owner.get(&candidate.prev)) else { continue };
+        let Some(list) = lists.get_mut(*n).filter(|_| n == other && !owner.contains_key(&at)) else { continue };
+        let mut bytes = vec![0u8; list.shape.size];
+        if kernel.memory.read(candidate.page, &mut bytes).is_err() {
+            continue;
+        }
+        let look = ring::look(&bytes, own_order(kernel.memory.byte_order()), list.shape.header);
+        let Ok(look) = look.as_ref().map_err(|_| ()) else { continue };
+        let read = kernel.object("buffer_page", at).and_then(|page| page.u64("read")).unwrap_or(0) as usize;
+        if look.events > 0 && look.last <= list.told.first && list.reader.is_none() {
+            list.reader = Some((Node { at, page: candidate.page }, read));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Rings whose own structure the image lacks: which of the lists that nothing points at is whose.
+//!
+//! The array notes elsewhere how large a CPU's ring is and which events it has; events tell the CPU by tasks that are bound to it
+//! and by its idle task; a snapshot is older than the live ring.
+
+use std::collections::{HashMap, HashSet};
+
+use lastwords_kernel::Kernel;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::ftrace::Stats;
+
+use super::carve;
+use super::lists::{self, List, number};
+use super::memory_ring::MemoryRing;
+use super::ring::{self, Shape};
+
+/// Ids below are those of tracers, whose events every array can have.
+const TRACERS: u16 = 20;
+/// Cost of a list without events: more than that of any whose events nothing speaks against.
+const EMPTY: f64 = 5.0;
+/// What a list costs that does not close.
+const PIECE: f64 = 4.0;
+/// Rounds of exchanges; each lowers the costs.
+const ROUNDS: usize = 64;
+
+/// A CPU's ring that is to be found.
+struct Lane {
+    ring: usize,
+    cpu: usize,
+    number: u32,
+    sub_buffers: Option<u64>,
+}
+
+/// Finds rings for those that are lost. Costs a pass over the image where there are any.
+pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut MemoryRing], evidence: &mut Evidence) {
+    let lanes = lanes(rings);
+    if lanes.is_empty() {
+        return;
+    }
+    let mut shapes: Vec<Shape> = Vec::new();
+    for shape in lanes.iter().filter_map(|l| rings.get(l.ring)).map(|r| r.shape()) {
+        if !shapes.iter().any(|s| s.size == shape.size) {
+            shapes.push(shape);
+        }
+    }
+    let known: HashSet<u64> = carve::known(memory, rings);
+    let lists = lists::find(kernel, memory, &shapes, &known);
+    let bound = bound_tasks(kernel);
+    let span = Span::of(&lists);
+    let costs: Vec<Vec<Option<f64>>> = lanes
+        .iter()
+        .map(|lane| {
+            let ring = rings.get(lane.ring);
+            lists.iter().map(|list| ring.and_then(|ring| cost(lane, ring, list, &bound, &span))).collect()
+        })
+        .collect();
+    let chosen = assign(&costs, lists.len());
+    for (lane, list) in lanes.iter().zip(chosen) {
+        let Some(ring) = rings.get_mut(lane.ring) else { continue };
+        match list.and_then(|n| lists.get(n)) {
+            Some(list) => put(kernel, ring, lane, list, &bound, evidence),
+            None => missing(ring, lane),
+        }
+    }
+}
+
+fn lanes(rings: &mut [&mut MemoryRing]) -> Vec<Lane> {
+    let mut lanes = Vec::new();
+    for (n, ring) in rings.iter_mut().enumerate() {
+        for (cpu, found) in ring.found_mut().iter().enumerate() {
+            if let Some(sub_buffers) = found.lost {
+                lanes.push(Lane { ring: n, cpu, number: found.ring.cpu, sub_buffers });
+            }
+        }
+    }
+    lanes
+}
+
+/// CPUs of the tasks that run on one CPU alone, which their names tell: `ksoftirqd/1`, `kworker/1:0H`.
+fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
+    let mut bound = HashMap::new();
+    let alone = |place: u64| {
+        let task = kernel.object("task_struct", place).ok()?;
+        Some(task.u64("nr_cpus_allowed").ok()? == 1)
+    };
+    for task in kernel.tasks().rows {
+        let cpu = task.comm.split_once('/').and_then(|(_, rest)| number(rest.as_bytes()));
+        if let (Some(cpu), Some(true)) = (cpu.filter(|_| task.pid != 0), alone(task.place)) {
+            bound.insert(task.pid, cpu);
+        }
+    }
+    bound
+}
+
+/// The time that all lists cover.
+struct Span {
+    first: u64,
+    length: u64,
+}
+
+impl Span {
+    fn of(lists: &[List]) -> Self {
+        let written = || lists.iter().filter(|l| l.told.events > 0).map(|l| l.told.last);
+        let first = written().min().unwrap_or(0);
+        Self { first, length: written().max().unwrap_or(0).saturating_sub(first).max(1) }
+    }
+
+    /// 0 for the list that ends first, 1 for the one that ends last.
+    fn place(&self, list: &List) -> f64 {
+        list.told.last.saturating_sub(self.first) as f64 / self.length as f64
+    }
+}
+
+/// Events that tell the CPU: of this CPU, and in all.
+fn votes(list: &List, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
+    let tasks = list.told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
+    let idle = list.told.idle.iter().map(|(cpu, count)| (*cpu, *count));
+    tasks.chain(idle).fold((0, 0), |(own, all), (of, count)| {
+        (own.saturating_add(if of == cpu { count } else { 0 }), count.saturating_add(all))
+    })
+}
+
+/// How badly a list fits; none where it cannot be this ring.
+fn cost(lane: &Lane, ring: &MemoryRing, list: &List, bound: &HashMap<u32, u32>, span: &Span) -> Option<f64> {
+    let nodes = list.nodes as u64;
+    let fits = |wanted: u64| if list.chains.closed { nodes == wanted } else { nodes <= wanted };
+    if list.shape.size != ring.shape().size || !lane.sub_buffers.is_none_or(fits) {
+        return None;
+    }
+    if list.told.events == 0 {
+        return Some(EMPTY);
+    }
+    let share = |part: u64, all: u64| if all == 0 { 0.5 } else { part as f64 / all as f64 };
+    let (own, all) = votes(list, bound, lane.number);
+    let is_event = |id: &u16| *id >= TRACERS;
+    let count = |wanted: &dyn Fn(&u16) -> bool| {
+        list.told.ids.iter().filter(|(id, _)| wanted(id)).map(|(_, n)| *n).fold(0, u64::saturating_add)
+    };
+    // None is enabled where the array's list of events is lost.
+    let events = if ring.role.enabled.is_empty() { 0 } else { count(&is_event) };
+    let enabled = count(&|id| is_event(id) && ring.role.enabled.contains(id));
+    let late = span.place(list);
+    let time = if ring.role.is_snapshot { late } else { 1.0 - late };
+    // Pieces of lists are what freed rings leave, too.
+    let piece = if list.chains.closed { 0.0 } else { PIECE };
+    Some(piece + 4.0 * (1.0 - share(enabled, events)) + 2.0 * (1.0 - share(own, all)) + time)
+}
+
+/// A list for each lane: the cheapest first, then exchanges as long as they help.
+fn assign(costs: &[Vec<Option<f64>>], lists: usize) -> Vec<Option<usize>> {
+    let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
+    for (lane, row) in costs.iter().enumerate() {
+        pairs.extend(row.iter().enumerate().filter_map(|(list, cost)| cost.map(|cost| (cost, lane, list))));
+    }
+    pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut chosen: Vec<Option<usize>> = vec![None; costs.len()];
+    let mut used = vec![false; lists];
+    for (_, lane, list) in pairs {
+        if let (Some(place @ None), Some(used @ false)) = (chosen.get_mut(lane), used.get_mut(list)) {
+            (*place, *used) = (Some(list), true);
+        }
+    }
+    let cost = |lane: usize, list: Option<usize>| match list {
+        Some(list) => costs.get(lane).and_then(|row| row.get(list)).copied().flatten(),
+        None => Some(12.0),
+    };
+    for _ in 0..ROUNDS {
+        let mut better = false;
+        for a in 0..chosen.len() {
+            for b in 0..a {
+                let (Some(&of_a), Some(&of_b)) = (chosen.get(a), chosen.get(b)) else { continue };
+                let sum = |x: Option<f64>, y: Option<f64>| Some(x? + y?);
+                let (now, then) = (sum(cost(a, of_a), cost(b, of_b)), sum(cost(a, of_b), cost(b, of_a)));
+                if let (Some(now), Some(then)) = (now, then)
+                    && then < now - 1e-9
+                {
+                    chosen.swap(a, b);
+                    better = true;
+                }
+            }
+        }
+        if !better {
+            break;
+        }
+    }
+    chosen
+}
+
+fn put(
+    kernel: &Kernel,
+    ring: &mut MemoryRing,
+    lane: &Lane,
+    list: &List,
+    bound: &HashMap<u32, u32>,
+    evidence: &mut Evidence,
+) {
+    let mut cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
+    // The counters are lost; how many events there are is known.
+    cpu.ring.stats = Stats { entries: list.told.events, ..Stats::default() };
+    let (own, all) = votes(list, bound, lane.number);
+    let which = if ring.role.is_snapshot { "snapshot" } else { "ring" };
+    let sure = match all {
+        0 => "nothing in it tells the CPU".to_owned(),
+        _ => format!("{own} of {all} events that tell a CPU are of this one"),
+    };
+    evidence.notes.push(format!(
+        "CPU {}: the image lacks the structure of its {which}; a list of {} sub-buffers that nothing points at was taken: {sure}",
+        lane.number, list.nodes
+    ));
+    ring.replace(lane.cpu, cpu);
+}
+
+fn missing(ring: &mut MemoryRing, lane: &Lane) {
+    if let Some(found) = ring.found_mut().get_mut(lane.cpu) {
+        let place = format!("CPU {}: the image lacks the structure of its ring, and no list could be its", lane.number);
+        found.gaps.push(Gap { stream: Some(lane.cpu), place, cause: Cause::Missing, events: None, bytes: None });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::assign;
+
+    #[test]
+    fn the_sum_of_the_costs_counts() {
+        // The cheapest pair alone would leave the second lane the list that does not fit it.
+        let costs = [vec![Some(0.4), Some(0.45)], vec![Some(0.5), Some(0.9)]];
+        assert_eq!(assign(&costs, 2), [Some(1), Some(0)]);
+        assert_eq!(assign(&[vec![None, Some(1.0)], vec![None, Some(2.0)]], 2), [Some(1), None]);
+        assert_eq!(assign(&[vec![]], 0), [None]);
+    }
+}
