@@ -4,7 +4,7 @@ use lastwords_trace::ftrace::{Field, Format, HeaderPage};
 
 /// Reads the text of a `format` file; `system` is the folder it stands in. None where it is not such a text.
 ///
-/// What [`write`] makes of the result is the text again, byte for byte, if the kernel wrote it.
+/// What [`write()`] makes of the result is the text again, byte for byte, if the kernel wrote it.
 #[must_use]
 pub fn parse(system: &str, text: &str) -> Option<Format> {
     let (head, print_format) = text.split_once("\nprint fmt: ")?;
