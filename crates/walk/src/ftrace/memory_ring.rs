@@ -76,7 +76,8 @@ impl MemoryRing {
     /// Puts a CPU's ring in the place of one that was lost.
     pub(super) fn replace(&mut self, index: usize, found: Cpu) {
         if let (Some(place), Some(ring)) = (self.found.get_mut(index), self.cpus.get_mut(index)) {
-            *ring = CpuRing { sub_buffers: found.places.len(), ..found.ring.clone() };
+            ring.clone_from(&found.ring);
+            ring.sub_buffers = found.places.len();
             *place = found;
         }
     }
