@@ -4,13 +4,13 @@ use lastwords_trace::ftrace::{Field, Format};
 use lastwords_trace::schema::ByteOrder;
 
 use super::own::Slot;
-use crate::ftrace::print::hex;
+use crate::ftrace::print::{Spec, hex, number};
 
 /// How a system call's event is printed.
 #[derive(Debug)]
 pub(crate) enum Syscall {
     /// The call and the names and places of its arguments.
-    Enter { name: String, arguments: Vec<Argument>, prefixed: bool },
+    Enter { name: String, arguments: Vec<Argument>, prefixed: bool, flags: Vec<(u64, String)> },
     /// The call and the place of what it gave back.
     Exit { name: String, result: Slot },
 }
@@ -21,8 +21,10 @@ pub(crate) struct Argument {
     name: String,
     kind: String,
     slot: Slot,
-    /// Where the locator of the text that it pointed to stands.
-    text: Option<Slot>,
+    /// Where the locator of the copy of what it pointed to stands.
+    copy: Option<Slot>,
+    /// The copy is bytes, not a text.
+    is_bytes: bool,
 }
 
 impl Syscall {
@@ -44,11 +46,13 @@ impl Syscall {
                     name: f.name.clone(),
                     kind: kind.to_owned(),
                     slot: Slot { offset: f.offset, size: f.size },
-                    text: text.map(|c| Slot { offset: c.offset, size: c.size }),
+                    copy: text.map(|c| Slot { offset: c.offset, size: c.size }),
+                    is_bytes: format.print_format.contains(&format!("__print_dynamic_array({copy},")),
                 }
             };
             let arguments = own().skip(1).filter(|f| !is_copy(f)).map(argument).collect();
-            return Some(Self::Enter { name: format!("sys_{rest}"), arguments, prefixed });
+            let flags = if rest == "openat" { flags(&format.print_format) } else { Vec::new() };
+            return Some(Self::Enter { name: format!("sys_{rest}"), arguments, prefixed, flags });
         }
         let rest = format.name.strip_prefix("sys_exit_")?;
         let result = own().find(|f| f.name == "ret").map(|f| Slot { offset: f.offset, size: f.size })?;
@@ -58,7 +62,13 @@ impl Syscall {
     /// Appends the event's text, without line feed.
     pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, verbose: bool) {
         match self {
-            Self::Enter { name, arguments, prefixed } => {
+            Self::Enter { name, arguments, flags, .. } if !flags.is_empty() && !verbose => {
+                out.extend_from_slice(name.as_bytes());
+                out.push(b'(');
+                open_at(out, arguments, flags, payload, order);
+                out.push(b')');
+            }
+            Self::Enter { name, arguments, prefixed, .. } => {
                 out.extend_from_slice(name.as_bytes());
                 out.push(b'(');
                 for (index, argument) in arguments.iter().enumerate() {
@@ -69,7 +79,7 @@ impl Syscall {
                         out.extend_from_slice(argument.kind.as_bytes());
                         out.push(b' ');
                     }
-                    argument.write(out, payload, order, *prefixed);
+                    argument.write(out, payload, order, *prefixed, arguments.get(index + 1));
                 }
                 out.push(b')');
             }
@@ -82,8 +92,76 @@ impl Syscall {
     }
 }
 
+/// The names of flags in a print format: `{ 0x1, "O_WRONLY" }`; none where it has no table.
+fn flags(print_format: &str) -> Vec<(u64, String)> {
+    let rows = print_format.split("{ 0x").skip(1);
+    rows.filter_map(|row| {
+        let (bits, rest) = row.split_once(", \"")?;
+        Some((u64::from_str_radix(bits, 16).ok()?, rest.split_once('"')?.0.to_owned()))
+    })
+    .collect()
+}
+
+/// The arguments of `openat` where the kernel names its flags: numbers are decimal, the mode is there where it is used.
+fn open_at(out: &mut Vec<u8>, arguments: &[Argument], flags: &[(u64, String)], payload: &[u8], order: ByteOrder) {
+    const USES_MODE: u64 = 0x41_0040;
+    for (index, argument) in arguments.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(argument.name.as_bytes());
+        out.extend_from_slice(b": ");
+        let value = argument.slot.unsigned(payload, order);
+        match index {
+            2 => {
+                name_flags(out, value, flags);
+                if value & USES_MODE == 0 {
+                    return;
+                }
+            }
+            3 => {
+                let spec = Spec { width: 3, zero: true, ..Spec::default() };
+                out.push(b'0');
+                number(out, spec, value, false, 8, false);
+            }
+            _ => {
+                number(out, Spec::default(), value, false, 10, false);
+                argument.write_text(out, payload, order);
+            }
+        }
+    }
+}
+
+fn name_flags(out: &mut Vec<u8>, value: u64, flags: &[(u64, String)]) {
+    if value == 0 {
+        return out.extend_from_slice(b"O_RDONLY");
+    }
+    let mut begins = true;
+    let mut add = |name: &[u8]| {
+        if !std::mem::take(&mut begins) {
+            out.push(b'|');
+        }
+        out.extend_from_slice(name);
+    };
+    if value & 3 == 0 {
+        add(b"O_RDONLY");
+    }
+    let mut left = value;
+    for (bits, name) in flags {
+        if *bits != 0 && left & bits == *bits {
+            add(name.as_bytes());
+            left &= !bits;
+        }
+    }
+    if left != 0 {
+        let mut rest = b"0x".to_vec();
+        hex(&mut rest, left);
+        add(&rest);
+    }
+}
+
 impl Argument {
-    fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, prefixed: bool) {
+    fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, prefixed: bool, next: Option<&Self>) {
         out.extend_from_slice(self.name.as_bytes());
         out.extend_from_slice(b": ");
         let value = self.slot.unsigned(payload, order);
@@ -91,12 +169,40 @@ impl Argument {
             out.extend_from_slice(b"0x");
         }
         hex(out, value);
-        let told = self.text.map_or(0, |slot| slot.unsigned(payload, order));
+        if self.is_bytes {
+            // The next argument is how many there were.
+            self.write_bytes(out, payload, order, next.map_or(0, |next| next.slot.unsigned(payload, order)));
+        } else {
+            self.write_text(out, payload, order);
+        }
+    }
+
+    /// What it pointed to, as far as the event has it.
+    fn copied<'a>(&self, payload: &'a [u8], order: ByteOrder) -> Option<&'a [u8]> {
+        let told = self.copy.map_or(0, |slot| slot.unsigned(payload, order));
         let (begin, length) = ((told & 0xffff) as usize, (told >> 16) as usize);
-        if let Some(text) = payload.get(begin..begin + length).filter(|text| !text.is_empty()) {
+        payload.get(begin..begin + length).filter(|text| !text.is_empty())
+    }
+
+    fn write_text(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder) {
+        if let Some(text) = self.copied(payload, order) {
             out.extend_from_slice(b" \"");
             out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
             out.push(b'"');
         }
+    }
+
+    /// ` (6d:61) "ma"`, with dots where `given` bytes are more than those that were kept.
+    fn write_bytes(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, given: u64) {
+        let Some(bytes) = self.copied(payload, order) else { return };
+        let is_cut = given > bytes.len() as u64;
+        out.extend_from_slice(b" (");
+        for (index, byte) in bytes.iter().enumerate() {
+            out.extend((index > 0).then_some(b':'));
+            number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
+        }
+        out.extend_from_slice(if is_cut { b", ...) \"" } else { b") \"" });
+        out.extend(bytes.iter().map(|byte| if matches!(byte, 0x20..=0x7e) { *byte } else { b'.' }));
+        out.extend_from_slice(if is_cut { b"\"..." } else { b"\"" });
     }
 }
