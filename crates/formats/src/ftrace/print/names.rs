@@ -73,6 +73,12 @@ impl Names {
         out.extend_from_slice(&self.room[begin..]);
     }
 
+    /// There is a symbol for the address.
+    #[must_use]
+    pub fn has(&self, address: u64) -> bool {
+        self.symbols.at(address).is_some()
+    }
+
     /// The text at an address of the kernel: a format of `trace_printk` or `tracepoint_string`, or what the image has there.
     #[must_use]
     pub fn text_at(&self, address: u64) -> Option<Arc<[u8]>> {

@@ -246,7 +246,8 @@ impl<'a> Printer<'a> {
             } else {
                 out.extend_from_slice(kind.format.name.as_bytes());
                 out.push(b':');
-                fields::write(out, kind.format, payload, order, &self.state.names);
+                let named = is_since(&self.tracing.release, (6, 15));
+                fields::write(out, kind.format, payload, order, &mut self.state.names, named);
                 out.push(b'\n');
             }
             return;
@@ -303,7 +304,8 @@ impl<'a> Printer<'a> {
         }
         out.extend_from_slice(kind.format.name.as_bytes());
         out.push(b':');
-        fields::write(out, kind.format, payload, order, &self.state.names);
+        let named = is_since(&self.tracing.release, (6, 15));
+        fields::write(out, kind.format, payload, order, &mut self.state.names, named);
         out.push(b'\n');
     }
 

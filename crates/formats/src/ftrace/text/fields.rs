@@ -4,7 +4,7 @@ use lastwords_trace::ftrace::{Field, Format};
 use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::page::{long, word};
-use crate::ftrace::print::{Names, Spec, hex, number, padded};
+use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};
 use crate::text::number::unsigned;
 
 /// How a field is shown; the kernel decides so by the words of its type.
@@ -34,8 +34,16 @@ fn form(declaration: &str) -> Form {
     }
 }
 
-/// Appends ` name=value` for each field that is the event's own.
-pub(crate) fn write(out: &mut Vec<u8>, format: &Format, payload: &[u8], order: ByteOrder, names: &Names) {
+/// Appends ` name=value` for each field that is the event's own. `named`: addresses of the kernel's functions are shown by
+/// their names, as since Linux 6.15.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    format: &Format,
+    payload: &[u8],
+    order: ByteOrder,
+    names: &mut Names,
+    named: bool,
+) {
     for field in format.fields.iter().filter(|f| !f.is_common) {
         out.push(b' ');
         out.extend_from_slice(field.name.as_bytes());
@@ -43,6 +51,10 @@ pub(crate) fn write(out: &mut Vec<u8>, format: &Format, payload: &[u8], order: B
         let begin = field.offset as usize;
         match payload.get(begin..begin.saturating_add(field.size as usize)) {
             None => out.extend_from_slice(b"<OVERFLOW>"),
+            Some(bytes) if named && bytes.len() == 8 && form(&field.declaration) == Form::Other => {
+                let value = long(bytes, 0, order);
+                both(out, value, value as i64, Some(names));
+            }
             Some(bytes) => value(out, field, bytes, payload, order, names),
         }
     }
@@ -79,14 +91,21 @@ fn located<'a>(field: &Field, bytes: &[u8], payload: &'a [u8], relative: bool, o
     payload.get(begin..begin + (told >> 16) as usize)
 }
 
+/// The value in hexadecimal, or by the name of the function at it, and in decimal.
+fn both(out: &mut Vec<u8>, value: u64, signed: i64, names: Option<&mut Names>) {
+    match names.filter(|names| names.has(value)) {
+        Some(names) => names.show(out, value, Show::Offset),
+        None => {
+            out.extend_from_slice(b"0x");
+            hex(out, value);
+        }
+    }
+    out.extend_from_slice(b" (");
+    number(out, Spec::default(), signed.unsigned_abs(), signed < 0, 10, false);
+    out.push(b')');
+}
+
 fn other(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: ByteOrder) {
-    let both = |out: &mut Vec<u8>, value: u64, signed: i64| {
-        out.extend_from_slice(b"0x");
-        hex(out, value);
-        out.extend_from_slice(b" (");
-        number(out, Spec::default(), signed.unsigned_abs(), signed < 0, 10, false);
-        out.push(b')');
-    };
     match bytes.len() {
         1 => {
             if matches!(bytes[0], 0x20..=0x7e | 0xa0..) {
@@ -101,7 +120,7 @@ fn other(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
                 ByteOrder::Little => u16::from_le_bytes([bytes[0], bytes[1]]),
                 ByteOrder::Big => u16::from_be_bytes([bytes[0], bytes[1]]),
             };
-            both(out, u64::from(value), i64::from(value));
+            both(out, u64::from(value), i64::from(value), None);
         }
         4 if field.declaration.contains("__data_loc") || field.declaration.contains("__rel_loc") => {
             match located(field, bytes, payload, field.declaration.contains("__rel_loc"), order) {
@@ -123,11 +142,11 @@ fn other(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
         }
         4 => {
             let value = word(bytes, 0, order);
-            both(out, u64::from(value), i64::from(value as i32));
+            both(out, u64::from(value), i64::from(value as i32), None);
         }
         8 => {
             let value = long(bytes, 0, order);
-            both(out, value, value as i64);
+            both(out, value, value as i64, None);
         }
         _ => out.extend_from_slice(b"<INVALID-SIZE>"),
     }

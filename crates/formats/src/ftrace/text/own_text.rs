@@ -9,6 +9,8 @@ use super::own::{Own, Slot};
 use crate::ftrace::print::{Env, Spec, number, print_binary};
 use crate::text::number::unsigned;
 
+/// What stands in a stack for the memory of a trampoline (`FTRACE_TRAMPOLINE_MARKER`).
+const TRAMPOLINE: u64 = i32::MAX as u64;
 /// Callers that a user stack has at most (`FTRACE_STACK_ENTRIES`).
 const USER_CALLERS: usize = 8;
 /// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
@@ -92,7 +94,11 @@ fn kernel_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, callers
     out.extend_from_slice(b"<stack trace>\n");
     for caller in words(env, callers).take_while(|caller| *caller != end) {
         out.extend_from_slice(b" => ");
-        address(out, env.names, caller, flags, env.machine.word_size);
+        if caller == TRAMPOLINE {
+            out.extend_from_slice(b"[FTRACE TRAMPOLINE]");
+        } else {
+            address(out, env.names, caller, flags, env.machine.word_size);
+        }
         out.push(b'\n');
     }
 }
