@@ -5,6 +5,9 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 
+/// Runs in which the seeded race must be caught.
+const RUNS: u32 = 20;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -20,13 +23,16 @@ pub(crate) fn run() -> Result<()> {
         bail!("ThreadSanitizer or a test: {}\n{}{}", clean.status, text(&clean.stdout), text(&clean.stderr));
     }
     print!("{}", text(&clean.stdout));
-    let seeded = test(&["seeded_race"], true)?;
-    let reports = text(&seeded.stderr).matches("WARNING: ThreadSanitizer: data race").count();
-    if seeded.status.success() || reports == 0 {
-        bail!("the seeded race was not caught: {}\n{}{}", seeded.status, text(&seeded.stdout), text(&seeded.stderr));
+    // It forgets accesses that are long past, so that one run may show nothing.
+    for run in 1..=RUNS {
+        let seeded = test(&["seeded_race"], true)?;
+        let reports = text(&seeded.stderr).matches("WARNING: ThreadSanitizer: data race").count();
+        if !seeded.status.success() && reports > 0 {
+            println!("the seeded race was caught: {reports} reports in run {run}");
+            return Ok(());
+        }
     }
-    println!("the seeded race was caught: {reports} reports");
-    Ok(())
+    bail!("the seeded race was not caught in {RUNS} runs");
 }
 
 fn text(bytes: &[u8]) -> String {
