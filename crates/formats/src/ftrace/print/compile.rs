@@ -3,12 +3,12 @@
 use lastwords_trace::ftrace::{Format, Symbols};
 
 use super::arith::Int;
-use super::bytes::{Value, read, until_nul};
+use super::bytes::{Value, locate, read, until_nul};
 use super::directive::{Directive, Kind, Part, Size, part};
 use super::lex::{Token, tokens};
 use super::number::{self, WIDEST};
 use super::parse::Parser;
-use super::tree::{Expr, Helper};
+use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, helpers};
 
 /// Bytes of the longest print format that is read.
@@ -25,6 +25,8 @@ pub struct Program {
 #[derive(Debug)]
 enum Piece {
     Text(Box<[u8]>),
+    /// A text that a probe read.
+    Probed(Locator),
     Show {
         directive: Directive,
         width: Option<Expr>,
@@ -68,6 +70,11 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
     }
     merge_texts(&mut pieces);
     name_probe(&mut pieces, format);
+    if format.system == "eprobes"
+        || format.fields.iter().any(|f| matches!(f.name.as_str(), "__probe_ip" | "__probe_func"))
+    {
+        quote_probed(&mut pieces);
+    }
     if format.system == "synthetic" {
         space_synthetic(&mut pieces);
     }
@@ -123,6 +130,20 @@ fn name_probe(pieces: &mut [Piece], format: &Format) {
     }
 }
 
+/// A probe's text stands in quotes, or it is `(fault)` where the probe could not read it.
+fn quote_probed(pieces: &mut [Piece]) {
+    for at in 1..pieces.len().saturating_sub(1) {
+        let Some([before, piece, after]) = pieces.get_mut(at - 1..=at + 1) else { continue };
+        let (Piece::Text(open), Piece::Text(close)) = (&mut *before, &mut *after) else { continue };
+        let Piece::Show { value: Expr::Located(locator), .. } = &*piece else { continue };
+        let locator = *locator;
+        if let (Some(left), Some(right)) = (open.strip_suffix(b"\""), close.strip_prefix(b"\"")) {
+            (*open, *close) = (left.into(), right.into());
+            *piece = Piece::Probed(locator);
+        }
+    }
+}
+
 /// The kernel puts a space between the fields of a synthetic event where its format has a comma.
 fn space_synthetic(pieces: &mut [Piece]) {
     for piece in pieces {
@@ -144,6 +165,17 @@ impl Program {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Probed(locator) => {
+                    let place = locate(env.payload, *locator, env.machine)?;
+                    match env.payload.get(place.at..place.end).filter(|text| !text.is_empty()) {
+                        None => out.extend_from_slice(b"(fault)"),
+                        Some(text) => {
+                            out.push(b'"');
+                            out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
+                            out.push(b'"');
+                        }
+                    }
+                }
                 Piece::Show { directive, width, precision, value } => {
                     let mut directive = *directive;
                     if let Some(width) = width {
