@@ -79,14 +79,24 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
     let name = if is_tracepoint { call.pointer("tp")?.text("name")? } else { call.text("name")? };
     let mut all = common.to_vec();
     all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
-    Ok(Format {
-        id: call.u64("event.type")? as u16,
-        system: class.text("system")?,
-        name,
-        fields: all,
-        // Those of system calls are in memory of their own, which a dump can lack.
-        print_format: call.text("print_fmt").unwrap_or_default(),
-    })
+    // Those of system calls are in memory of their own, which a dump can lack.
+    let mut print_format = call.text("print_fmt").unwrap_or_default();
+    if let (Ok(probed), Some(rest)) = (probed_event(kernel, call), print_format.strip_prefix('"')) {
+        print_format = format!("\"({probed}){rest}");
+    }
+    Ok(Format { id: call.u64("event.type")? as u16, system: class.text("system")?, name, fields: all, print_format })
+}
+
+/// `system.event` that an event probe stands on: the kernel prints it, though the print format has not got it.
+fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
+    let functions = call.pointer("event.funcs")?;
+    if functions.place() != kernel.symbol("eprobe_funcs")? {
+        return Err(Error::Null { structure: "trace_event_functions".into(), member: "eprobe_funcs".into() });
+    }
+    let event = call.container("trace_probe_event", "call")?;
+    let first = kernel.object("list_head", event.address("probes.next")?)?;
+    let probe = first.container("trace_probe", "list")?.container("trace_eprobe", "tp")?;
+    Ok(format!("{}.{}", probe.text("event_system")?, probe.text("event_name")?))
 }
 
 /// Head of the list of a call's fields. A class with a function for that is the one of system call entries.
