@@ -45,6 +45,14 @@ pub(super) const TOOLS: &[Tool] = &[
     },
     package("gdb", &["gdb", "--version"], "gdb", "gcore: cores of live programs"),
     package("zstd", &["zstd", "--version"], "zstd", "compressed cores"),
+    package(
+        "trace-cmd",
+        // It tells its version and fails.
+        &["sh", "-c", "command -v trace-cmd >/dev/null && { trace-cmd --version || true; }"],
+        "trace-cmd",
+        "trace.dat files: it must read ours",
+    ),
+    package("python3", &["python3", "--version"], "python3", "the comparison with crash dumps of real kernels"),
     package("lttng", &["lttng", "--version"], "lttng-tools", "the peer of benches and wedge test"),
     package("lttng-sessiond", &["lttng-sessiond", "--version"], "lttng-tools", "the peer of benches and wedge test"),
     package(
