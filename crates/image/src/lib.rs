@@ -122,6 +122,21 @@ pub trait Image: Send + Sync {
     }
 }
 
+/// Fills `buf` by parts: `read_some` reads from an address on and says how many bytes, at least one.
+fn read_parts(
+    address: u64,
+    buf: &mut [u8],
+    read_some: impl Fn(u64, &mut [u8]) -> Result<usize, Hole>,
+) -> Result<(), Hole> {
+    let mut done = 0usize;
+    while done < buf.len() {
+        let at = address.checked_add(done as u64).ok_or(Hole { address, cause: HoleCause::Unmapped })?;
+        let Some(rest) = buf.get_mut(done..) else { break };
+        done = done.saturating_add(read_some(at, rest)?);
+    }
+    Ok(())
+}
+
 /// What a long piece of work tells whoever watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {

@@ -118,13 +118,7 @@ impl Image for Segments {
     }
 
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let mut done = 0usize;
-        while done < buf.len() {
-            let at = address.checked_add(done as u64).ok_or(Hole { address, cause: HoleCause::Unmapped })?;
-            let Some(rest) = buf.get_mut(done..) else { break };
-            done = done.saturating_add(self.read_some(at, rest)?);
-        }
-        Ok(())
+        crate::read_parts(address, buf, |at, rest| self.read_some(at, rest))
     }
 
     fn next_data(&self, address: u64, end: u64) -> u64 {
