@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod ctf;
 pub mod decode;
 pub mod evidence;
 pub mod ftrace;
