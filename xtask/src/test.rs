@@ -113,7 +113,13 @@ fn run_setup() -> Result<()> {
 }
 
 /// The cases that must pass.
-const CASES: &[&str] = &["ftrace-6.12-basic", "ftrace-6.12-live-crash", "ftrace-6.12-arm64"];
+const CASES: &[&str] = &[
+    "ftrace-6.12-basic",
+    "ftrace-6.12-live-crash",
+    "ftrace-6.12-arm64",
+    "lttng-6.12-snapshot-stopped",
+    "lttng-6.12-live",
+];
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
 fn run_cases() -> Result<()> {
@@ -133,6 +139,7 @@ fn run_cases() -> Result<()> {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.
         command.env("CASES_CACHE", std::env::temp_dir().join(format!("lastwords-case-{case}")));
+        command.env("BABELTRACE2", setup::bin().join("babeltrace2.1"));
         let status = command.arg(target.join("release/lastwords")).arg(shared.join("cases").join(case)).status();
         let status = status.with_context(|| check.display().to_string())?;
         if !status.success() {

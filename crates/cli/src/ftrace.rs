@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<Arc<Kernel>>,
     /// What its tracer has.
     pub(crate) tracing: Tracing,
+    /// Sessions of LTTng in it.
+    pub(crate) lttng: Vec<lastwords_walk::lttng::Session>,
 }
 
 /// Opens what a word names, if it is a kernel's memory or a trace.dat file.
@@ -49,6 +51,7 @@ fn open(word: &str, memory: &Memory) -> anyhow::Result<Option<Machine>> {
             notes: Vec::new(),
             kernel: None,
             tracing,
+            lttng: Vec::new(),
         }));
     }
     let budget = Arc::new(Budget::default());
@@ -78,7 +81,8 @@ fn of_memory(
         Kernel::open(memory.clone(), &found.info, sources, budget).with_context(|| path.display().to_string())?;
     let kernel = Arc::new(kernel);
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory)).with_context(|| path.display().to_string())?;
-    Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing })
+    let lttng = crate::lttng::of_kernel(&kernel, &mut notes);
+    Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing, lttng })
 }
 
 /// Opens the parts of one split dump.

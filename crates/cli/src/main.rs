@@ -8,6 +8,7 @@ mod evidence;
 mod exit;
 mod ftrace;
 mod inputs;
+mod lttng;
 mod memory;
 mod moment;
 mod names;

@@ -14,6 +14,8 @@
 )]
 
 pub mod ftrace;
+pub mod lttng;
+pub mod lttng_kernel;
 mod open;
 pub mod own;
 

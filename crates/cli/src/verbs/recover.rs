@@ -1,6 +1,7 @@
 //! `lastwords recover`: one folder or file a session, and a line for each.
 
 mod kernel;
+mod lttng;
 
 use crate::exit::Outcome;
 use crate::inputs::{self, Input};

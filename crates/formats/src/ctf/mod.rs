@@ -7,6 +7,7 @@
 //! [`PacketInfo`]: lastwords_trace::source::PacketInfo
 
 mod copy;
+pub mod lttng;
 pub(crate) mod names;
 mod spec2;
 mod tsdl;

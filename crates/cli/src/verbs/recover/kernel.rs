@@ -1,6 +1,6 @@
 //! What `recover` writes of a kernel's trace.
 
-use super::{Args, Format, Line, Report};
+use super::{Args, Format, Line, Report, lttng};
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
 use crate::names::Taken;
@@ -23,10 +23,17 @@ pub(super) fn run(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> 
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
-        match args.to.unwrap_or(Format::TraceDat) {
-            Format::TraceDat => lines.push(trace_dat(args, machine, folder.join("trace.dat"))?),
-            Format::Text => lines.extend(texts(args, machine, &folder)?),
-            Format::Ctf | Format::Ctf2 | Format::Json => {
+        match args.to {
+            Some(Format::TraceDat) => lines.push(trace_dat(args, machine, folder.join("trace.dat"))?),
+            Some(Format::Text) => lines.extend(texts(args, machine, &folder)?),
+            None | Some(Format::Ctf | Format::Ctf2) if !machine.lttng.is_empty() => {
+                lines.extend(lttng::write(args, &machine.from, &machine.lttng, &folder)?);
+                if args.to.is_none() && has_events(machine) {
+                    lines.push(trace_dat(args, machine, folder.join("trace.dat"))?);
+                }
+            }
+            None => lines.push(trace_dat(args, machine, folder.join("trace.dat"))?),
+            Some(Format::Ctf | Format::Ctf2 | Format::Json) => {
                 bail!("a kernel's trace is written as trace-dat or text; for CTF and JSON give a session")
             }
         }
@@ -39,6 +46,12 @@ pub(super) fn run(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> 
     }
     let losses = lines.iter().any(|line| line.losses);
     Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })
+}
+
+/// The kernel's own tracer recorded something.
+fn has_events(machine: &Machine) -> bool {
+    let rings = machine.tracing.arrays.iter().flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
+    rings.flat_map(|ring| ring.cpus()).any(|cpu| cpu.stats.entries > 0)
 }
 
 /// One file with all instances.

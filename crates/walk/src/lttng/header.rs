@@ -1,0 +1,169 @@
+//! Packet header and packet context.
+//!
+//! One layout from LTTng 2.8 to 2.16, of the kernel and of user space, for the clients that are bound to a CPU
+//! (`struct packet_header` in `lttng-ring-buffer-client.h` of lttng-modules and `ring-buffer-client-template.h` of lttng-ust).
+
+use lastwords_bytes::{ByteOrder, Error, Reader};
+
+/// What every CTF packet begins with.
+pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
+
+/// Offsets of the fields, bytes.
+mod at {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const UUID: usize = 4;
+    pub(super) const STREAM_ID: usize = 20;
+    pub(super) const STREAM_INSTANCE: usize = 24;
+    pub(super) const BEGIN: usize = 32;
+    pub(super) const END: usize = 40;
+    pub(super) const CONTENT_SIZE: usize = 48;
+    pub(super) const PACKET_SIZE: usize = 56;
+    pub(super) const SEQUENCE: usize = 64;
+    pub(super) const DISCARDED: usize = 72;
+}
+
+/// What decides how a header lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Byte order of the tracer.
+    pub order: ByteOrder,
+    /// Bytes of its `long`: 8 or 4. The count of discarded events is one.
+    pub word: u8,
+}
+
+impl Shape {
+    /// Bytes of header and context.
+    #[must_use]
+    pub fn len(self) -> usize {
+        if self.word == 8 { 84 } else { 80 }
+    }
+
+    /// Never: there is always a header.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        false
+    }
+}
+
+/// Packet header and packet context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Header {
+    /// `0xc1fc1fc1`.
+    pub magic: u32,
+    /// UUID of the trace.
+    pub uuid: [u8; 16],
+    /// Id of the stream class, which is the channel's.
+    pub stream_id: u32,
+    /// Id of the stream in its channel.
+    pub instance: u64,
+    /// Clock when the packet was begun, ticks.
+    pub begin: u64,
+    /// Clock when it was closed, ticks; 0 as long as it is not.
+    pub end: u64,
+    /// Bits of header, context and events; all ones as long as it is not closed.
+    pub content_bits: u64,
+    /// Bits of the whole packet; all ones as long as it is not closed.
+    pub packet_bits: u64,
+    /// Number of the packet in its stream.
+    pub sequence: u64,
+    /// Events that the stream has lost until the packet's end.
+    pub discarded: u64,
+    /// CPU.
+    pub cpu: u32,
+}
+
+impl Header {
+    /// Reads it from a packet's first bytes.
+    ///
+    /// # Errors
+    /// There are fewer bytes than [`Shape::len`].
+    pub fn parse(bytes: &[u8], shape: Shape) -> Result<Self, Error> {
+        let r = Reader::new("packet header", bytes, shape.order);
+        let (discarded, cpu) = match shape.word {
+            8 => (r.u64_at(at::DISCARDED)?, r.u32_at(at::DISCARDED.saturating_add(8))?),
+            _ => (r.u32_at(at::DISCARDED)?.into(), r.u32_at(at::DISCARDED.saturating_add(4))?),
+        };
+        Ok(Self {
+            magic: r.u32_at(at::MAGIC)?,
+            uuid: r.array_at(at::UUID)?,
+            stream_id: r.u32_at(at::STREAM_ID)?,
+            instance: r.u64_at(at::STREAM_INSTANCE)?,
+            begin: r.u64_at(at::BEGIN)?,
+            end: r.u64_at(at::END)?,
+            content_bits: r.u64_at(at::CONTENT_SIZE)?,
+            packet_bits: r.u64_at(at::PACKET_SIZE)?,
+            sequence: r.u64_at(at::SEQUENCE)?,
+            discarded,
+            cpu,
+        })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self, shape: Shape) -> Vec<u8> {
+        let mut out = Vec::with_capacity(shape.len());
+        let word = |value: u64, bytes: usize| match shape.order {
+            ByteOrder::Little => value.to_le_bytes().get(..bytes).unwrap_or_default().to_vec(),
+            ByteOrder::Big => value.to_be_bytes().get(8usize.saturating_sub(bytes)..).unwrap_or_default().to_vec(),
+        };
+        out.extend(word(self.magic.into(), 4));
+        out.extend(self.uuid);
+        out.extend(word(self.stream_id.into(), 4));
+        let longs = [self.instance, self.begin, self.end, self.content_bits, self.packet_bits, self.sequence];
+        longs.iter().for_each(|value| out.extend(word(*value, 8)));
+        out.extend(word(self.discarded, usize::from(shape.word.min(8))));
+        out.extend(word(self.cpu.into(), 4));
+        out
+    }
+
+    /// Bytes of content, if it is closed and they are whole ones that fit: at least a header, at most the packet.
+    #[must_use]
+    pub fn content(&self, shape: Shape) -> Option<u64> {
+        let bytes = self.content_bits / 8;
+        // Events of a few bits do not exist: LTTng ends on whole bytes.
+        let fits = self.content_bits.is_multiple_of(8) && bytes >= shape.len() as u64;
+        (fits && self.content_bits <= self.packet_bits).then_some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_and_read() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            for word in [4, 8] {
+                let shape = Shape { order, word };
+                let header = Header {
+                    magic: MAGIC,
+                    uuid: [7; 16],
+                    stream_id: 1,
+                    instance: 2,
+                    begin: 3,
+                    end: u64::MAX - 4,
+                    content_bits: 5,
+                    packet_bits: 6,
+                    sequence: 7,
+                    discarded: 8,
+                    cpu: 9,
+                };
+                let bytes = header.bytes(shape);
+                assert_eq!(bytes.len(), shape.len());
+                assert_eq!(Header::parse(&bytes, shape), Ok(header));
+                assert!(Header::parse(&bytes[1..], shape).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_content_fits_its_packet() {
+        let shape = Shape { order: ByteOrder::Little, word: 8 };
+        let content =
+            |content_bits, packet_bits| Header { content_bits, packet_bits, ..Header::default() }.content(shape);
+        assert_eq!(content(84 * 8, 4096 * 8), Some(84));
+        assert_eq!(content(83 * 8, 4096 * 8), None);
+        assert_eq!(content(85 * 8 + 1, 4096 * 8), None);
+        assert_eq!(content(4096 * 8 + 8, 4096 * 8), None);
+    }
+}

@@ -1,0 +1,13 @@
+//! LTTng's buffers, as the kernel's tracer and the one of user space have them in memory: what both share.
+//!
+//! A sub-buffer is a CTF packet. What the tracer delivered is taken byte for byte; the one that was being written gets its
+//! header completed. Which sub-buffers count, and how far they were written, follows from the positions and the commit
+//! counters ([`Ring`]); the packets say of themselves whether they are what the counters make of them ([`Header`]).
+
+mod header;
+mod plan;
+mod session;
+
+pub use header::{Header, Shape};
+pub use plan::{Counters, Mode, Ring, Slot};
+pub use session::{Domain, Loss, Metadata, Packet, Session, SetData, Stream};

@@ -1,0 +1,428 @@
+//! A session as it was found: streams, packets, metadata, evidence.
+
+use super::header::{Header, MAGIC, Shape};
+use super::plan::{Place, Ring, Written};
+use lastwords_bytes::{Budget, Error};
+use lastwords_image::Hole;
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
+use std::sync::Arc;
+
+/// Bytes that are read at once to see whether they are there.
+const PIECE: u64 = 1 << 16;
+
+/// Which tracer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// The kernel's.
+    Kernel,
+    /// That of user space.
+    User,
+}
+
+impl Domain {
+    /// One lower-case word, as LTTng's folders have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::User => "ust",
+        }
+    }
+}
+
+/// The description of a session's events, as the tracer made it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// CTF 1.8's text, or CTF 2's JSON text sequence, without packets.
+    pub text: Vec<u8>,
+    /// The tracer was appending to it, or a part of it is missing: its end may be.
+    pub is_partial: bool,
+}
+
+impl Metadata {
+    /// It is CTF 2: a sequence of JSON texts, each behind a record separator.
+    #[must_use]
+    pub fn is_ctf2(&self) -> bool {
+        self.text.first() == Some(&0x1e)
+    }
+}
+
+/// Events that a stream lost, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// There was no room.
+    pub full: u64,
+    /// A nested writer met the ring's own end.
+    pub wrap: u64,
+    /// They were larger than a sub-buffer.
+    pub big: u64,
+}
+
+impl Loss {
+    /// All of them.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.full.saturating_add(self.wrap).saturating_add(self.big)
+    }
+}
+
+/// The sets of pages of a ring.
+pub trait SetData: Send + Sync {
+    /// Fills `buf` with the bytes from `at` on of set number `set`.
+    ///
+    /// # Errors
+    /// The image does not have them.
+    fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole>;
+
+    /// Bytes of header and events in a set, as the tracer noted them when the sub-buffer was left; none where unknown.
+    fn data_size(&self, set: u64) -> Option<u64>;
+}
+
+/// A packet that was recovered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// Its header, completed.
+    pub header: Header,
+    /// What is said of its sub-buffer.
+    pub verdict: Verdict,
+    /// Bytes of header and events.
+    pub content: u64,
+    /// Bytes that it has in a file.
+    pub len: u64,
+    set: u64,
+    /// It is as the tracer delivered it, to the byte.
+    pub is_as_delivered: bool,
+}
+
+/// A stream: one channel's ring on one CPU.
+pub struct Stream {
+    /// Id of the channel.
+    pub channel: u32,
+    /// Name of the channel, where the image has it; else empty.
+    pub channel_name: String,
+    /// Its CPU; none where the ring is shared by all.
+    pub cpu: Option<u32>,
+    /// The ring.
+    pub ring: Ring,
+    /// What it lost.
+    pub loss: Loss,
+    /// Clock of the newest event, ticks, where the tracer noted it.
+    pub last_time: Option<u64>,
+    /// Its packets, oldest first.
+    pub packets: Vec<Packet>,
+    /// Its sets of pages.
+    pub data: Arc<dyn SetData>,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("channel", &self.channel).field("cpu", &self.cpu).finish_non_exhaustive()
+    }
+}
+
+/// A session that was found.
+#[derive(Debug)]
+pub struct Session {
+    /// Its name.
+    pub name: String,
+    /// Which tracer recorded it.
+    pub domain: Domain,
+    /// Further folders between the session's and the streams', as LTTng has them: `uid/0/64-bit`; or empty.
+    pub folder: String,
+    /// When it was made, as the tracer noted it; or empty.
+    pub created: String,
+    /// It was recording; none where that is not known.
+    pub is_active: Option<bool>,
+    /// UUID of its trace.
+    pub uuid: [u8; 16],
+    /// How its packets' headers lie.
+    pub shape: Shape,
+    /// Bytes to a multiple of which packets are padded.
+    pub page_size: u64,
+    /// What its events look like.
+    pub metadata: Metadata,
+    /// Its streams.
+    pub streams: Vec<Stream>,
+    /// What was found and lost; streams are numbered as in [`Session::streams`].
+    pub evidence: Evidence,
+}
+
+impl Session {
+    /// Fills `bytes` with a packet, padding included; false where there is none.
+    #[must_use]
+    pub fn packet(&self, stream: usize, packet: usize, bytes: &mut Vec<u8>) -> bool {
+        bytes.clear();
+        let Some(stream) = self.streams.get(stream) else { return false };
+        let Some(packet) = stream.packets.get(packet) else { return false };
+        let (Ok(len), Ok(content)) = (usize::try_from(packet.len), usize::try_from(packet.content)) else {
+            return false;
+        };
+        bytes.resize(len, 0);
+        let from_memory = if packet.is_as_delivered { len } else { content };
+        let Some(part) = bytes.get_mut(..from_memory) else { return false };
+        if stream.data.read(packet.set, 0, part).is_err() {
+            return false;
+        }
+        if !packet.is_as_delivered
+            && let Some(place) = bytes.get_mut(..self.shape.len())
+        {
+            place.copy_from_slice(&packet.header.bytes(self.shape));
+        }
+        true
+    }
+
+    /// Adds a stream: looks at each of its sub-buffers.
+    ///
+    /// # Errors
+    /// The Budget is spent.
+    pub fn add(&mut self, mut stream: Stream, budget: &Budget) -> Result<(), Error> {
+        let index = self.streams.len();
+        let (first, _, is_odd) = stream.ring.range();
+        let mut look =
+            Look { session: self, stream: &stream, index, packets: Vec::new(), evidence: Evidence::default() };
+        if is_odd {
+            let (consumed, produced) = (stream.ring.consumed, stream.ring.produced);
+            let why = format!("{}: read position {consumed} does not go with write position {produced}", look.what());
+            look.evidence.notes.push(why);
+        }
+        if first > 0 && stream.ring.mode == super::Mode::Overwrite {
+            let place = format!("packets before {first}");
+            look.gap(place, Cause::Overwritten, None, None);
+        }
+        for place in stream.ring.places() {
+            budget.bytes("sub-buffers", stream.ring.sub_buffer_size)?;
+            look.sub_buffer(place);
+        }
+        look.losses();
+        let Look { packets, evidence, .. } = look;
+        stream.packets = packets;
+        self.evidence.sub_buffers.extend(evidence.sub_buffers);
+        self.evidence.gaps.extend(evidence.gaps);
+        self.evidence.notes.extend(evidence.notes);
+        self.streams.push(stream);
+        Ok(())
+    }
+}
+
+/// The look at one stream.
+struct Look<'a> {
+    session: &'a Session,
+    stream: &'a Stream,
+    index: usize,
+    packets: Vec<Packet>,
+    evidence: Evidence,
+}
+
+impl Look<'_> {
+    fn what(&self) -> String {
+        let cpu = self.stream.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
+        format!("channel {}{cpu}", self.stream.channel)
+    }
+
+    fn gap(&mut self, place: String, cause: Cause, events: Option<u64>, bytes: Option<u64>) {
+        self.evidence.gaps.push(Gap { stream: Some(self.index), place, cause, events, bytes });
+    }
+
+    fn verdict(&mut self, sequence: u64, verdict: Verdict, content: u64, why: String) {
+        self.evidence.sub_buffers.push(SubBuffer { stream: self.index, sequence, verdict, content, why });
+    }
+
+    fn sub_buffer(&mut self, place: Place) {
+        let bad = |look: &mut Self, verdict, why: String| look.verdict(place.number, verdict, 0, why);
+        let Some(set) = place.set else {
+            return bad(self, Verdict::Missing, "the image does not tell which pages hold it".to_owned());
+        };
+        match place.written {
+            Written::Unknown => bad(self, Verdict::Missing, "the image lacks its commit counters".to_owned()),
+            Written::OtherLap => bad(self, Verdict::Stale, "its commit counters are of another lap".to_owned()),
+            Written::Delivered => self.delivered(place, set),
+            Written::Partly { committed, reserved } => self.partly(place, set, committed, reserved),
+        }
+    }
+
+    /// The header of a set, and whether the set's first `len` bytes are all there.
+    fn read(&self, set: u64) -> Result<Header, String> {
+        let mut bytes = vec![0u8; self.session.shape.len()];
+        let read = self.stream.data.read(set, 0, &mut bytes);
+        read.map_err(|hole| hole.to_string())?;
+        Header::parse(&bytes, self.session.shape).map_err(|error| error.to_string())
+    }
+
+    /// The first byte that is missing of a set's first `len`.
+    fn hole(&self, set: u64, len: u64) -> Option<Hole> {
+        let mut bytes = vec![0u8; PIECE as usize];
+        let mut at = 0;
+        while at < len {
+            let part = usize::try_from(len.saturating_sub(at).min(PIECE)).unwrap_or_default();
+            if let Err(hole) = self.stream.data.read(set, at, bytes.get_mut(..part).unwrap_or_default()) {
+                return Some(hole);
+            }
+            at = at.saturating_add(PIECE);
+        }
+        None
+    }
+
+    /// What a header must say of itself in this place.
+    fn expected(&self, place: Place, header: &Header) -> Header {
+        Header {
+            magic: MAGIC,
+            uuid: self.session.uuid,
+            stream_id: self.stream.channel,
+            cpu: self.stream.cpu.unwrap_or(header.cpu),
+            sequence: header.sequence & !self.stream.ring.number_mask() | place.number,
+            ..*header
+        }
+    }
+
+    fn delivered(&mut self, place: Place, set: u64) {
+        let header = match self.read(set) {
+            Ok(header) => header,
+            Err(why) => return self.verdict(place.number, Verdict::Missing, 0, why),
+        };
+        let size = self.stream.ring.sub_buffer_size;
+        let right = self.expected(place, &header);
+        let content = header.content(self.session.shape).filter(|_| header.packet_bits / 8 <= size);
+        let wrong = differences(&header, &right);
+        let (header, content, as_delivered) = match (content, wrong.as_slice()) {
+            (Some(content), []) => (header, content, header.packet_bits.is_multiple_of(8)),
+            // One field is wrong, and all others vouch for what it must be.
+            (Some(content), [_]) => (right, content, false),
+            (None, []) => match self.stream.data.data_size(set).filter(|n| self.can_hold(*n)) {
+                Some(content) => (right, content, false),
+                None => return self.invalid(place, &header, &wrong),
+            },
+            _ => return self.invalid(place, &header, &wrong),
+        };
+        if !self.times_fit(&header) {
+            return self.invalid(place, &header, &wrong);
+        }
+        let len = if as_delivered { header.packet_bits / 8 } else { self.padded(content) };
+        if let Some(hole) = self.hole(set, len) {
+            return self.verdict(place.number, Verdict::Missing, 0, hole.to_string());
+        }
+        if as_delivered {
+            self.verdict(place.number, Verdict::Committed, content, String::new());
+            self.push(header, Verdict::Committed, content, set, true);
+        } else {
+            let why = format!("{}; put right", self.why(&header, &wrong));
+            self.verdict(place.number, Verdict::Invalid, content, why);
+            self.push(header, Verdict::Invalid, content, set, false);
+        }
+    }
+
+    fn partly(&mut self, place: Place, set: u64, committed: u64, reserved: u64) {
+        let mut content = committed;
+        if committed == self.stream.ring.sub_buffer_size {
+            // All is committed, the padding too, but the delivery did not come.
+            content = self.stream.data.data_size(set).filter(|n| self.can_hold(*n)).unwrap_or(committed);
+        }
+        let verdict = if place.is_last { Verdict::Open } else { Verdict::Torn };
+        if committed < reserved {
+            let from = format!("sub-buffer {}, behind byte {committed}", place.number);
+            self.gap(from, Cause::InFlight, None, Some(reserved.saturating_sub(committed)));
+        }
+        if content < self.session.shape.len() as u64 {
+            return self.verdict(place.number, verdict, 0, String::new());
+        }
+        let header = match self.read(set) {
+            Ok(header) => header,
+            Err(why) => return self.verdict(place.number, Verdict::Missing, 0, why),
+        };
+        let right = self.expected(place, &header);
+        let wrong = differences(&header, &right);
+        let begins = self.packets.last().is_none_or(|before| before.header.end <= header.begin);
+        if wrong.len() > 1 || !begins {
+            return self.invalid(place, &header, &wrong);
+        }
+        if let Some(hole) = self.hole(set, content) {
+            return self.verdict(place.number, Verdict::Missing, 0, hole.to_string());
+        }
+        let newest = self.stream.last_time.filter(|_| place.is_last).unwrap_or(header.begin).max(header.begin);
+        let end = if header.end == 0 || header.end < header.begin { newest } else { header.end };
+        let verdict = if wrong.is_empty() { verdict } else { Verdict::Invalid };
+        let why = if wrong.is_empty() { String::new() } else { format!("{}; put right", wrong.join(", ")) };
+        self.verdict(place.number, verdict, content, why);
+        self.push(Header { end, ..right }, verdict, content, set, false);
+    }
+
+    /// Bytes of content that a sub-buffer can have.
+    fn can_hold(&self, content: u64) -> bool {
+        (self.session.shape.len() as u64..=self.stream.ring.sub_buffer_size).contains(&content)
+    }
+
+    /// It begins before it ends, and behind the packet before it.
+    fn times_fit(&self, header: &Header) -> bool {
+        let before = self.packets.last().map_or(0, |before| before.header.end);
+        header.begin <= header.end && before <= header.begin
+    }
+
+    fn padded(&self, content: u64) -> u64 {
+        let padded = content.checked_next_multiple_of(self.session.page_size.max(1)).unwrap_or(content);
+        padded.min(self.stream.ring.sub_buffer_size).max(content)
+    }
+
+    fn push(&mut self, mut header: Header, verdict: Verdict, content: u64, set: u64, is_as_delivered: bool) {
+        let mut len = header.packet_bits / 8;
+        if !is_as_delivered {
+            len = self.padded(content);
+            header.content_bits = content.saturating_mul(8);
+            header.packet_bits = len.saturating_mul(8);
+            let before = self.packets.last().map_or(0, |before| before.header.discarded);
+            header.discarded = header.discarded.max(before);
+        }
+        self.packets.push(Packet { header, verdict, content, len, set, is_as_delivered });
+    }
+
+    fn why(&self, header: &Header, wrong: &[String]) -> String {
+        let mut why = wrong.to_vec();
+        if header.content(self.session.shape).is_none() || header.packet_bits / 8 > self.stream.ring.sub_buffer_size {
+            let (content, packet) = (header.content_bits, header.packet_bits);
+            why.push(format!("header offset 48: content of {content} bits in a packet of {packet} bits"));
+        }
+        if !self.times_fit(header) {
+            let before = self.packets.last().map_or(0, |before| before.header.end);
+            let (begin, end) = (header.begin, header.end);
+            why.push(format!("header offset 32: time stamps {begin} to {end}, behind a packet that ends at {before}"));
+        }
+        why.join(", ")
+    }
+
+    fn invalid(&mut self, place: Place, header: &Header, wrong: &[String]) {
+        let is_other = header.magic == MAGIC && header.uuid == self.session.uuid && header.sequence != place.number;
+        let verdict = if is_other && wrong.len() == 1 { Verdict::Stale } else { Verdict::Invalid };
+        self.verdict(place.number, verdict, 0, self.why(header, wrong));
+    }
+
+    /// What the stream's counters tell of lost events; the last packet tells it too, if it was still open.
+    fn losses(&mut self) {
+        let loss = self.stream.loss;
+        for (events, cause) in [(loss.full, Cause::Discarded), (loss.wrap, Cause::Refused), (loss.big, Cause::TooBig)] {
+            if events > 0 {
+                self.gap("in the whole stream".to_owned(), cause, Some(events), None);
+            }
+        }
+        if let Some(last) =
+            self.packets.last_mut().filter(|last| !last.is_as_delivered && last.verdict == Verdict::Open)
+        {
+            last.header.discarded = last.header.discarded.max(loss.total());
+        }
+    }
+}
+
+/// What of a header is not as it must be, in words.
+fn differences(header: &Header, right: &Header) -> Vec<String> {
+    let say = |what: &str, offset: usize, found: u64, expected: u64| {
+        (found != expected).then(|| format!("header offset {offset}: {what} {found:#x}, expected {expected:#x}"))
+    };
+    let uuid = (header.uuid != right.uuid).then(|| "header offset 4: the UUID of another trace".to_owned());
+    [
+        say("magic", 0, header.magic.into(), right.magic.into()),
+        uuid,
+        say("stream id", 20, header.stream_id.into(), right.stream_id.into()),
+        say("sequence number", 64, header.sequence, right.sequence),
+        say("CPU", 80, header.cpu.into(), right.cpu.into()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

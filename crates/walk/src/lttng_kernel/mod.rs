@@ -1,0 +1,89 @@
+//! LTTng's kernel tracer in a kernel's memory: every session, stopped or recording.
+//!
+//! The list of sessions is a variable of the module `lttng_tracer`; everything else follows by the names of members, from the
+//! module's own types. Which release it is shows in which members there are: lists are called `chan` and `list` up to 2.14,
+//! `chan_head` and `node` in 2.16.
+
+mod metadata;
+mod ring;
+mod session;
+
+use crate::lttng::Session;
+use lastwords_kernel::btf::Types;
+use lastwords_kernel::{Error, Kernel, Object};
+use std::sync::Arc;
+
+/// The module that has the list of sessions.
+pub const MODULE: &str = "lttng_tracer";
+
+/// What a kernel has of LTTng.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Its sessions, in order of their creation.
+    pub sessions: Vec<Session>,
+    /// Remarks on sessions that could not be read.
+    pub notes: Vec<String>,
+}
+
+/// All sessions of a kernel's LTTng; nothing where the tracer is not loaded. `types`: those of the tracer's modules, where
+/// the image itself does not have them.
+///
+/// # Errors
+/// The tracer is loaded, and its types are known neither to the image nor to the caller; its list of sessions cannot be
+/// read; the Budget is spent.
+pub fn read(kernel: &Arc<Kernel>, types: Option<Arc<Types>>) -> Result<Found, Error> {
+    let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else { return Ok(Found::default()) };
+    let Some(types) = types.or_else(|| kernel.module_types(MODULE)) else {
+        return Err(Error::NoType("struct lttng_kernel_session_private".to_owned()));
+    };
+    let memory = Memory { kernel, types };
+    let mut found = Found::default();
+    let link = memory.first_member("lttng_kernel_session_private", &["node", "list"])?;
+    for entry in memory.list(head, "lttng_kernel_session_private", link)? {
+        let read = entry.and_then(|object| session::read(&memory, &object));
+        match read {
+            Ok(session) => found.sessions.push(session),
+            Err(error @ Error::Bytes(_)) => return Err(error),
+            Err(error) => found.notes.push(format!("a session of LTTng is not known: {error}")),
+        }
+    }
+    // The newest stands first in the list.
+    found.sessions.reverse();
+    Ok(found)
+}
+
+/// The kernel's memory as the tracer's types describe it.
+struct Memory<'k> {
+    kernel: &'k Arc<Kernel>,
+    types: Arc<Types>,
+}
+
+impl Memory<'_> {
+    /// The object of a structure's name at an address.
+    fn object(&self, name: &str, address: u64) -> Result<Object<'_>, Error> {
+        Ok(Object::new(&*self.kernel.memory, &self.types, self.types.id(name)?, address))
+    }
+
+    /// The first of these members that the structure has.
+    fn first_member<'n>(&self, name: &str, members: &[&'n str]) -> Result<&'n str, Error> {
+        let found = members.iter().find(|member| self.types.has_member(name, member));
+        found.copied().ok_or_else(|| Error::NoMember {
+            structure: name.to_owned(),
+            member: members.join(" or "),
+            part: members.join(" or "),
+        })
+    }
+
+    /// The entries of the list at `head`: structures that are linked by `member`.
+    fn list(
+        &self,
+        head: u64,
+        name: &str,
+        member: &str,
+    ) -> Result<impl Iterator<Item = Result<Object<'_>, Error>> + '_, Error> {
+        let id = self.types.id(name)?;
+        let offset = self.types.member_of(id, member)?.offset;
+        let object = move |at| Object::new(&*self.kernel.memory, &self.types, id, at);
+        Ok(self.kernel.list_at(head, offset).map(move |entry| entry.map(object)))
+    }
+}

@@ -1,0 +1,93 @@
+//! One session: its properties, its channels, their CPUs.
+
+use super::{Memory, metadata, ring};
+use crate::lttng::{Domain, Session, Shape};
+use lastwords_kernel::{Error, Object};
+use lastwords_trace::evidence::Evidence;
+
+/// Most channels of a session that are believed.
+const CHANNELS_MAX: usize = 1 << 12;
+/// `channel_type` of the metadata's channel, whose ring holds nothing but the last pages of what the cache has.
+const METADATA: u64 = 1;
+
+pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, Error> {
+    let kernel = memory.kernel;
+    let mut evidence = Evidence::default();
+    let uuid = object.bytes("uuid")?;
+    let public = object.pointer("pub")?;
+    let shape = Shape { order: kernel.memory.byte_order(), word: kernel.memory.word_size() };
+    let metadata = metadata::read(kernel, object, &mut evidence.notes).or_else(|error| match error {
+        Error::Bytes(_) => Err(error),
+        error => {
+            evidence.notes.push(format!("there is no metadata: {error}"));
+            Ok(Default::default())
+        }
+    })?;
+    let mut session = Session {
+        name: object.text("name")?,
+        domain: Domain::Kernel,
+        folder: String::new(),
+        created: object.text("creation_time").unwrap_or_default(),
+        is_active: public.u64("active").ok().map(|active| active != 0),
+        uuid: uuid.try_into().unwrap_or_default(),
+        shape,
+        page_size: kernel.memory.page_size(),
+        metadata,
+        streams: Vec::new(),
+        evidence,
+    };
+    channels(memory, object, &mut session)?;
+    Ok(session)
+}
+
+fn channels(memory: &Memory<'_>, object: &Object<'_>, session: &mut Session) -> Result<(), Error> {
+    const CHANNEL: &str = "lttng_kernel_channel_buffer_private";
+    let head = memory.first_member("lttng_kernel_session_private", &["chan_head", "chan"])?;
+    let link = memory.first_member(CHANNEL, &["parent.node", "node"])?;
+    let mut channels = Vec::new();
+    for entry in memory.list(object.at(head)?.place(), CHANNEL, link)?.take(CHANNELS_MAX) {
+        match entry {
+            Ok(channel) => channels.push(channel),
+            Err(error @ Error::Bytes(_)) => return Err(error),
+            Err(error) => session.evidence.notes.push(format!("the list of channels ends early: {error}")),
+        }
+    }
+    let mut found = Vec::new();
+    for channel in channels {
+        match streams(memory, &channel) {
+            Ok((streams, notes)) => {
+                found.extend(streams);
+                session.evidence.notes.extend(notes);
+            }
+            Err(error @ Error::Bytes(_)) => return Err(error),
+            Err(error) => {
+                let id = channel.u64("id").map_or_else(|_| "?".to_owned(), |id| id.to_string());
+                session.evidence.notes.push(format!("channel {id} is not known: {error}"));
+            }
+        }
+    }
+    found.sort_by_key(|stream| (stream.channel, stream.cpu));
+    if !found.is_empty() {
+        let note = "the kernel does not know what the user called the channels: they are named by their ids";
+        session.evidence.notes.push(note.to_owned());
+    }
+    for stream in found {
+        session.add(stream, memory.kernel.budget())?;
+    }
+    Ok(())
+}
+
+/// The streams of a channel, and remarks; nothing of the metadata's channel and of one that counts instead of recording.
+fn streams(memory: &Memory<'_>, channel: &Object<'_>) -> Result<(Vec<crate::lttng::Stream>, Vec<String>), Error> {
+    if is_counter(memory, channel)? || channel.u64("channel_type")? == METADATA {
+        return Ok(Default::default());
+    }
+    ring::streams(memory, channel)
+}
+
+/// 2.16 keeps counters in the list of channels (`enum lttng_kernel_channel_type`).
+fn is_counter(memory: &Memory<'_>, channel: &Object<'_>) -> Result<bool, Error> {
+    let Some(counter) = memory.types.enum_value("LTTNG_KERNEL_CHANNEL_TYPE_COUNTER") else { return Ok(false) };
+    let kind = channel.pointer("parent.pub")?.i64("type")?;
+    Ok(kind == counter)
+}
