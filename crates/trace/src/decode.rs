@@ -163,6 +163,46 @@ fn op(class: &FieldClass) -> Op {
     }
 }
 
+/// How a whole event, header included, is passed over where the tag is the id and it has no more than one string.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stride {
+    /// Bytes before the string, or all; 0 where the event is of another form.
+    before: u32,
+    /// A string follows, with so many bytes behind it.
+    string: Option<u32>,
+}
+
+impl Stride {
+    fn new(contexts: &Plan, payload: &Plan) -> Option<Self> {
+        let front = contexts.fixed?.checked_add(4)?;
+        let (before, string) = match payload.ops.as_slice() {
+            [] => (0, None),
+            [Op::Skip(all)] => (*all, None),
+            [Op::Nul] => (0, Some(0)),
+            [Op::Nul, Op::Skip(behind)] => (0, Some(*behind)),
+            [Op::Skip(before), Op::Nul] => (*before, Some(0)),
+            [Op::Skip(before), Op::Nul, Op::Skip(behind)] => (*before, Some(*behind)),
+            _ => return None,
+        };
+        let string = match string {
+            Some(behind) => Some(u32::try_from(behind).ok()?),
+            None => None,
+        };
+        Some(Self { before: u32::try_from(front.checked_add(before)?).ok()?, string })
+    }
+
+    /// Behind the event at the front of `rest`, if it ends there.
+    #[inline]
+    fn over(self, rest: &[u8]) -> Option<&[u8]> {
+        let mut rest = rest.get(self.before as usize..)?;
+        if let Some(behind) = self.string {
+            rest = rest.get(crate::nul::find(rest)? + 1..)?;
+            rest = rest.get(behind as usize..)?;
+        }
+        Some(rest)
+    }
+}
+
 /// A channel, compiled.
 #[derive(Debug, Clone)]
 pub struct ChannelDecoder {
@@ -173,8 +213,8 @@ pub struct ChannelDecoder {
     payloads: Vec<Plan>,
     /// Bytes of contexts and payload together, where both are fixed; by position, like `payloads`.
     fixed: Vec<Option<usize>>,
-    /// By tag: bytes of the whole event, header included, where the tag is the id and the size is fixed; else 0.
-    compact: [u32; 1 << TAG_BITS],
+    /// By tag: how an event is passed over without a look at its clock.
+    strides: [Stride; 1 << TAG_BITS],
 }
 
 /// A schema, compiled.
@@ -240,12 +280,12 @@ impl ChannelDecoder {
         let payloads: Vec<Plan> = channel.events.iter().map(|e| Plan::new(&e.fields)).collect();
         let fixed: Vec<Option<usize>> =
             payloads.iter().map(|payload| contexts.fixed?.checked_add(payload.fixed?)).collect();
-        let mut compact = [0; 1 << TAG_BITS];
-        for (position, size) in ids.iter().zip(&mut compact[..TAG_FULL as usize]) {
-            let total = fixed.get(*position as usize).copied().flatten();
-            *size = total.and_then(|total| u32::try_from(total.checked_add(4)?).ok()).unwrap_or(0);
+        let mut strides = [Stride::default(); 1 << TAG_BITS];
+        for (position, stride) in ids.iter().zip(&mut strides[..TAG_FULL as usize]) {
+            let payload = payloads.get(*position as usize);
+            *stride = payload.and_then(|payload| Stride::new(&contexts, payload)).unwrap_or_default();
         }
-        Self { little: order == ByteOrder::Little, contexts, ids, payloads, fixed, compact }
+        Self { little: order == ByteOrder::Little, contexts, ids, payloads, fixed, strides }
     }
 
     /// The event at `position`, which moves behind it; none at the end of `bytes`.
@@ -287,14 +327,17 @@ impl ChannelDecoder {
         let mut position = Position { offset, clock: 0 };
         let mut count = 0;
         loop {
-            while let Some(word) = bytes.get(position.offset..).and_then(|rest| self.u32_at(rest, 0)) {
-                let size = self.compact[(word & TAG_MASK) as usize] as usize;
-                if size == 0 || size > bytes.len() - position.offset {
+            let mut rest = bytes.get(position.offset..).unwrap_or_default();
+            while let Some(word) = self.u32_at(rest, 0) {
+                let stride = self.strides[(word & TAG_MASK) as usize];
+                if stride.before == 0 {
                     break;
                 }
-                position.offset += size;
+                let Some(behind) = stride.over(rest) else { break };
+                rest = behind;
                 count += 1;
             }
+            position.offset = bytes.len() - rest.len();
             if self.step(&mut position, bytes)?.is_none() {
                 return Ok(count);
             }
@@ -347,7 +390,7 @@ impl ChannelDecoder {
             at = match *op {
                 Op::Skip(size) => skip(bytes, at, size)?,
                 Op::Nul => {
-                    let nul = memchr::memchr(0, rest);
+                    let nul = crate::nul::find(rest);
                     at + 1 + nul.ok_or(DecodeError { offset: at, value: left, expected: Expected::Nul })?
                 }
                 Op::Counted(element) => {

@@ -12,6 +12,7 @@ pub mod decode;
 pub mod evidence;
 pub mod ftrace;
 pub mod merge;
+pub mod nul;
 pub mod schema;
 pub mod source;
 pub mod value;

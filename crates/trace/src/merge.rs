@@ -295,7 +295,6 @@ impl<'s> Cursor<'s> {
     }
 
     fn next_packet(&mut self) -> bool {
-        self.bytes.clear();
         let Some(packet) = self.reader.next_packet(&mut self.bytes) else {
             self.bytes.clear();
             return false;

@@ -45,8 +45,8 @@ impl PacketInfo {
 
 /// Reads the packets of one stream in order.
 pub trait PacketReader {
-    /// Puts the next packet's content (header and context included, padding and trailer not) into `bytes` and returns its
-    /// facts; none at the end. The header and context in `bytes` are those of docs/ABI.md, made whole: content size, end,
+    /// Puts the next packet's content (header and context included, padding and trailer not) into `bytes`, in place of what
+    /// is there (the packet before: its memory is used again without being cleared), and returns its facts; none at the end. The header and context in `bytes` are those of docs/ABI.md, made whole: content size, end,
     /// and discarded count are right even for a packet that was open. What cannot be read is evidence, not an error.
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo>;
 }

@@ -155,14 +155,14 @@ pub fn take<'a>(class: &'a FieldClass, bytes: &mut &'a [u8], order: ByteOrder) -
 
 #[inline]
 fn text<'a>(bytes: &mut &'a [u8]) -> Option<Value<'a>> {
-    let end = memchr::memchr(0, bytes)?;
+    let end = crate::nul::find(bytes)?;
     let text = bytes.split_off(..end)?;
     bytes.split_off_first()?;
     Some(Value::Text(text))
 }
 
 fn padded(bytes: &[u8]) -> Value<'_> {
-    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+    let end = crate::nul::find(bytes).unwrap_or(bytes.len());
     Value::Text(bytes.get(..end).unwrap_or(bytes))
 }
 

@@ -54,7 +54,6 @@ pub(super) fn stream(
     };
     let mut bytes = Vec::new();
     loop {
-        bytes.clear();
         let Some(info) = reader.next_packet(&mut bytes) else { break };
         copier.packet(&info, &bytes, totals)?;
         progress(Progress { packets: totals.packets, bytes: totals.bytes });

@@ -51,7 +51,7 @@ pub(super) struct Lines<'s> {
 impl<'s> Lines<'s> {
     pub(super) fn new(sources: &[&'s dyn Source], version: Version, zone: &Zone) -> Self {
         let plans = sources.iter().map(|source| plan(*source, version)).collect();
-        Self { plans, version, time: TimeOfDay::new(zone), previous: None }
+        Self { plans, version, time: TimeOfDay::new(zone, b"[", b"] (+"), previous: None }
     }
 }
 
@@ -116,7 +116,7 @@ fn parts(fields: &[Field], version: Version) -> Vec<Part<'_>> {
 impl Line for Lines<'_> {
     #[inline]
     fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        self.time.put_in(b"[", b"] (+", event.nanoseconds, out);
+        self.time.put(event.nanoseconds, out);
         match self.previous.replace(event.nanoseconds) {
             Some(previous) => delta(event.nanoseconds.wrapping_sub(previous).cast_unsigned(), out),
             None => out.extend_from_slice(b"?.?????????) "),

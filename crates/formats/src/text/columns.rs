@@ -47,6 +47,8 @@ struct Place<'s> {
 struct Class<'s> {
     /// Five columns of severity.
     level: &'static str,
+    /// ` LEVEL [`.
+    before_cpu: Constant,
     /// ` provider:name:`.
     name: Constant,
     /// The message, where there is a format string.
@@ -75,7 +77,7 @@ enum Piece {
 impl<'s> Lines<'s> {
     pub(super) fn new(sources: &[&'s dyn Source], kernel: bool, zone: &Zone) -> Self {
         let plans = sources.iter().map(|source| plan(*source)).collect();
-        Self { plans, kernel, time: TimeOfDay::new(zone) }
+        Self { plans, kernel, time: TimeOfDay::new(zone, b"", b"") }
     }
 }
 
@@ -125,8 +127,10 @@ fn class(event: &EventClass) -> Class<'_> {
     let pieces = pieces(event);
     let in_message = |i| pieces.iter().any(|piece| matches!(piece, Piece::Value { field, .. } if *field == i));
     let part = |(i, field)| Part { prefix: prefix(field), class: &field.class, in_message: in_message(i) };
+    let level = LEVELS.get(usize::from(event.level)).copied().unwrap_or(LEVELS[0]);
     Class {
-        level: LEVELS.get(usize::from(event.level)).copied().unwrap_or(LEVELS[0]),
+        level,
+        before_cpu: Constant::new(format!(" {level} [").as_bytes()),
         name: Constant::new(&name),
         parts: event.fields.iter().enumerate().map(part).collect(),
         pieces,
@@ -294,9 +298,7 @@ fn own_head(
     order: ByteOrder,
     stream: Option<&Constant>,
 ) {
-    let mut text = *b" LEVEL [";
-    text[1..6].copy_from_slice(class.level.as_bytes());
-    out.extend_from_slice(&text);
+    class.before_cpu.put(out);
     cpu(out, columns, context, order, stream);
     out.push(b']');
     let name = columns.name.and_then(|place| place.text(context));
@@ -426,10 +428,27 @@ fn put(out: &mut Vec<u8>, value: Value<'_>) {
 }
 
 /// Text as it is where it is one plain word, else in quotes.
+#[inline]
 fn text_value(out: &mut Vec<u8>, text: &[u8]) {
-    let word = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\' | b'\'' | b'=');
-    if !text.is_empty() && text.iter().all(word) { out.extend_from_slice(text) } else { quoted(out, text) }
+    if !text.is_empty() && is_word(text) { out.extend_from_slice(text) } else { quoted(out, text) }
 }
+
+/// Nothing in it needs quotes.
+#[inline]
+fn is_word(text: &[u8]) -> bool {
+    text.iter().fold(true, |plain, b| plain & PLAIN[usize::from(*b)])
+}
+
+/// By byte: it stands in a word without quotes.
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'"' | b'\\' | b'\'' | b'=');
+        byte += 1;
+    }
+    plain
+};
 
 fn enumeration(out: &mut Vec<u8>, value: EnumValue<'_>) {
     match value.matching().next() {

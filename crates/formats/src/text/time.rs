@@ -5,6 +5,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 const GIGA: i64 = 1_000_000_000;
+/// Bytes of a time and what stands around it.
+const BLOCK: usize = 32;
+/// Bytes of `HH:MM:SS.`.
+const TO_SECOND: usize = 9;
+/// Bytes of `HH:MM:SS.nnnnnnnnn`.
+const WHOLE: usize = 18;
 
 /// A time zone for times of day.
 #[derive(Debug, Clone)]
@@ -33,46 +39,49 @@ impl Zone {
 #[derive(Debug)]
 pub(crate) struct TimeOfDay {
     zone: Zone,
-    /// First nanosecond of the second whose text is known.
+    /// First nanosecond of the second that `block` shows.
     begin: i64,
-    text: [u8; 9],
     known: bool,
+    /// What stands before each time, `HH:MM:SS.nnnnnnnnn`, what stands behind it.
+    block: [u8; BLOCK],
+    /// Bytes before the time.
+    before: usize,
+    /// Bytes of the block in use.
+    len: usize,
 }
 
 impl TimeOfDay {
-    pub(crate) fn new(zone: &Zone) -> Self {
-        Self { zone: zone.clone(), begin: 0, text: *b"00:00:00.", known: false }
+    /// Times between two short texts, together at most 14 bytes.
+    pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
+        let mut block = [0; BLOCK];
+        let time_end = before.len() + WHOLE;
+        block[..before.len()].copy_from_slice(before);
+        block[before.len()..time_end].copy_from_slice(b"00:00:00.000000000");
+        block[time_end..time_end + behind.len()].copy_from_slice(behind);
+        Self { zone: zone.clone(), begin: 0, known: false, block, before: before.len(), len: time_end + behind.len() }
     }
 
     /// Appends the time of day; before 1970, seconds: `-S.nnnnnnnnn`.
     #[inline]
     pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
-        self.put_in(b"", b"", nanoseconds, out);
-    }
-
-    /// Appends the time of day between two short texts, together at most 14 bytes.
-    #[inline]
-    pub(crate) fn put_in(&mut self, before: &[u8], behind: &[u8], nanoseconds: i64, out: &mut Vec<u8>) {
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= GIGA.cast_unsigned() {
             if nanoseconds < 0 {
-                out.extend_from_slice(before);
+                out.extend_from_slice(&self.block[..self.before]);
                 put_negative(nanoseconds, out);
-                out.extend_from_slice(behind);
+                out.extend_from_slice(&self.block[self.before + WHOLE..self.len]);
                 return;
             }
             self.move_to(nanoseconds);
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
-        let mut all = [0; 32];
-        let (head, rest) = all.split_at_mut(before.len());
-        head.copy_from_slice(before);
-        rest[..9].copy_from_slice(&self.text);
-        rest[9..18].copy_from_slice(&nine(within as u32));
-        rest[18..18 + behind.len()].copy_from_slice(behind);
-        let end = out.len() + 18 + before.len() + behind.len();
-        out.extend_from_slice(&all);
-        out.truncate(end);
+        let at = out.len();
+        out.extend_from_slice(&self.block);
+        let fraction = at + self.before + TO_SECOND;
+        if let Some(place) = out.get_mut(fraction..fraction + 9) {
+            place.copy_from_slice(&nine(within as u32));
+        }
+        out.truncate(at + self.len);
     }
 
     #[cold]
@@ -80,7 +89,7 @@ impl TimeOfDay {
         let second = nanoseconds / GIGA;
         let of_day = (second + self.zone.offset(second)).rem_euclid(86_400) as u32;
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
-        for (place, pair) in self.text.chunks_exact_mut(3).zip(parts) {
+        for (place, pair) in self.block[self.before..self.before + TO_SECOND].chunks_exact_mut(3).zip(parts) {
             place[..2].copy_from_slice(&pair);
         }
         self.begin = second * GIGA;

@@ -56,11 +56,12 @@ impl Stream {
         bytes.div_ceil(self.geometry.size.max(1)).min(self.geometry.count)
     }
 
-    /// Puts the first `len` bytes of sub-buffer `number` into `buf`, which has that length then; what is missing is 0.
+    /// Puts the first `len` bytes of sub-buffer `number` into `buf`, in place of what is there: fewer where the image does
+    /// not have them.
     pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
-        buf.clear();
         let place = self.geometry.place(number);
         if place >= self.places_held(half) {
+            buf.clear();
             return Loaded { got: 0, missing: Some("the image ends before it".into()) };
         }
         let offset = place.saturating_mul(self.geometry.size);
@@ -69,7 +70,9 @@ impl Stream {
         while got < len && missing.is_none() {
             let step = STEP.min(len.saturating_sub(got));
             let end = got.saturating_add(step);
-            buf.resize(end, 0);
+            if buf.len() < end {
+                buf.resize(end, 0);
+            }
             let Some(part) = buf.get_mut(got..end) else { break };
             let outcome = self.read(half, offset.saturating_add(got as u64), part);
             match outcome {

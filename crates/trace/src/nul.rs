@@ -1,0 +1,49 @@
+//! The NUL that ends a string. Most strings are short: their first words are looked at in place, and only what is longer
+//! is worth a call.
+
+/// Words of eight bytes that are looked at in place.
+const WORDS: usize = 4;
+const ONES: u64 = 0x0101_0101_0101_0101;
+const TOPS: u64 = 0x8080_8080_8080_8080;
+
+/// Offset of the first NUL.
+#[inline]
+#[must_use]
+pub fn find(bytes: &[u8]) -> Option<usize> {
+    let mut rest = bytes;
+    for word in 0..WORDS {
+        let Some((first, behind)) = rest.split_first_chunk() else { break };
+        let first = u64::from_le_bytes(*first);
+        // The lowest top bit that is set is that of the first zero byte; those above it may err.
+        let zeroes = first.wrapping_sub(ONES) & !first & TOPS;
+        if zeroes != 0 {
+            return Some(8 * word + zeroes.trailing_zeros() as usize / 8);
+        }
+        rest = behind;
+    }
+    far(bytes, bytes.len() - rest.len())
+}
+
+#[cold]
+fn far(bytes: &[u8], from: usize) -> Option<usize> {
+    memchr::memchr(0, bytes.get(from..)?).map(|at| from + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_found_wherever_it_is() {
+        for len in 0..70 {
+            for fill in [1u8, 0x80, 0xff] {
+                let mut bytes = vec![fill; len];
+                assert_eq!(find(&bytes), None, "{len} bytes of {fill:#x}");
+                for at in (0..len).rev() {
+                    bytes[at] = 0;
+                    assert_eq!(find(&bytes), Some(at), "of {len} bytes of {fill:#x}");
+                }
+            }
+        }
+    }
+}
