@@ -116,6 +116,10 @@ impl Constant {
         }
     }
 
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.long.is_empty() { &self.block[..self.len] } else { &self.long }
+    }
+
     #[inline]
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         if self.long.is_empty() {

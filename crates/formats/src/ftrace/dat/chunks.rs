@@ -8,8 +8,8 @@ use super::reader::Source;
 
 /// Pieces that a CPU's data may have.
 const MOST: u32 = 1 << 24;
-/// Bytes of the largest piece.
-const LARGEST: u32 = 1 << 28;
+/// Bytes of the largest piece: trace-cmd makes them of ten sub-buffers.
+const LARGEST: u32 = 1 << 24;
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,18 +33,36 @@ impl Algorithm {
     /// The content of `raw`, of which `size` bytes are expected; none where it is damaged or larger.
     pub(super) fn uncompress(self, raw: &[u8], size: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        let limit = size as u64 + 1;
-        match self {
-            Self::None => out.extend_from_slice(raw),
-            Self::Zstd => {
-                let decoder = zstd::stream::read::Decoder::new(raw).ok()?;
-                decoder.take(limit).read_to_end(&mut out).ok()?;
+        Unpacker::default().unpack(self, raw, size, &mut out)?;
+        Some(out)
+    }
+}
+
+/// What uncompressing needs, kept from piece to piece.
+#[derive(Default)]
+pub(super) struct Unpacker {
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl Unpacker {
+    /// Puts the content of `raw` into `out`, in place of what is there; none where it is damaged or not of `size` bytes.
+    pub(super) fn unpack(&mut self, algorithm: Algorithm, raw: &[u8], size: usize, out: &mut Vec<u8>) -> Option<()> {
+        out.clear();
+        match algorithm {
+            Algorithm::None => out.extend_from_slice(raw),
+            Algorithm::Zstd => {
+                let zstd = match &mut self.zstd {
+                    Some(zstd) => zstd,
+                    None => self.zstd.insert(zstd::bulk::Decompressor::new().ok()?),
+                };
+                out.reserve(size);
+                zstd.decompress_to_buffer(raw, out).ok()?;
             }
-            Self::Zlib => {
-                flate2::read::ZlibDecoder::new(raw).take(limit).read_to_end(&mut out).ok()?;
+            Algorithm::Zlib => {
+                flate2::read::ZlibDecoder::new(raw).take(size as u64 + 1).read_to_end(out).ok()?;
             }
         }
-        (out.len() == size).then_some(out)
+        (out.len() == size).then_some(())
     }
 }
 
@@ -64,25 +82,32 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Reads the list of pieces of data that stands in `offset .. offset + size`.
-    pub(super) fn read(source: &Source, offset: u64, size: u64) -> Result<Self, Error> {
+    /// Reads the list of pieces of data that stands in `offset .. offset + size`: those before the first that cannot be,
+    /// and what is wrong with that one. `trace-cmd extract` does not count the four bytes of the number of pieces in `size`.
+    pub(super) fn read(source: &Source, offset: u64, size: u64) -> (Self, Option<Error>) {
+        let mut chunks = Self::default();
+        let wrong = if size < 4 { Ok(()) } else { chunks.list(source, offset, size) };
+        (chunks, wrong.err())
+    }
+
+    fn list(&mut self, source: &Source, offset: u64, size: u64) -> Result<(), Error> {
         let mut at = source.at(offset);
-        let end = offset.saturating_add(size);
-        let count = if size < 4 { 0 } else { at.u32()? };
+        let end = offset.saturating_add(size).saturating_add(4).min(source.length);
+        let count = at.u32()?;
         if count > MOST {
             return Err(at.unexpected(u64::from(count), "a count of compressed pieces"));
         }
-        let (mut all, mut start) = (Vec::new(), 0u64);
+        let mut start = 0u64;
         for _ in 0..count {
             let (compressed, size) = (at.u32()?, at.u32()?);
             if size > LARGEST || at.offset.saturating_add(u64::from(compressed)) > end {
                 return Err(at.unexpected(u64::from(compressed), "a compressed piece that ends within its data"));
             }
-            all.push(Chunk { offset: at.offset, compressed, start, size });
+            self.all.push(Chunk { offset: at.offset, compressed, start, size });
             at.offset += u64::from(compressed);
             start += u64::from(size);
         }
-        Ok(Self { all })
+        Ok(())
     }
 
     /// Bytes of the data.

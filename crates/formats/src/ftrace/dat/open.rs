@@ -132,7 +132,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     let page_size =
         if machine.data_size > 0 && begin.page_size == 0 { machine.data_size + 16 } else { begin.page_size };
     let plain = (false, Algorithm::None);
-    let stats = std::mem::take(&mut told.stats);
+    let stats = told.stats_before("");
     let top = Buffer { stats, ..Buffer::default() };
     let places = table(&mut at, cpus)?;
     let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
@@ -180,16 +180,17 @@ fn array(
         if there < *size {
             machine.notes.push(format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are"));
         }
-        let chunks = match is_compressed.then(|| Chunks::read(source, *offset, there)) {
-            None => None,
-            Some(Ok(chunks)) => Some(chunks),
-            Some(Err(error)) => {
-                machine.notes.push(error.to_string());
-                Some(Chunks::default())
-            }
-        };
+        let chunks = is_compressed.then(|| {
+            let (chunks, wrong) = Chunks::read(source, *offset, there);
+            machine.notes.extend(wrong.map(|error| error.to_string()));
+            chunks
+        });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
-        let stats = buffer.stats.iter().find(|(of, _)| of == cpu).map(|(_, stats)| *stats).unwrap_or_default();
+        let mut stats = buffer.stats.iter().find(|(of, _)| of == cpu).map(|(_, stats)| *stats).unwrap_or_default();
+        if stats.entries == 0 && bytes > 0 {
+            // The recorder drained the ring: what the kernel counts as read is what stands here.
+            stats.entries = std::mem::take(&mut stats.read);
+        }
         let sub_buffers = usize::try_from(bytes.div_ceil(u64::from(page_size))).unwrap_or(0);
         cpus.push(CpuRing { cpu: *cpu, sub_buffers, sub_buffer_size: page_size, stats });
         data.push(Data { offset: *offset, size: bytes, chunks });
@@ -201,7 +202,7 @@ fn array(
         data,
         header_page,
         algorithm,
-        last: Mutex::new(None),
+        unpacked: Mutex::default(),
         evidence: Evidence::default(),
     };
     let chosen = told.clocks.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));

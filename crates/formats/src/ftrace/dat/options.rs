@@ -26,7 +26,7 @@ pub(super) struct Buffer {
     pub(super) page_size: u32,
     /// Version 7.
     pub(super) places: Vec<Place>,
-    /// Counters that were told before it.
+    /// Its counters, by CPU.
     pub(super) stats: Vec<(u32, Stats)>,
 }
 
@@ -37,7 +37,10 @@ pub(super) struct Told {
     pub(super) uname: String,
     pub(super) cpus: u32,
     pub(super) buffers: Vec<Buffer>,
-    pub(super) stats: Vec<(u32, Stats)>,
+    /// Counters: buffer, CPU.
+    pub(super) stats: Vec<(String, u32, Stats)>,
+    /// The buffer whose counters follow, where one was named.
+    stats_of: String,
     /// Sections: id and offset; version 7.
     pub(super) sections: Vec<(u16, u64)>,
 }
@@ -51,7 +54,15 @@ impl Told {
             id::TRACE_CLOCK => self.clocks = text(),
             id::UNAME => self.uname = text(),
             id::CPU_COUNT => self.cpus = from.u32()?,
-            id::CPU_STAT => self.stats.extend(statistics(&text())),
+            id::CPU_STAT => {
+                let text = text();
+                match text.trim().strip_prefix("Buffer: ") {
+                    Some(name) => name.clone_into(&mut self.stats_of),
+                    None => {
+                        self.stats.extend(statistics(&text).map(|(cpu, stats)| (self.stats_of.clone(), cpu, stats)))
+                    }
+                }
+            }
             id::BUFFER => {
                 let mut buffer = Buffer { offset: from.u64()?, name: string(&mut from)?, ..Buffer::default() };
                 if has_sections {
@@ -64,7 +75,7 @@ impl Told {
                     for _ in 0..count {
                         buffer.places.push((from.u32()?, from.u64()?, from.u64()?));
                     }
-                    buffer.stats = std::mem::take(&mut self.stats);
+                    buffer.stats = self.stats_before(&buffer.name);
                 }
                 self.buffers.push(buffer);
             }
@@ -72,6 +83,15 @@ impl Told {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The counters told of a buffer: those behind its name, or those that nothing was said of. `trace-cmd record` puts
+    /// them before each buffer, `extract` all before the first, with names.
+    pub(super) fn stats_before(&mut self, buffer: &str) -> Vec<(u32, Stats)> {
+        let named = self.stats.extract_if(.., |(of, ..)| of.is_empty() || of == buffer);
+        let mut found: Vec<_> = named.collect();
+        found.sort_by_key(|(of, ..)| of.is_empty());
+        found.into_iter().map(|(_, cpu, stats)| (cpu, stats)).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, SubBufferInfo};
 
-use super::chunks::{Algorithm, Chunk, Chunks};
+use super::chunks::{Algorithm, Chunk, Chunks, Unpacker};
 use super::reader::Source;
 use crate::ftrace::page::header;
 
@@ -24,9 +24,17 @@ pub(super) struct FileRing {
     pub(super) data: Vec<Data>,
     pub(super) header_page: HeaderPage,
     pub(super) algorithm: Algorithm,
-    /// The piece that was uncompressed last: lane, offset, bytes.
-    pub(super) last: Mutex<Option<(usize, u64, Vec<u8>)>>,
+    pub(super) unpacked: Mutex<Unpacked>,
     pub(super) evidence: Evidence,
+}
+
+/// What was uncompressed last.
+#[derive(Default)]
+pub(super) struct Unpacked {
+    unpacker: Unpacker,
+    raw: Vec<u8>,
+    /// By CPU: offset of the piece, and its bytes.
+    last: Vec<(u64, Vec<u8>)>,
 }
 
 impl Ring for FileRing {
@@ -67,14 +75,20 @@ impl Ring for FileRing {
 impl FileRing {
     fn uncompressed(&self, cpu: usize, chunks: &Chunks, start: u64, size: usize, bytes: &mut Vec<u8>) -> Option<()> {
         let chunk: Chunk = chunks.holding(start)?;
-        let mut last = self.last.lock().ok()?;
-        let is_there = matches!(&*last, Some((lane, offset, _)) if (*lane, *offset) == (cpu, chunk.offset));
-        if !is_there {
-            let mut raw = Vec::new();
-            self.source.read(chunk.offset, chunk.compressed as usize, &mut raw).ok()?;
-            *last = Some((cpu, chunk.offset, self.algorithm.uncompress(&raw, chunk.size as usize)?));
+        let mut unpacked = self.unpacked.lock().ok()?;
+        let Unpacked { unpacker, raw, last } = &mut *unpacked;
+        if last.len() < self.cpus.len() {
+            last.resize_with(self.cpus.len(), Default::default);
         }
-        let (_, _, whole) = last.as_ref()?;
+        let (offset, whole) = last.get_mut(cpu)?;
+        if *offset != chunk.offset {
+            raw.clear();
+            self.source.read(chunk.offset, chunk.compressed as usize, raw).ok()?;
+            // Nothing stands at offset 0: until this piece is there, none is.
+            *offset = 0;
+            unpacker.unpack(self.algorithm, raw, chunk.size as usize, whole)?;
+            *offset = chunk.offset;
+        }
         let from = usize::try_from(start - chunk.start).ok()?;
         bytes.extend_from_slice(whole.get(from..whole.len().min(from + size))?);
         Some(())

@@ -10,6 +10,7 @@ use super::number::{self, WIDEST};
 use super::parse::Parser;
 use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, helpers};
+use crate::text::number::Constant;
 
 /// Bytes of the longest print format that is read.
 const LONGEST: usize = 1 << 20;
@@ -24,7 +25,7 @@ pub struct Program {
 
 #[derive(Debug)]
 enum Piece {
-    Text(Box<[u8]>),
+    Text(Constant),
     /// A text that a probe read.
     Probed(Locator),
     Show {
@@ -64,7 +65,7 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
             return Err(format!("more than {MOST} directives"));
         }
         pieces.push(match found {
-            Part::Text(text) => Piece::Text(text.into()),
+            Part::Text(text) => Piece::Text(Constant::new(&text)),
             Part::Show(directive) => show(&mut parser, directive)?,
         });
     }
@@ -98,7 +99,9 @@ fn merge_texts(pieces: &mut Vec<Piece>) {
     let mut merged: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces.drain(..) {
         match (merged.last_mut(), piece) {
-            (Some(Piece::Text(before)), Piece::Text(text)) => *before = [&before[..], &text[..]].concat().into(),
+            (Some(Piece::Text(before)), Piece::Text(text)) => {
+                *before = Constant::new(&[before.bytes(), text.bytes()].concat())
+            }
             (_, piece) => merged.push(piece),
         }
     }
@@ -137,8 +140,8 @@ fn quote_probed(pieces: &mut [Piece]) {
         let (Piece::Text(open), Piece::Text(close)) = (&mut *before, &mut *after) else { continue };
         let Piece::Show { value: Expr::Located(locator), .. } = &*piece else { continue };
         let locator = *locator;
-        if let (Some(left), Some(right)) = (open.strip_suffix(b"\""), close.strip_prefix(b"\"")) {
-            (*open, *close) = (left.into(), right.into());
+        if let (Some(left), Some(right)) = (open.bytes().strip_suffix(b"\""), close.bytes().strip_prefix(b"\"")) {
+            (*open, *close) = (Constant::new(left), Constant::new(right));
             *piece = Piece::Probed(locator);
         }
     }
@@ -148,9 +151,9 @@ fn quote_probed(pieces: &mut [Piece]) {
 fn space_synthetic(pieces: &mut [Piece]) {
     for piece in pieces {
         if let Piece::Text(text) = piece
-            && let Some(rest) = text.strip_prefix(b", ")
+            && let Some(rest) = text.bytes().strip_prefix(b", ")
         {
-            *text = [b" ", rest].concat().into();
+            *text = Constant::new(&[b" ", rest].concat());
         }
     }
 }
@@ -164,7 +167,7 @@ impl Program {
         env.scratch.clear();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Text(text) => text.put(out),
                 Piece::Probed(locator) => {
                     let place = locate(env.payload, *locator, env.machine)?;
                     match env.payload.get(place.at..place.end).filter(|text| !text.is_empty()) {

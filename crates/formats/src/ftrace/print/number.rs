@@ -91,13 +91,33 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
 /// Lower-case hexadecimal, no padding.
 #[inline]
 pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let length = (67 - (value | 1).leading_zeros() as usize) / 4;
-    let mut digits = [0u8; 16];
-    for (index, digit) in digits.iter_mut().enumerate().take(length) {
-        *digit = DIGITS[(value >> (4 * (length - 1 - index)) & 15) as usize];
+    let (top, rest) = ((value >> 32) as u32, value as u32);
+    if top == 0 {
+        hex_up_to_eight(out, rest);
+    } else {
+        hex_up_to_eight(out, top);
+        out.extend_from_slice(&hex_eight(rest).to_le_bytes());
     }
-    out.extend_from_slice(&digits[..length]);
+}
+
+/// Without leading zeroes: all eight are appended, what is behind the number is cut again.
+#[inline]
+fn hex_up_to_eight(out: &mut Vec<u8>, value: u32) {
+    let leading = (value | 1).leading_zeros() / 4;
+    let end = out.len() + 8 - leading as usize;
+    out.extend_from_slice(&(hex_eight(value) >> (8 * leading)).to_le_bytes());
+    out.truncate(end);
+}
+
+/// Eight digits, the first in the lowest byte: nibbles are spread to bytes, those over 9 lifted to the letters.
+#[inline]
+fn hex_eight(value: u32) -> u64 {
+    let mut digits = u64::from(value);
+    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
+    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
+    let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    (digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'0' - 10)).swap_bytes()
 }
 
 /// Appends text: cut at the precision, padded to the width.
@@ -139,6 +159,13 @@ mod tests {
         assert_eq!(show(Spec { prefix: true, ..base }, 8, 8), "010");
         assert_eq!(show(Spec { precision: Some(4), width: 6, ..base }, 42, 10), "  0042");
         assert_eq!(show(Spec { plus: true, ..base }, 42, 10), "+42");
+        for bit in 0..64 {
+            for value in [1u64 << bit, (1 << bit) - 1, 0x9abc_def0_1234_5678 >> bit] {
+                let mut out = b"=".to_vec();
+                hex(&mut out, value);
+                assert_eq!(String::from_utf8(out).unwrap(), format!("={value:x}"));
+            }
+        }
         let mut out = Vec::new();
         text(&mut out, Spec { width: 6, precision: Some(3), ..base }, b"abcdef");
         assert_eq!(out, b"   abc");
