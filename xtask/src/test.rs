@@ -119,6 +119,8 @@ const CASES: &[&str] = &[
     "ftrace-6.12-arm64",
     "lttng-6.12-snapshot-stopped",
     "lttng-6.12-live",
+    "ust-shm-crash",
+    "ust-core",
 ];
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.

@@ -3,10 +3,18 @@
 use crate::evidence::LIMIT;
 use crate::say;
 use crate::table::plain;
+use anyhow::Context;
+use lastwords_bytes::Budget;
+use lastwords_image::{Kind, unwatched};
 use lastwords_kernel::Kernel;
-use lastwords_walk::lttng::Session;
-use lastwords_walk::lttng_kernel;
+use lastwords_walk::lttng::{Metadata, Session};
+use lastwords_walk::{lttng_kernel, lttng_ust};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Most bytes of a metadata file.
+const METADATA_MAX: u64 = 256 << 20;
 
 /// The sessions of a kernel's LTTng; why they cannot be read is noted.
 pub(crate) fn of_kernel(kernel: &Arc<Kernel>, notes: &mut Vec<String>) -> Vec<Session> {
@@ -19,6 +27,89 @@ pub(crate) fn of_kernel(kernel: &Arc<Kernel>, notes: &mut Vec<String>) -> Vec<Se
             notes.push(format!("the sessions of LTTng are not known: {error}"));
             Vec::new()
         }
+    }
+}
+
+/// The sessions of LTTng's user-space tracer in folders of shared memory, in files of it and in process cores; none where
+/// the first word has none. `metadata`: a file that has what the words themselves lack.
+///
+/// # Errors
+/// What a word names cannot be read.
+pub(crate) fn open_user(
+    words: &[String],
+    metadata: Option<&Path>,
+) -> anyhow::Result<Option<Vec<(PathBuf, Vec<Session>)>>> {
+    let mut inputs = Vec::new();
+    for word in words {
+        let path = PathBuf::from(word);
+        let Some(mut sessions) = user_sessions(&path)? else { return Ok(None) };
+        if sessions.is_empty() {
+            return Ok(None);
+        }
+        if let Some(from) = metadata {
+            let texts = texts_of(from)?;
+            sessions.iter_mut().for_each(|session| give(session, &texts));
+        }
+        for session in sessions.iter_mut().filter(|session| session.metadata.text.is_empty()) {
+            session.evidence.notes.push(
+                "there is no description of the events: give it with --metadata (the `metadata` file of the trace, or a core \
+                 of LTTng's session daemon)"
+                    .to_owned(),
+            );
+        }
+        inputs.push((path, sessions));
+    }
+    Ok(Some(inputs).filter(|inputs| !inputs.is_empty()))
+}
+
+fn user_sessions(path: &Path) -> anyhow::Result<Option<Vec<Session>>> {
+    let Ok(meta) = std::fs::metadata(path) else { return Ok(None) };
+    let budget = Budget::default();
+    let named = || path.display().to_string();
+    let found = if meta.is_dir() {
+        lttng_ust::folder(path, &budget).with_context(named)?
+    } else {
+        let opened = lastwords_image::open(path, &budget, &unwatched).with_context(named)?;
+        if opened.kind == Kind::Plain && !begins_like_a_stream(path) {
+            return Ok(None);
+        }
+        lttng_ust::image(&opened.image, &budget, &unwatched).with_context(named)?
+    };
+    if !found.sessions.is_empty() {
+        found.notes.iter().for_each(|note| say::note(plain(note)));
+    }
+    Ok(Some(found.sessions))
+}
+
+fn begins_like_a_stream(path: &Path) -> bool {
+    let mut head = [0u8; 16];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == lttng_ust::MAGIC
+}
+
+/// Metadata in a file: its own, or those in a daemon's core.
+fn texts_of(path: &Path) -> anyhow::Result<Vec<Metadata>> {
+    let named = || path.display().to_string();
+    let budget = Budget::default();
+    let opened = lastwords_image::open(path, &budget, &unwatched).with_context(named)?;
+    if opened.kind != Kind::Plain {
+        return lttng_ust::texts(&opened.image, &budget).with_context(named);
+    }
+    let mut file = Vec::new();
+    let open = std::fs::File::open(path).with_context(named)?;
+    open.take(METADATA_MAX).read_to_end(&mut file).with_context(named)?;
+    Ok(vec![Metadata::of_file(&file)])
+}
+
+/// Gives a session the longest of the texts that are of its trace.
+fn give(session: &mut Session, texts: &[Metadata]) {
+    let own = texts.iter().filter(|text| text.names(&session.uuid)).max_by_key(|text| text.text.len());
+    match own {
+        Some(text) => {
+            session.metadata = text.clone();
+            session.name_by_metadata();
+        }
+        None => session.evidence.notes.push("the metadata given are of another trace".to_owned()),
     }
 }
 

@@ -16,6 +16,7 @@
 pub mod ftrace;
 pub mod lttng;
 pub mod lttng_kernel;
+pub mod lttng_ust;
 mod open;
 pub mod own;
 

@@ -40,6 +40,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     memory: Memory,
 
+    /// Where the description of the events of LTTng's user-space streams is: a metadata file, or a core of its session or
+    /// consumer daemon
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+
     /// Print data instead of lines
     #[arg(long)]
     json: bool,
@@ -96,6 +101,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return kernel::run(args, &machines);
     }
+    if let Some(outcome) = lttng::run(args)? {
+        return Ok(outcome);
+    }
     inputs::reading(&args.inputs, &args.which, |sessions| recover_all(args, sessions))
 }
 
@@ -107,6 +115,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
         to: Some(Format::Ctf),
         which: Which { snapshot: true, ..Which::default() },
         memory: Memory::default(),
+        metadata: None,
         json: false,
         strict: false,
         no_count: false,

@@ -98,6 +98,18 @@ impl Header {
         })
     }
 
+    /// It begins as every packet does.
+    #[must_use]
+    pub fn has_magic(&self) -> bool {
+        self.magic == MAGIC
+    }
+
+    /// The tracer has not completed it yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.content_bits == u64::MAX && self.packet_bits == u64::MAX
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self, shape: Shape) -> Vec<u8> {

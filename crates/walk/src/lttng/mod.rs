@@ -5,9 +5,12 @@
 //! counters ([`Ring`]); the packets say of themselves whether they are what the counters make of them ([`Header`]).
 
 mod header;
+pub(crate) mod metadata;
 mod plan;
 mod session;
 
 pub use header::{Header, Shape};
+pub use metadata::Metadata;
 pub use plan::{Counters, Mode, Ring, Slot};
-pub use session::{Domain, Loss, Metadata, Packet, Session, SetData, Stream};
+pub(crate) use session::NAMELESS;
+pub use session::{Domain, Loss, Packet, Session, SetData, Stream};

@@ -1,6 +1,7 @@
 //! A session as it was found: streams, packets, metadata, evidence.
 
 use super::header::{Header, MAGIC, Shape};
+use super::metadata::Metadata;
 use super::plan::{Place, Ring, Written};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::Hole;
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 /// Bytes that are read at once to see whether they are there.
 const PIECE: u64 = 1 << 16;
+
+/// Begins the names of sessions that have none.
+pub(crate) const NAMELESS: &str = "ust-";
 
 /// Which tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,23 +31,6 @@ impl Domain {
             Self::Kernel => "kernel",
             Self::User => "ust",
         }
-    }
-}
-
-/// The description of a session's events, as the tracer made it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Metadata {
-    /// CTF 1.8's text, or CTF 2's JSON text sequence, without packets.
-    pub text: Vec<u8>,
-    /// The tracer was appending to it, or a part of it is missing: its end may be.
-    pub is_partial: bool,
-}
-
-impl Metadata {
-    /// It is CTF 2: a sequence of JSON texts, each behind a record separator.
-    #[must_use]
-    pub fn is_ctf2(&self) -> bool {
-        self.text.first() == Some(&0x1e)
     }
 }
 
@@ -171,6 +158,15 @@ impl Session {
         true
     }
 
+    /// Takes the session's name from its metadata, where nothing better is known.
+    pub fn name_by_metadata(&mut self) {
+        if self.name.starts_with(NAMELESS)
+            && let Some(name) = self.metadata.property("trace_name")
+        {
+            self.name = name;
+        }
+    }
+
     /// Adds a stream: looks at each of its sub-buffers.
     ///
     /// # Errors
@@ -274,12 +270,27 @@ impl Look<'_> {
         }
     }
 
+    /// The reader's set in the place of a slot's, if it is what should be there: a reader that exchanges them was stopped.
+    fn exchanged(&self, place: Place, set: u64) -> Option<(u64, Header)> {
+        let reader = self.stream.ring.reader.filter(|reader| *reader != set)?;
+        let header = self.read(reader).ok()?;
+        let fits = header.content(self.session.shape).is_some();
+        (fits && differences(&header, &self.expected(place, &header)).is_empty()).then_some((reader, header))
+    }
+
     fn delivered(&mut self, place: Place, set: u64) {
         let header = match self.read(set) {
             Ok(header) => header,
             Err(why) => return self.verdict(place.number, Verdict::Missing, 0, why),
         };
+        let is_other = !header.has_magic() || self.expected(place, &header).sequence != header.sequence;
+        let exchanged = if is_other { self.exchanged(place, set) } else { None };
+        let (set, header) = exchanged.unwrap_or((set, header));
         let size = self.stream.ring.sub_buffer_size;
+        if header.is_open() {
+            // All is committed, but nobody came to complete the header.
+            return self.partly(place, set, size, size);
+        }
         let right = self.expected(place, &header);
         let content = header.content(self.session.shape).filter(|_| header.packet_bits / 8 <= size);
         let wrong = differences(&header, &right);

@@ -16,13 +16,17 @@ pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, 
     let uuid = object.bytes("uuid")?;
     let public = object.pointer("pub")?;
     let shape = Shape { order: kernel.memory.byte_order(), word: kernel.memory.word_size() };
-    let metadata = metadata::read(kernel, object, &mut evidence.notes).or_else(|error| match error {
+    let mut metadata = metadata::read(kernel, object, &mut evidence.notes).or_else(|error| match error {
         Error::Bytes(_) => Err(error),
         error => {
             evidence.notes.push(format!("there is no metadata: {error}"));
             Ok(Default::default())
         }
     })?;
+    let gone = metadata.cut();
+    if gone > 0 {
+        evidence.notes.push(format!("the last {gone} bytes of the metadata are no whole declaration"));
+    }
     let mut session = Session {
         name: object.text("name")?,
         domain: Domain::Kernel,

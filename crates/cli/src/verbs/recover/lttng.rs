@@ -1,22 +1,72 @@
 //! What `recover` writes of sessions of LTTng: a CTF folder each, the packets as they were in memory.
 
-use super::{Args, Line};
-use crate::lttng::{evidence, stream_name};
+use super::{Args, Format, Line, Report};
+use crate::exit::Outcome;
+use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
-use anyhow::Context;
-use lastwords_formats::Totals;
+use crate::say;
+use anyhow::{Context, bail};
 use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
+use lastwords_formats::{Totals, create_folder};
 use lastwords_trace::schema::ByteOrder;
 use lastwords_walk::lttng::{Packet, Session};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Writes the sessions of LTTng's user-space tracer that the inputs hold; none where the first of them holds none.
+pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
+    let Some(inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? else { return Ok(None) };
+    if !matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)) {
+        bail!("sessions of LTTng are written as CTF");
+    }
+    if !args.output.is_dir() {
+        create_folder(&args.output)?;
+    }
+    let mut lines = Vec::new();
+    for (number, (from, sessions)) in inputs.iter().enumerate() {
+        let folder = if inputs.len() > 1 { args.output.join(number.to_string()) } else { args.output.clone() };
+        if !folder.is_dir() {
+            create_folder(&folder)?;
+        }
+        lines.extend(write(args, from, sessions, &folder)?);
+    }
+    if args.json {
+        let report = Report { schema: "lastwords.recover.v1", sessions: &lines };
+        say::line(serde_json::to_string_pretty(&report)?)?;
+    } else {
+        lines.iter().try_for_each(|line| say::line(super::text_of(line)))?;
+    }
+    let losses = lines.iter().any(|line| line.losses);
+    Ok(Some(if args.strict && losses { Outcome::Losses } else { Outcome::Done }))
+}
+
+/// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
+#[derive(Default)]
+struct Names {
+    taken: Taken,
+    given: BTreeMap<String, (String, BTreeSet<String>)>,
+}
+
+impl Names {
+    fn name(&mut self, session: &Session) -> String {
+        let below = format!("{}/{}", session.domain.word(), session.folder);
+        let given = self.given.get_mut(&session.name);
+        let shared = given.and_then(|(name, folders)| folders.insert(below.clone()).then(|| name.clone()));
+        let name = shared.unwrap_or_else(|| {
+            let name = self.taken.name(&session.name);
+            self.given.insert(session.name.clone(), (name.clone(), BTreeSet::from([below.clone()])));
+            name
+        });
+        format!("{name}/{below}")
+    }
+}
 
 /// Writes the sessions that are wanted, a folder each, into `folder`.
 pub(super) fn write(args: &Args, from: &Path, sessions: &[Session], folder: &Path) -> anyhow::Result<Vec<Line>> {
-    let mut taken = Taken::default();
+    let mut names = Names::default();
     let mut lines = Vec::new();
     for session in sessions.iter().filter(|session| args.which.wants(&session.name)) {
-        let name = taken.name(&session.name);
-        let (path, totals) = write_one(session, folder, &name)?;
+        let (path, totals) = write_one(session, folder, &names.name(session))?;
         let losses = evidence(session);
         lines.push(Line {
             path,
@@ -33,9 +83,8 @@ pub(super) fn write(args: &Args, from: &Path, sessions: &[Session], folder: &Pat
     Ok(lines)
 }
 
-fn write_one(session: &Session, folder: &Path, name: &str) -> anyhow::Result<(std::path::PathBuf, Totals)> {
-    let below = format!("{name}/{}/{}", session.domain.word(), session.folder);
-    let path = ctf::folder(folder, &below)?;
+fn write_one(session: &Session, folder: &Path, below: &str) -> anyhow::Result<(PathBuf, Totals)> {
+    let path = ctf::folder(folder, below)?;
     let mut totals = Totals::default();
     let mut files = Taken::default();
     let mut bytes = Vec::new();

@@ -1,0 +1,241 @@
+//! The description of a session's events, as the tracer made it.
+
+use lastwords_bytes::{ByteOrder, Reader};
+
+/// What every packet of metadata begins with (CTF 1.8.3, 7.1), and the bytes of its header.
+const MAGIC: u32 = 0x75d1_1d57;
+const HEADER: usize = 37;
+/// Begins a JSON text in CTF 2's metadata.
+const SEPARATOR: u8 = 0x1e;
+/// What metadata begin with where they lie in a daemon's memory.
+const BEGINNINGS: [&[u8]; 2] = [b"/* CTF 1.8 */", b"\x1e{\"type\":\"preamble\""];
+
+/// The description of a session's events.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// CTF 1.8's text, or CTF 2's JSON text sequence, without packets.
+    pub text: Vec<u8>,
+    /// Its end may be missing: the tracer was appending to it, or the image lacks a part.
+    pub is_partial: bool,
+}
+
+impl Metadata {
+    /// Those of a file: text, or packets of it.
+    #[must_use]
+    pub fn of_file(file: &[u8]) -> Self {
+        let order = match file.first_chunk::<4>() {
+            Some(magic) if u32::from_le_bytes(*magic) == MAGIC => ByteOrder::Little,
+            Some(magic) if u32::from_be_bytes(*magic) == MAGIC => ByteOrder::Big,
+            _ => return Self { text: file.to_vec(), is_partial: false },
+        };
+        let mut metadata = Self::default();
+        let mut rest = file;
+        while !rest.is_empty() {
+            let Some((text, behind)) = packet(rest, order) else {
+                metadata.is_partial = true;
+                break;
+            };
+            metadata.text.extend_from_slice(text);
+            rest = behind;
+        }
+        metadata
+    }
+
+    /// It is CTF 2: a sequence of JSON texts, each behind a record separator.
+    #[must_use]
+    pub fn is_ctf2(&self) -> bool {
+        self.text.first() == Some(&SEPARATOR)
+    }
+
+    /// It names this UUID.
+    #[must_use]
+    pub fn names(&self, uuid: &[u8; 16]) -> bool {
+        let hexadecimal: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let part = |from: usize, to: usize| hexadecimal.get(from..to).unwrap_or_default();
+        let dashed = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-");
+        let numbers: Vec<String> = uuid.iter().map(u8::to_string).collect();
+        let array = format!("[{}]", numbers.join(","));
+        // White space may stand between the numbers of JSON.
+        let plain: Vec<u8> =
+            self.text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(1 << 16).collect();
+        contains(&self.text, dashed.as_bytes()) || contains(&plain, array.as_bytes())
+    }
+
+    /// A property of the trace that is text: `trace_name`, `hostname`.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<String> {
+        let head = self.text.get(..self.text.len().min(1 << 16))?;
+        let head = String::from_utf8_lossy(head);
+        let (_, behind) = head.split_once(name)?;
+        let value = behind.trim_start_matches(['"', ' ', ':', '=']);
+        value.split_once('"').map(|(value, _)| value.to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// Cuts what may lack its end behind the last whole declaration; the bytes that are gone.
+    pub fn cut(&mut self) -> usize {
+        if !self.is_partial {
+            return 0;
+        }
+        let whole = if self.is_ctf2() { whole_fragments(&self.text) } else { whole_declarations(&self.text) };
+        let gone = self.text.len().saturating_sub(whole);
+        self.text.truncate(whole);
+        gone
+    }
+}
+
+/// A packet's text, and what stands behind the packet.
+fn packet(bytes: &[u8], order: ByteOrder) -> Option<(&[u8], &[u8])> {
+    let reader = Reader::new("metadata", bytes, order);
+    if reader.u32_at(0).ok()? != MAGIC {
+        return None;
+    }
+    let bytes_at = |at: usize| reader.u32_at(at).ok().and_then(|bits| usize::try_from(bits / 8).ok());
+    let (content, len) = (bytes_at(24)?, bytes_at(28)?);
+    if content < HEADER || len < content {
+        return None;
+    }
+    Some((bytes.get(HEADER..content)?, bytes.get(len..)?))
+}
+
+/// Where metadata begin in `bytes`, from `from` on.
+pub(crate) fn beginning(bytes: &[u8], from: usize) -> Option<usize> {
+    let rest = bytes.get(from..)?;
+    let first = |pattern: &&[u8]| rest.windows(pattern.len()).position(|window| window == *pattern);
+    BEGINNINGS.iter().filter_map(first).min().map(|at| from.saturating_add(at))
+}
+
+/// Longest of what metadata begin with, bytes.
+pub(crate) const BEGINNING_MAX: usize = 20;
+
+/// The byte may stand in metadata.
+pub(crate) fn is_text(byte: u8) -> bool {
+    byte == SEPARATOR || byte >= 0x20 || matches!(byte, b'\n' | b'\t' | b'\r')
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    // The properties stand near the beginning.
+    let head = text.get(..text.len().min(1 << 16)).unwrap_or_default();
+    head.windows(part.len().max(1)).any(|window| window == part)
+}
+
+/// Bytes of the JSON texts that are whole.
+fn whole_fragments(text: &[u8]) -> usize {
+    let last = text.iter().rposition(|byte| *byte == SEPARATOR).unwrap_or(0);
+    let fragment = text.get(last..).unwrap_or_default();
+    // A text is an object: it is whole when its last brace has closed.
+    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
+    for (at, byte) in fragment.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => depth = depth.saturating_add(1),
+            b'}' if !quoted => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    let end = last.saturating_add(at).saturating_add(1);
+                    return end.saturating_add(usize::from(fragment.get(at.saturating_add(1)) == Some(&b'\n')));
+                }
+            }
+            _ => {}
+        }
+    }
+    last
+}
+
+/// Bytes of the TSDL declarations that are whole: up to the last semicolon outside of braces, strings and comments.
+fn whole_declarations(text: &[u8]) -> usize {
+    let (mut depth, mut whole, mut at) = (0usize, 0usize, 0usize);
+    let skip = |from: usize, end: &[u8]| {
+        let rest = text.get(from..).unwrap_or_default();
+        let found = rest.windows(end.len()).position(|window| window == end);
+        found.map_or(text.len(), |n| from.saturating_add(n).saturating_add(end.len()))
+    };
+    while let Some(byte) = text.get(at) {
+        let next = at.saturating_add(1);
+        at = match byte {
+            b'"' => string_end(text, next),
+            b'/' if text.get(next) == Some(&b'*') => skip(next.saturating_add(1), b"*/"),
+            b'/' if text.get(next) == Some(&b'/') => skip(next, b"\n"),
+            b'{' => {
+                depth = depth.saturating_add(1);
+                next
+            }
+            b'}' => {
+                depth = depth.saturating_sub(1);
+                next
+            }
+            b';' if depth == 0 => {
+                whole = next;
+                next
+            }
+            _ => next,
+        };
+    }
+    whole.saturating_add(usize::from(text.get(whole) == Some(&b'\n')))
+}
+
+/// Behind the quote that ends the string whose first byte is at `at`.
+fn string_end(text: &[u8], at: usize) -> usize {
+    let mut at = at;
+    while let Some(byte) = text.get(at) {
+        at = at.saturating_add(if *byte == b'\\' { 2 } else { 1 });
+        if *byte == b'"' {
+            break;
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str) -> String {
+        let mut metadata = Metadata { text: text.as_bytes().to_vec(), is_partial: true };
+        metadata.cut();
+        String::from_utf8(metadata.text).expect("text")
+    }
+
+    #[test]
+    fn a_text_is_cut_behind_its_last_declaration() {
+        assert_eq!(cut("trace { a; };\nevent { name = \"};\"; fields"), "trace { a; };\n");
+        assert_eq!(cut("trace { a; };\n/* }; */ event {"), "trace { a; };\n");
+        assert_eq!(cut("typealias a := b;\n\nevent { x = \"\\\"};"), "typealias a := b;\n");
+        assert_eq!(cut("trac"), "");
+    }
+
+    #[test]
+    fn a_sequence_is_cut_behind_its_last_object() {
+        assert_eq!(cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n"), "\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n");
+        assert_eq!(cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}}\""), "\x1e{\"a\":1}\n");
+    }
+
+    #[test]
+    fn packets_are_taken_apart() {
+        let mut file = vec![];
+        for text in [b"trace {", b" a; };"] as [&[u8]; 2] {
+            file.extend(MAGIC.to_le_bytes());
+            file.extend([0; 20]);
+            file.extend(((HEADER + text.len()) as u32 * 8).to_le_bytes());
+            file.extend((64u32 * 8).to_le_bytes());
+            file.extend([0, 0, 0, 1, 8]);
+            file.extend(text);
+            file.resize(file.len().next_multiple_of(64), 0);
+        }
+        assert_eq!(Metadata::of_file(&file), Metadata { text: b"trace { a; };".to_vec(), is_partial: false });
+        let cut = Metadata::of_file(&file[..100]);
+        assert_eq!(cut, Metadata { text: b"trace {".to_vec(), is_partial: true });
+    }
+
+    #[test]
+    fn who_it_is_of() {
+        let text = b"trace { uuid = \"01020304-0506-0708-090a-0b0c0d0e0f10\"; }; env { trace_name = \"crash\"; };";
+        let metadata = Metadata { text: text.to_vec(), is_partial: false };
+        let uuid = std::array::from_fn(|n| n as u8 + 1);
+        assert!(metadata.names(&uuid) && !metadata.names(&[0; 16]));
+        assert_eq!(metadata.property("trace_name").as_deref(), Some("crash"));
+        let text = b"\x1e{\"type\":\"preamble\",\"uuid\":[1, 2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}".to_vec();
+        assert!(Metadata { text, is_partial: false }.names(&uuid));
+    }
+}

@@ -1,0 +1,174 @@
+//! One stream: from its mapping to a ring.
+
+use super::abi::{Abi, LEN, Place, Table};
+use super::tail::Tail;
+use crate::lttng::{Counters, Header, Loss, Mode, Ring, SetData, Shape, Slot, Stream};
+use lastwords_bytes::{Budget, ByteOrder, Error};
+use lastwords_image::{Hole, HoleCause, Image};
+use std::sync::Arc;
+
+/// A mapping in an image.
+#[derive(Clone)]
+pub(super) struct Mapping {
+    pub(super) image: Arc<dyn Image>,
+    /// Its first address in the image.
+    pub(super) at: u64,
+    pub(super) order: ByteOrder,
+    /// Bytes of it.
+    pub(super) length: u64,
+}
+
+impl Mapping {
+    /// Fills `buf` from `offset` on.
+    pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let outside = Hole { address: self.at.saturating_add(offset), cause: HoleCause::Unmapped };
+        let end = offset.checked_add(buf.len() as u64).ok_or(outside)?;
+        if end > self.length {
+            return Err(outside);
+        }
+        self.image.read(self.at.checked_add(offset).ok_or(outside)?, buf)
+    }
+
+    /// The number at a place.
+    pub(super) fn number(&self, place: Place) -> Option<u64> {
+        let mut raw = [0u8; 8];
+        self.read(place.at, raw.get_mut(..place.len)?).ok()?;
+        Some(match self.order {
+            ByteOrder::Little => u64::from_le_bytes(raw),
+            ByteOrder::Big => {
+                raw.rotate_right(8usize.saturating_sub(place.len));
+                u64::from_be_bytes(raw)
+            }
+        })
+    }
+
+    /// The number in row `index` of a table.
+    fn row(&self, table: Table, index: u64, place: Place) -> Option<u64> {
+        let at = index.checked_mul(table.stride)?.checked_add(table.at)?.checked_add(place.at)?;
+        self.number(Place { at, ..place })
+    }
+}
+
+/// A stream, and what its packets say of themselves.
+pub(super) struct Raw {
+    pub(super) stream: Stream,
+    pub(super) shape: Shape,
+    /// UUID of its trace; none where no packet was begun.
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) notes: Vec<String>,
+}
+
+/// The stream whose mapping begins at `at`; none where there is no such thing.
+///
+/// # Errors
+/// It is a stream that cannot be understood; the Budget is spent.
+pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget) -> Result<Option<Raw>, Error> {
+    let mut head = [0u8; LEN];
+    if image.read(at, &mut head).is_err() {
+        return Ok(None);
+    }
+    let Some(abi) = Abi::parse(what, &head)? else { return Ok(None) };
+    let mapping = Mapping { image: Arc::clone(image), at, order: abi.order, length: abi.length };
+    budget.steps("slots", abi.count)?;
+    let mut notes = Vec::new();
+    let missing = |what: &'static str| move || Error::value(what, at, 0, "a position; the image does not have it");
+    let produced = mapping.number(abi.produced).ok_or_else(missing("write position"))?;
+    let consumed = mapping.number(abi.consumed).ok_or_else(missing("read position"))?;
+    let shape = Shape { order: abi.order, word: abi.word };
+    let sets = Sets::read(&mapping, &abi);
+    let tail = Tail::read(&mapping, &abi);
+    if tail.is_none() {
+        notes.push(format!("{what}: what follows the crash ABI is not known; its losses are not told"));
+    }
+    let tail = tail.unwrap_or_default();
+    let (uuid, channel, cpu) = identity(&sets, shape, abi.set_count());
+    let set = |id: u64| if abi.has_reader_set() { Mode::Overwrite.set(id, abi.word) } else { id };
+    let slot = |n: u64| {
+        let contiguous = mapping.row(abi.hot, n, abi.contiguous);
+        // The counter of deliveries is no part of the ABI: the header says whether it was completed.
+        let counters = Counters { contiguous, delivered: contiguous };
+        Slot { counters, set: mapping.row(abi.slots, n, abi.slot_id).map(set) }
+    };
+    let stream = Stream {
+        channel,
+        channel_name: String::new(),
+        cpu,
+        ring: Ring {
+            sub_buffer_size: abi.sub_buffer_size,
+            mode: if abi.is_overwrite { Mode::Overwrite } else { Mode::Discard },
+            word: abi.word,
+            produced,
+            consumed,
+            counter_mask: abi.counter_mask(),
+            slots: (0..abi.count).map(slot).collect(),
+            reader: tail.reader.map(set),
+            held: tail.held,
+        },
+        loss: Loss { full: tail.full, wrap: tail.wrap, big: tail.big },
+        last_time: tail.last_time,
+        packets: Vec::new(),
+        data: Arc::new(sets),
+    };
+    Ok(Some(Raw { stream, shape, uuid, notes }))
+}
+
+/// UUID, channel and CPU, as most of the packets that were ever begun say.
+fn identity(sets: &Sets, shape: Shape, count: u64) -> (Option<[u8; 16]>, u32, Option<u32>) {
+    let mut votes: Vec<(usize, [u8; 16], u32, u32)> = Vec::new();
+    for set in 0..count {
+        let mut bytes = vec![0u8; shape.len()];
+        if sets.read(set, 0, &mut bytes).is_err() {
+            continue;
+        }
+        let Ok(header) = Header::parse(&bytes, shape) else { continue };
+        if !header.has_magic() {
+            continue;
+        }
+        let Header { uuid, stream_id, cpu, .. } = header;
+        let is_known = votes.iter().position(|vote| (vote.1, vote.2, vote.3) == (uuid, stream_id, cpu));
+        if is_known.is_none() && votes.len() < 64 {
+            votes.push((0, uuid, stream_id, cpu));
+        }
+        let last = votes.len().saturating_sub(1);
+        if let Some(vote) = votes.get_mut(is_known.unwrap_or(last)) {
+            vote.0 = vote.0.saturating_add(1);
+        }
+    }
+    let best = votes.into_iter().max_by_key(|vote| vote.0);
+    best.map_or((None, 0, None), |(_, uuid, channel, cpu)| (Some(uuid), channel, Some(cpu)))
+}
+
+/// The sets of pages of a mapping: each is one run.
+struct Sets {
+    mapping: Mapping,
+    size: u64,
+    /// Where each begins.
+    sets: Vec<Option<u64>>,
+}
+
+impl Sets {
+    fn read(mapping: &Mapping, abi: &Abi) -> Self {
+        let place = |set: u64| {
+            let pages = mapping.row(abi.sets, set, abi.set_offset)?;
+            mapping.number(Place { at: pages.checked_add(abi.data_offset.at)?, ..abi.data_offset })
+        };
+        let sets = (0..abi.set_count()).map(place).collect();
+        Self { mapping: mapping.clone(), size: abi.sub_buffer_size, sets }
+    }
+}
+
+impl SetData for Sets {
+    fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let nowhere = Hole { address: self.mapping.at.saturating_add(at), cause: HoleCause::Unmapped };
+        let begin = usize::try_from(set).ok().and_then(|set| self.sets.get(set).copied().flatten()).ok_or(nowhere)?;
+        let end = at.checked_add(buf.len() as u64).ok_or(nowhere)?;
+        if end > self.size {
+            return Err(nowhere);
+        }
+        self.mapping.read(begin.checked_add(at).ok_or(nowhere)?, buf)
+    }
+
+    fn data_size(&self, _: u64) -> Option<u64> {
+        None
+    }
+}

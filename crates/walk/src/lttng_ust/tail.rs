@@ -1,0 +1,79 @@
+//! What follows the crash ABI in a stream's mapping: the rest of `struct lttng_ust_ring_buffer` (`frontend_types.h`).
+//!
+//! It is no part of the ABI. It is believed where the reference to the table of slots stands in it at the right place and
+//! says what the ABI says.
+
+use super::abi::{Abi, Place};
+use super::stream::Mapping;
+
+/// Padding in `struct lttng_ust_ring_buffer_backend`, bytes.
+const PADDING: u64 = 64;
+
+/// What is known beyond the ABI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Tail {
+    /// Clock of the newest event, ticks; none where words have 4 bytes and hold its upper bits alone.
+    pub(super) last_time: Option<u64>,
+    /// The reader's set of pages, as the word of a slot.
+    pub(super) reader: Option<u64>,
+    /// Position of the sub-buffer that a reader held.
+    pub(super) held: Option<u64>,
+    /// Lost: no room, nested, too big.
+    pub(super) full: u64,
+    pub(super) wrap: u64,
+    pub(super) big: u64,
+}
+
+impl Tail {
+    pub(super) fn read(mapping: &Mapping, abi: &Abi) -> Option<Self> {
+        let word = u64::from(abi.word);
+        let len = usize::from(abi.word);
+        let number = |at: u64| mapping.number(Place { at, len });
+        let after = |at: u64, words: u64| at.checked_add(words.checked_mul(word)?);
+        // consumed, record_disabled (an int), last time stamp.
+        let time = after(abi.consumed.at, 1)?.checked_add(4)?.checked_next_multiple_of(word)?;
+        // References are an index of a mapping and an offset in it.
+        let slots = after(time, 1)?;
+        let (object, at) = (number(slots)?, number(after(slots, 1)?)?);
+        if at != abi.slots.at {
+            return None;
+        }
+        let reader = after(slots, 2)?;
+        // buf_cnt, array, memory_map, chan; then cpu (an int), records_read, allocated (an int), padding.
+        let cpu = after(reader, 9)?;
+        let read = cpu.checked_add(4)?.checked_next_multiple_of(word)?;
+        let padding = after(read, 1)?.checked_add(4)?;
+        let cold = padding.checked_add(PADDING)?.checked_next_multiple_of(word)?;
+        if number(cold)? != object {
+            return None;
+        }
+        let cold_at = number(after(cold, 1)?)?;
+        // Up to 2.14 the ends of packets had a table.
+        let mut readers = after(cold, 2)?;
+        let ends = (number(readers)?, number(after(readers, 1)?)?);
+        if abi.major == 0 && ends.0 == object && (cold_at..abi.length).contains(&ends.1) {
+            readers = after(readers, 2)?;
+        }
+        // active_readers; lost by each cause; records_count, records_overrun; finalized (an int).
+        let lost = after(readers, 1)?;
+        let consumed = after(lost, 5)?.checked_add(4)?.checked_next_multiple_of(word)?;
+        let flags = after(consumed, 3)?;
+        let is_held = mapping.number(Place { at: flags, len: 4 })? & held_bit(abi) != 0;
+        Some(Self {
+            last_time: number(time).filter(|_| abi.word == 8),
+            reader: number(reader),
+            held: number(consumed).filter(|_| is_held),
+            full: number(lost)?,
+            wrap: number(after(lost, 1)?)?,
+            big: number(after(lost, 2)?)?,
+        })
+    }
+}
+
+/// The first bit field of an `unsigned int`.
+fn held_bit(abi: &Abi) -> u64 {
+    match abi.order {
+        lastwords_bytes::ByteOrder::Little => 1,
+        lastwords_bytes::ByteOrder::Big => 1 << 31,
+    }
+}
