@@ -75,13 +75,14 @@ fn of_memory(
 ) -> anyhow::Result<Machine> {
     let mut notes = physical.notes.clone();
     notes.extend(found.scanned.map(|at| format!("there is no VMCOREINFO note; it was found in memory, at {at:#x}")));
-    let sources = memory.sources(&found.info)?;
+    let options = memory;
+    let sources = options.sources(&found.info)?;
     let memory = Arc::new(found.memory);
     let kernel =
         Kernel::open(memory.clone(), &found.info, sources, budget).with_context(|| path.display().to_string())?;
     let kernel = Arc::new(kernel);
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory)).with_context(|| path.display().to_string())?;
-    let lttng = crate::lttng::of_kernel(&kernel, &mut notes);
+    let lttng = crate::lttng::of_kernel(&kernel, &options.lttng(&kernel)?, &mut notes);
     Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing, lttng })
 }
 

@@ -8,7 +8,8 @@ use lastwords_bytes::Budget;
 use lastwords_image::{Kind, unwatched};
 use lastwords_kernel::Kernel;
 use lastwords_walk::lttng::{Metadata, Session};
-use lastwords_walk::{lttng_kernel, lttng_ust};
+use lastwords_walk::lttng_kernel::{self, Source};
+use lastwords_walk::lttng_ust;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,9 +17,12 @@ use std::sync::Arc;
 /// Most bytes of a metadata file.
 const METADATA_MAX: u64 = 256 << 20;
 
+/// What was named, and the sessions in it.
+pub(crate) type Input = (PathBuf, Vec<Session>);
+
 /// The sessions of a kernel's LTTng; why they cannot be read is noted.
-pub(crate) fn of_kernel(kernel: &Arc<Kernel>, notes: &mut Vec<String>) -> Vec<Session> {
-    match lttng_kernel::read(kernel, None) {
+pub(crate) fn of_kernel(kernel: &Arc<Kernel>, source: &Source, notes: &mut Vec<String>) -> Vec<Session> {
+    match lttng_kernel::read(kernel, source) {
         Ok(found) => {
             notes.extend(found.notes);
             found.sessions
@@ -35,10 +39,7 @@ pub(crate) fn of_kernel(kernel: &Arc<Kernel>, notes: &mut Vec<String>) -> Vec<Se
 ///
 /// # Errors
 /// What a word names cannot be read.
-pub(crate) fn open_user(
-    words: &[String],
-    metadata: Option<&Path>,
-) -> anyhow::Result<Option<Vec<(PathBuf, Vec<Session>)>>> {
+pub(crate) fn open_user(words: &[String], metadata: Option<&Path>) -> anyhow::Result<Option<Vec<Input>>> {
     let mut inputs = Vec::new();
     for word in words {
         let path = PathBuf::from(word);

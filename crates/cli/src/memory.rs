@@ -2,10 +2,12 @@
 
 use anyhow::{Context, bail};
 use lastwords_image::vmcore::RawRange;
-use lastwords_kernel::Sources;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
+use lastwords_kernel::{Kernel, Sources, btf};
+use lastwords_walk::lttng_kernel::Source;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What the image lacks, given by hand. Seldom needed: a kernel's memory describes itself.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -29,6 +31,14 @@ pub(crate) struct Memory {
     /// Types of this BTF file
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     btf: Option<PathBuf>,
+
+    /// Types of LTTng's modules, from this file: lttng-tracer.ko of the kernel in the image, with its BTF
+    #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
+    module: Option<PathBuf>,
+
+    /// Read LTTng's structures by the layouts of its releases, whatever types the image has
+    #[arg(long, hide = true)]
+    known_layouts: bool,
 }
 
 /// A run of physical memory.
@@ -62,6 +72,17 @@ impl Memory {
             range
         };
         self.raw.as_ref().map(|runs| runs.iter().map(range).collect())
+    }
+
+    /// Where the types of LTTng's modules come from.
+    pub(crate) fn lttng(&self, kernel: &Kernel) -> anyhow::Result<Source> {
+        let Some(path) = &self.module else {
+            return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
+        };
+        let named = || path.display().to_string();
+        let file = std::fs::read(path).with_context(named)?;
+        let types = btf::of_module(&named(), &file, &kernel.types, kernel.budget())?;
+        Ok(Source::Given(Arc::new(types)))
     }
 
     /// Symbols and types that were given.

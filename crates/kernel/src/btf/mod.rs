@@ -4,8 +4,12 @@
 //! strings. Types have numbers from 1 on; a module's blob goes on where the kernel's ends, in numbers as in string offsets.
 //! All is indexed once and decoded where it is asked for.
 
+mod build;
+mod file;
 mod types;
 
+pub use build::Builder;
+pub use file::of_module;
 pub use types::{Kind, Member, TypeId, Types};
 
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};

@@ -264,6 +264,13 @@ impl Types {
         }
     }
 
+    /// Types of a structure's members, without definitions and qualifiers.
+    pub(super) fn member_types(&self, id: TypeId) -> Vec<TypeId> {
+        let Some(raw) = self.composite(self.strip(id.0)) else { return Vec::new() };
+        let members = (0..raw.count.min(STEPS)).map_while(|index| raw.member(index));
+        members.map(|member| TypeId(self.strip(member.type_id))).collect()
+    }
+
     fn word_size(&self) -> u64 {
         // A pointer is as long as a long; the kernel's blobs always have that integer.
         let longs = ["long unsigned int", "unsigned long"];

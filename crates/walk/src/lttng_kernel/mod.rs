@@ -4,6 +4,8 @@
 //! module's own types. Which release it is shows in which members there are: lists are called `chan` and `list` up to 2.14,
 //! `chan_head` and `node` in 2.16.
 
+mod check;
+pub mod layouts;
 mod metadata;
 mod ring;
 mod session;
@@ -11,10 +13,14 @@ mod session;
 use crate::lttng::Session;
 use lastwords_kernel::btf::Types;
 use lastwords_kernel::{Error, Kernel, Object};
+use layouts::RELEASES;
 use std::sync::Arc;
 
 /// The module that has the list of sessions.
 pub const MODULE: &str = "lttng_tracer";
+
+/// The structure of a session.
+const SESSION: &str = "lttng_kernel_session_private";
 
 /// What a kernel has of LTTng.
 #[derive(Debug, Default)]
@@ -25,22 +31,55 @@ pub struct Found {
     pub notes: Vec<String>,
 }
 
-/// All sessions of a kernel's LTTng; nothing where the tracer is not loaded. `types`: those of the tracer's modules, where
-/// the image itself does not have them.
+/// Where the types of the tracer's modules come from.
+#[derive(Debug, Clone, Default)]
+pub enum Source {
+    /// The image, or else the known releases.
+    #[default]
+    Image,
+    /// The known releases alone.
+    Releases,
+    /// These types: of the modules' own files.
+    Given(Arc<Types>),
+}
+
+/// All sessions of a kernel's LTTng; nothing where the tracer is not loaded.
 ///
 /// # Errors
-/// The tracer is loaded, and its types are known neither to the image nor to the caller; its list of sessions cannot be
-/// read; the Budget is spent.
-pub fn read(kernel: &Arc<Kernel>, types: Option<Arc<Types>>) -> Result<Found, Error> {
+/// The tracer is loaded, and none of the layouts that are known is its; its list of sessions cannot be read; the Budget is
+/// spent.
+pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Found, Error> {
     let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else { return Ok(Found::default()) };
-    let Some(types) = types.or_else(|| kernel.module_types(MODULE)) else {
-        return Err(Error::NoType("struct lttng_kernel_session_private".to_owned()));
+    let own = match source {
+        Source::Given(types) => Some(Arc::clone(types)),
+        Source::Image => kernel.module_types(MODULE),
+        Source::Releases => None,
     };
-    let memory = Memory { kernel, types };
+    if let Some(types) = own {
+        return sessions(&Memory { kernel, types }, head);
+    }
+    let mut why = None;
+    for release in &RELEASES {
+        let memory = Memory { kernel, types: release.types(kernel)? };
+        match check::fits(&memory, head) {
+            Ok(()) => {
+                let mut found = sessions(&memory, head)?;
+                let name = release.name;
+                found.notes.push(format!("the modules have no types of their own: read by the layouts of {name}"));
+                return Ok(found);
+            }
+            Err(error @ Error::Bytes(_)) => return Err(error),
+            Err(error) => why = Some(error),
+        }
+    }
+    Err(why.unwrap_or_else(|| Error::NoType("struct lttng_kernel_session_private".to_owned())))
+}
+
+fn sessions(memory: &Memory<'_>, head: u64) -> Result<Found, Error> {
     let mut found = Found::default();
-    let link = memory.first_member("lttng_kernel_session_private", &["node", "list"])?;
-    for entry in memory.list(head, "lttng_kernel_session_private", link)? {
-        let read = entry.and_then(|object| session::read(&memory, &object));
+    let link = memory.first_member(SESSION, &["node", "list"])?;
+    for entry in memory.list(head, SESSION, link)? {
+        let read = entry.and_then(|object| session::read(memory, &object));
         match read {
             Ok(session) => found.sessions.push(session),
             Err(error @ Error::Bytes(_)) => return Err(error),

@@ -61,7 +61,7 @@ fn channel(memory: &Memory<'_>, object: &Object<'_>, rb: &Object<'_>, backend: &
 }
 
 /// Where the rings are: one for each CPU, or one for all.
-fn rings(memory: &Memory<'_>, backend: &Object<'_>) -> Result<Vec<(Option<u32>, u64)>, Error> {
+pub(super) fn rings(memory: &Memory<'_>, backend: &Object<'_>) -> Result<Vec<(Option<u32>, u64)>, Error> {
     let kernel = memory.kernel;
     let per_cpu = memory.types.enum_value("RING_BUFFER_ALLOC_PER_CPU").unwrap_or(0).cast_unsigned();
     let is_per_cpu = backend.u64("config.alloc")? == per_cpu;
@@ -99,7 +99,7 @@ fn stream(memory: &Memory<'_>, channel: &Channel, buffer: &Object<'_>, cpu: Opti
         }
     };
     let is_held = buffer.u64("get_subbuf").unwrap_or(0) != 0;
-    let time = ["last_timestamp", "last_tsc"].into_iter().find_map(|name| buffer.u64(name).ok());
+    let time = ["last_timestamp", "last_tsc", "time"].into_iter().find_map(|name| buffer.u64(name).ok());
     Ok(Stream {
         channel: channel.id,
         channel_name: String::new(),

@@ -46,7 +46,7 @@ pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, 
 
 fn channels(memory: &Memory<'_>, object: &Object<'_>, session: &mut Session) -> Result<(), Error> {
     const CHANNEL: &str = "lttng_kernel_channel_buffer_private";
-    let head = memory.first_member("lttng_kernel_session_private", &["chan_head", "chan"])?;
+    let head = memory.first_member(super::SESSION, &["chan_head", "chan"])?;
     let link = memory.first_member(CHANNEL, &["parent.node", "node"])?;
     let mut channels = Vec::new();
     for entry in memory.list(object.at(head)?.place(), CHANNEL, link)?.take(CHANNELS_MAX) {
@@ -90,8 +90,10 @@ fn streams(memory: &Memory<'_>, channel: &Object<'_>) -> Result<(Vec<crate::lttn
 }
 
 /// 2.16 keeps counters in the list of channels (`enum lttng_kernel_channel_type`).
-fn is_counter(memory: &Memory<'_>, channel: &Object<'_>) -> Result<bool, Error> {
-    let Some(counter) = memory.types.enum_value("LTTNG_KERNEL_CHANNEL_TYPE_COUNTER") else { return Ok(false) };
-    let kind = channel.pointer("parent.pub")?.i64("type")?;
-    Ok(kind == counter)
+pub(super) fn is_counter(memory: &Memory<'_>, channel: &Object<'_>) -> Result<bool, Error> {
+    if !channel.has("parent.node") {
+        return Ok(false);
+    }
+    let counter = memory.types.enum_value("LTTNG_KERNEL_CHANNEL_TYPE_COUNTER").unwrap_or(1);
+    Ok(channel.pointer("parent.pub")?.i64("type")? == counter)
 }

@@ -191,10 +191,13 @@ mod tests {
         assert_eq!(mutant(0, 0), Ok(None));
         assert_eq!(mutant(24, 0), Ok(None));
         let say = |offset, value| mutant(offset, value).expect_err("refused").to_string();
-        assert_eq!(say(26, 2), "s: offset 0x1a: 0x2, expected crash ABI 0.0 or 1.0");
-        assert_eq!(say(30, 16), "s: offset 0x1e: 0x10, expected words of 4 or 8 bytes");
-        assert_eq!(say(76, 3), "s: offset 0x4c: 0x3, expected 1, 2, 4 or 8 bytes");
-        assert_eq!(say(112, 0), "s: offset 0x70: 0x0, expected a power of two of sub-buffers that fit the mapping");
+        assert_eq!(say(26, 2), "s: offset 0x1a: found 0x2, expected crash ABI 0.0 or 1.0");
+        assert_eq!(say(30, 16), "s: offset 0x1e: found 0x10, expected words of 4 or 8 bytes");
+        assert_eq!(say(76, 3), "s: offset 0x4c: found 0x3, expected 1, 2, 4 or 8 bytes");
+        assert_eq!(
+            say(112, 0),
+            "s: offset 0x70: found 0x0, expected a power of two of sub-buffers that fit the mapping"
+        );
         assert!(Abi::parse("s", &sample()[..100]).is_err());
     }
 }

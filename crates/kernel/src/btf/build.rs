@@ -1,0 +1,261 @@
+//! Types that no blob has, written as one: for modules whose image has no types of their own.
+//!
+//! A [`Builder`] lays structures out as the compiler does (System V ABI: each member at the next multiple of its alignment)
+//! and takes sizes and alignments of the kernel's own types from the kernel's blob.
+
+use super::{ARRAY, Btf, FORWARD, INT, POINTER, STRUCT, TypeId, Types};
+use crate::Error;
+use lastwords_bytes::{Budget, ByteOrder, Error as BytesError};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Magic of a blob, and the bytes of its header (`include/uapi/linux/btf.h`).
+const MAGIC: u16 = 0xeb9f;
+const HEADER: u32 = 24;
+/// Nesting of structures when an alignment is looked for.
+const DEPTH: usize = 16;
+
+/// A type that members can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Built {
+    id: u32,
+    size: u64,
+    align: u64,
+}
+
+/// Writes a blob that goes on where the kernel's ends.
+pub struct Builder {
+    kernel: Arc<Types>,
+    order: ByteOrder,
+    word: u64,
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    next: u32,
+    known: HashMap<String, Built>,
+}
+
+impl Builder {
+    /// Types beside those of `kernel`, whose pointers have `word` bytes.
+    #[must_use]
+    pub fn new(kernel: &Arc<Types>, order: ByteOrder, word: u8) -> Self {
+        let next = kernel.btf().end();
+        let kernel = Arc::clone(kernel);
+        Self { kernel, order, word: word.into(), types: Vec::new(), strings: vec![0], next, known: HashMap::new() }
+    }
+
+    /// Adds a structure from its declaration: members of the form `TYPE NAME`, separated by semicolons. A type is
+    /// `u8`, `u32`, `u64`, `int`, `long`; `*` for a pointer to nothing that matters, `*NAME` to a structure added here before or
+    /// later, `**NAME`; `@NAME` is a type of the kernel, `NAME` a structure added before. `NAME[4]` is an array, `NAME[]` a flexible
+    /// one, `NAME:1` a bit field of an `u32` whose unit begins with it.
+    ///
+    /// # Errors
+    /// A type is not known.
+    pub fn structure(&mut self, name: &str, declaration: &str) -> Result<(), Error> {
+        let mut members = Vec::new();
+        let (mut end, mut align) = (0u64, 1u64);
+        for member in declaration.split(';').map(str::trim).filter(|member| !member.is_empty()) {
+            let (type_name, declarator) =
+                member.rsplit_once(' ').ok_or_else(|| Error::NoType(format!("of member {member} of {name}")))?;
+            let mut built = self.by_name(type_name.trim())?;
+            let (field, bits) = match declarator.split_once(':') {
+                Some((field, bits)) => (field, bits.parse().unwrap_or(0u8)),
+                None => (declarator, 0),
+            };
+            let field = match field.split_once('[') {
+                Some((field, count)) => {
+                    built = self.array(built, count.trim_end_matches(']').parse().unwrap_or(0));
+                    field
+                }
+                None => field,
+            };
+            let at = end.checked_next_multiple_of(built.align.max(1)).unwrap_or(end);
+            members.push((self.string(field), built.id, at, bits));
+            end = at.saturating_add(built.size);
+            align = align.max(built.align);
+        }
+        let size = end.checked_next_multiple_of(align).unwrap_or(end);
+        let name_at = self.string(name);
+        let id = self.add(name_at, STRUCT, true, members.len(), number(size));
+        for (name, type_id, at, bits) in members {
+            self.put(name);
+            self.put(type_id);
+            self.put(number(at.saturating_mul(8)) | u32::from(bits) << 24);
+        }
+        self.known.insert(name.to_owned(), Built { id, size, align });
+        Ok(())
+    }
+
+    /// Bytes of a structure that was added.
+    #[must_use]
+    pub fn size_of(&self, name: &str) -> Option<u64> {
+        self.known.get(name).map(|built| built.size)
+    }
+
+    /// The kernel's types and those that were added.
+    ///
+    /// # Errors
+    /// There are too many of them.
+    pub fn finish(self, budget: &Budget) -> Result<Types, BytesError> {
+        let mut blob = Vec::new();
+        let lens = (number(self.types.len() as u64), number(self.strings.len() as u64));
+        let half = |value: u16| match self.order {
+            ByteOrder::Little => value.to_le_bytes(),
+            ByteOrder::Big => value.to_be_bytes(),
+        };
+        blob.extend(half(MAGIC));
+        // Version 1, no flags.
+        blob.extend([1, 0]);
+        for word in [HEADER, 0, lens.0, lens.0, lens.1] {
+            blob.extend(self.word(word));
+        }
+        blob.extend(&self.types);
+        blob.extend(&self.strings);
+        Ok(Types::new(Arc::new(Btf::parse(blob, Some(Arc::clone(self.kernel.btf())), budget)?)))
+    }
+
+    fn by_name(&mut self, name: &str) -> Result<Built, Error> {
+        if let Some(built) = self.known.get(name) {
+            return Ok(*built);
+        }
+        if let Some(target) = name.strip_prefix('*') {
+            let to = match target {
+                "" => 0,
+                target if target.starts_with('*') => self.by_name(target)?.id,
+                target => self.forward(target),
+            };
+            let id = self.add(0, POINTER, false, 0, to);
+            let built = Built { id, size: self.word, align: self.word };
+            self.known.insert(name.to_owned(), built);
+            return Ok(built);
+        }
+        if let Some(name) = name.strip_prefix('@') {
+            let id = self.kernel.id(name)?;
+            return Ok(Built { id: id.0, size: self.kernel.size(id), align: self.kernel.align(id) });
+        }
+        let size = match name {
+            "u8" => 1,
+            "u32" | "int" => 4,
+            "u64" => 8,
+            "long" => self.word,
+            _ => return Err(Error::NoType(name.to_owned())),
+        };
+        let at = self.string(name);
+        let id = self.add(at, INT, false, 0, number(size));
+        // Sign at bit 24, offset 0, bits.
+        self.put(u32::from(name == "int") << 24 | number(size.saturating_mul(8)));
+        let built = Built { id, size, align: size };
+        self.known.insert(name.to_owned(), built);
+        Ok(built)
+    }
+
+    fn forward(&mut self, name: &str) -> u32 {
+        let at = self.string(name);
+        self.add(at, FORWARD, false, 0, 0)
+    }
+
+    fn array(&mut self, element: Built, count: u32) -> Built {
+        let id = self.add(0, ARRAY, false, 0, 0);
+        // Element, index (whatever it is), count.
+        [element.id, element.id, count].into_iter().for_each(|word| self.put(word));
+        Built { id, size: element.size.saturating_mul(count.into()), ..element }
+    }
+
+    /// A type's first 12 bytes; its number.
+    fn add(&mut self, name: u32, kind: u8, flag: bool, count: usize, size_or_type: u32) -> u32 {
+        self.put(name);
+        self.put(u32::from(flag) << 31 | u32::from(kind) << 24 | number(count as u64));
+        self.put(size_or_type);
+        let id = self.next;
+        self.next = self.next.saturating_add(1);
+        id
+    }
+
+    fn word(&self, value: u32) -> [u8; 4] {
+        match self.order {
+            ByteOrder::Little => value.to_le_bytes(),
+            ByteOrder::Big => value.to_be_bytes(),
+        }
+    }
+
+    fn put(&mut self, value: u32) {
+        let word = self.word(value);
+        self.types.extend(word);
+    }
+
+    fn string(&mut self, text: &str) -> u32 {
+        let at = self.kernel.btf().string_end().saturating_add(number(self.strings.len() as u64));
+        self.strings.extend(text.as_bytes());
+        self.strings.push(0);
+        at
+    }
+}
+
+fn number(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+impl Types {
+    /// Alignment of a type, bytes, by its members; attributes that raise it do not show in a blob.
+    #[must_use]
+    pub fn align(&self, id: TypeId) -> u64 {
+        self.align_within(id, DEPTH)
+    }
+
+    fn align_within(&self, id: TypeId, depth: usize) -> u64 {
+        use super::Kind;
+        match self.kind(id) {
+            Kind::Array { .. } => {
+                let element = self.target(id);
+                element.filter(|_| depth > 0).map_or(1, |id| self.align_within(id, depth.saturating_sub(1)))
+            }
+            Kind::Structure => {
+                let members = self.member_types(id).into_iter().take(256);
+                let below = |id| if depth > 0 { self.align_within(id, depth.saturating_sub(1)) } else { 1 };
+                members.map(below).max().unwrap_or(1)
+            }
+            _ => self.size(id).clamp(1, 16),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel's blob with one structure of 12 bytes, aligned to 4.
+    fn kernel() -> Arc<Types> {
+        let blob = Btf::parse(empty(), None, &Budget::default()).expect("a blob");
+        let mut builder = Builder::new(&Arc::new(Types::new(Arc::new(blob))), ByteOrder::Little, 8);
+        builder.structure("three", "u32 a; u32 b; u8 c").expect("known types");
+        Arc::new(builder.finish(&Budget::default()).expect("a blob"))
+    }
+
+    fn empty() -> Vec<u8> {
+        let mut blob = vec![0x9f, 0xeb, 1, 0];
+        [24u32, 0, 0, 0, 1].iter().for_each(|word| blob.extend(word.to_le_bytes()));
+        blob.push(0);
+        blob
+    }
+
+    #[test]
+    fn laid_out_as_compilers_do() {
+        let mut builder = Builder::new(&kernel(), ByteOrder::Little, 8);
+        builder.structure("row", "*table next; u32 n").expect("known types");
+        let declaration = "u8 flag; @three three; row rows[3]; **row each; long last; u32 held:1; u8 tail[]";
+        builder.structure("table", declaration).expect("known types");
+        assert!(builder.structure("odd", "none x").is_err());
+        assert_eq!((builder.size_of("row"), builder.size_of("table")), (Some(16), Some(88)));
+        let types = builder.finish(&Budget::default()).expect("a blob");
+        let at = |path: &str| types.member("table", path).map(|m| (m.offset, m.size, m.bits)).expect("a member");
+        assert_eq!(at("three.c"), (12, 1, None));
+        assert_eq!(at("rows[2].n"), (56, 4, None));
+        assert_eq!(at("last"), (72, 8, None));
+        assert_eq!(at("held"), (80, 4, Some((0, 1))));
+        assert_eq!(at("tail").0, 84);
+        let each = types.member("table", "each").expect("a member");
+        let row = types.target(types.target(each.type_id).expect("a pointer")).expect("a structure");
+        assert_eq!(types.name(row), "row");
+        let next = types.member_of(row, "next").expect("a member");
+        assert_eq!(types.name(types.target(next.type_id).expect("a structure")), "table");
+    }
+}
