@@ -19,6 +19,7 @@ mod report;
 mod scratch;
 mod stats;
 mod stopwatch;
+mod trace_dat;
 mod vmcore;
 mod wedge;
 
@@ -38,6 +39,8 @@ enum Bench {
     Recover(recover::Args),
     /// Seconds and memory of a report of a kernel crash dump, and of a sparse one of 64 GB
     Vmcore(vmcore::Args),
+    /// Text of a trace.dat of millions of events, beside trace-cmd
+    TraceDat(trace_dat::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -45,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::Record(args) => record::run(args),
         Bench::Recover(args) => recover::run(args),
         Bench::Vmcore(args) => vmcore::run(args),
+        Bench::TraceDat(args) => trace_dat::run(args),
     }
 }
 
