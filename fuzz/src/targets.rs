@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
 use lastwords_bytes::{Budget, Limits};
+use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
 use lastwords_formats::{ctf, evidence, json, text};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
@@ -23,7 +24,7 @@ use lastwords_testkit::put::Order;
 use lastwords_testkit::ring::{Event, Expect};
 use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::Verdict;
-use lastwords_trace::ftrace::Symbols;
+use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
 use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_walk::own;
@@ -32,7 +33,7 @@ use lastwords_walk::own;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 20] = [
+pub const ALL: [Target; 23] = [
     ("arena", arena),
     ("session", session),
     ("registry", registry),
@@ -53,6 +54,9 @@ pub const ALL: [Target; 20] = [
     ("kernel_memory", kernel_memory),
     ("btf", btf),
     ("kernel", kernel),
+    ("trace_dat", trace_dat),
+    ("print_format", print_format),
+    ("ring_page", ring_page),
 ];
 
 /// Regions one behind the other, anything changed.
@@ -413,6 +417,73 @@ pub fn text_end_to_end(data: &[u8]) {
     }
     for source in sources {
         let _ = evidence::write_text(source, 100, &mut sink());
+    }
+}
+
+/// A trace.dat file: every array as text.
+pub fn trace_dat(data: &[u8]) {
+    let path = scratch("dat");
+    std::fs::write(&path, data).expect("a scratch file");
+    let Ok(tracing) = dat::open(&path) else { return };
+    for array in 0..tracing.arrays.len().min(8) {
+        for style in [ftrace_text::Style::AsSet, ftrace_text::Style::Raw, ftrace_text::Style::Fields] {
+            let options = ftrace_text::Options { style, ..ftrace_text::Options::default() };
+            let _ = ftrace_text::write_trace(&mut std::io::sink(), &tracing, array, &options);
+        }
+    }
+}
+
+/// The text of a format file, a NUL, and the payload of an event of it.
+pub fn print_format(data: &[u8]) {
+    let (text, payload) = data.split_at(data.iter().position(|b| *b == 0).unwrap_or(data.len()));
+    let Some(format) = format_file::parse("fuzz", &String::from_utf8_lossy(text)) else { return };
+    let tracing = tracing();
+    let machine = print::Machine::of(&tracing);
+    let Ok(program) = print::compile(&format, machine, &NoSymbols) else { return };
+    let (mut names, mut scratch, mut out) = (print::Names::new(&tracing, true), Vec::new(), Vec::new());
+    for payload in [payload, payload.get(1..).unwrap_or_default()] {
+        let mut env = print::Env { payload, machine, scratch: &mut scratch, names: &mut names };
+        let _ = program.print(&mut env, &mut out);
+    }
+    assert!(out.len() < 1 << 26, "{} bytes of text", out.len());
+}
+
+/// A kernel of which nothing is known but its formats.
+fn tracing() -> Tracing {
+    Tracing {
+        release: String::new(),
+        uname: String::new(),
+        machine: "x86_64".into(),
+        byte_order: ByteOrder::Little,
+        word_size: 8,
+        page_size: 4096,
+        cpus: 1,
+        header_page: HeaderPage::of_word_size(8),
+        formats: BTreeMap::new(),
+        comms: BTreeMap::new(),
+        tgids: BTreeMap::new(),
+        printk_formats: BTreeMap::new(),
+        symbols: Arc::new(NoSymbols),
+        pointer_key: None,
+        clocks: String::new(),
+        arrays: Vec::new(),
+        evidence: lastwords_trace::evidence::Evidence::default(),
+    }
+}
+
+/// A sub-buffer of ftrace's: its events lie in it, one behind the other.
+pub fn ring_page(data: &[u8]) {
+    for (size, order) in [(8, ByteOrder::Little), (4, ByteOrder::Little), (8, ByteOrder::Big)] {
+        let layout = HeaderPage::of_word_size(size);
+        let Ok(found) = page::header(data, layout, order) else { continue };
+        for committed in [found.committed, data.len(), usize::MAX] {
+            let mut behind = 0;
+            for event in page::Events::new(data, layout, order, committed) {
+                let Ok(event) = event else { break };
+                assert!(event.payload.start >= behind && event.payload.end <= data.len(), "{event:?}");
+                behind = event.payload.end;
+            }
+        }
     }
 }
 

@@ -129,8 +129,11 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     if kind != b"flyrecord\0" {
         return Err(at.unexpected(0, "the word flyrecord: a file with the text of a latency tracer has no events"));
     }
-    let page_size =
-        if machine.data_size > 0 && begin.page_size == 0 { machine.data_size + 16 } else { begin.page_size };
+    let page_size = if machine.data_size > 0 && begin.page_size == 0 {
+        machine.data_size.saturating_add(16)
+    } else {
+        begin.page_size
+    };
     let plain = (false, Algorithm::None);
     let stats = told.stats_before("");
     let top = Buffer { stats, ..Buffer::default() };
@@ -227,7 +230,7 @@ fn clock_word(text: &str) -> String {
 }
 
 fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
-    let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu + 1)).max().unwrap_or(0);
+    let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
     let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
     // `uname -a` ends with the name of the system, trace-cmd's form with the machine.
     let words = || told.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");

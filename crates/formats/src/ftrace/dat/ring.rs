@@ -50,7 +50,7 @@ impl Ring for FileRing {
         let start = index as u64 * size as u64;
         let read = match &data.chunks {
             None if start >= data.size => Some(()),
-            None => self.source.read(data.offset + start, size, bytes).ok(),
+            None => self.source.read(data.offset.saturating_add(start), size, bytes).ok(),
             Some(chunks) => self.uncompressed(cpu, chunks, start, size, bytes),
         };
         let is_whole = read.is_some() && bytes.len() == size;
