@@ -465,6 +465,7 @@ fn tracing() -> Tracing {
         printk_formats: BTreeMap::new(),
         symbols: Arc::new(NoSymbols),
         pointer_key: None,
+        preempt_dynamic_mode: None,
         clocks: String::new(),
         arrays: Vec::new(),
         evidence: lastwords_trace::evidence::Evidence::default(),

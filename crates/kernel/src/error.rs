@@ -54,8 +54,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Says what was read when `hole` was met.
-    pub(crate) fn hole(what: &str) -> impl FnOnce(Hole) -> Self + '_ {
+    /// Says what was read when `hole` was met: for `map_err`.
+    pub fn hole(what: &str) -> impl FnOnce(Hole) -> Self + '_ {
         move |hole| Self::Hole { what: what.into(), hole }
     }
 }

@@ -206,6 +206,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         printk_formats: BTreeMap::from([(0xffff_ffff_8200_0000, "step \"%d\"\n".to_owned())]),
         symbols: Arc::new(Functions),
         pointer_key: None,
+        preempt_dynamic_mode: None,
         clocks: "[local] global counter".into(),
         arrays: vec![array("", top), array("extra", extra)],
         evidence: Evidence::default(),

@@ -103,6 +103,9 @@ pub struct Tracing {
     pub symbols: Arc<dyn Symbols>,
     /// Key with which the kernel hashes `%p` (SipHash-2-4 on 64-bit machines); none where it is not known or not set yet.
     pub pointer_key: Option<[u64; 2]>,
+    /// What the kernel was told of preemption when it began (`preempt_dynamic_mode`: 0 none, 1 voluntary, 2 full, 3 lazy);
+    /// none where that was settled when it was built, or is not known.
+    pub preempt_dynamic_mode: Option<u8>,
     /// Clocks offered and, in brackets, the chosen one, as `trace_clock` has them, of the top level.
     pub clocks: String,
     /// The top level first, then the instances by name.

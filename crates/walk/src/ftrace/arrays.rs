@@ -123,7 +123,10 @@ fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<(String, bool), Error> {
     let entry = word.saturating_mul(3).saturating_mul(array.u64("clock_id")?);
     let at = kernel.symbol("trace_clocks")?.wrapping_add(entry);
     let name = kernel.text(pointer(kernel, at.wrapping_add(word))?)?;
-    let in_ns = kernel.memory.number(at.wrapping_add(word.saturating_mul(2)), 4).map_err(hole)?;
+    let in_ns = kernel
+        .memory
+        .number(at.wrapping_add(word.saturating_mul(2)), 4)
+        .map_err(Error::hole("a table of the tracer"))?;
     Ok((name, in_ns != 0))
 }
 
@@ -146,11 +149,7 @@ fn options(kernel: &Kernel, array: &Object<'_>) -> Result<Vec<String>, Error> {
 }
 
 fn pointer(kernel: &Kernel, at: u64) -> Result<u64, Error> {
-    kernel.memory.pointer(at).map_err(hole)
-}
-
-fn hole(hole: lastwords_image::Hole) -> Error {
-    Error::Hole { what: "a table of the tracer".into(), hole }
+    kernel.memory.pointer(at).map_err(Error::hole("a table of the tracer"))
 }
 
 /// Names of the tracer's own options that are on.

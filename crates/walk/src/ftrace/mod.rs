@@ -55,6 +55,7 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         printk_formats,
         symbols: kernel.symbols.clone(),
         pointer_key: printk::pointer_key(kernel),
+        preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),
         arrays,
         evidence,

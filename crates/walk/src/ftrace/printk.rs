@@ -19,7 +19,10 @@ pub(super) fn formats(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
         let word = u64::from(kernel.memory.word_size());
         let count = end.saturating_sub(begin).checked_div(word).unwrap_or(0).min(STRINGS_MAX);
         for n in 0..count {
-            let at = kernel.memory.pointer(begin.wrapping_add(n.saturating_mul(word))).map_err(hole)?;
+            let at = kernel
+                .memory
+                .pointer(begin.wrapping_add(n.saturating_mul(word)))
+                .map_err(Error::hole("the table of format strings"))?;
             if at != 0 {
                 strings.insert(at, kernel.text(at)?);
             }
@@ -45,8 +48,4 @@ pub(super) fn pointer_key(kernel: &Kernel) -> Option<[u64; 2]> {
     let word = |offset: u64| kernel.memory.number(at.wrapping_add(offset), 8).ok();
     let key = [word(0)?, word(8)?];
     (key != [0, 0]).then_some(key)
-}
-
-fn hole(hole: lastwords_image::Hole) -> Error {
-    Error::Hole { what: "the table of format strings".into(), hole }
 }

@@ -255,6 +255,7 @@ fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut ar
         printk_formats: machine.printk_formats,
         symbols: Arc::new(machine.symbols),
         pointer_key: None,
+        preempt_dynamic_mode: None,
         clocks: told.clocks.clone(),
         arrays,
         evidence: Evidence { notes: machine.notes, ..Evidence::default() },

@@ -100,7 +100,7 @@ const LATENCY_LEGEND: &str = concat!(
 /// trace; the kernel shows zeroes where there was none.
 fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring) {
     let (entries, written) = counts(tracing, ring);
-    let model = preemption(&tracing.uname);
+    let model = preemption(tracing);
     let text = format!(
         "# {tracer} latency trace v1.1.5 on {release}\n\
          # --------------------------------------------------------------------\n\
@@ -116,17 +116,18 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring)
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The word for the kernel's preemption, as far as its version string tells it.
-fn preemption(uname: &str) -> &'static str {
-    let has = |word| uname.split_whitespace().any(|w| w == word);
-    if has("PREEMPT_RT") {
-        "preempt_rt"
-    } else if has("PREEMPT") {
-        "preempt"
-    } else if has("PREEMPT_DYNAMIC") {
-        "desktop"
-    } else {
-        "server"
+/// The word for the kernel's preemption; where it was not chosen at boot, as far as its version string tells it.
+fn preemption(tracing: &Tracing) -> &'static str {
+    let has = |word| tracing.uname.split_whitespace().any(|w| w == word);
+    match tracing.preempt_dynamic_mode {
+        Some(0) => "server",
+        Some(1) => "desktop",
+        Some(2) => "preempt",
+        Some(3) => "lazy",
+        _ if has("PREEMPT_RT") => "preempt_rt",
+        _ if has("PREEMPT") => "preempt",
+        _ if has("PREEMPT_DYNAMIC") => "desktop",
+        _ => "server",
     }
 }
 

@@ -44,6 +44,7 @@ fn tracing() -> Tracing {
         printk_formats: BTreeMap::from([(0x1234, "known".to_owned())]),
         symbols: Arc::new(Some2),
         pointer_key: Some([1, 2]),
+        preempt_dynamic_mode: None,
         clocks: String::new(),
         arrays: Vec::new(),
         evidence: Evidence::default(),
