@@ -9,7 +9,8 @@ use crate::select::{Events, Which};
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_formats::ftrace::{dat, text};
+use lastwords_formats::ftrace::log::{Log, LogLine, Relation};
+use lastwords_formats::ftrace::{Choice, dat, text};
 use lastwords_image::vmcore;
 use lastwords_kernel::{Kernel, find};
 use lastwords_trace::ftrace::page::Events as PageEvents;
@@ -136,22 +137,64 @@ pub(crate) fn arrays(machine: &Machine, which: &Which) -> anyhow::Result<Vec<usi
     Ok(wanted)
 }
 
+/// The kernel's log, as far as it can be read; what is missing is said on stderr.
+pub(crate) fn log(machine: &Machine) -> anyhow::Result<Vec<LogLine>> {
+    let Some(kernel) = &machine.kernel else {
+        bail!("{}: a trace.dat file has no kernel log; --with-log is for a kernel's memory", machine.from.display());
+    };
+    let found = kernel.log();
+    found.missing.iter().for_each(|error| say::note(format_args!("the kernel's log: {error}")));
+    let rows = found.rows.into_iter();
+    Ok(rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect())
+}
+
+/// The log on the timeline of a trace array; where the clocks differ that is said on stderr.
+pub(crate) fn timeline<'l>(machine: &Machine, array: usize, lines: &'l [LogLine]) -> Log<'l> {
+    let Some(array) = machine.tracing.arrays.get(array).filter(|_| !lines.is_empty()) else { return Log::none() };
+    let offset = machine.kernel.as_ref().map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
+    let relation = Relation::of(array, offset.map(u64::cast_signed));
+    if let Some(remark) = relation.remark(array) {
+        say::note(plain(&remark));
+    }
+    Log::new(lines, relation)
+}
+
+/// Which events, moments resolved: those relative to the end count from the newest event of these arrays.
+pub(crate) fn choice(machine: &Machine, arrays: &[usize], which: &Which, events: &Events) -> Choice {
+    let (since, until) = events.moments();
+    let relative = [since, until].iter().flatten().any(|m| m.needs_end());
+    let named = arrays.iter().filter_map(|index| machine.tracing.arrays.get(*index));
+    let end = if relative { named.map(|array| newest(machine, array)).max().unwrap_or(0) } else { 0 };
+    let clock = |moment: Moment| u64::try_from(moment.resolve(end)).unwrap_or(0);
+    Choice {
+        snapshot: which.snapshot,
+        cpus: events.cpus().into_iter().flatten().collect(),
+        events: events.globs().to_vec(),
+        since: since.map(clock),
+        until: until.map(clock),
+        last: events.last(),
+    }
+}
+
 /// Prints the text of machines on stdout, evidence on stderr.
 pub(crate) fn report(
     machines: &[Machine],
     which: &Which,
     events: &Events,
     style: text::Style,
+    with_log: bool,
     strict: bool,
     mut out: Pager,
 ) -> anyhow::Result<Outcome> {
     let mut losses = false;
     let mut written = Ok(());
     for machine in machines {
+        let lines = if with_log { log(machine)? } else { Vec::new() };
         for array in arrays(machine, which)? {
             for cpu in events.cpus() {
                 let options = options(machine, array, which, events, style, cpu);
-                match text::write_trace(&mut out, &machine.tracing, array, &options) {
+                let log = timeline(machine, array, &lines);
+                match text::write_with_log(&mut out, &machine.tracing, array, &options, log) {
                     Ok(summary) => summary.notes.iter().for_each(|note| say::note(plain(note))),
                     Err(error) if error.is_closed_pipe() => {}
                     Err(error) => written = Err(error),
@@ -173,20 +216,8 @@ fn options(
     style: text::Style,
     cpu: Option<u32>,
 ) -> text::Options {
-    let (since, until) = events.moments();
-    let relative = [since, until].iter().flatten().any(|m| m.needs_end());
-    let end = if relative { machine.tracing.arrays.get(array).map_or(0, |a| newest(machine, a)) } else { 0 };
-    let clock = |moment: Moment| u64::try_from(moment.resolve(end)).unwrap_or(0);
-    text::Options {
-        snapshot: which.snapshot,
-        cpu,
-        style,
-        events: events.globs().to_vec(),
-        since: since.map(clock),
-        until: until.map(clock),
-        last: events.last(),
-        ..text::Options::default()
-    }
+    let Choice { snapshot, events, since, until, last, .. } = choice(machine, &[array], which, events);
+    text::Options { snapshot, cpu, style, events, since, until, last, ..text::Options::default() }
 }
 
 /// Time of the newest event of an array.

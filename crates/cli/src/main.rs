@@ -12,6 +12,7 @@ mod lttng;
 mod memory;
 mod moment;
 mod names;
+mod output;
 mod pager;
 mod paint;
 mod progress;

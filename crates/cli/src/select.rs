@@ -54,6 +54,13 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// Nothing was asked for: all events are wanted.
+    pub(crate) fn is_default(&self) -> bool {
+        let (moments, names) =
+            (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.events.is_empty());
+        !moments && !names && self.last.is_none()
+    }
+
     /// Each CPU that is wanted; one `None` where all are.
     pub(crate) fn cpus(&self) -> Vec<Option<u32>> {
         if self.cpus.is_empty() { vec![None] } else { self.cpus.iter().copied().map(Some).collect() }

@@ -223,7 +223,7 @@ fn enumeration(out: &mut Vec<u8>, value: EnumValue<'_>) {
     out.push(b'}');
 }
 
-fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for byte in bytes {
         out.extend_from_slice(&hexadecimal(*byte));
@@ -233,7 +233,7 @@ fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// A JSON string; bytes that are not UTF-8 become U+FFFD. Beyond what JSON asks, everything that could steer a terminal
 /// is escaped.
-fn text(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -2,6 +2,7 @@
 
 mod clear;
 mod completions;
+mod convert;
 mod demo;
 mod destroy;
 mod doctor;
@@ -26,6 +27,8 @@ pub(crate) enum Verb {
     Demo(demo::Args),
     /// Write what sessions held: a folder or file each
     Recover(recover::Args),
+    /// Write a trace in another format
+    Convert(convert::Args),
     /// Print events as text, those of several sessions merged by time
     Report(report::Args),
     /// Tell what is in a session or core: channels, CPUs, counts, evidence
@@ -62,6 +65,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Recover(args) => recover::run(&args),
+        Verb::Convert(args) => convert::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
         Verb::List(args) => list::run(&args),

@@ -6,17 +6,13 @@ mod lttng;
 use crate::exit::Outcome;
 use crate::inputs::{self, Input};
 use crate::memory::Memory;
-use crate::progress::Progress;
+use crate::output::{self, Format, Line, session};
 use crate::say;
 use crate::select::{Events, Which};
-use crate::table::plain;
 use crate::{evidence, ftrace, names};
-use anyhow::{Context, bail};
-use lastwords_formats::text::{self, Style, Zone};
-use lastwords_formats::{Totals, create_file, create_folder, ctf, json};
+use anyhow::bail;
+use lastwords_formats::{create_folder, ctf};
 use lastwords_trace::source::Source;
-use serde::Serialize;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Arguments.
@@ -45,6 +41,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
+    /// The kernel's log among the events, where its memory is the input: text, json, perfetto
+    #[arg(long)]
+    with_log: bool,
+
     /// Print data instead of lines
     #[arg(long)]
     json: bool,
@@ -58,44 +58,6 @@ pub(crate) struct Args {
     no_count: bool,
 }
 
-/// What to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// A CTF 1.8 folder: babeltrace2, Trace Compass
-    Ctf,
-    /// A CTF 2 folder: babeltrace2 from 2.1 on
-    Ctf2,
-    /// JSON lines
-    Json,
-    /// Text, as `report` prints it
-    Text,
-    /// A trace.dat file of a kernel's trace: trace-cmd, KernelShark
-    TraceDat,
-}
-
-/// The line of one session.
-#[derive(Debug, Serialize)]
-struct Line {
-    path: PathBuf,
-    session: String,
-    from: PathBuf,
-    /// Null where they were not counted.
-    events: Option<u64>,
-    streams: u64,
-    packets: u64,
-    bytes: u64,
-    /// Events known to be lost; overwritten ones and those in flight at death not counted.
-    lost_events: u64,
-    /// Something is lost by `--strict`'s measure, countable or not.
-    losses: bool,
-}
-
-#[derive(Serialize)]
-struct Report<'a> {
-    schema: &'static str,
-    sessions: &'a [Line],
-}
-
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
@@ -103,6 +65,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     if let Some(outcome) = lttng::run(args)? {
         return Ok(outcome);
+    }
+    if args.with_log {
+        bail!("--with-log is for a kernel's memory; a session has no log");
     }
     inputs::reading(&args.inputs, &args.which, |sessions| recover_all(args, sessions))
 }
@@ -116,6 +81,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
         which: Which { snapshot: true, ..Which::default() },
         memory: Memory::default(),
         metadata: None,
+        with_log: false,
         json: false,
         strict: false,
         no_count: false,
@@ -133,78 +99,30 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
         let name = taken.name(&input.session.schema().name);
         let line = recover_one(args, input, &name)?;
         if !args.json {
-            say::line(text_of(&line))?;
+            say::line(output::text_of(&line))?;
             evidence::print(&input.session)?;
         }
         lines.push(line);
     }
     if args.json {
-        let report = Report { schema: "lastwords.recover.v1", sessions: &lines };
-        say::line(serde_json::to_string_pretty(&report)?)?;
+        output::print_json(&lines)?;
     }
-    let losses = lines.iter().any(|line| line.losses);
-    Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })
+    Ok(output::outcome(args.strict, &lines))
 }
 
 fn recover_one(args: &Args, input: &Input, name: &str) -> anyhow::Result<Line> {
     let source: &dyn Source = &input.session;
-    let (path, totals) = write(args, source, name)?;
-    let counted = !(args.no_count && matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)));
-    Ok(Line {
-        path,
-        session: source.schema().name.clone(),
-        from: input.from.clone(),
-        events: counted.then_some(totals.events),
-        streams: totals.streams,
-        packets: totals.packets,
-        bytes: totals.bytes,
-        lost_events: lastwords_formats::evidence::lost_events(source.evidence()),
-        losses: source.evidence().has_losses() || totals.faults > 0,
-    })
-}
-
-fn write(args: &Args, source: &dyn Source, name: &str) -> anyhow::Result<(PathBuf, Totals)> {
-    let mut bar = Progress::new(name, inputs::bytes(&[source]));
-    let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
-    let version = match args.to.unwrap_or(Format::Ctf) {
-        Format::TraceDat => bail!("trace-dat is for a kernel's trace; a session has ctf, ctf2, json, text"),
+    let format = args.to.unwrap_or(Format::Ctf);
+    let path = format.path(&args.output, name);
+    let version = match format {
         Format::Ctf => ctf::Version::V1_8,
         Format::Ctf2 => ctf::Version::V2,
-        Format::Json => {
-            let path = args.output.join(format!("{name}.jsonl"));
+        _ => {
             let selection = Events::default().selection(&[source]);
-            let outcome = to_file(&path, |out| json::write(&[source], &selection, out, &mut tell))?;
-            return Ok((path, outcome.totals));
-        }
-        Format::Text => {
-            let path = args.output.join(format!("{name}.txt"));
-            let selection = Events::default().selection(&[source]);
-            let zone = Zone::local();
-            let style = Style::Fields;
-            let outcome = to_file(&path, |out| text::write(&[source], style, &selection, &zone, out, &mut tell))?;
-            return Ok((path, outcome.totals));
+            let totals = session::to_one(&[source], format, &selection, &path)?;
+            return Ok(session::line(input, &path, &totals, true));
         }
     };
-    let path = args.output.join(name);
-    let options = ctf::Options { version, count_events: !args.no_count };
-    let totals = ctf::write(source, &path, options, &mut tell)?;
-    Ok((path, totals))
-}
-
-/// Runs a writer over a new file; its errors name the file.
-fn to_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> lastwords_formats::Result<T>) -> anyhow::Result<T> {
-    let mut out = BufWriter::new(create_file(path)?);
-    let written = write(&mut out).with_context(|| path.display().to_string())?;
-    out.flush().with_context(|| path.display().to_string())?;
-    Ok(written)
-}
-
-fn text_of(line: &Line) -> String {
-    let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
-    let losses = match (line.losses, line.lost_events) {
-        (false, _) => "nothing lost".to_owned(),
-        (true, 0) => "with losses".to_owned(),
-        (true, n) => format!("{n} events lost"),
-    };
-    format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
+    let totals = session::to_ctf(source, version, !args.no_count, &path)?;
+    Ok(session::line(input, &path, &totals, !args.no_count))
 }

@@ -38,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long)]
     utc: bool,
 
+    /// The kernel's log among the events of its trace: lines that begin with `## dmesg:`
+    #[arg(long)]
+    with_log: bool,
+
     /// Exit with 3 where events were lost
     #[arg(long)]
     strict: bool,
@@ -83,7 +87,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, fields, raw")
             }
         };
-        return ftrace::report(&machines, &args.which, &args.events, style, args.strict, Pager::open(!args.no_pager));
+        let pager = Pager::open(!args.no_pager);
+        return ftrace::report(&machines, &args.which, &args.events, style, args.with_log, args.strict, pager);
+    }
+    if args.with_log {
+        bail!("--with-log is for a kernel's memory; a session has no log");
     }
     inputs::reading(&args.inputs, &args.which, |sessions| report(args, sessions))
 }

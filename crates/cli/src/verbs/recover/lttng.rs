@@ -1,9 +1,10 @@
 //! What `recover` writes of sessions of LTTng: a CTF folder each, the packets as they were in memory.
 
-use super::{Args, Format, Line, Report};
+use super::Args;
 use crate::exit::Outcome;
 use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
+use crate::output::{self, Format, Line};
 use crate::say;
 use anyhow::{Context, bail};
 use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
@@ -31,13 +32,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
         lines.extend(write(args, from, sessions, &folder)?);
     }
     if args.json {
-        let report = Report { schema: "lastwords.recover.v1", sessions: &lines };
-        say::line(serde_json::to_string_pretty(&report)?)?;
+        output::print_json(&lines)?;
     } else {
-        lines.iter().try_for_each(|line| say::line(super::text_of(line)))?;
+        lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
     }
-    let losses = lines.iter().any(|line| line.losses);
-    Ok(Some(if args.strict && losses { Outcome::Losses } else { Outcome::Done }))
+    Ok(Some(output::outcome(args.strict, &lines)))
 }
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.

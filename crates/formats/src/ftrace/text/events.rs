@@ -309,8 +309,34 @@ impl<'a> Printer<'a> {
         out.push(b'\n');
     }
 
-    /// Option `printk-msg-only`: the message of the three kinds that have one.
-    fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) -> bool {
+    /// Name of a task.
+    pub(crate) fn comm(&self, pid: u32) -> &str {
+        self.state.tasks.comm(pid)
+    }
+
+    /// Appends the text of one event without what stands before it. Of an entry or exit of the function graph it is what
+    /// does not depend on the events beside it: `name() {`, `} /* name */`.
+    pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
+        self.learn(at.common.id);
+        match self.own(at.common.id) {
+            Some(Own::GraphEntry(entry)) => {
+                let function = entry.function.unsigned(payload, self.order());
+                self.state.names.show(out, function, Show::Bare);
+                out.extend_from_slice(b"() {");
+            }
+            Some(Own::GraphExit(exit)) => {
+                let function = exit.function.unsigned(payload, self.order());
+                out.extend_from_slice(b"} /* ");
+                self.state.names.show(out, function, Show::Bare);
+                out.extend_from_slice(b" */");
+            }
+            _ => self.text(out, payload, at, None),
+        }
+    }
+
+    /// The message of the three kinds that have one (option `printk-msg-only`); says whether this is one.
+    pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) -> bool {
+        self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
         let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
         super::own_text::message(out, &own, env)

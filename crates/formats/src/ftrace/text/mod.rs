@@ -19,9 +19,11 @@ use std::io::Write;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use crate::error::{Error, Result};
+use crate::ftrace::log::{Log, write_text};
 use crate::select::matches;
-use events::Printer;
-use merge::Merge;
+pub(crate) use context::{Common, irq_flags};
+pub(crate) use events::{At, Printer};
+pub(crate) use merge::Merge;
 
 /// Bytes gathered before they are written.
 const CHUNK: usize = 128 << 10;
@@ -83,6 +85,20 @@ pub struct Summary {
 /// # Errors
 /// There is no such array or CPU, or the output cannot be written.
 pub fn write_trace(out: &mut dyn Write, tracing: &Tracing, index: usize, options: &Options) -> Result<Summary> {
+    write_with_log(out, tracing, index, options, Log::none())
+}
+
+/// The same, and the kernel's log merged in: each of its lines begins with `## dmesg: `.
+///
+/// # Errors
+/// There is no such array or CPU, or the output cannot be written.
+pub fn write_with_log(
+    out: &mut dyn Write,
+    tracing: &Tracing,
+    index: usize,
+    options: &Options,
+    mut log: Log<'_>,
+) -> Result<Summary> {
     let array =
         tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
     let mut buffer = Vec::with_capacity(2 * CHUNK);
@@ -104,7 +120,7 @@ pub fn write_trace(out: &mut dyn Write, tracing: &Tracing, index: usize, options
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
-    run(out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut summary)?;
+    run(out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
     summary.notes.append(&mut printer.notes);
     Ok(summary)
 }
@@ -131,9 +147,11 @@ fn run(
     lanes: &[usize],
     printer: &mut Printer<'_>,
     options: &Options,
+    log: &mut Log<'_>,
     summary: &mut Summary,
 ) -> Result<()> {
     let mut skip = to_skip(tracing, ring, lanes, printer, options);
+    log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::new(tracing, ring, lanes);
     while let Some(time) = merge.head() {
         if options.until.is_some_and(|until| time > until) && options.since.is_none_or(|since| since <= time) {
@@ -146,14 +164,21 @@ fn run(
         }
         if skip > 0 {
             skip -= 1;
+            log.skip_to(time);
             merge.advance();
             continue;
+        }
+        while let Some((_, line)) = log.before(Some(time)) {
+            write_text(buffer, line);
         }
         printer.event(buffer, &mut merge);
         summary.events += 1;
         if buffer.len() >= CHUNK {
             flush(buffer, out, summary)?;
         }
+    }
+    while let Some((_, line)) = log.before(options.until) {
+        write_text(buffer, line);
     }
     flush(buffer, out, summary)?;
     out.flush().map_err(Error::Output)?;

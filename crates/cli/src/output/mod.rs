@@ -1,0 +1,101 @@
+//! What `recover` and `convert` write, and the line that tells of it.
+
+pub(crate) mod machine;
+pub(crate) mod session;
+
+use crate::exit::Outcome;
+use crate::say;
+use crate::table::plain;
+use anyhow::Context;
+use lastwords_formats::create_file;
+use serde::Serialize;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// What to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// A CTF 1.8 folder: babeltrace2, Trace Compass
+    Ctf,
+    /// A CTF 2 folder: babeltrace2 from 2.1 on
+    Ctf2,
+    /// JSON lines
+    Json,
+    /// Text, as `report` prints it
+    Text,
+    /// A trace.dat file of a kernel's trace: trace-cmd, KernelShark
+    TraceDat,
+    /// A Perfetto trace: ui.perfetto.dev, trace_processor
+    Perfetto,
+}
+
+impl Format {
+    /// What is behind the dot of a file's name; none for a folder.
+    pub(crate) fn suffix(self) -> Option<&'static str> {
+        match self {
+            Self::Ctf | Self::Ctf2 => None,
+            Self::Json => Some("jsonl"),
+            Self::Text => Some("txt"),
+            Self::TraceDat => Some("dat"),
+            Self::Perfetto => Some("perfetto-trace"),
+        }
+    }
+
+    /// The path of a file or folder of this format.
+    pub(crate) fn path(self, folder: &Path, name: &str) -> PathBuf {
+        folder.join(self.suffix().map_or_else(|| name.to_owned(), |suffix| format!("{name}.{suffix}")))
+    }
+}
+
+/// The line of one file or folder.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line {
+    pub(crate) path: PathBuf,
+    pub(crate) session: String,
+    pub(crate) from: PathBuf,
+    /// Null where they were not counted.
+    pub(crate) events: Option<u64>,
+    pub(crate) streams: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Events known to be lost; overwritten ones and those in flight at death not counted.
+    pub(crate) lost_events: u64,
+    /// Something is lost by `--strict`'s measure, countable or not.
+    pub(crate) losses: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    sessions: &'a [Line],
+}
+
+/// Prints the lines as data (`lastwords.recover.v1`).
+pub(crate) fn print_json(lines: &[Line]) -> anyhow::Result<()> {
+    let report = Report { schema: "lastwords.recover.v1", sessions: lines };
+    Ok(say::line(serde_json::to_string_pretty(&report)?)?)
+}
+
+/// Exit status by what was lost.
+pub(crate) fn outcome(strict: bool, lines: &[Line]) -> Outcome {
+    if strict && lines.iter().any(|line| line.losses) { Outcome::Losses } else { Outcome::Done }
+}
+
+/// One line of text.
+pub(crate) fn text_of(line: &Line) -> String {
+    let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
+    let losses = match (line.losses, line.lost_events) {
+        (false, _) => "nothing lost".to_owned(),
+        (true, 0) => "with losses".to_owned(),
+        (true, n) => format!("{n} events lost"),
+    };
+    format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
+}
+
+/// Runs a writer over a new file; its errors name the file.
+fn to_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> lastwords_formats::Result<T>) -> anyhow::Result<T> {
+    let mut out = BufWriter::new(create_file(path)?);
+    let written = write(&mut out).with_context(|| path.display().to_string())?;
+    out.flush().with_context(|| path.display().to_string())?;
+    Ok(written)
+}

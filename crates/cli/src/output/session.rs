@@ -1,0 +1,56 @@
+//! Sessions, written in any format.
+
+use super::{Format, Line, to_file};
+use crate::inputs::{self, Input};
+use crate::progress::Progress;
+use anyhow::bail;
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::{self, Style, Zone};
+use lastwords_formats::{Totals, ctf, json, perfetto};
+use lastwords_trace::source::Source;
+use std::path::Path;
+
+/// Writes one session as a CTF folder.
+pub(crate) fn to_ctf(source: &dyn Source, version: ctf::Version, count: bool, path: &Path) -> anyhow::Result<Totals> {
+    let mut bar = Progress::new(&source.schema().name, inputs::bytes(&[source]));
+    let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
+    Ok(ctf::write(source, path, ctf::Options { version, count_events: count }, &mut tell)?)
+}
+
+/// Writes the chosen events of sessions, merged by time, as one file.
+pub(crate) fn to_one(
+    sources: &[&dyn Source],
+    format: Format,
+    selection: &Selection,
+    path: &Path,
+) -> anyhow::Result<Totals> {
+    let mut bar = Progress::new(&path.display().to_string(), inputs::bytes(sources));
+    let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
+    let outcome = match format {
+        Format::TraceDat => bail!("trace-dat is for a kernel's trace; a session has ctf, ctf2, json, text, perfetto"),
+        Format::Ctf | Format::Ctf2 => bail!("{}: CTF is a folder a session", path.display()),
+        Format::Perfetto => to_file(path, |out| perfetto::session::write(sources, selection, out, &mut tell))?,
+        Format::Json => to_file(path, |out| json::write(sources, selection, out, &mut tell))?,
+        Format::Text => {
+            let zone = Zone::local();
+            to_file(path, |out| text::write(sources, Style::Fields, selection, &zone, out, &mut tell))?
+        }
+    };
+    Ok(outcome.totals)
+}
+
+/// The line of one session.
+pub(crate) fn line(input: &Input, path: &Path, totals: &Totals, counted: bool) -> Line {
+    let source: &dyn Source = &input.session;
+    Line {
+        path: path.to_owned(),
+        session: source.schema().name.clone(),
+        from: input.from.clone(),
+        events: counted.then_some(totals.events),
+        streams: totals.streams,
+        packets: totals.packets,
+        bytes: totals.bytes,
+        lost_events: lastwords_formats::evidence::lost_events(source.evidence()),
+        losses: source.evidence().has_losses() || totals.faults > 0,
+    }
+}

@@ -1,0 +1,131 @@
+//! `lastwords convert`: a trace in another format.
+
+use crate::exit::Outcome;
+use crate::ftrace::{self, Machine};
+use crate::inputs::{self, Input};
+use crate::memory::Memory;
+use crate::names::Taken;
+use crate::output::machine::{Part, write};
+use crate::output::{self, Format, Line, session};
+use crate::select::{Events, Which};
+use crate::{evidence, say};
+use anyhow::bail;
+use lastwords_formats::{create_folder, ctf};
+use lastwords_trace::source::Source;
+use std::path::PathBuf;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A trace.dat file or kernel crash dump; or sessions' folders or names, process cores (several are merged by time, but
+    /// for CTF)
+    #[arg(value_name = "TRACE", required_unless_present = "pid")]
+    inputs: Vec<String>,
+
+    /// File to write; for CTF the folder
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    /// What to write
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Format,
+
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    memory: Memory,
+
+    #[command(flatten)]
+    events: Events,
+
+    /// The kernel's log among the events, where its memory is the input: text, json, perfetto
+    #[arg(long)]
+    with_log: bool,
+
+    /// Print data instead of lines
+    #[arg(long)]
+    json: bool,
+
+    /// Exit with 3 where events were lost
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Converts.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let lines = match ftrace::open_all(&args.inputs, &args.memory)? {
+        Some(machines) => vec![of_kernel(args, &machines)?],
+        None if args.with_log => bail!("--with-log is for a kernel's memory; a session has no log"),
+        None => inputs::reading(&args.inputs, &args.which, |sessions| of_sessions(args, sessions))?,
+    };
+    if args.json {
+        output::print_json(&lines)?;
+    } else {
+        lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
+    }
+    Ok(output::outcome(args.strict, &lines))
+}
+
+fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
+    let [machine] = machines else {
+        bail!("{} kernels' traces; give them one by one, each with its own --output", machines.len());
+    };
+    if args.to == Format::TraceDat && !args.events.is_default() {
+        bail!("a trace.dat file is written whole; --cpu, --event, --since, --until and --last are for other formats");
+    }
+    let arrays = match args.which.sessions.is_empty() && args.to.holds_all() {
+        true => (0..machine.tracing.arrays.len()).collect(),
+        false => ftrace::arrays(machine, &args.which)?,
+    };
+    let choice = ftrace::choice(machine, &arrays, &args.which, &args.events);
+    let log = if args.with_log { ftrace::log(machine)? } else { Vec::new() };
+    let part = Part { machine, arrays: &arrays, choice: &choice, log: &log };
+    write(&part, args.to, "trace", &args.output)
+}
+
+fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
+    let version = match args.to {
+        Format::Ctf => Some(ctf::Version::V1_8),
+        Format::Ctf2 => Some(ctf::Version::V2),
+        _ => None,
+    };
+    let lines = match version {
+        Some(version) => ctf_folders(args, sessions, version)?,
+        None => {
+            let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
+            let totals = session::to_one(&sources, args.to, &args.events.selection(&sources), &args.output)?;
+            let Some(first) = sessions.first() else { return Ok(Vec::new()) };
+            let mut line = session::line(first, &args.output, &totals, true);
+            let all = sources.iter().map(|source| source.evidence());
+            line.lost_events = all.clone().map(lastwords_formats::evidence::lost_events).sum();
+            line.losses = totals.faults > 0 || all.clone().any(lastwords_trace::evidence::Evidence::has_losses);
+            vec![line]
+        }
+    };
+    if !args.json {
+        sessions.iter().try_for_each(|input| evidence::print(&input.session))?;
+    }
+    Ok(lines)
+}
+
+/// One session is written as the folder that was named, several as folders in it.
+fn ctf_folders(args: &Args, sessions: &[Input], version: ctf::Version) -> anyhow::Result<Vec<Line>> {
+    if !args.events.is_default() {
+        bail!("CTF is copied packet by packet; --cpu, --event, --since, --until and --last are for other formats");
+    }
+    let mut taken = Taken::default();
+    let mut lines = Vec::new();
+    if sessions.len() > 1 && !args.output.is_dir() {
+        create_folder(&args.output)?;
+    }
+    for input in sessions {
+        let path = match sessions.len() {
+            1 => args.output.clone(),
+            _ => args.output.join(taken.name(&input.session.schema().name)),
+        };
+        let totals = session::to_ctf(&input.session, version, true, &path)?;
+        lines.push(session::line(input, &path, &totals, true));
+    }
+    Ok(lines)
+}

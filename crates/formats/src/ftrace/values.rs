@@ -1,0 +1,308 @@
+//! The fields of an event as values, by their declarations.
+//!
+//! [`columns`] reads the declarations once; [`Column::read`] takes a value from a payload. What a declaration can say is
+//! what `TRACE_EVENT`'s `__field`, `__array`, `__string`, `__dynamic_array` and their relatives write into a `format` file
+//! (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
+
+use lastwords_trace::ftrace::{Field, Format};
+use lastwords_trace::schema::ByteOrder;
+
+use super::page::{long, word};
+
+/// A value of a payload.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Datum<'p> {
+    Unsigned(u64),
+    Signed(i64),
+    Bool(bool),
+    /// Without its NUL.
+    Text(&'p [u8]),
+    Bytes(&'p [u8]),
+    Numbers(Numbers<'p>),
+    /// The payload does not hold it.
+    Outside,
+}
+
+/// Numbers of one size, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Numbers<'p> {
+    bytes: &'p [u8],
+    element: Element,
+    order: ByteOrder,
+}
+
+impl<'p> Numbers<'p> {
+    /// Each of them: [`Datum::Unsigned`] or [`Datum::Signed`].
+    pub(crate) fn each(self) -> impl Iterator<Item = Datum<'p>> {
+        let chunks = self.bytes.chunks_exact(usize::from(self.element.size.max(1)));
+        chunks.map(move |chunk| number(chunk, self.element.signed, self.order))
+    }
+}
+
+/// An integer's shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Element {
+    /// 1, 2, 4 or 8 bytes.
+    pub(crate) size: u8,
+    pub(crate) signed: bool,
+}
+
+/// What a field is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Number(Element),
+    /// An `int` that a system call was given in a `long`.
+    Argument,
+    Bool,
+    Text,
+    Bytes,
+    Numbers(Element),
+}
+
+/// Where a field's bytes lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At its offset.
+    Fixed,
+    /// Where the word at its offset says: from the payload's beginning, or from the word's end.
+    Located {
+        /// From the word's end.
+        relative: bool,
+    },
+    /// From its offset to the payload's end.
+    Rest,
+    /// From its offset as many numbers as the `int` at that other offset says (`kernel_stack`).
+    Counted {
+        /// Where the count stands.
+        at: u32,
+    },
+}
+
+/// A field and how its value is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column<'f> {
+    pub(crate) field: &'f Field,
+    pub(crate) place: Place,
+    pub(crate) kind: Kind,
+}
+
+/// The event's own fields, in order.
+pub(crate) fn columns(format: &Format, word_size: u8) -> Vec<Column<'_>> {
+    format.fields.iter().filter(|f| !f.is_common).map(|field| column(format, field, word_size)).collect()
+}
+
+fn column<'f>(format: &Format, field: &'f Field, word_size: u8) -> Column<'f> {
+    let relative = field.declaration.starts_with("__rel_loc");
+    let is_located = relative || field.declaration.starts_with("__data_loc");
+    let of_ftrace = format.system == "ftrace";
+    let place = if is_located {
+        Place::Located { relative }
+    } else if of_ftrace && format.name == "kernel_stack" && field.name == "caller" {
+        let count = format.fields.iter().find(|f| f.name == "size" && f.size == 4);
+        count.map_or(Place::Rest, |count| Place::Counted { at: count.offset })
+    } else if field.size == 0 {
+        Place::Rest
+    } else {
+        Place::Fixed
+    };
+    let kind = if of_ftrace && format.name == "raw_data" && place == Place::Rest {
+        Kind::Bytes
+    } else {
+        kind(format, field, place, word_size)
+    };
+    Column { field, place, kind }
+}
+
+fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
+    let declared = declared(&field.declaration);
+    let Some(count) = declared.count else {
+        let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(field.size as u8);
+        return match whole {
+            Some(1) if declared.element == "bool" => Kind::Bool,
+            Some(8) if format.system == "syscalls" && declared.element == "int" && !field.is_signed => Kind::Argument,
+            Some(size) if place == Place::Fixed => Kind::Number(Element { size, signed: field.is_signed }),
+            _ => Kind::Bytes,
+        };
+    };
+    if declared.element == "char" {
+        return Kind::Text;
+    }
+    let size = match (place, count) {
+        (Place::Fixed, count) if count > 0 => u8::try_from(field.size / count).unwrap_or(0),
+        _ => size_of(&declared.element, word_size),
+    };
+    match size {
+        2 | 4 | 8 => Kind::Numbers(Element { size, signed: is_signed(&declared.element, field) }),
+        _ => Kind::Bytes,
+    }
+}
+
+/// What stands in a declaration: the type of the field or of its elements, and how many if it is an array (0 where that is
+/// not said).
+struct Declared {
+    element: String,
+    count: Option<u32>,
+}
+
+fn declared(declaration: &str) -> Declared {
+    let text = declaration.trim_start_matches("__data_loc ").trim_start_matches("__rel_loc ");
+    let count = text.split_once('[').map(|(_, rest)| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or(0)
+    });
+    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: the name is the last word, arrays put apart.
+    let flat = text.split_once('[').map_or_else(
+        || text.to_owned(),
+        |(head, rest)| {
+            let tail = rest.split_once(']').map_or("", |(_, tail)| tail);
+            format!("{head}{tail}")
+        },
+    );
+    let words: Vec<&str> = flat.split_whitespace().filter(|w| !matches!(*w, "const" | "volatile")).collect();
+    let kept = words.len().saturating_sub(1);
+    Declared { element: words.get(..kept).unwrap_or_default().join(" "), count }
+}
+
+/// Bytes of an element of a type; 0 where the type is not known.
+fn size_of(element: &str, word_size: u8) -> u8 {
+    match element.trim_start_matches("__") {
+        "u8" | "s8" | "uint8_t" | "int8_t" | "unsigned char" | "signed char" | "bool" => 1,
+        "u16" | "s16" | "be16" | "le16" | "uint16_t" | "int16_t" | "short" | "unsigned short" => 2,
+        "u32" | "s32" | "be32" | "le32" | "uint32_t" | "int32_t" | "int" | "unsigned int" | "unsigned" | "pid_t" => 4,
+        "u64" | "s64" | "be64" | "le64" | "uint64_t" | "int64_t" | "long long" | "unsigned long long" => 8,
+        "long" | "unsigned long" | "size_t" | "ssize_t" | "cpumask_t" => word_size,
+        pointer if pointer.ends_with('*') => word_size,
+        _ => 0,
+    }
+}
+
+fn is_signed(element: &str, field: &Field) -> bool {
+    let plain = element.trim_start_matches("__");
+    let by_name = matches!(plain, "s16" | "s32" | "s64" | "short" | "int" | "long" | "long long" | "pid_t" | "ssize_t");
+    field.is_signed || by_name
+}
+
+impl Column<'_> {
+    /// The bytes of the field.
+    #[inline]
+    pub(crate) fn bytes<'p>(&self, payload: &'p [u8], order: ByteOrder) -> Option<&'p [u8]> {
+        let begin = self.field.offset as usize;
+        match self.place {
+            Place::Fixed => payload.get(begin..begin.saturating_add(self.field.size as usize)),
+            Place::Rest => payload.get(begin..),
+            Place::Located { relative } => {
+                payload.get(begin..begin.saturating_add(4))?;
+                let told = word(payload, begin, order);
+                let base = if relative { begin.saturating_add(4) } else { 0 };
+                let begin = base.saturating_add((told & 0xffff) as usize);
+                payload.get(begin..begin.saturating_add((told >> 16) as usize))
+            }
+            Place::Counted { at } => {
+                let rest = payload.get(begin..)?;
+                let size = match self.kind {
+                    Kind::Numbers(element) => usize::from(element.size),
+                    _ => 1,
+                };
+                let count = word(payload, at as usize, order) as usize;
+                rest.get(..count.saturating_mul(size).min(rest.len()))
+            }
+        }
+    }
+
+    /// The value of the field.
+    #[inline]
+    pub(crate) fn read<'p>(&self, payload: &'p [u8], order: ByteOrder) -> Datum<'p> {
+        let Some(bytes) = self.bytes(payload, order) else { return Datum::Outside };
+        match self.kind {
+            Kind::Number(element) => number(bytes, element.signed, order),
+            Kind::Argument => Datum::Signed(i64::from(long(bytes, 0, order) as u32 as i32)),
+            Kind::Bool => Datum::Bool(bytes.first().is_some_and(|b| *b != 0)),
+            Kind::Text => Datum::Text(bytes.split(|b| *b == 0).next().unwrap_or_default()),
+            Kind::Bytes => Datum::Bytes(bytes),
+            Kind::Numbers(element) => Datum::Numbers(Numbers { bytes, element, order }),
+        }
+    }
+}
+
+/// An integer of 1, 2, 4 or 8 bytes.
+#[inline]
+fn number(bytes: &[u8], signed: bool, order: ByteOrder) -> Datum<'static> {
+    let value = match bytes {
+        [one] => u64::from(*one),
+        [a, b] if order == ByteOrder::Little => u64::from(u16::from_le_bytes([*a, *b])),
+        [a, b] => u64::from(u16::from_be_bytes([*a, *b])),
+        four if four.len() == 4 => u64::from(word(four, 0, order)),
+        eight => long(eight, 0, order),
+    };
+    if !signed {
+        return Datum::Unsigned(value);
+    }
+    Datum::Signed(match bytes.len() {
+        1 => i64::from(value as u8 as i8),
+        2 => i64::from(value as u16 as i16),
+        4 => i64::from(value as u32 as i32),
+        _ => value as i64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::format_file;
+
+    const TEXT: &str = "name: sample\nID: 9\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:char comm[4];\toffset:8;\tsize:4;\tsigned:1;\n\
+        \tfield:__data_loc char[] name;\toffset:12;\tsize:4;\tsigned:1;\n\
+        \tfield:__rel_loc u32[] list;\toffset:16;\tsize:4;\tsigned:0;\n\
+        \tfield:bool ok;\toffset:20;\tsize:1;\tsigned:0;\n\
+        \tfield:__u8 mac[3];\toffset:21;\tsize:3;\tsigned:0;\n\
+        \tfield:s16 low;\toffset:24;\tsize:2;\tsigned:1;\n\
+        \tfield:unsigned short pair[2];\toffset:26;\tsize:4;\tsigned:0;\n\
+        \tfield:struct page * page;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
+
+    fn payload() -> Vec<u8> {
+        let mut out = vec![0; 40];
+        out[8..12].copy_from_slice(b"ab\0x");
+        out[12..16].copy_from_slice(&(3u32 << 16 | 40).to_le_bytes());
+        out[16..20].copy_from_slice(&(8u32 << 16 | 24).to_le_bytes());
+        out[20..24].copy_from_slice(&[1, 9, 8, 7]);
+        out[24..26].copy_from_slice(&(-2i16).to_le_bytes());
+        out[26..30].copy_from_slice(&[1, 0, 2, 0]);
+        out[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        out.extend(b"me\0\0");
+        out.extend([5, 0, 0, 0, 6, 0, 0, 0]);
+        out
+    }
+
+    #[test]
+    fn each_kind_of_declaration() {
+        let format = format_file::parse("test", TEXT).unwrap();
+        let columns = columns(&format, 8);
+        let payload = payload();
+        let got: Vec<Datum<'_>> = columns.iter().map(|c| c.read(&payload, ByteOrder::Little)).collect();
+        assert_eq!(got[0], Datum::Text(b"ab"));
+        assert_eq!(got[1], Datum::Text(b"me"));
+        let Datum::Numbers(list) = got[2] else { panic!("{:?}", got[2]) };
+        assert_eq!(list.each().collect::<Vec<_>>(), [Datum::Unsigned(5), Datum::Unsigned(6)]);
+        assert_eq!(got[3], Datum::Bool(true));
+        assert_eq!(got[4], Datum::Bytes(&[9, 8, 7]));
+        assert_eq!(got[5], Datum::Signed(-2));
+        let Datum::Numbers(pair) = got[6] else { panic!("{:?}", got[6]) };
+        assert_eq!(pair.each().collect::<Vec<_>>(), [Datum::Unsigned(1), Datum::Unsigned(2)]);
+        assert_eq!(got[7], Datum::Unsigned(u64::MAX));
+    }
+
+    #[test]
+    fn what_lies_outside_is_said() {
+        let format = format_file::parse("test", TEXT).unwrap();
+        let columns = columns(&format, 8);
+        let payload = payload();
+        for len in 0..payload.len() {
+            let short = &payload[..len];
+            assert!(columns.iter().all(|c| c.bytes(short, ByteOrder::Little).is_none_or(|b| b.len() <= len)));
+        }
+        assert_eq!(columns[0].read(&payload[..9], ByteOrder::Little), Datum::Outside);
+        assert_eq!(columns[1].read(&payload[..42], ByteOrder::Little), Datum::Outside);
+    }
+}

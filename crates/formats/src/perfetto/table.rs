@@ -1,0 +1,72 @@
+//! Perfetto's numbers for the kernel's events.
+
+/// What a field of an event becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Signed,
+    Unsigned,
+    Bytes,
+}
+
+/// A field of an event that Perfetto knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Its name in the event's format.
+    pub(super) name: &'static str,
+    /// Its number in the event's message.
+    pub(super) number: u32,
+    pub(super) kind: Kind,
+}
+
+/// An event that Perfetto knows: its number in `FtraceEvent`, and its fields.
+pub(super) type Event = (u32, Vec<Known>);
+
+const TABLE: &str = include_str!("events.txt");
+
+/// The event of a system and name.
+pub(super) fn find(system: &str, name: &str) -> Option<Event> {
+    TABLE.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut words = line.split(' ');
+        if words.next()? != system || words.next()? != name {
+            return None;
+        }
+        Some((words.next()?.parse().ok()?, words.map(known).collect::<Option<Vec<Known>>>()?))
+    })
+}
+
+/// `prev_pid:2i`.
+fn known(word: &'static str) -> Option<Known> {
+    let (name, rest) = word.split_once(':')?;
+    let kind = match rest.chars().next_back()? {
+        's' => Kind::Text,
+        'i' => Kind::Signed,
+        'u' => Kind::Unsigned,
+        'b' => Kind::Bytes,
+        _ => return None,
+    };
+    Some(Known { name, number: rest.get(..rest.len() - 1)?.parse().ok()?, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_understood() {
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+        let mut count = 0;
+        for line in lines {
+            let (system, rest) = line.split_once(' ').unwrap();
+            let name = rest.split(' ').next().unwrap();
+            let (number, fields) = find(system, name).unwrap_or_else(|| panic!("{line}"));
+            assert!(number > 2 && fields.iter().all(|f| f.number > 0), "{line}");
+            count += 1;
+        }
+        assert!(count > 500);
+        let (number, fields) = find("sched", "sched_switch").unwrap();
+        assert_eq!((number, fields.len()), (4, 7));
+        assert_eq!(fields[3], Known { name: "prev_state", number: 4, kind: Kind::Signed });
+        assert_eq!(find("sched", "sched_nothing"), None);
+    }
+}
