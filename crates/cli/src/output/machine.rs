@@ -6,8 +6,10 @@ use crate::say;
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_formats::Totals;
+use lastwords_formats::ctf::Version;
+use lastwords_formats::ftrace::beside::{Beside, Task};
 use lastwords_formats::ftrace::log::LogLine;
-use lastwords_formats::ftrace::{Choice, dat, json, text};
+use lastwords_formats::ftrace::{Choice, ctf, dat, json, text};
 use lastwords_formats::perfetto;
 use std::path::Path;
 
@@ -66,7 +68,8 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
             told(to_file(path, |out| perfetto::ftrace::write(out, tracing, first, part.choice, &beside, log))?)
         }
         Format::Ctf | Format::Ctf2 => {
-            bail!("a kernel's trace is written as trace-dat, text, json or perfetto; for CTF give a session")
+            let version = if format == Format::Ctf { Version::V1_8 } else { Version::V2 };
+            told(ctf::write(path, tracing, first, part.choice, &beside(part.machine), version)?)
         }
     };
     let mut losses = false;
@@ -105,11 +108,11 @@ fn text_options(choice: &Choice) -> anyhow::Result<text::Options> {
 }
 
 /// Tasks and clocks of a kernel's memory.
-fn beside(machine: &Machine) -> perfetto::ftrace::Beside {
-    let Some(kernel) = &machine.kernel else { return perfetto::ftrace::Beside::default() };
+fn beside(machine: &Machine) -> Beside {
+    let Some(kernel) = &machine.kernel else { return Beside::default() };
     let tasks = kernel.tasks().rows.into_iter();
-    perfetto::ftrace::Beside {
-        tasks: tasks.map(|t| perfetto::ftrace::Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect(),
+    Beside {
+        tasks: tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect(),
         moment: kernel.time().ok().map(|time| (time.uptime, time.wall)),
     }
 }

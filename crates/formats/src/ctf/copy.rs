@@ -64,10 +64,13 @@ pub(super) fn stream(
 
 /// What the packet before left behind: what the next may not go back behind.
 #[derive(Debug, Clone, Copy)]
-struct Last {
-    end: u64,
-    sequence: u64,
-    discarded: u64,
+pub(crate) struct Last {
+    /// Its end, ticks.
+    pub(crate) end: u64,
+    /// Its number.
+    pub(crate) sequence: u64,
+    /// Discarded events up to its end.
+    pub(crate) discarded: u64,
 }
 
 struct Copier {
@@ -225,17 +228,17 @@ fn header_len(event: &RawEvent) -> usize {
 }
 
 /// What all packets of a stream say alike.
-struct Header {
-    big: bool,
-    uuid: [u8; 16],
-    stream_id: u32,
-    instance: u64,
-    cpu: u32,
+pub(crate) struct Header {
+    pub(crate) big: bool,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) stream_id: u32,
+    pub(crate) instance: u64,
+    pub(crate) cpu: u32,
 }
 
 impl Header {
     /// Packet header and context.
-    fn bytes(&self, facts: Last, begin: u64, content: usize) -> [u8; HEADER_LEN] {
+    pub(crate) fn bytes(&self, facts: Last, begin: u64, content: usize) -> [u8; HEADER_LEN] {
         let bits = (HEADER_LEN as u64 + content as u64) * 8;
         let mut out = [0; HEADER_LEN];
         let mut rest = out.as_mut_slice();

@@ -6,15 +6,17 @@
 //!
 //! [`PacketInfo`]: lastwords_trace::source::PacketInfo
 
-mod copy;
+pub(crate) mod copy;
 pub mod lttng;
 pub(crate) mod names;
+pub(crate) mod own;
 mod spec2;
 mod tsdl;
 
 use crate::error::{Error, Result};
 use crate::evidence::lost_events;
 use crate::{Totals, create_file, create_folder};
+use lastwords_trace::ctf::TraceClass;
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::merge::Progress;
 use lastwords_trace::schema::{EnvValue, Schema};
@@ -69,9 +71,17 @@ pub fn write(
 /// # Errors
 /// A field class that CTF cannot express.
 pub fn metadata(schema: &Schema, evidence: &Evidence, version: Version) -> Result<String> {
+    emit(&own::class(schema, environment(schema, evidence), version)?, version)
+}
+
+/// The text of the metadata file of any trace class, in either version.
+///
+/// # Errors
+/// A field class that CTF 1.8 cannot express.
+pub fn emit(class: &TraceClass, version: Version) -> Result<String> {
     match version {
-        Version::V1_8 => tsdl::metadata(schema, &environment(schema, evidence)),
-        Version::V2 => spec2::metadata(schema, &environment(schema, evidence)),
+        Version::V1_8 => tsdl::metadata(class),
+        Version::V2 => Ok(spec2::metadata(class)),
     }
 }
 
@@ -106,13 +116,13 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
 }
 
 /// The number by which LTTng and babeltrace2 know a severity of 1 to 5; none for others.
-fn loglevel(level: u8) -> Option<(u8, &'static str)> {
+fn loglevel(level: u8) -> Option<u8> {
     match level {
-        1 => Some((3, "error")),
-        2 => Some((4, "warning")),
-        3 => Some((6, "info")),
-        4 => Some((14, "debug")),
-        5 => Some((13, "debug:line")),
+        1 => Some(3),
+        2 => Some(4),
+        3 => Some(6),
+        4 => Some(14),
+        5 => Some(13),
         _ => None,
     }
 }

@@ -1,30 +1,28 @@
-//! CTF 2 metadata: a JSON text sequence (RFC 7464). Layout: CTF2-SPEC-2.0, sections 4 and 5.
+//! CTF 2 metadata of any trace class: a JSON text sequence (RFC 7464). Layout: CTF2-SPEC-2.0, sections 4 and 5.
 
-use super::names::{Member, members, plain};
-use super::{Version, loglevel, uuid_text};
-use crate::error::{Error, Result};
-use lastwords_trace::clock::Clock;
-use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use super::names::plain;
+use lastwords_trace::ctf::{
+    Attributes, Bits, Clock, Encoding, EventClass, Field, FieldClass, Identity, Integer, Length, Mapping, Origin, Path,
+    Range, Role, StreamClass, Struct, Text, TraceClass, Variant,
+};
+use lastwords_trace::schema::{ByteOrder, EnvValue};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
-
-/// Id of the only clock class.
-const CLOCK: &str = "clock";
 
 /// The text of the metadata file.
-pub(super) fn metadata(schema: &Schema, env: &BTreeMap<String, EnvValue>) -> Result<String> {
+pub(super) fn metadata(class: &TraceClass) -> String {
     let mut text = String::new();
-    let shapes = Shapes { order: schema.byte_order };
-    push(&mut text, &json!({ "type": "preamble", "version": 2, "uuid": schema.uuid }));
-    push(&mut text, &trace_class(schema, env, shapes));
-    push(&mut text, &clock_class(&schema.clock));
-    for channel in &schema.channels {
-        push(&mut text, &stream_class(channel, shapes)?);
-        for event in channel.classes() {
-            push(&mut text, &event_class(channel.id, event, shapes)?);
-        }
+    let mut preamble = json!({ "type": "preamble", "version": 2 });
+    if let Some(uuid) = &class.uuid {
+        preamble["uuid"] = json!(uuid);
     }
-    Ok(text)
+    push(&mut text, &preamble);
+    push(&mut text, &trace_class(class));
+    class.clocks.iter().for_each(|clock| push(&mut text, &clock_class(clock)));
+    for stream in &class.streams {
+        push(&mut text, &stream_class(stream, &class.clocks));
+        stream.events.iter().for_each(|event| push(&mut text, &event_class(stream.id, event)));
+    }
+    text
 }
 
 fn push(text: &mut String, fragment: &Value) {
@@ -33,233 +31,323 @@ fn push(text: &mut String, fragment: &Value) {
     text.push('\n');
 }
 
-fn trace_class(schema: &Schema, env: &BTreeMap<String, EnvValue>, shapes: Shapes) -> Value {
-    let header = structure(vec![
-        ("magic", shapes.role(32, "packet-magic-number")),
-        ("uuid", json!({ "type": "static-length-blob", "length": 16, "roles": ["metadata-stream-uuid"] })),
-        ("stream_id", shapes.role(32, "data-stream-class-id")),
-        ("stream_instance_id", shapes.role(64, "data-stream-id")),
-    ]);
-    let environment: Map<String, Value> = env
+/// Adds attributes to a fragment, where there are any and they are JSON.
+fn attach(fragment: &mut Value, attributes: &Attributes) {
+    if let Ok(Value::Object(map)) = serde_json::from_str(attributes)
+        && !map.is_empty()
+    {
+        fragment["attributes"] = Value::Object(map);
+    }
+}
+
+fn identify(fragment: &mut Value, identity: &Identity) {
+    let parts = [("namespace", &identity.namespace), ("name", &identity.name), ("uid", &identity.uid)];
+    for (key, part) in parts {
+        if let Some(part) = part {
+            fragment[key] = json!(plain(part));
+        }
+    }
+}
+
+fn trace_class(class: &TraceClass) -> Value {
+    let environment: Map<String, Value> = class
+        .env
         .iter()
         .map(|(key, value)| match value {
             EnvValue::Text(value) => (key.clone(), json!(plain(value))),
             EnvValue::Integer(value) => (key.clone(), json!(value)),
         })
         .collect();
-    json!({
-        "type": "trace-class",
-        "name": plain(&schema.name),
-        "uid": uuid_text(&schema.uuid),
-        "environment": environment,
-        "packet-header-field-class": header,
-    })
+    let mut fragment = json!({ "type": "trace-class", "environment": environment });
+    identify(&mut fragment, &class.identity);
+    if let Some(header) = &class.header {
+        fragment["packet-header-field-class"] = structure(header);
+    }
+    attach(&mut fragment, &class.attributes);
+    fragment
 }
 
 fn clock_class(clock: &Clock) -> Value {
     let frequency = clock.frequency.max(1);
-    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_ticks / frequency);
-    let mut class = json!({
+    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles / frequency);
+    let mut fragment = json!({
         "type": "clock-class",
-        "id": CLOCK,
-        "name": plain(&clock.name),
+        "id": clock.id,
         "description": plain(&clock.description),
         "frequency": frequency,
-        "offset-from-origin": { "seconds": seconds, "cycles": clock.offset_ticks % frequency },
+        "offset-from-origin": { "seconds": seconds, "cycles": clock.offset_cycles % frequency },
     });
-    if clock.absolute {
-        class["origin"] = json!("unix-epoch");
+    identify(&mut fragment, &clock.identity);
+    match &clock.origin {
+        Origin::UnixEpoch => fragment["origin"] = json!("unix-epoch"),
+        Origin::Unknown => {}
+        Origin::Custom(identity) => {
+            let mut origin = json!({});
+            identify(&mut origin, identity);
+            fragment["origin"] = origin;
+        }
     }
-    class
+    for (key, of) in [("precision", clock.precision), ("accuracy", clock.accuracy)] {
+        if let Some(of) = of {
+            fragment[key] = json!(of);
+        }
+    }
+    attach(&mut fragment, &clock.attributes);
+    fragment
 }
 
-fn stream_class(channel: &Channel, shapes: Shapes) -> Result<Value> {
-    let mut class = json!({
-        "type": "data-stream-class",
-        "id": channel.id,
-        "default-clock-class-id": CLOCK,
-        "packet-context-field-class": shapes.packet_context(),
-        "event-record-header-field-class": shapes.event_header(),
-    });
-    if !channel.name.is_empty() {
-        class["name"] = json!(plain(&channel.name));
+fn stream_class(class: &StreamClass, clocks: &[Clock]) -> Value {
+    let mut fragment = json!({ "type": "data-stream-class", "id": class.id });
+    if let Some(clock) = class.clock.and_then(|at| clocks.get(at)) {
+        fragment["default-clock-class-id"] = json!(clock.id);
     }
-    if !channel.contexts.is_empty() {
-        let contexts = shapes
-            .fields(&channel.contexts, "event-record-common-context")
-            .map_err(|what| Error::Schema(format!("channel {}, context {what}", channel.id)))?;
-        class["event-record-common-context-field-class"] = contexts;
+    identify(&mut fragment, &class.identity);
+    if !class.name.is_empty() {
+        fragment["name"] = json!(plain(&class.name));
     }
-    Ok(class)
+    let scopes = [
+        ("packet-context-field-class", &class.packet_context),
+        ("event-record-header-field-class", &class.event_header),
+        ("event-record-common-context-field-class", &class.common_context),
+    ];
+    put_scopes(&mut fragment, &scopes);
+    attach(&mut fragment, &class.attributes);
+    fragment
 }
 
-fn event_class(stream: u32, event: &EventClass, shapes: Shapes) -> Result<Value> {
-    let payload = shapes
-        .fields(&event.fields, "event-record-payload")
-        .map_err(|what| Error::Schema(format!("channel {stream}, event {:?}, field {what}", event.name)))?;
-    let mut class = json!({
-        "type": "event-record-class",
-        "data-stream-class-id": stream,
-        "id": event.id,
-        "name": plain(&event.name),
-        "payload-field-class": payload,
-    });
-    let mut attributes = Map::new();
-    if let Some((_, level)) = loglevel(event.level) {
-        attributes.insert("babeltrace.org,2020".to_owned(), json!({ "log-level": level }));
+fn put_scopes(fragment: &mut Value, scopes: &[(&str, &Option<Struct>)]) {
+    for (key, of) in scopes {
+        if let Some(of) = of {
+            fragment[*key] = structure(of);
+        }
     }
-    let own: Map<String, Value> = [("format", &event.format), ("location", &event.location)]
-        .into_iter()
-        .filter(|(_, text)| !text.is_empty())
-        .map(|(key, text)| (key.to_owned(), json!(text)))
-        .collect();
-    if !own.is_empty() {
-        attributes.insert("lastwords".to_owned(), Value::Object(own));
-    }
-    if !attributes.is_empty() {
-        class["attributes"] = Value::Object(attributes);
-    }
-    Ok(class)
 }
 
-fn structure(members: Vec<(&str, Value)>) -> Value {
-    let members: Vec<Value> =
-        members.into_iter().map(|(name, class)| json!({ "name": name, "field-class": class })).collect();
-    json!({ "type": "structure", "minimum-alignment": 8, "member-classes": members })
+fn event_class(stream: u64, class: &EventClass) -> Value {
+    let mut fragment = json!({ "type": "event-record-class", "data-stream-class-id": stream, "id": class.id });
+    identify(&mut fragment, &class.identity);
+    if let Some(name) = &class.name {
+        fragment["name"] = json!(plain(name));
+    }
+    let scopes = [("specific-context-field-class", &class.specific_context), ("payload-field-class", &class.payload)];
+    put_scopes(&mut fragment, &scopes);
+    attach(&mut fragment, &class.attributes);
+    let known = [
+        ("log-level", class.log_level.map(|level| json!(level.name()))),
+        ("emf-uri", Some(json!(class.emf_uri)).filter(|_| !class.emf_uri.is_empty())),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            fragment["attributes"]["babeltrace.org,2020"][key] = value;
+        }
+    }
+    fragment
 }
 
-/// Makes field classes of one byte order.
-#[derive(Debug, Clone, Copy)]
-struct Shapes {
-    order: ByteOrder,
+fn structure(of: &Struct) -> Value {
+    let member = |field: &Field| {
+        let mut member = json!({ "name": field.name, "field-class": field_class(&field.class) });
+        attach(&mut member, &field.attributes);
+        member
+    };
+    let members: Vec<Value> = of.fields.iter().map(member).collect();
+    let mut fragment = json!({ "type": "structure", "member-classes": members });
+    if of.alignment > 1 {
+        fragment["minimum-alignment"] = json!(of.alignment);
+    }
+    attach(&mut fragment, &of.attributes);
+    fragment
 }
 
-impl Shapes {
-    fn order(self) -> &'static str {
-        match self.order {
+fn field_class(class: &FieldClass) -> Value {
+    match class {
+        FieldClass::Integer(integer) => {
+            let mut fragment = bits(kind("fixed-length", integer.signed), integer.bits);
+            describe(&mut fragment, integer);
+            fragment
+        }
+        FieldClass::Variable(integer) => {
+            let mut fragment = json!({ "type": kind("variable-length", integer.signed) });
+            describe(&mut fragment, integer);
+            fragment
+        }
+        FieldClass::Bool(of) => bits("fixed-length-boolean".into(), *of),
+        FieldClass::BitArray(of) => bits("fixed-length-bit-array".into(), *of),
+        FieldClass::BitMap(of, flags) => {
+            let mut fragment = bits("fixed-length-bit-map".into(), *of);
+            fragment["flags"] = mappings(flags);
+            fragment
+        }
+        FieldClass::Float(float) => {
+            let mut fragment = bits("fixed-length-floating-point-number".into(), float.bits);
+            attach(&mut fragment, &float.attributes);
+            fragment
+        }
+        FieldClass::Text(of) => text(of),
+        FieldClass::Blob(blob) => {
+            let mut fragment = lengthy("blob", &blob.length);
+            if !blob.media_type.is_empty() {
+                fragment["media-type"] = json!(blob.media_type);
+            }
+            if blob.is_uuid {
+                fragment["roles"] = json!(["metadata-stream-uuid"]);
+            }
+            attach(&mut fragment, &blob.attributes);
+            fragment
+        }
+        FieldClass::Struct(of) => structure(of),
+        FieldClass::Array(array) => {
+            let mut fragment = lengthy("array", &array.length);
+            fragment["element-field-class"] = field_class(&array.element);
+            if array.alignment > 1 {
+                fragment["minimum-alignment"] = json!(array.alignment);
+            }
+            attach(&mut fragment, &array.attributes);
+            fragment
+        }
+        FieldClass::Variant(of) => variant(of),
+        FieldClass::Optional(of) => {
+            let mut fragment = json!({
+                "type": "optional",
+                "selector-field-location": location(&of.selector),
+                "field-class": field_class(&of.class),
+            });
+            if let Some(of) = &of.ranges {
+                fragment["selector-field-ranges"] = ranges(of);
+            }
+            attach(&mut fragment, &of.attributes);
+            fragment
+        }
+    }
+}
+
+fn kind(length: &str, signed: bool) -> String {
+    format!("{length}-{}-integer", if signed { "signed" } else { "unsigned" })
+}
+
+fn bits(kind: String, of: Bits) -> Value {
+    let mut fragment = json!({
+        "type": kind,
+        "length": of.length,
+        "byte-order": match of.order {
             ByteOrder::Little => "little-endian",
             ByteOrder::Big => "big-endian",
-        }
-    }
-
-    fn unsigned(self, bits: u32) -> Value {
-        json!({
-            "type": "fixed-length-unsigned-integer",
-            "length": bits,
-            "byte-order": self.order(),
-            "alignment": if bits.is_multiple_of(8) { 8 } else { 1 },
-        })
-    }
-
-    fn role(self, bits: u32, role: &str) -> Value {
-        let mut class = self.unsigned(bits);
-        class["roles"] = json!([role]);
-        class
-    }
-
-    fn packet_context(self) -> Value {
-        structure(vec![
-            ("timestamp_begin", self.role(64, "default-clock-timestamp")),
-            ("timestamp_end", self.role(64, "packet-end-default-clock-timestamp")),
-            ("content_size", self.role(64, "packet-content-length")),
-            ("packet_size", self.role(64, "packet-total-length")),
-            ("packet_seq_num", self.role(64, "packet-sequence-number")),
-            ("events_discarded", self.role(64, "discarded-event-record-counter-snapshot")),
-            ("cpu_id", self.unsigned(32)),
-        ])
-    }
-
-    fn event_header(self) -> Value {
-        let id = || ("id", self.role(16, "event-record-class-id"));
-        let size = || ("payload_size", self.unsigned(32));
-        let clock = ("timestamp", self.role(64, "default-clock-timestamp"));
-        let option = |from: u32, to: u32, members| json!({ "selector-field-ranges": [[from, to]], "field-class": structure(members) });
-        let forms = json!({
-            "type": "variant",
-            "selector-field-location": { "origin": "event-record-header", "path": ["id"] },
-            "options": [
-                option(0, 28, Vec::new()),
-                option(29, 29, vec![id(), size(), clock]),
-                option(30, 30, vec![id(), size()]),
-                option(31, 31, vec![id()]),
-            ],
+        },
+        "alignment": of.alignment,
+    });
+    if of.reversed {
+        fragment["bit-order"] = json!(match of.order {
+            ByteOrder::Little => "last-to-first",
+            ByteOrder::Big => "first-to-last",
         });
-        structure(vec![
-            ("id", self.role(5, "event-record-class-id")),
-            ("timestamp", self.role(27, "default-clock-timestamp")),
-            ("v", forms),
-        ])
     }
+    fragment
+}
 
-    /// The structure of the fields; the error is the name of one that cannot be.
-    fn fields(self, fields: &[Field], scope: &str) -> std::result::Result<Value, String> {
-        let members = members(fields, Version::V2);
-        let mut classes = Vec::new();
-        for member in &members {
-            if let Some(length) = &member.length {
-                classes.push((length.as_str(), self.unsigned(32)));
-            }
-            let class = self.class(member, scope).ok_or_else(|| format!("{:?}", member.field.name))?;
-            classes.push((member.name.as_str(), class));
+fn describe(fragment: &mut Value, integer: &Integer) {
+    if matches!(integer.base, 2 | 8 | 16) {
+        fragment["preferred-display-base"] = json!(integer.base);
+    }
+    if !integer.roles.is_empty() {
+        let names: Vec<&str> = integer.roles.iter().map(|role| role_name(*role)).collect();
+        fragment["roles"] = json!(names);
+    }
+    if !integer.mappings.is_empty() {
+        fragment["mappings"] = mappings(&integer.mappings);
+    }
+    attach(fragment, &integer.attributes);
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Magic => "packet-magic-number",
+        Role::TraceUuid => "metadata-stream-uuid",
+        Role::StreamClassId => "data-stream-class-id",
+        Role::StreamId => "data-stream-id",
+        Role::PacketLength => "packet-total-length",
+        Role::ContentLength => "packet-content-length",
+        Role::PacketEnd => "packet-end-default-clock-timestamp",
+        Role::Discarded => "discarded-event-record-counter-snapshot",
+        Role::Sequence => "packet-sequence-number",
+        Role::EventClassId => "event-record-class-id",
+        Role::Clock => "default-clock-timestamp",
+    }
+}
+
+/// Labels and the values they stand for; those of one label together.
+fn mappings(of: &[Mapping]) -> Value {
+    let mut labels: Map<String, Value> = Map::new();
+    for mapping in of {
+        let Value::Array(more) = ranges(&mapping.ranges) else { continue };
+        if let Value::Array(list) = labels.entry(mapping.label.clone()).or_insert_with(|| json!([])) {
+            list.extend(more);
         }
-        Ok(structure(classes))
     }
+    Value::Object(labels)
+}
 
-    fn class(self, member: &Member<'_>, scope: &str) -> Option<Value> {
-        let counted = |element: Value| {
-            json!({
-                "type": "dynamic-length-array",
-                "length-field-location": { "origin": scope, "path": [member.length] },
-                "element-field-class": element,
-            })
-        };
-        Some(match &member.field.class {
-            FieldClass::String => json!({ "type": "null-terminated-string" }),
-            FieldClass::Text { size } => json!({ "type": "static-length-string", "length": size }),
-            FieldClass::Bytes => counted(self.scalar(&FieldClass::Integer { size: 1, signed: false, base: 16 })?),
-            FieldClass::Sequence(element) => counted(self.scalar(element)?),
-            FieldClass::Array { count, element } => json!({
-                "type": "static-length-array",
-                "length": count,
-                "element-field-class": self.scalar(element)?,
-            }),
-            class => self.scalar(class)?,
+fn ranges(of: &[Range]) -> Value {
+    Value::Array(of.iter().map(|range| json!([number(range.lower), number(range.upper)])).collect())
+}
+
+fn number(value: i128) -> Value {
+    i64::try_from(value).map_or_else(|_| json!(u64::try_from(value).unwrap_or(u64::MAX)), |value| json!(value))
+}
+
+fn text(of: &Text) -> Value {
+    let mut fragment = match &of.length {
+        None => json!({ "type": "null-terminated-string" }),
+        Some(length) => lengthy("string", length),
+    };
+    let encoding = match of.encoding {
+        Encoding::Utf8 => None,
+        Encoding::Utf16Be => Some("utf-16be"),
+        Encoding::Utf16Le => Some("utf-16le"),
+        Encoding::Utf32Be => Some("utf-32be"),
+        Encoding::Utf32Le => Some("utf-32le"),
+    };
+    if let Some(encoding) = encoding {
+        fragment["encoding"] = json!(encoding);
+    }
+    attach(&mut fragment, &of.attributes);
+    fragment
+}
+
+/// A string, BLOB or array of fixed or dynamic length.
+fn lengthy(what: &str, length: &Length) -> Value {
+    match length {
+        Length::Fixed(count) => json!({ "type": format!("static-length-{what}"), "length": count }),
+        Length::Of(path) => {
+            json!({ "type": format!("dynamic-length-{what}"), "length-field-location": location(path) })
+        }
+    }
+}
+
+fn location(path: &Path) -> Value {
+    json!({ "origin": path.scope.ctf2_name(), "path": path.names })
+}
+
+fn variant(of: &Variant) -> Value {
+    let options: Vec<Value> = of
+        .options
+        .iter()
+        .map(|option| {
+            let mut fragment = json!({
+                "selector-field-ranges": ranges(&option.ranges),
+                "field-class": field_class(&option.class),
+            });
+            if !option.name.is_empty() {
+                fragment["name"] = json!(option.name);
+            }
+            attach(&mut fragment, &option.attributes);
+            fragment
         })
-    }
-
-    fn scalar(self, class: &FieldClass) -> Option<Value> {
-        if !class.is_scalar() {
-            return None;
-        }
-        let bits = class.fixed_size()? * 8;
-        let (kind, rest) = match class {
-            FieldClass::Integer { signed, base, .. } => {
-                (integer_kind(*signed), json!({ "preferred-display-base": if *base == 16 { 16 } else { 10 } }))
-            }
-            FieldClass::Enum { signed, labels, .. } => (integer_kind(*signed), mappings(*signed, labels)),
-            FieldClass::Float { .. } => ("fixed-length-floating-point-number", json!({})),
-            _ => ("fixed-length-boolean", json!({})),
-        };
-        let mut class = json!({ "type": kind, "length": bits, "byte-order": self.order(), "alignment": 8 });
-        if let (Value::Object(class), Value::Object(rest)) = (&mut class, rest) {
-            class.extend(rest);
-        }
-        Some(class)
-    }
-}
-
-fn integer_kind(signed: bool) -> &'static str {
-    if signed { "fixed-length-signed-integer" } else { "fixed-length-unsigned-integer" }
-}
-
-/// Labels and the values they stand for; nothing where there are none.
-fn mappings(signed: bool, labels: &[(i64, String)]) -> Value {
-    let mut ranges: Map<String, Value> = Map::new();
-    for (value, label) in labels {
-        let value = if signed { json!(value) } else { json!(value.cast_unsigned()) };
-        if let Value::Array(list) = ranges.entry(label.clone()).or_insert_with(|| json!([])) {
-            list.push(json!([value, value]));
-        }
-    }
-    if ranges.is_empty() { json!({}) } else { json!({ "mappings": ranges }) }
+        .collect();
+    let mut fragment = json!({
+        "type": "variant",
+        "selector-field-location": location(&of.selector),
+        "options": options,
+    });
+    attach(&mut fragment, &of.attributes);
+    fragment
 }

@@ -15,6 +15,7 @@ use super::proto::{Message, put_message};
 use super::{BOOTTIME, NEEDS_STATE, REALTIME, STATE_CLEARED, packet, put_packet};
 use crate::error::{Error, Result};
 use crate::ftrace::Choice;
+use crate::ftrace::beside::Beside;
 use crate::ftrace::choice::{Chosen, Part};
 use crate::ftrace::log::{Log, LogLine};
 use crate::ftrace::print::{Names, Show};
@@ -33,26 +34,6 @@ const MOST_SYMBOLS: usize = 1 << 20;
 const LOG_TRACK: u64 = 1;
 /// `TYPE_INSTANT` of `TrackEvent.Type`.
 const INSTANT: u64 = 3;
-
-/// A task, as a process list has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// Its number.
-    pub pid: u32,
-    /// Number of its thread group.
-    pub tgid: u32,
-    /// Its name.
-    pub comm: String,
-}
-
-/// What is known beside the trace.
-#[derive(Debug, Clone, Default)]
-pub struct Beside {
-    /// Tasks that lived at the end.
-    pub tasks: Vec<Task>,
-    /// One moment by two clocks, nanoseconds: since the boot, and since 1970.
-    pub moment: Option<(u64, u64)>,
-}
 
 /// Writes the chosen events of one trace array, and the log's records as marks on a track of their own.
 ///

@@ -24,7 +24,7 @@ pub(super) struct Slot<'a> {
     number: u32,
     kind: Kind,
     column: Column<'a>,
-    /// Addresses become the numbers of their symbols.
+    /// A function: its address becomes the number of its symbol, where it has one.
     is_symbol: bool,
     /// A device's number as the kernel has it.
     is_device: bool,
@@ -64,7 +64,7 @@ fn class(format: &Format, word_size: u8) -> Class<'_> {
         return call;
     }
     if let Some((number, known)) = find(&format.system, &format.name) {
-        let slots = known.iter().filter_map(|known| slot(format, known, &columns)).collect();
+        let slots = known.iter().filter_map(|known| slot(known, &columns)).collect();
         return Class::Known { number, slots };
     }
     let of_ftrace = format.system == "ftrace";
@@ -93,16 +93,15 @@ fn call<'a>(format: &Format, columns: &[Column<'a>]) -> Option<Class<'a>> {
     Some(Class::Call { number, nr: *nr, rest: rest.filter(|c| !is_copy(c)).copied().collect() })
 }
 
-fn slot<'a>(format: &Format, known: &Known, columns: &[Column<'a>]) -> Option<Slot<'a>> {
+fn slot<'a>(known: &Known, columns: &[Column<'a>]) -> Option<Slot<'a>> {
     let column = *columns.iter().find(|column| column.field.name == known.name)?;
     let declaration = &column.field.declaration;
-    let is_function = format.system == "ftrace" && known.name == "func";
-    let is_pointer = declaration.starts_with("void *") || declaration.starts_with("void*");
+    let is_function = matches!(known.name, "func" | "function" | "caller" | "shrink");
     Some(Slot {
         number: known.number,
         kind: known.kind,
         column,
-        is_symbol: known.kind == Kind::Unsigned && (is_function || is_pointer),
+        is_symbol: known.kind == Kind::Unsigned && is_function,
         is_device: declaration.starts_with("dev_t "),
     })
 }
