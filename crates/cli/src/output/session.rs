@@ -24,7 +24,7 @@ pub(crate) fn to_one(
     selection: &Selection,
     path: &Path,
 ) -> anyhow::Result<Totals> {
-    let mut bar = Progress::new(&path.display().to_string(), inputs::bytes(sources));
+    let mut bar = Progress::new(path.display().to_string(), inputs::bytes(sources));
     let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
     let outcome = match format {
         Format::TraceDat => bail!("trace-dat is for a kernel's trace; a session has ctf, ctf2, json, text, perfetto"),

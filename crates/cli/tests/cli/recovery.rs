@@ -81,7 +81,13 @@ fn babeltrace_prints_what_report_prints() {
 #[test]
 fn every_format_is_written_once() {
     let place = killed();
-    for (format, name) in [("ctf", "app"), ("ctf2", "app"), ("json", "app.jsonl"), ("text", "app.txt")] {
+    for (format, name) in [
+        ("ctf", "app"),
+        ("ctf2", "app"),
+        ("json", "app.jsonl"),
+        ("text", "app.txt"),
+        ("perfetto", "app.perfetto-trace"),
+    ] {
         let out = place.at(format);
         let report = place.json(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format, "--json"]);
         assert_eq!(report["schema"], "lastwords.recover.v1");
@@ -97,6 +103,28 @@ fn every_format_is_written_once() {
     for line in lines.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
+}
+
+#[test]
+fn a_session_is_converted() {
+    let place = killed();
+    let events = |to: &str, out: &str, more: &[&str]| {
+        let path = place.at(out);
+        let args = [&["convert", "app", "-o", path.to_str().unwrap(), "--to", to, "--json"][..], more].concat();
+        let report = place.json(&args);
+        assert_eq!(report["sessions"][0]["path"], path.to_str().unwrap());
+        assert!(path.exists());
+        report["sessions"][0]["events"].as_u64().unwrap()
+    };
+    let all = events("perfetto", "app.perfetto-trace", &[]);
+    assert!(all > 0);
+    assert_eq!(events("json", "app.jsonl", &[]), all);
+    assert_eq!(events("ctf2", "app.ctf", &[]), all);
+    assert_eq!(events("text", "last.txt", &["--last", "3"]), 3);
+    let log = place.run(&["convert", "app", "-o", "x", "--to", "text", "--with-log"]);
+    assert!(log.status == 1 && log.err.contains("--with-log"), "{}", log.err);
+    let dat = place.run(&["convert", "app", "-o", "x", "--to", "trace-dat"]);
+    assert!(dat.status == 1 && dat.err.contains("trace-dat"), "{}", dat.err);
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn help_names_every_verb() {
     for verb in [
         "demo",
         "recover",
+        "convert",
         "report",
         "inspect",
         "list",

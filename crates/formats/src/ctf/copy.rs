@@ -53,8 +53,7 @@ pub(super) fn stream(
         rewritten: Vec::new(),
     };
     let mut bytes = Vec::new();
-    loop {
-        let Some(info) = reader.next_packet(&mut bytes) else { break };
+    while let Some(info) = reader.next_packet(&mut bytes) {
         copier.packet(&info, &bytes, totals)?;
         progress(Progress { packets: totals.packets, bytes: totals.bytes });
     }

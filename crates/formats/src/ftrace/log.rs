@@ -67,7 +67,7 @@ impl Relation {
     #[must_use]
     pub fn clock(self, line: &LogLine) -> u64 {
         match self {
-            Self::Ahead(by) => line.time.saturating_sub_signed(by),
+            Self::Ahead(by) => line.time.saturating_add_signed(by.saturating_neg()),
             Self::Near => line.time,
             Self::Apart => u64::MAX,
         }

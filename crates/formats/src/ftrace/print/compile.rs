@@ -65,7 +65,7 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
             return Err(format!("more than {MOST} directives"));
         }
         pieces.push(match found {
-            Part::Text(text) => Piece::Text(Constant::new(&text)),
+            Part::Text(text) => Piece::Text(Constant::new(text)),
             Part::Show(directive) => show(&mut parser, directive)?,
         });
     }
