@@ -19,4 +19,4 @@ pub use choice::Choice;
 pub use lastwords_trace::ftrace::page;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
