@@ -82,7 +82,7 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
         session: name.to_owned(),
         from: part.machine.from.clone(),
         events: Some(totals.events),
-        streams: totals.streams,
+        streams: streams(part, format),
         packets: totals.packets,
         bytes: totals.bytes,
         lost_events: 0,
@@ -115,6 +115,20 @@ fn beside(machine: &Machine) -> Beside {
         tasks: tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect(),
         moment: kernel.time().ok().map(|time| (time.uptime, time.wall)),
     }
+}
+
+/// CPUs whose events are in it.
+fn streams(part: &Part<'_>, format: Format) -> u64 {
+    let arrays = part.machine.tracing.arrays.iter().enumerate();
+    let wanted = arrays.filter(|(at, _)| format == Format::TraceDat || part.arrays.contains(at));
+    let ring = |array: &lastwords_trace::ftrace::Array| {
+        if part.choice.snapshot { array.snapshot.clone() } else { Some(array.live.clone()) }
+    };
+    let wants = |cpu: u32| part.choice.cpus.is_empty() || part.choice.cpus.contains(&cpu);
+    let used = wanted
+        .filter_map(|(_, array)| ring(array))
+        .map(|ring| ring.cpus().iter().filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64);
+    used.sum()
 }
 
 /// Says what a writer remarks; its totals.
