@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod compare;
 mod crash_step;
 mod fuzz;
 mod kills;
+mod lttng_layouts;
 mod rng;
 mod setup;
 mod test;
@@ -35,6 +37,10 @@ enum Verb {
     Test(test::Args),
     /// Measure recording and recovering beside the peers
     Bench(bench::Args),
+    /// Give damaged inputs to ours and to a peer
+    Compare(compare::Args),
+    /// Compare the layouts of LTTng's releases with the types of its modules
+    LttngLayouts(lttng_layouts::Args),
     /// Run the fuzz targets for a time
     Fuzz(fuzz::Args),
     /// Kill the recorder at every instruction and recover what it leaves
@@ -58,6 +64,8 @@ fn main() -> ExitCode {
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Compare(args) => compare::run(&args),
+        Verb::LttngLayouts(args) => lttng_layouts::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),

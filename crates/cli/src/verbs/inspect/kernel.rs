@@ -35,6 +35,8 @@ pub(super) struct Summary {
     tasks: usize,
     event_formats: usize,
     instances: Vec<Instance>,
+    /// Sessions of LTTng.
+    lttng: Vec<super::lttng::Summary>,
     notes: Vec<String>,
 }
 
@@ -119,6 +121,7 @@ pub(super) fn of(machine: &Machine) -> Summary {
         tasks: kernel.map_or(0, |k| k.tasks().rows.len()),
         event_formats: tracing.formats.len(),
         instances: tracing.arrays.iter().map(instance).collect(),
+        lttng: machine.lttng.iter().map(super::lttng::of).collect(),
         notes,
     }
 }
@@ -180,6 +183,7 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     for instance in &summary.instances {
         write_instance(instance, out)?;
     }
+    summary.lttng.iter().try_for_each(|session| super::lttng::write(session, out))?;
     summary.notes.iter().try_for_each(|note| writeln!(out, "  note: {}", plain(note)))
 }
 

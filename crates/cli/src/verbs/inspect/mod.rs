@@ -2,6 +2,7 @@
 
 mod data;
 mod kernel;
+mod lttng;
 mod text;
 
 use crate::exit::Outcome;
@@ -34,6 +35,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return of_kernels(args, &machines);
     }
+    if let Some(inputs) = crate::lttng::open_user(&args.inputs, None)? {
+        return of_lttng(args, &inputs);
+    }
     let sessions = inputs::open(&args.inputs, &args.which)?;
     let text = if args.json {
         let sessions: Vec<data::Session> = sessions.iter().map(data::of).collect();
@@ -49,6 +53,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         String::from_utf8_lossy(&text).into_owned()
     };
     std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Outcome::Done)
+}
+
+fn of_lttng(args: &Args, inputs: &[crate::lttng::Input]) -> anyhow::Result<Outcome> {
+    let input = |(from, sessions): &crate::lttng::Input| {
+        let sessions = sessions.iter().filter(|session| args.which.wants(&session.name));
+        lttng::Input { from: from.clone(), sessions: sessions.map(lttng::of).collect() }
+    };
+    let inputs: Vec<lttng::Input> = inputs.iter().map(input).collect();
+    let mut text = Vec::new();
+    if args.json {
+        let report = lttng::Report { schema: "lastwords.inspect-lttng.v1", inputs };
+        text.extend_from_slice((serde_json::to_string_pretty(&report)? + "\n").as_bytes());
+    } else {
+        for input in &inputs {
+            writeln!(text, "{}: memory of LTTng's user-space tracer", input.from.display())?;
+            input.sessions.iter().try_for_each(|session| lttng::write(session, &mut text))?;
+        }
+    }
+    std::io::stdout().lock().write_all(&text)?;
     Ok(Outcome::Done)
 }
 

@@ -1,0 +1,25 @@
+//! `cargo xtask compare`: ours and a peer on the same damaged inputs.
+
+mod lttng_crash;
+mod run;
+
+use anyhow::Result;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    peer: Peer,
+}
+
+#[derive(clap::Subcommand)]
+enum Peer {
+    /// LTTng's own extractor of user-space shared memory: holes in every pattern, every header field with edge values
+    LttngCrash(lttng_crash::Args),
+}
+
+/// Compares.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.peer {
+        Peer::LttngCrash(args) => lttng_crash::run(args),
+    }
+}
