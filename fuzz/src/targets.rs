@@ -27,13 +27,14 @@ use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
 use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
-use lastwords_walk::own;
+use lastwords_walk::{lttng, lttng_ust, own};
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 23] = [
+pub const ALL: [Target; 24] = [
+    ("lttng", lttng),
     ("arena", arena),
     ("session", session),
     ("registry", registry),
@@ -196,6 +197,30 @@ pub fn kernel_memory(data: &[u8]) {
             let _ = (memory.read(address, &mut [0u8; 5000]), memory.text(address, 100), memory.pointer(!address));
         }
     }
+}
+
+/// Memory of LTTng's tracers, or its metadata.
+pub fn lttng(data: &[u8]) {
+    let limits = Limits { bytes: 1 << 26, steps: 1 << 20, ..Limits::default() };
+    let image: Arc<dyn Image> = Arc::new(Bytes::new(data.into(), data.len(), None));
+    let user = lttng_ust::image(&image, &Budget::new(limits), &unwatched).map(|found| found.sessions);
+    let carved = lttng::carve(&image, &Budget::new(limits), &unwatched);
+    let mut bytes = Vec::new();
+    for mut session in [user, carved].into_iter().flatten().flatten() {
+        for stream in 0..session.streams.len() {
+            for packet in 0..session.streams.get(stream).map_or(0, |stream| stream.packets.len()) {
+                let _ = session.packet(stream, packet, &mut bytes);
+            }
+        }
+        session.prove(&mut |bytes| lttng::Proof {
+            good: bytes.len() as u64 / 2,
+            fault: Some(String::new()),
+            ..Default::default()
+        });
+    }
+    let mut metadata = lttng::Metadata::of_file(data);
+    metadata.is_partial = true;
+    let _ = (metadata.cut(), metadata.names(&[7; 16]), metadata.property("trace_name"));
 }
 
 /// A BTF blob.
