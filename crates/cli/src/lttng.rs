@@ -5,7 +5,7 @@ use crate::say;
 use crate::table::plain;
 use anyhow::Context;
 use lastwords_bytes::Budget;
-use lastwords_image::{Kind, unwatched};
+use lastwords_image::{Kind, unwatched, vmcore};
 use lastwords_kernel::Kernel;
 use lastwords_walk::lttng::{Metadata, Session};
 use lastwords_walk::lttng_kernel::{self, Source};
@@ -47,20 +47,43 @@ pub(crate) fn open_user(words: &[String], metadata: Option<&Path>) -> anyhow::Re
         if sessions.is_empty() {
             return Ok(None);
         }
-        if let Some(from) = metadata {
-            let texts = texts_of(from)?;
-            sessions.iter_mut().for_each(|session| give(session, &texts));
-        }
-        for session in sessions.iter_mut().filter(|session| session.metadata.text.is_empty()) {
-            session.evidence.notes.push(
-                "there is no description of the events: give it with --metadata (the `metadata` file of the trace, or a core \
-                 of LTTng's session daemon)"
-                    .to_owned(),
-            );
-        }
+        give_all(&mut sessions, metadata)?;
         inputs.push((path, sessions));
     }
     Ok(Some(inputs).filter(|inputs| !inputs.is_empty()))
+}
+
+/// The sessions whose packets lie somewhere in a file of physical memory.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn carve(path: &Path, metadata: Option<&Path>) -> anyhow::Result<Vec<Session>> {
+    let budget = Budget::default();
+    let named = || path.display().to_string();
+    let physical = vmcore::open_physical(path, &budget, &unwatched).with_context(named)?;
+    let image = match physical {
+        Some(physical) => physical.image,
+        None => lastwords_image::open(path, &budget, &unwatched).with_context(named)?.image,
+    };
+    let mut sessions = lastwords_walk::lttng::carve(&image, &budget, &unwatched).with_context(named)?;
+    give_all(&mut sessions, metadata)?;
+    Ok(sessions)
+}
+
+/// Gives sessions their metadata from a file, and says where there are none.
+fn give_all(sessions: &mut [Session], metadata: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(from) = metadata {
+        let texts = texts_of(from)?;
+        sessions.iter_mut().for_each(|session| give(session, &texts));
+    }
+    for session in sessions.iter_mut().filter(|session| session.metadata.text.is_empty()) {
+        session.evidence.notes.push(
+            "there is no description of the events: give it with --metadata (the `metadata` file of the trace, or a core of \
+             LTTng's session daemon)"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 fn user_sessions(path: &Path) -> anyhow::Result<Option<Vec<Session>>> {

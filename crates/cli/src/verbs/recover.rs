@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// The kernel's log among the events, where its memory is the input: text, json, perfetto
     #[arg(long)]
     with_log: bool,
+    /// Look for LTTng's packets in all of the memory, where no structure leads to them; takes --metadata
+    #[arg(long)]
+    carve: bool,
 
     /// Print data instead of lines
     #[arg(long)]
@@ -60,6 +63,9 @@ pub(crate) struct Args {
 
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.carve {
+        return lttng::carve(args);
+    }
     if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return kernel::run(args, &machines);
     }
@@ -82,6 +88,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
         memory: Memory::default(),
         metadata: None,
         with_log: false,
+        carve: false,
         json: false,
         strict: false,
         no_count: false,

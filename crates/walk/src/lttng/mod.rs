@@ -4,13 +4,17 @@
 //! header completed. Which sub-buffers count, and how far they were written, follows from the positions and the commit
 //! counters ([`Ring`]); the packets say of themselves whether they are what the counters make of them ([`Header`]).
 
+mod carve;
 mod header;
 pub(crate) mod metadata;
 mod plan;
+mod prove;
 mod session;
 
+pub use carve::carve;
 pub use header::{Header, Shape};
 pub use metadata::Metadata;
 pub use plan::{Counters, Mode, Ring, Slot};
+pub use prove::Proof;
 pub(crate) use session::NAMELESS;
 pub use session::{Domain, Loss, Packet, Session, SetData, Stream};

@@ -76,7 +76,7 @@ pub struct Packet {
     pub content: u64,
     /// Bytes that it has in a file.
     pub len: u64,
-    set: u64,
+    pub(super) set: u64,
     /// It is as the tracer delivered it, to the byte.
     pub is_as_delivered: bool,
 }
@@ -328,7 +328,9 @@ impl Look<'_> {
             content = self.stream.data.data_size(set).filter(|n| self.can_hold(*n)).unwrap_or(committed);
         }
         let verdict = if place.is_last { Verdict::Open } else { Verdict::Torn };
-        if committed < reserved {
+        // The header of a sub-buffer in which nothing was recorded yet is committed apart.
+        let is_fresh = committed == 0 && reserved <= self.session.shape.len() as u64;
+        if committed < reserved && !is_fresh {
             let from = format!("sub-buffer {}, behind byte {committed}", place.number);
             self.gap(from, Cause::InFlight, None, Some(reserved.saturating_sub(committed)));
         }

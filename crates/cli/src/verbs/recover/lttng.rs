@@ -17,6 +17,24 @@ use std::path::{Path, PathBuf};
 /// Writes the sessions of LTTng's user-space tracer that the inputs hold; none where the first of them holds none.
 pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
     let Some(inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? else { return Ok(None) };
+    write_all(args, &inputs).map(Some)
+}
+
+/// Writes the sessions whose packets lie in the inputs' memory, whether or not something leads to them.
+pub(super) fn carve(args: &Args) -> anyhow::Result<Outcome> {
+    let mut inputs = Vec::new();
+    for word in &args.inputs {
+        let path = PathBuf::from(word);
+        let sessions = lttng::carve(&path, args.metadata.as_deref())?;
+        if sessions.is_empty() {
+            bail!("{word}: no packet of LTTng is in it");
+        }
+        inputs.push((path, sessions));
+    }
+    write_all(args, &inputs)
+}
+
+fn write_all(args: &Args, inputs: &[lttng::Input]) -> anyhow::Result<Outcome> {
     if !matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)) {
         bail!("sessions of LTTng are written as CTF");
     }
@@ -36,7 +54,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
     } else {
         lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
     }
-    Ok(Some(output::outcome(args.strict, &lines)))
+    Ok(output::outcome(args.strict, &lines))
 }
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
