@@ -230,10 +230,13 @@ fn stream(
         let room = (pages.len() as u64).saturating_mul(PAGE);
         let (len, content) = (header.packet_bits / 8, header.content(shape).unwrap_or(0));
         let before = packets.last().map(|packet| packet.header);
+        if before.is_some_and(|before| before.sequence == header.sequence) {
+            // A copy, in a file's pages or in memory that was given back: what was proven better stands already.
+            continue;
+        }
         let why = match before {
             _ if header.is_open() => "it was being written; without its counters its end is not known",
             _ if len > room => "its pages are not known: no table of them was found",
-            Some(before) if before.sequence == header.sequence => "another packet has its number",
             Some(before) if before.end > header.begin || before.discarded > header.discarded => {
                 "its time does not follow the packet before"
             }

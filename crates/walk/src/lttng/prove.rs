@@ -40,7 +40,9 @@ impl Session {
 
     fn judge(&mut self, stream: usize, packet: usize, proof: &Proof) {
         let page = self.page_size.max(1);
-        let Some(packet) = self.streams.get_mut(stream).and_then(|stream| stream.packets.get_mut(packet)) else { return };
+        let Some(packet) = self.streams.get_mut(stream).and_then(|stream| stream.packets.get_mut(packet)) else {
+            return;
+        };
         let last = proof.last.unwrap_or(packet.header.begin).max(packet.header.begin);
         if proof.fault.is_none() {
             if !packet.is_as_delivered && matches!(packet.verdict, Verdict::Open | Verdict::Torn) {
