@@ -28,6 +28,9 @@ const CHANNELS_MAX: u32 = 1 << 12;
 /// Kernel addresses are in the upper half.
 const KERNEL: u64 = 1 << 63;
 
+/// A packet's header and its pages.
+type Candidate = (Header, Vec<u64>);
+
 /// Sessions whose packets are in `image`, which is physical memory at its addresses.
 ///
 /// # Errors
@@ -39,7 +42,7 @@ pub fn carve(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
         return Ok(Vec::new());
     }
     let tables = tables(image, &firsts, budget, watch)?;
-    let mut traces: BTreeMap<[u8; 16], Vec<(Header, Vec<u64>)>> = BTreeMap::new();
+    let mut traces: BTreeMap<[u8; 16], Vec<Candidate>> = BTreeMap::new();
     let mut used = HashSet::new();
     for (page, pages) in tables {
         if let Some(header) = firsts.get(&page)
@@ -183,7 +186,7 @@ fn pages(image: &Arc<dyn Image>, row: u64, map: u64, budget: &Budget) -> Result<
 }
 
 /// Makes a session of what was found of a trace.
-fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<(Header, Vec<u64>)>) -> Session {
+fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Candidate>) -> Session {
     let name = uuid.iter().take(4).fold(super::NAMELESS.to_owned(), |name, byte| format!("{name}{byte:02x}"));
     let mut session = Session {
         name: name.replace(super::NAMELESS, "carved-"),
@@ -198,7 +201,7 @@ fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<(Hea
         streams: Vec::new(),
         evidence: Evidence::default(),
     };
-    let mut streams: BTreeMap<(u32, u32), Vec<(Header, Vec<u64>)>> = BTreeMap::new();
+    let mut streams: BTreeMap<(u32, u32), Vec<Candidate>> = BTreeMap::new();
     for (header, pages) in found {
         streams.entry((header.stream_id, header.cpu)).or_default().push((header, pages));
     }
@@ -217,7 +220,7 @@ fn stream(
     image: &Arc<dyn Image>,
     channel: u32,
     cpu: u32,
-    mut found: Vec<(Header, Vec<u64>)>,
+    mut found: Vec<Candidate>,
     shape: Shape,
     index: usize,
     evidence: &mut Evidence,

@@ -36,9 +36,19 @@ pub(super) struct Summary {
     losses: bool,
     /// Sub-buffers that are not as they should be: stream, number, verdict, why.
     sub_buffers: Vec<(String, u64, &'static str, String)>,
-    /// Gaps: stream, place, cause, events, bytes.
-    gaps: Vec<(Option<String>, String, &'static str, Option<u64>, Option<u64>)>,
+    gaps: Vec<Gap>,
     notes: Vec<String>,
+}
+
+/// Something that is not there.
+#[derive(Serialize)]
+struct Gap {
+    /// Null where it concerns all streams.
+    stream: Option<String>,
+    place: String,
+    cause: &'static str,
+    events: Option<u64>,
+    bytes: Option<u64>,
 }
 
 /// One channel's ring on one CPU.
@@ -83,7 +93,13 @@ pub(super) fn of(session: &Session) -> Summary {
         gaps: evidence
             .gaps
             .iter()
-            .map(|gap| (gap.stream.map(name), gap.place.clone(), gap.cause.word(), gap.events, gap.bytes))
+            .map(|gap| Gap {
+                stream: gap.stream.map(name),
+                place: gap.place.clone(),
+                cause: gap.cause.word(),
+                events: gap.events,
+                bytes: gap.bytes,
+            })
             .collect(),
         notes: evidence.notes.clone(),
     }
@@ -138,7 +154,7 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     for (stream, number, verdict, why) in summary.sub_buffers.iter().take(crate::evidence::LIMIT) {
         writeln!(out, "    {}, packet {number} is {verdict}: {}", plain(stream), plain(why))?;
     }
-    for (stream, place, cause, events, bytes) in summary.gaps.iter().take(crate::evidence::LIMIT) {
+    for Gap { stream, place, cause, events, bytes } in summary.gaps.iter().take(crate::evidence::LIMIT) {
         let stream = stream.as_deref().map_or_else(|| "all streams".to_owned(), plain);
         let sizes = [(events, "events"), (bytes, "bytes")];
         let sizes: String = sizes.iter().filter_map(|(n, unit)| n.map(|n| format!(", {n} {unit}"))).collect();
