@@ -123,9 +123,14 @@ const CASES: &[&str] = &[
     "ust-core",
 ];
 
+/// The folder beside the repository that keeps crash cases, where there is one.
+pub(crate) fn beside() -> std::path::PathBuf {
+    super::root().join("../shared")
+}
+
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
 fn run_cases() -> Result<()> {
-    let shared = super::root().join("../shared");
+    let shared = beside();
     let check = shared.join("check-cases");
     if !check.is_file() {
         println!("no crash cases beside the repository: nothing is compared");

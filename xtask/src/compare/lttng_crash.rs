@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn compare(args: &Args, root: &Path) -> Result<()> {
     let folder = root.join("in");
     std::fs::create_dir(&folder)?;
-    let case = crate::root().join("../shared/cases/ust-shm-crash/shm.tar");
+    let case = crate::test::beside().join("cases/ust-shm-crash/shm.tar");
     let copied = match &args.folder {
         Some(from) => Command::new("cp").arg("-r").arg(from).arg(&folder).status(),
         None if case.is_file() => Command::new("tar").arg("xf").arg(&case).arg("-C").arg(&folder).status(),
