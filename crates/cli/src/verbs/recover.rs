@@ -44,6 +44,7 @@ pub(crate) struct Args {
     /// The kernel's log among the events, where its memory is the input: text, json, perfetto
     #[arg(long)]
     with_log: bool,
+
     /// Look for LTTng's packets in all of the memory, where no structure leads to them; takes --metadata
     #[arg(long)]
     carve: bool,
