@@ -11,9 +11,11 @@ mod compare;
 mod crash_step;
 mod fuzz;
 mod kills;
+mod lab;
 mod lttng_layouts;
 mod rng;
 mod setup;
+mod static_build;
 mod test;
 mod tidy;
 mod tsan;
@@ -52,6 +54,10 @@ enum Verb {
     Kills(kills::Args),
     /// Kill writers of a shared session; what others record behind each kill must be there
     Wedge(kills::wedge::Args),
+    /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
+    Lab(lab::Args),
+    /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
+    Static(static_build::Args),
     /// The child of `kills` and `wedge`
     #[command(hide = true)]
     KillsChild(kills::child::Args),
@@ -71,6 +77,8 @@ fn main() -> ExitCode {
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
+        Verb::Lab(args) => lab::run(&args),
+        Verb::Static(args) => static_build::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
     };
     match done {

@@ -9,8 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+pub(crate) mod apt;
 mod babeltrace;
-mod mirror;
+pub(crate) mod mirror;
 mod tools;
 
 use tools::{State, TOOLS, Tool};
@@ -33,7 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let reader = babeltrace::state();
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
-    let missing = found.iter().filter(|(_, s)| !s.is_found()).count() + usize::from(!reader.is_found());
+    let kernel = crate::lab::quick_kernel().map_or(State::Missing, State::Found);
+    println!("{:<16} {kernel:<24} step lab: the kernel that is crashed", "kernel");
+    let missing = found.iter().map(|(_, state)| state).chain([&reader, &kernel]).filter(|s| !s.is_found()).count();
     match missing {
         0 => Ok(()),
         n if args.check => {
@@ -92,7 +95,8 @@ fn install() -> Result<()> {
         }
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
-    babeltrace::install()
+    babeltrace::install()?;
+    crate::lab::prepare_quick().context("the kernel that step lab crashes")
 }
 
 fn is_root() -> bool {
@@ -111,7 +115,7 @@ fn run_loudly(command: &mut Command) -> Result<()> {
 }
 
 /// Runs a command and returns its standard output; an error has what it wrote on both.
-fn run_quietly(command: &mut Command) -> Result<String> {
+pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| shown(command))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
@@ -120,13 +124,13 @@ fn run_quietly(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// Puts `folder` there, empty.
-fn make_empty(folder: &Path) -> Result<()> {
+pub(crate) fn make_empty(folder: &Path) -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| format!("{}: cannot remove", folder.display()))?;
     }

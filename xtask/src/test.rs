@@ -102,6 +102,11 @@ const STEPS: &[Step] = &[
         what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",
     },
     Step {
+        name: "lab",
+        does: Does::Verb(crate::lab::run_quick),
+        what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
+    },
+    Step {
         name: "demo",
         does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
         what: "the README's command",

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::apt::{self, Apt};
 use super::mirror::{Mirror, System};
 use super::tools::{self, State};
 use super::{make_empty, run_quietly};
@@ -59,49 +60,15 @@ fn unpack(folder: &Path) -> Result<PathBuf> {
     };
     let source = Mirror::of_host(&system)?.source(suite, components);
     println!("laying out Babeltrace 2.1 from {suite} in {}", folder.display());
-    let apt = folder.join("apt");
-    make_empty(&apt)?;
-    for part in ["state/lists/partial", "cache/archives/partial", "sources", "preferences"] {
-        std::fs::create_dir_all(apt.join(part))?;
-    }
-    std::fs::write(apt.join("status"), "")?;
-    std::fs::write(apt.join("sources/newer.sources"), source)?;
-    let options = apt_options(&apt)?;
-    run_quietly(Command::new("apt-get").args(&options).args(["-q", "update"]))?;
-    let install = ["-q", "-y", "--no-install-recommends", "--download-only", "install", "babeltrace2"];
-    run_quietly(Command::new("apt-get").args(&options).args(install))?;
+    let apt = Apt::open(&folder.join("apt"), &source, &apt::architecture()?)?;
+    apt.update()?;
     let unpacked = folder.join("babeltrace-2.1");
     make_empty(&unpacked)?;
-    for entry in std::fs::read_dir(apt.join("cache/archives"))? {
-        let package = entry?.path();
-        if package.extension().is_some_and(|e| e == "deb") {
-            run_quietly(Command::new("dpkg").arg("-x").arg(&package).arg(&unpacked))?;
-        }
+    for package in apt.with_all_it_needs("babeltrace2")? {
+        run_quietly(Command::new("dpkg").arg("-x").arg(&package).arg(&unpacked))?;
     }
-    std::fs::remove_dir_all(&apt)?;
+    apt.remove()?;
     Ok(unpacked)
-}
-
-/// Keeps apt in `apt`: nothing installed, one source, its own lists. The host's trusted keys and proxies still count.
-fn apt_options(apt: &Path) -> Result<Vec<String>> {
-    let architecture = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
-    let architecture = architecture.trim();
-    let at = |part: &str| apt.join(part).display().to_string();
-    let options = [
-        format!("Dir::State={}", at("state")),
-        format!("Dir::State::status={}", at("status")),
-        format!("Dir::Cache={}", at("cache")),
-        "Dir::Etc::sourcelist=/dev/null".into(),
-        format!("Dir::Etc::sourceparts={}", at("sources")),
-        "Dir::Etc::preferences=/dev/null".into(),
-        format!("Dir::Etc::preferencesparts={}", at("preferences")),
-        format!("APT::Architecture={architecture}"),
-        format!("APT::Architectures={architecture}"),
-        "APT::Sandbox::User=".into(),
-        "APT::Keep-Downloaded-Packages=true".into(),
-        "Acquire::Languages=none".into(),
-    ];
-    Ok(options.into_iter().flat_map(|option| ["-o".to_string(), option]).collect())
 }
 
 /// The script that runs the unpacked program on its own C library and with its own plug-ins alone.
@@ -182,13 +149,6 @@ const CTF2: &str = concat!(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn apt_is_kept_in_its_folder() {
-        let options = apt_options(Path::new("/a")).unwrap();
-        assert!(options.contains(&"Dir::State=/a/state".to_string()));
-        assert!(options.iter().skip(1).step_by(2).all(|o| !o.contains("=/etc") && !o.contains("=/var")));
-    }
 
     #[test]
     fn a_wrapper_needs_what_it_names() {

@@ -7,16 +7,16 @@ use anyhow::{Context, Result, bail};
 
 /// What `/etc/os-release` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct System {
+pub(crate) struct System {
     /// `debian`, `ubuntu`, …
-    pub(super) id: String,
+    pub(crate) id: String,
     /// `bookworm`, `noble`, …
-    pub(super) codename: String,
+    pub(crate) codename: String,
 }
 
 impl System {
     /// Reads `/etc/os-release`.
-    pub(super) fn of_host() -> Result<Self> {
+    pub(crate) fn of_host() -> Result<Self> {
         let text = std::fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
         Ok(Self::parse(&text))
     }
@@ -32,7 +32,7 @@ impl System {
 
 /// One source of packages: where it is and whose signature it must bear.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Mirror {
+pub(crate) struct Mirror {
     /// Places, blank-separated.
     uris: String,
     suites: String,
@@ -43,7 +43,7 @@ pub(super) struct Mirror {
 
 impl Mirror {
     /// The mirror from which the host has its main suite.
-    pub(super) fn of_host(system: &System) -> Result<Self> {
+    pub(crate) fn of_host(system: &System) -> Result<Self> {
         let mut mirrors = Vec::new();
         let etc = Path::new("/etc/apt");
         if let Ok(text) = std::fs::read_to_string(etc.join("sources.list")) {
@@ -66,8 +66,21 @@ impl Mirror {
         }
     }
 
+    /// Debian's own mirror, with the keys that the host has of it.
+    pub(crate) fn of_debian() -> Result<Self> {
+        let keys = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
+        if !keys.exists() {
+            bail!("{}: not there; it comes with the package debian-archive-keyring", keys.display());
+        }
+        Ok(Self {
+            uris: "http://deb.debian.org/debian".into(),
+            options: vec![("Signed-By".into(), keys.display().to_string())],
+            ..Self::default()
+        })
+    }
+
     /// An apt source (deb822) for another suite of the same mirror.
-    pub(super) fn source(&self, suite: &str, components: &str) -> String {
+    pub(crate) fn source(&self, suite: &str, components: &str) -> String {
         let mut text = format!("Types: deb\nURIs: {}\nSuites: {suite}\nComponents: {components}\n", self.uris);
         for (name, value) in &self.options {
             let _ = writeln!(text, "{name}: {value}");

@@ -1,0 +1,127 @@
+#!/bin/busybox sh
+# The guest's first program: does what the scenario says, writes what the kernel itself prints of its trace to the first
+# disk, and crashes the kernel. The kernel's command line has lab.scenario and lab.end.
+/bin/busybox mkdir -p /proc /sys /dev /tmp /t
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc p /proc
+mount -t sysfs s /sys
+mount -t devtmpfs d /dev
+mount -t tmpfs t /t
+dmesg -n 4
+fail() { echo "LAB-FAILED: $*"; while :; do sleep 100; done; }
+for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
+T=/sys/kernel/tracing
+mount -t tracefs tr $T || fail "tracefs"
+cd $T || fail "cd"
+word() { tr ' ' '\n' < /proc/cmdline | sed -n "s/^$1=//p"; }
+SCENARIO=$(word lab.scenario)
+END=$(word lab.end)
+
+EVENTS="sched irq kmem syscalls raw_syscalls timer signal task workqueue printk rcu ipi"
+# enable FOLDER EVENTS: kernels differ in what they have
+enable() { for e in $2; do [ -e "$1/events/$e/enable" ] && echo 1 > "$1/events/$e/enable"; done; }
+# instance NAME EVENTS KB
+instance() {
+    mkdir "instances/$1" || fail "instance $1"
+    echo "$3" > "instances/$1/buffer_size_kb"
+    enable "instances/$1" "$2"
+}
+n=0
+# work ROUNDS: processes, system calls, timers; a marker with a number each round
+work() {
+    last=$((n + $1))
+    while [ $n -lt $last ]; do
+        ls /proc > /dev/null 2>&1
+        cat /proc/self/stat /proc/interrupts | sort | wc > /dev/null
+        (sleep 0.01 &)
+        echo "marker $n" > $T/trace_marker
+        n=$((n + 1))
+    done
+}
+
+echo 64 > buffer_size_kb
+case $SCENARIO in
+nop) enable . "$EVENTS"; work 15 ;;
+function) echo 256 > buffer_size_kb; enable . sched/sched_switch; echo function > current_tracer || fail "function"; work 3 ;;
+function_graph) echo 256 > buffer_size_kb; enable . "sched/sched_switch irq"; echo function_graph > current_tracer || fail "graph"; work 3 ;;
+subbuf)
+    if [ -e buffer_subbuf_size_kb ]; then echo 16 > buffer_subbuf_size_kb; fi
+    echo 128 > buffer_size_kb
+    enable . "$EVENTS"; work 15; echo 1 > snapshot
+    mkdir instances/big
+    if [ -e instances/big/buffer_subbuf_size_kb ]; then echo 64 > instances/big/buffer_subbuf_size_kb; fi
+    enable instances/big "sched kmem"; work 10 ;;
+instances)
+    enable . "sched irq"
+    instance errors "signal irq timer" 32
+    instance calls "raw_syscalls" 64
+    instance empty "" 16
+    work 8; echo marked > instances/errors/trace_marker ;;
+snapshot) enable . "$EVENTS"; work 15; echo 1 > snapshot; instance held "sched kmem" 32; work 5; echo 1 > instances/held/snapshot; work 5 ;;
+live-crash)
+    echo 16 > buffer_size_kb
+    instance errors "signal irq" 16
+    # From 6.10 on an instance may be named; before, the top level alone is printed.
+    echo "1,errors" > /proc/sys/kernel/ftrace_dump_on_oops 2> /dev/null || echo 1 > /proc/sys/kernel/ftrace_dump_on_oops
+    enable . "sched irq kmem timer signal task workqueue rcu"; work 15 ;;
+*) enable . "$EVENTS"; work 15 ;;
+esac
+
+cat /proc/sys/kernel/ftrace_dump_on_oops > /t/dump_on_oops
+echo 1 > /proc/sys/kernel/sysrq
+if [ "$END" = live ]; then
+    # Work and markers go on to the last instant.
+    (while :; do work 1; done) > /dev/null 2>&1 &
+    sleep 0.5
+    echo "LAB-CRASHES"
+    echo c > /proc/sysrq-trigger
+    fail "no crash"
+fi
+
+sleep 0.2
+echo 0 > tracing_on
+for i in instances/*; do [ -d "$i" ] && echo 0 > "$i/tracing_on"; done
+sleep 0.2
+# truth FOLDER NAME: what the kernel prints
+truth() {
+    o=/t/truth/$2
+    mkdir -p "$o"
+    for f in current_tracer trace_clock trace_options buffer_size_kb buffer_subbuf_size_kb trace snapshot; do
+        [ -e "$1/$f" ] && cat "$1/$f" > "$o/$f" 2> /dev/null
+    done
+    for s in raw fields; do
+        # function_graph has no such forms of its own.
+        if [ -e "$1/options/$s" ] && ! grep -q graph "$1/current_tracer"; then
+            echo 1 > "$1/options/$s"
+            cat "$1/trace" > "$o/trace.$s"
+            echo 0 > "$1/options/$s"
+        fi
+    done
+    for c in 0 1; do
+        mkdir -p "$o/cpu$c"
+        for f in trace stats snapshot; do [ -e "$1/per_cpu/cpu$c/$f" ] && cat "$1/per_cpu/cpu$c/$f" > "$o/cpu$c/$f" 2> /dev/null; done
+    done
+}
+truth . top
+for i in instances/*; do [ -d "$i" ] && truth "$i" "${i#instances/}"; done
+mkdir /t/truth/system
+for f in saved_cmdlines printk_formats available_tracers; do cat $f > /t/truth/system/$f; done
+uname -r > /t/truth/system/release
+cat /proc/kallsyms > /t/truth/system/kallsyms
+dmesg > /t/truth/system/dmesg
+echo $((n - 1)) > /t/truth/system/last_marker
+cat events/*/*/format > /t/truth/system/formats
+tar c -C /t truth > /dev/vda || fail "the disk"
+sync
+echo "LAB-TRUTH-DONE"
+if [ "$END" = kdump ]; then
+    [ "$(cat /sys/kernel/kexec_crash_size)" -gt 0 ] || fail "no memory for a crash kernel"
+    kexec -p -s /crash/vmlinuz --initrd=/crash/initramfs \
+        --command-line="console=ttyS0 nr_cpus=1 irqpoll reset_devices loglevel=4 panic=0" || fail "kexec -p"
+    [ "$(cat /sys/kernel/kexec_crash_loaded)" = 1 ] || fail "the crash kernel is not loaded"
+    echo "LAB-CRASH-KERNEL-LOADED"
+fi
+sleep 0.2
+echo c > /proc/sysrq-trigger
+fail "no crash"

@@ -1,0 +1,77 @@
+//! The guest's first file system: a cpio archive in the `newc` form (Documentation/driver-api/early-userspace/buffer-format.rst).
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// An archive that is being made.
+#[derive(Default)]
+pub(super) struct Archive {
+    bytes: Vec<u8>,
+    files: u32,
+}
+
+const FOLDER: u32 = 0o040_755;
+const PROGRAM: u32 = 0o100_755;
+
+impl Archive {
+    /// Adds a folder; those above it must be there.
+    pub(super) fn folder(&mut self, path: &str) {
+        self.entry(path, FOLDER, &[]);
+    }
+
+    /// Adds a file that may be run.
+    pub(super) fn program(&mut self, path: &str, content: &[u8]) {
+        self.entry(path, PROGRAM, content);
+    }
+
+    /// Adds a copy of a file of the host.
+    pub(super) fn copy(&mut self, path: &str, of: &Path) -> Result<()> {
+        let content = std::fs::read(of).with_context(|| of.display().to_string())?;
+        self.program(path, &content);
+        Ok(())
+    }
+
+    /// The whole archive.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.files += 1;
+        let (name, size) = (path.len() + 1, content.len());
+        let header = [self.files, mode, 0, 0, 1, 0, size as u32, 0, 0, 0, 0, name as u32, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in header {
+            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
+        }
+        self.bytes.extend_from_slice(path.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(content);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_begins_at_four_bytes() {
+        let mut archive = Archive::default();
+        archive.folder("bin");
+        archive.program("bin/x", b"12345");
+        let bytes = archive.finish();
+        let starts: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"070701")).collect();
+        assert_eq!(starts.len(), 3);
+        assert!(starts.iter().all(|at| at % 4 == 0));
+        // c_filesize is the seventh field.
+        assert_eq!(&bytes[starts[1] + 6 + 6 * 8..][..8], b"00000005");
+    }
+}

@@ -1,0 +1,369 @@
+//! `cargo xtask lab`: kernels of Debian under QEMU, crashed and dumped; what we make of the dump beside what they printed.
+//!
+//! No KVM is needed. A guest runs a scenario, sends what its own kernel prints of the trace to a disk, and panics; its
+//! memory is dumped in each format and every text is compared to the byte. A truth without events is an error.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::setup::{make_empty, run_quietly};
+use compare::{Ours, Rows};
+use dump::{Dump, Format};
+use initramfs::Archive;
+use packages::{Kernel, Store};
+use qemu::{Config, Guest};
+use scenario::{End, SCENARIOS, Scenario};
+
+mod compare;
+mod dump;
+mod initramfs;
+mod kdump;
+mod live;
+mod packages;
+mod qemu;
+mod scenario;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A kernel: the beginning of a version (`6.12`), a Debian package, or a .deb (may be given several times)
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Vec<String>,
+    /// A scenario (may be given several times); all of them where none is named
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    /// A form of dump (may be given several times), in place of the scenario's own
+    #[arg(long, value_name = "NAME")]
+    format: Vec<String>,
+    /// The guest's architecture
+    #[arg(long, value_enum, default_value_t = Arch::Amd64)]
+    arch: Arch,
+    /// The kernel's flavour, for example arm64-16k; without it, the cloud kernel
+    #[arg(long)]
+    flavour: Option<String>,
+    /// The program to judge, in place of the one that is built here
+    #[arg(long, value_name = "FILE")]
+    lastwords: Option<PathBuf>,
+    /// Keep dumps and truth
+    #[arg(long)]
+    keep: bool,
+    /// List scenarios and formats
+    #[arg(long)]
+    list: bool,
+}
+
+/// What a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Arch {
+    /// x86_64.
+    Amd64,
+    /// aarch64.
+    Arm64,
+}
+
+impl Arch {
+    fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    fn flavour(self) -> &'static str {
+        match self {
+            Self::Amd64 => "cloud-amd64",
+            Self::Arm64 => "cloud-arm64",
+        }
+    }
+
+    fn qemu(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86_64",
+            Self::Arm64 => "qemu-system-aarch64",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86",
+            Self::Arm64 => "qemu-system-arm",
+        }
+    }
+
+    fn machine(self) -> &'static [&'static str] {
+        match self {
+            Self::Amd64 => &["-cpu", "max"],
+            Self::Arm64 => &["-machine", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on"],
+        }
+    }
+
+    fn console(self) -> &'static str {
+        match self {
+            Self::Amd64 => "ttyS0",
+            Self::Arm64 => "ttyAMA0",
+        }
+    }
+}
+
+/// Kernels that are tried where none is named: the suites' own.
+const KERNELS: &[&str] = &["6.1", "6.12", "6.18", "7.2"];
+/// Kernel and scenario of CI.
+const QUICK: (&str, &str) = ("6.1", "snapshot");
+/// Modules for the disks, each behind those that it needs. Some kernels have some of them built in.
+const DISK_MODULES: &[&str] =
+    &["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
+/// Modules by which QEMU learns of the kernel: VMCOREINFO, and the panic.
+const QEMU_MODULES: &[&str] = &["qemu_fw_cfg", "pvpanic", "pvpanic-pci"];
+/// Until the truth is there, and until the panic has been printed.
+const TRUTH: Duration = Duration::from_secs(400);
+const PANIC: Duration = Duration::from_secs(300);
+/// Size of a disk that takes what the guest sends, bytes; sparse.
+const DISK: u64 = 1 << 30;
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        list();
+        return Ok(());
+    }
+    let formats = args.format.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
+    let mut scenarios = Vec::new();
+    for name in &args.scenario {
+        let found = scenario::find(name);
+        scenarios.push(found.with_context(|| format!("no scenario `{name}`: `cargo xtask lab --list` lists them"))?);
+    }
+    if scenarios.is_empty() {
+        scenarios.extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
+    }
+    let store = Store::open()?;
+    let program = match &args.lastwords {
+        Some(program) => program.clone(),
+        None => build()?,
+    };
+    let wanted: Vec<&str> = if args.kernel.is_empty() { KERNELS.to_vec() } else { words(&args.kernel) };
+    let mut summary = Vec::new();
+    for want in wanted {
+        let kernel = store.kernel(want, args.arch, args.flavour.as_deref())?;
+        for scenario in &scenarios {
+            let lab = Lab { store: &store, kernel: &kernel, arch: args.arch, program: &program, keep: args.keep };
+            let begin = Instant::now();
+            let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
+            if let Err(error) = lab.run(scenario, &formats, &mut rows) {
+                rows.row(false, "run", &format!("{error:#}"));
+            }
+            summary.push((rows, begin.elapsed()));
+        }
+    }
+    summarize(&summary)
+}
+
+/// CI's part: one kernel, one scenario.
+pub(crate) fn run_quick() -> Result<()> {
+    let store = Store::open()?;
+    let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
+    let scenario = scenario::find(QUICK.1).context("CI's scenario")?;
+    let program = build()?;
+    let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, keep: false };
+    let begin = Instant::now();
+    let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
+    lab.run(scenario, &[], &mut rows)?;
+    summarize(&[(rows, begin.elapsed())])
+}
+
+/// Fetches what [`run_quick`] needs.
+pub(crate) fn prepare_quick() -> Result<()> {
+    let store = Store::open()?;
+    store.kernel(QUICK.0, Arch::Amd64, None)?;
+    store.busybox(Arch::Amd64).map(drop)
+}
+
+/// The kernel of [`run_quick`], if it has been fetched.
+pub(crate) fn quick_kernel() -> Option<String> {
+    Store::open().and_then(|store| store.kept(QUICK.0, Arch::Amd64)).ok()?.map(|kernel| kernel.release)
+}
+
+fn words(list: &[String]) -> Vec<&str> {
+    list.iter().map(String::as_str).collect()
+}
+
+fn list() {
+    println!("scenarios:");
+    for s in SCENARIOS {
+        println!("  {:<16} {} [{}]", s.name, s.what, s.formats.join(" "));
+    }
+    println!("formats:");
+    for f in dump::FORMATS {
+        println!("  {:<16} {}", f.name, f.what);
+    }
+    println!("kernels where none is named: {}", KERNELS.join(", "));
+}
+
+fn summarize(runs: &[(Rows, Duration)]) -> Result<()> {
+    println!();
+    for (rows, took) in runs {
+        println!("{:<44} {:>4} ok {:>4} short {:>7.1} s", rows.name, rows.passed, rows.failed, took.as_secs_f64());
+    }
+    let (passed, failed) = runs.iter().fold((0, 0), |(p, f), (rows, _)| (p + rows.passed, f + rows.failed));
+    println!("{passed} passed, {failed} failed");
+    if failed > 0 || passed == 0 {
+        bail!("{failed} of {} comparisons fell short", passed + failed);
+    }
+    Ok(())
+}
+
+/// Builds our program.
+fn build() -> Result<PathBuf> {
+    run_quietly(std::process::Command::new(crate::cargo()).current_dir(crate::root()).args([
+        "build",
+        "--release",
+        "--quiet",
+        "-p",
+        "lastwords-cli",
+    ]))?;
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf().join("release/lastwords"))
+}
+
+/// busybox, the first program, and modules.
+fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) -> Result<Archive> {
+    let mut archive = Archive::default();
+    archive.folder("bin");
+    archive.folder("mod");
+    archive.copy("bin/busybox", busybox)?;
+    archive.program("init", init);
+    let mut names = Vec::new();
+    for name in modules {
+        if let Some(module) = kernel.module(name)? {
+            archive.program(&format!("mod/{name}.ko"), &module);
+            names.push(*name);
+        }
+    }
+    archive.program("modules", names.join("\n").as_bytes());
+    Ok(archive)
+}
+
+/// What one run needs.
+struct Lab<'a> {
+    store: &'a Store,
+    kernel: &'a Kernel,
+    arch: Arch,
+    program: &'a Path,
+    keep: bool,
+}
+
+impl Lab<'_> {
+    fn run(&self, scenario: &'static Scenario, formats: &[&'static Format], rows: &mut Rows) -> Result<()> {
+        let own = scenario.formats.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
+        let formats = if formats.is_empty() || scenario.end == End::Kdump { &own } else { formats };
+        let folder = self.store.runs().join(format!("{}-{}", self.kernel.release, scenario.name));
+        make_empty(&folder)?;
+        let initramfs = self.initramfs(scenario, &folder)?;
+        let disks = [folder.join("truth.tar"), folder.join("saved.tar")];
+        for disk in &disks {
+            File::create(disk)?.set_len(DISK)?;
+        }
+        let end = match scenario.end {
+            End::Stopped => "stopped",
+            End::Live => "live",
+            End::Kdump => "kdump",
+        };
+        let mut arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}", scenario.name);
+        if scenario.end == End::Kdump {
+            arguments += &format!(" crashkernel={}", kdump::CRASH_MEMORY);
+        }
+        let mut guest = Guest::start(&Config {
+            arch: self.arch,
+            kernel: &self.kernel.image,
+            initramfs: &initramfs,
+            arguments: &arguments,
+            memory: scenario.memory,
+            pause_at_panic: scenario.end == End::Live,
+            disks: &disks,
+            folder: &folder,
+        })?;
+        let (dumps, console) = self.crash(&mut guest, scenario, formats, &folder)?;
+        guest.quit()?;
+        std::fs::remove_file(&initramfs)?;
+        for disk in &disks {
+            if scenario.end != End::Live && (scenario.end == End::Kdump || disk == &disks[0]) {
+                run_quietly(std::process::Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(disk))?;
+            }
+            std::fs::remove_file(disk)?;
+        }
+        self.judge(scenario, &dumps, &console, &folder, rows)?;
+        if !self.keep {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        Ok(())
+    }
+
+    fn initramfs(&self, scenario: &Scenario, folder: &Path) -> Result<PathBuf> {
+        let busybox = self.store.busybox(self.arch)?;
+        let modules = [DISK_MODULES, QEMU_MODULES].concat();
+        let mut archive = guest_base(self.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
+        if scenario.end == End::Kdump {
+            let ours = crate::static_build::build(None)?;
+            kdump::add(&mut archive, self.kernel, &busybox, self.store, &ours)?;
+        }
+        let path = folder.join("initramfs");
+        std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+
+    /// Waits for the crash and dumps the memory; the dumps, and the console at the end.
+    fn crash(
+        &self,
+        guest: &mut Guest,
+        scenario: &Scenario,
+        formats: &[&'static Format],
+        folder: &Path,
+    ) -> Result<(Vec<Dump>, String)> {
+        match scenario.end {
+            End::Stopped => {
+                guest.wait_for("LAB-TRUTH-DONE", TRUTH)?;
+                guest.wait_for("end Kernel panic", PANIC)?;
+                guest.qmp("stop", json!({}))?;
+                Ok((dump::make(guest, self.store, formats, folder)?, guest.console()))
+            }
+            End::Live => {
+                guest.wait_for("LAB-CRASHES", TRUTH)?;
+                // The rings are as the panic left them; then the kernel prints and consumes them.
+                guest.wait_paused(PANIC)?;
+                let dumps = dump::make(guest, self.store, formats, folder)?;
+                guest.qmp("cont", json!({}))?;
+                guest.wait_for("end Kernel panic", PANIC)?;
+                Ok((dumps, guest.console()))
+            }
+            End::Kdump => {
+                guest.wait_for("LAB-TRUTH-DONE", TRUTH)?;
+                guest.wait_for("LAB-CRASH-SAVED", PANIC)?;
+                Ok((Vec::new(), guest.console()))
+            }
+        }
+    }
+
+    fn judge(&self, scenario: &Scenario, dumps: &[Dump], console: &str, folder: &Path, rows: &mut Rows) -> Result<()> {
+        let (truth, ours) = (folder.join("truth"), Ours { program: self.program });
+        if scenario.end == End::Live {
+            for dump in dumps {
+                live::compare(rows, &ours, dump, console)?;
+                compare::markers(rows, &ours, dump, None);
+            }
+            return Ok(());
+        }
+        compare::check_truth(&truth, scenario)?;
+        if scenario.end == End::Kdump {
+            return kdump::judge(rows, &folder.join("saved"), &truth);
+        }
+        let last = std::fs::read_to_string(truth.join("system/last_marker"))?.trim().parse()?;
+        for dump in dumps {
+            compare::texts(rows, &ours, dump, &truth)?;
+            compare::counts(rows, &ours, dump, &truth)?;
+            compare::markers(rows, &ours, dump, Some(last));
+        }
+        dumps.first().map_or(Ok(()), |dump| compare::trace_dat(rows, &ours, dump, &truth))
+    }
+}

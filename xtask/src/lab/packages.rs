@@ -1,0 +1,311 @@
+//! Debian's packages for the guests: kernels, busybox, and programs with all the libraries that they need.
+//!
+//! Each is fetched once and kept unpacked under `target/lab`.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::Arch;
+use crate::setup::apt::{self, Apt};
+use crate::setup::mirror::{Mirror, System};
+use crate::setup::{make_empty, run_quietly};
+
+/// Where a package is looked for, in this order.
+const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid", "experimental"];
+
+/// What has been fetched, and where from.
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// An unpacked kernel.
+pub(super) struct Kernel {
+    /// As `uname -r` prints it.
+    pub(super) release: String,
+    /// What a boot loader loads.
+    pub(super) image: PathBuf,
+    /// The folder of its modules.
+    modules: PathBuf,
+}
+
+/// A program on its own C library, as a package of some suite has it.
+pub(super) struct Program {
+    /// The folder that stands for its root.
+    pub(super) root: PathBuf,
+    program: PathBuf,
+}
+
+impl Store {
+    /// The store of this repository.
+    pub(super) fn open() -> Result<Self> {
+        let folder = crate::root().join("target/lab");
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self { folder })
+    }
+
+    /// Where runs are kept.
+    pub(super) fn runs(&self) -> PathBuf {
+        self.folder.join("runs")
+    }
+
+    /// The newest kernel of a series that has been fetched.
+    pub(super) fn kept(&self, want: &str, arch: Arch) -> Result<Option<Kernel>> {
+        let folder = newest_kept(&self.folder.join("kernels"), want, arch.flavour())?;
+        folder.map(|folder| Kernel::find(&folder)).transpose()
+    }
+
+    /// The kernel that `want` names: a `.deb`, a package, or the beginning of a version.
+    pub(super) fn kernel(&self, want: &str, arch: Arch, flavour: Option<&str>) -> Result<Kernel> {
+        let flavour = flavour.unwrap_or(arch.flavour());
+        if want.ends_with(".deb") {
+            return self.kernel_of_files(Path::new(want));
+        }
+        let named = want.starts_with("linux-");
+        let kept = self.folder.join("kernels");
+        if let Some(folder) = newest_kept(&kept, want, flavour)? {
+            return Kernel::find(&folder);
+        }
+        let begin = if named { want.to_string() } else { format!("linux-image-{want}") };
+        for suite in SUITES {
+            let apt = self.apt(suite, arch.debian())?;
+            let names = apt.names(&begin)?;
+            let fits = |n: &&String| if named { *n == want } else { fits(n, &begin, flavour) };
+            let Some(name) = names.iter().filter(fits).max_by_key(|n| version_key(n)) else { continue };
+            eprintln!("fetching {name} from {suite}");
+            return self.fetch_kernel(&apt, name).with_context(|| format!("{name} from {suite}"));
+        }
+        bail!("no package {begin}*-{flavour} in Debian's {}: name another with --kernel", SUITES.join(", "))
+    }
+
+    /// A static busybox for the guest.
+    pub(super) fn busybox(&self, arch: Arch) -> Result<PathBuf> {
+        let root = self.folder.join(format!("busybox-{}", arch.debian()));
+        let at = ["bin/busybox", "usr/bin/busybox"].map(|p| root.join(p));
+        if !at.iter().any(|p| p.is_file()) {
+            let packages = self.folder.join("packages");
+            let file = self.apt(SUITES[0], arch.debian())?.download("busybox-static", &packages)?;
+            unpack(&[file], &root)?;
+        }
+        at.into_iter().find(|p| p.is_file()).with_context(|| format!("{}: no busybox in it", root.display()))
+    }
+
+    /// A program of a suite, with its libraries.
+    pub(super) fn program(&self, package: &str, suite: &str, program: &str) -> Result<Program> {
+        let root = self.folder.join(format!("{package}-{suite}"));
+        if !root.join(program).is_file() {
+            eprintln!("fetching {package} from {suite}");
+            let apt = self.apt(suite, &apt::architecture()?)?;
+            unpack(&apt.with_all_it_needs(package)?, &root).with_context(|| format!("{package} from {suite}"))?;
+        }
+        Ok(Program { program: root.join(program), root })
+    }
+
+    /// Lists of a suite; fetched where they never were.
+    fn apt(&self, suite: &str, architecture: &str) -> Result<Apt> {
+        let system = System::of_host()?;
+        let mirror = if system.id == "debian" { Mirror::of_host(&system)? } else { Mirror::of_debian()? };
+        let folder = self.folder.join(format!("apt-{suite}-{architecture}"));
+        let apt = Apt::open(&folder, &mirror.source(suite, "main"), architecture)?;
+        if !apt.is_updated() {
+            eprintln!("fetching the package lists of {suite} ({architecture})");
+            apt.update().with_context(|| format!("package lists of {suite}"))?;
+        }
+        Ok(apt)
+    }
+
+    fn fetch_kernel(&self, apt: &Apt, name: &str) -> Result<Kernel> {
+        let packages = self.folder.join("packages");
+        let mut files = vec![apt.download(name, &packages)?];
+        // Newer packages are in parts: the image and the modules.
+        for part in kernel_parts(&files[0])? {
+            files.push(apt.download(&part, &packages)?);
+        }
+        let root = self.folder.join("kernels").join(name);
+        unpack(&files, &root)?;
+        for file in files {
+            std::fs::remove_file(file)?;
+        }
+        Kernel::find(&root)
+    }
+
+    /// Unpacks a `.deb` and the parts that it names, which must lie beside it.
+    fn kernel_of_files(&self, file: &Path) -> Result<Kernel> {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let root = self.folder.join("kernels").join(stem.split('_').next().unwrap_or(&stem));
+        if !root.exists() {
+            let folder = file.parent().unwrap_or(Path::new("."));
+            let mut files = vec![file.to_path_buf()];
+            for part in kernel_parts(file)? {
+                let begin = format!("{part}_");
+                let entries = std::fs::read_dir(folder)?.flatten().map(|e| e.path());
+                let is = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin));
+                let Some(found) = entries.into_iter().find(is) else {
+                    bail!("{}: it needs {begin}*.deb, which is not beside it", file.display())
+                };
+                files.push(found);
+            }
+            unpack(&files, &root)?;
+        }
+        Kernel::find(&root)
+    }
+}
+
+/// Names of the packages with the kernel's image and modules, where it is in parts.
+fn kernel_parts(file: &Path) -> Result<Vec<String>> {
+    let depends = run_quietly(Command::new("dpkg-deb").arg("-f").arg(file).arg("Depends"))?;
+    let names = depends.split([',', '|']).filter_map(|d| d.split_whitespace().next());
+    let part = |n: &&str| n.starts_with("linux-binary-") || n.starts_with("linux-modules-");
+    Ok(names.filter(part).map(str::to_string).collect())
+}
+
+/// A package's name is `begin`, then the rest of a version, then the flavour.
+fn fits(name: &str, begin: &str, flavour: &str) -> bool {
+    let rest = name.strip_prefix(begin).and_then(|r| r.strip_suffix(flavour)?.strip_suffix('-'));
+    // `6.1` is not `6.12`; `+deb13-cloud` is not `+deb13`.
+    rest.is_some_and(|r| r.starts_with(['.', '-', '+']) && !r.contains("cloud") && !r.contains("-rt"))
+}
+
+/// Versions in their order: numbers as numbers.
+fn version_key(name: &str) -> Vec<u64> {
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// The newest unpacked kernel that fits.
+fn newest_kept(folder: &Path, want: &str, flavour: &str) -> Result<Option<PathBuf>> {
+    let begin = format!("linux-image-{want}");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name == want || fits(&name, &begin, flavour) {
+            found.push((version_key(&name), entry.path()));
+        }
+    }
+    Ok(found.into_iter().max().map(|(_, path)| path))
+}
+
+/// Unpacks packages into one folder, which is there whole or not at all.
+fn unpack(files: &[PathBuf], root: &Path) -> Result<()> {
+    let part = root.with_extension("part");
+    make_empty(&part)?;
+    for file in files {
+        run_quietly(Command::new("dpkg-deb").arg("-x").arg(file).arg(&part))?;
+    }
+    if root.exists() {
+        std::fs::remove_dir_all(root)?;
+    }
+    std::fs::rename(&part, root).with_context(|| root.display().to_string())
+}
+
+impl Kernel {
+    /// Finds the parts in an unpacked package.
+    fn find(root: &Path) -> Result<Self> {
+        let modules = ["lib/modules", "usr/lib/modules"].map(|p| root.join(p)).into_iter().find(|p| p.is_dir());
+        let modules = modules.with_context(|| format!("{}: no modules in it", root.display()))?;
+        let entry = std::fs::read_dir(&modules)?.next().with_context(|| format!("{}: empty", modules.display()))??;
+        let release = entry.file_name().to_string_lossy().into_owned();
+        let places = [root.join(format!("boot/vmlinuz-{release}")), entry.path().join("vmlinuz")];
+        let image = places.into_iter().find(|p| p.is_file());
+        let image = image.with_context(|| format!("{}: no vmlinuz of {release} in it", root.display()))?;
+        Ok(Self { release, image, modules: entry.path() })
+    }
+
+    /// A module's bytes, unpacked; none where it is built in.
+    pub(super) fn module(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let mut files = Vec::new();
+        list(&self.modules, &mut files)?;
+        let begin = format!("{name}.ko");
+        let is = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&begin));
+        let Some(path) = files.iter().find(is) else { return Ok(None) };
+        let unpacker = match path.extension().and_then(OsStr::to_str) {
+            Some("xz") => "xz",
+            Some("zst") => "zstd",
+            _ => return Ok(Some(std::fs::read(path)?)),
+        };
+        let output = Command::new(unpacker).arg("-dc").arg(path).output();
+        let output = output.with_context(|| format!("{unpacker}, for {}", path.display()))?;
+        if !output.status.success() {
+            bail!("{unpacker} -dc {}: {}", path.display(), output.status);
+        }
+        Ok(Some(output.stdout))
+    }
+}
+
+impl Program {
+    /// Runs it with its own libraries.
+    pub(super) fn command(&self) -> Result<Command> {
+        let mut command = Command::new(self.loader()?);
+        command.arg("--library-path").arg(self.library_path()).arg(&self.program);
+        Ok(command)
+    }
+
+    /// The program, its loader and the libraries that it needs: the path that each has in the guest, and its file.
+    pub(super) fn files(&self) -> Result<Vec<(String, PathBuf)>> {
+        let mut list = Command::new(self.loader()?);
+        list.arg("--library-path").arg(self.library_path()).arg("--list").arg(&self.program);
+        let printed = run_quietly(&mut list)?;
+        let mut files = vec![
+            (format!("bin/{}", name_of(&self.program)), self.program.clone()),
+            ("lib64/ld-linux-x86-64.so.2".to_string(), self.loader()?),
+        ];
+        let libraries = printed.lines().filter_map(|l| l.split("=> ").nth(1)?.split_whitespace().next());
+        for library in libraries.map(PathBuf::from).filter(|l| !name_of(l).starts_with("ld-linux")) {
+            files.push((format!("lib/{}", name_of(&library)), library));
+        }
+        Ok(files)
+    }
+
+    fn loader(&self) -> Result<PathBuf> {
+        let mut files = Vec::new();
+        list(&self.root, &mut files)?;
+        let found = files.into_iter().find(|p| name_of(p).starts_with("ld-linux"));
+        found.with_context(|| format!("{}: no ld-linux* in it", self.root.display()))
+    }
+
+    fn library_path(&self) -> String {
+        let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
+        let places = [format!("lib/{triplet}"), format!("usr/lib/{triplet}")];
+        places.map(|p| self.root.join(p).display().to_string()).join(":")
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Regular files under a folder.
+fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            list(&entry.path(), files)?;
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_is_not_another() {
+        let image = |want: &str, name: &str| fits(name, &format!("linux-image-{want}"), "cloud-amd64");
+        assert!(image("6.1", "linux-image-6.1.0-56-cloud-amd64"));
+        assert!(image("6.12", "linux-image-6.12.107+deb13-cloud-amd64"));
+        assert!(!image("6.1", "linux-image-6.12.107+deb13-cloud-amd64"));
+        assert!(!image("6.1", "linux-image-6.1.0-56-cloud-amd64-unsigned"));
+        assert!(!fits("linux-image-6.1.0-56-cloud-amd64", "linux-image-6.1", "amd64"));
+    }
+
+    #[test]
+    fn versions_are_numbers() {
+        assert!(version_key("linux-image-7.2.13+deb14") > version_key("linux-image-7.2.9+deb13"));
+    }
+}

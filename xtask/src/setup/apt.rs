@@ -1,0 +1,129 @@
+//! apt with a state of its own: the host's packages, sources and lists are neither read nor changed, and no root is needed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::{make_empty, run_quietly};
+
+/// One source of packages, for one architecture, with its lists in a folder of its own.
+pub(crate) struct Apt {
+    folder: PathBuf,
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// Makes the folder and writes `source` (deb822) into it. The lists of an earlier time stay.
+    pub(crate) fn open(folder: &Path, source: &str, architecture: &str) -> Result<Self> {
+        for part in ["state/lists/partial", "cache/archives/partial", "sources", "preferences"] {
+            let part = folder.join(part);
+            std::fs::create_dir_all(&part).with_context(|| part.display().to_string())?;
+        }
+        std::fs::write(folder.join("status"), "")?;
+        std::fs::write(folder.join("sources/only.sources"), source)?;
+        Ok(Self { folder: folder.to_path_buf(), options: options(folder, architecture) })
+    }
+
+    /// Fetches the lists.
+    pub(crate) fn update(&self) -> Result<()> {
+        run_quietly(self.get().args(["-q", "update"])).map(drop)
+    }
+
+    /// The lists have been fetched at some time.
+    pub(crate) fn is_updated(&self) -> bool {
+        let lists = std::fs::read_dir(self.folder.join("state/lists")).into_iter().flatten().flatten();
+        lists.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().contains("Packages"))
+    }
+
+    /// Names of packages that begin so.
+    pub(crate) fn names(&self, begin: &str) -> Result<Vec<String>> {
+        let printed = run_quietly(Command::new("apt-cache").args(&self.options).args(["pkgnames", begin]))?;
+        Ok(printed.split_whitespace().map(str::to_string).collect())
+    }
+
+    /// Fetches one package alone into `to`; returns the file.
+    pub(crate) fn download(&self, package: &str, to: &Path) -> Result<PathBuf> {
+        let parent = to.parent().unwrap_or(to);
+        let fetched = parent.join(format!(".{package}"));
+        make_empty(&fetched)?;
+        run_quietly(self.get().current_dir(&fetched).args(["-q", "download", package]))?;
+        let file = packages(&fetched)?.pop();
+        let Some(file) = file else { bail!("apt-get download {package}: no package came") };
+        std::fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+        let at = to.join(file.file_name().unwrap_or_default());
+        std::fs::rename(&file, &at).with_context(|| at.display().to_string())?;
+        std::fs::remove_dir_all(&fetched)?;
+        Ok(at)
+    }
+
+    /// Fetches a package and all that it depends on, the C library included; returns the files.
+    pub(crate) fn with_all_it_needs(&self, package: &str) -> Result<Vec<PathBuf>> {
+        make_empty(&self.folder.join("cache/archives"))?;
+        std::fs::create_dir_all(self.folder.join("cache/archives/partial"))?;
+        let install = ["-q", "-y", "--no-install-recommends", "--download-only", "install", package];
+        run_quietly(self.get().args(install))?;
+        packages(&self.folder.join("cache/archives"))
+    }
+
+    /// Removes it all.
+    pub(crate) fn remove(self) -> Result<()> {
+        std::fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())
+    }
+
+    fn get(&self) -> Command {
+        let mut command = Command::new("apt-get");
+        command.args(&self.options);
+        command
+    }
+}
+
+/// The host's architecture by Debian's name.
+pub(crate) fn architecture() -> Result<String> {
+    Ok(run_quietly(Command::new("dpkg").arg("--print-architecture"))?.trim().to_string())
+}
+
+/// The packages in a folder.
+fn packages(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "deb") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Keeps apt in `folder`: nothing installed, one source, its own lists. The host's trusted keys and proxies still count.
+fn options(folder: &Path, architecture: &str) -> Vec<String> {
+    let at = |part: &str| folder.join(part).display().to_string();
+    let options = [
+        format!("Dir::State={}", at("state")),
+        format!("Dir::State::status={}", at("status")),
+        format!("Dir::Cache={}", at("cache")),
+        "Dir::Etc::sourcelist=/dev/null".into(),
+        format!("Dir::Etc::sourceparts={}", at("sources")),
+        "Dir::Etc::preferences=/dev/null".into(),
+        format!("Dir::Etc::preferencesparts={}", at("preferences")),
+        format!("APT::Architecture={architecture}"),
+        format!("APT::Architectures={architecture}"),
+        "APT::Sandbox::User=".into(),
+        "APT::Keep-Downloaded-Packages=true".into(),
+        "Acquire::Languages=none".into(),
+    ];
+    options.into_iter().flat_map(|option| ["-o".to_string(), option]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apt_is_kept_in_its_folder() {
+        let options = options(Path::new("/a"), "amd64");
+        assert!(options.contains(&"Dir::State=/a/state".to_string()));
+        assert!(options.iter().skip(1).step_by(2).all(|o| !o.contains("=/etc") && !o.contains("=/var")));
+    }
+}
