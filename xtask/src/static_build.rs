@@ -1,6 +1,6 @@
 //! `cargo xtask static`: the program `lastwords` without shared libraries, for an initramfs of a crash kernel.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -62,7 +62,7 @@ const PT_INTERP: u32 = 3;
 const DT_NEEDED: u64 = 1;
 
 /// The file asks for no loader and names no library.
-fn prove(program: &std::path::Path) -> Result<()> {
+pub(crate) fn prove(program: &Path) -> Result<()> {
     let bytes = std::fs::read(program).with_context(|| program.display().to_string())?;
     let part = |at: usize, len: usize| bytes.get(at..at + len).context("an ELF file that ends too early");
     let word = |at: usize| -> Result<u64> { Ok(u64::from_le_bytes(part(at, 8)?.try_into()?)) };

@@ -41,6 +41,10 @@ impl Rows {
         if truth == ours {
             return self.row(true, what, &format!("{} lines", lines(truth).count()));
         }
+        if without_copies(truth) == without_copies(ours) {
+            let detail = "lines, but for addresses of the kernel's copies of events";
+            return self.row(true, what, &format!("{} {detail}", lines(truth).count()));
+        }
         let (truth, ours): (Vec<&[u8]>, Vec<&[u8]>) = (lines(truth).collect(), lines(ours).collect());
         let differ = (0..truth.len().max(ours.len())).filter(|at| truth.get(*at) != ours.get(*at));
         let differ: Vec<usize> = differ.collect();
@@ -55,6 +59,32 @@ impl Rows {
             );
         }
     }
+
+    /// Two texts whose events must be the same: the comments before them have counters, which a dump without all of the
+    /// ring's structures may lack.
+    fn same_events(&mut self, what: &str, truth: &[u8], ours: &Result<Vec<u8>>) {
+        let events = |text: &[u8]| lines(text).filter(|l| !l.starts_with(b"#")).collect::<Vec<_>>().concat();
+        let ours = match ours {
+            Ok(ours) => Ok(events(ours)),
+            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        };
+        self.same_text(what, &events(truth), &ours);
+    }
+}
+
+/// A text without the addresses of texts. From 6.18 on the fields form gives for a text that the event points to not where it
+/// is, but where the pointer lies in the reader's copy of the event, which is gone.
+fn without_copies(text: &[u8]) -> Vec<u8> {
+    let mut rest = text;
+    let mut kept = Vec::with_capacity(text.len());
+    while let Some(at) = rest.windows(4).position(|w| w == b"=(0x") {
+        let (before, address) = rest.split_at(at + 4);
+        kept.extend_from_slice(before);
+        let digits = address.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+        rest = &address[digits..];
+    }
+    kept.extend_from_slice(rest);
+    kept
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -114,6 +144,9 @@ pub(super) fn texts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path)
             let mut arguments = vec!["--instance", array.as_str()];
             arguments.extend(more);
             let got = ours.run("report", dump, &arguments);
+            if dump.is_cut {
+                return Ok(rows.same_events(&format!("{} {array} {label}", dump.format), &text, &got));
+            }
             rows.same_text(&format!("{} {array} {label}", dump.format), &text, &got);
             Ok(())
         };
@@ -158,6 +191,9 @@ pub(super) fn counts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path
     let panic = kernel["panic"].as_str().unwrap_or_default();
     let ok = kernel["release"] == release.trim() && panic.contains("sysrq triggered crash");
     rows.row(ok, &what, &format!("kernel {}, panic {}", kernel["release"], kernel["panic"]));
+    if dump.is_cut {
+        return Ok(());
+    }
     for (array, folder) in arrays(truth)? {
         let name = if array == "top" { "" } else { &array };
         let instances = kernel["instances"].as_array().map_or(&[][..], Vec::as_slice);
@@ -267,6 +303,15 @@ mod tests {
     #[test]
     fn events_are_lines_that_are_no_comment() {
         assert_eq!(events(b"# tracer: nop\n#\n a-1 [000] x\n\n b-2 [001] y\n"), 2);
+    }
+
+    #[test]
+    fn addresses_of_copies_do_not_count() {
+        let (truth, ours) =
+            (b"s=(0xff2f:Start) x=0x1 (1)".as_slice(), b"s=(0xffffffffad00be52:Start) x=0x1 (1)".as_slice());
+        assert_eq!(without_copies(truth), without_copies(ours));
+        assert_ne!(without_copies(truth), without_copies(b"s=(0xff2f:Start) x=0x2 (1)"));
+        assert_ne!(without_copies(truth), without_copies(b"s=(0xff2f:End) x=0x1 (1)"));
     }
 
     #[test]

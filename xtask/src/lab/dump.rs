@@ -43,6 +43,8 @@ pub(super) const FORMATS: &[Format] = &[
 pub(super) struct Dump {
     pub(super) format: &'static str,
     pub(super) files: Vec<PathBuf>,
+    /// Pages were left out of it.
+    pub(super) is_cut: bool,
 }
 
 /// The suite whose makedumpfile is used: the newest that there is for all suites of kernels.
@@ -68,7 +70,7 @@ pub(super) fn make(guest: &mut Guest, store: &Store, formats: &[&'static Format]
         }
         let file = if name == "elf" { elf.clone() } else { folder.join(format!("memory.{name}")) };
         by_qemu(guest, name, &file)?;
-        dumps.push(Dump { format: format.name, files: vec![file] });
+        dumps.push(Dump { format: format.name, files: vec![file], is_cut: false });
     }
     if packed {
         if !wanted {
@@ -112,7 +114,7 @@ fn by_makedumpfile(program: &Program, options: &[&str], name: &'static str, elf:
     for file in &files {
         ensure!(file.metadata()?.len() > 0, "{}: empty", file.display());
     }
-    Ok(Dump { format: name, files })
+    Ok(Dump { format: name, files, is_cut: true })
 }
 
 /// Size of an ELF64 header and of a program header, as elf(5) has them.

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::setup::{make_empty, run_quietly};
+use crate::static_build;
 use compare::{Ours, Rows};
 use dump::{Dump, Format};
 use initramfs::Archive;
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     /// The kernel's flavour, for example arm64-16k; without it, the cloud kernel
     #[arg(long)]
     flavour: Option<String>,
-    /// The program to judge, in place of the one that is built here
+    /// The program to judge, in place of the one that is built here; for the scenario kdump it must be static
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
     /// Keep dumps and truth
@@ -117,6 +118,9 @@ const DISK_MODULES: &[&str] =
     &["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
 /// Modules by which QEMU learns of the kernel: VMCOREINFO, and the panic.
 const QEMU_MODULES: &[&str] = &["qemu_fw_cfg", "pvpanic", "pvpanic-pci"];
+/// How often a boot is tried, and until the first program runs.
+const BOOTS: u32 = 3;
+const BOOT: Duration = Duration::from_secs(180);
 /// Until the truth is there, and until the panic has been printed.
 const TRUTH: Duration = Duration::from_secs(400);
 const PANIC: Duration = Duration::from_secs(300);
@@ -148,7 +152,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for want in wanted {
         let kernel = store.kernel(want, args.arch, args.flavour.as_deref())?;
         for scenario in &scenarios {
-            let lab = Lab { store: &store, kernel: &kernel, arch: args.arch, program: &program, keep: args.keep };
+            let (given, keep) = (args.lastwords.is_some(), args.keep);
+            let lab = Lab { store: &store, kernel: &kernel, arch: args.arch, program: &program, given, keep };
             let begin = Instant::now();
             let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
             if let Err(error) = lab.run(scenario, &formats, &mut rows) {
@@ -166,7 +171,7 @@ pub(crate) fn run_quick() -> Result<()> {
     let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
     let scenario = scenario::find(QUICK.1).context("CI's scenario")?;
     let program = build()?;
-    let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, keep: false };
+    let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, given: false, keep: false };
     let begin = Instant::now();
     let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
     lab.run(scenario, &[], &mut rows)?;
@@ -227,6 +232,20 @@ fn build() -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf().join("release/lastwords"))
 }
 
+/// Starts a guest and waits until its first program runs. A boot may fail by the emulator's fault, now and then: again.
+fn boot(config: &Config<'_>) -> Result<Guest> {
+    let mut left = BOOTS;
+    loop {
+        left -= 1;
+        let mut guest = Guest::start(config)?;
+        match guest.wait_for("LAB-BEGINS", BOOT) {
+            Ok(()) => return Ok(guest),
+            Err(error) if left == 0 => return Err(error.context(format!("none of {BOOTS} boots came up"))),
+            Err(error) => eprintln!("the guest did not come up, again: {error:#}"),
+        }
+    }
+}
+
 /// busybox, the first program, and modules.
 fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) -> Result<Archive> {
     let mut archive = Archive::default();
@@ -251,6 +270,8 @@ struct Lab<'a> {
     kernel: &'a Kernel,
     arch: Arch,
     program: &'a Path,
+    /// The program is the user's choice.
+    given: bool,
     keep: bool,
 }
 
@@ -274,7 +295,7 @@ impl Lab<'_> {
         if scenario.end == End::Kdump {
             arguments += &format!(" crashkernel={}", kdump::CRASH_MEMORY);
         }
-        let mut guest = Guest::start(&Config {
+        let config = Config {
             arch: self.arch,
             kernel: &self.kernel.image,
             initramfs: &initramfs,
@@ -283,7 +304,8 @@ impl Lab<'_> {
             pause_at_panic: scenario.end == End::Live,
             disks: &disks,
             folder: &folder,
-        })?;
+        };
+        let mut guest = boot(&config)?;
         let (dumps, console) = self.crash(&mut guest, scenario, formats, &folder)?;
         guest.quit()?;
         std::fs::remove_file(&initramfs)?;
@@ -294,7 +316,7 @@ impl Lab<'_> {
             std::fs::remove_file(disk)?;
         }
         self.judge(scenario, &dumps, &console, &folder, rows)?;
-        if !self.keep {
+        if !self.keep && rows.failed == 0 {
             std::fs::remove_dir_all(&folder)?;
         }
         Ok(())
@@ -305,7 +327,8 @@ impl Lab<'_> {
         let modules = [DISK_MODULES, QEMU_MODULES].concat();
         let mut archive = guest_base(self.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
         if scenario.end == End::Kdump {
-            let ours = crate::static_build::build(None)?;
+            let ours = if self.given { self.program.to_path_buf() } else { static_build::build(None)? };
+            static_build::prove(&ours)?;
             kdump::add(&mut archive, self.kernel, &busybox, self.store, &ours)?;
         }
         let path = folder.join("initramfs");

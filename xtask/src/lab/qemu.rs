@@ -50,6 +50,11 @@ impl Guest {
         let program = config.arch.qemu();
         let (console, socket) = (config.folder.join("console"), config.folder.join("qmp"));
         let errors = config.folder.join("qemu-errors");
+        for old in [&console, &socket] {
+            if old.exists() {
+                std::fs::remove_file(old).with_context(|| old.display().to_string())?;
+            }
+        }
         let mut command = Command::new(program);
         command.args(config.arch.machine()).args(["-accel", "tcg,thread=multi", "-smp", "2"]);
         command.args(["-m", &config.memory.to_string(), "-display", "none", "-nodefaults", "-no-reboot"]);

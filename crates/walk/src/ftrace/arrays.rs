@@ -182,19 +182,11 @@ fn read_ring(
 ) -> Result<MemoryRing, Error> {
     let part = |path: &str| format!("{member}.{path}");
     let buffer = array.pointer(&part("buffer"))?;
-    let size = match buffer.has("subbuf_size") {
-        // Without the header, which the kernel does not count here.
-        true => 0,
-        false => kernel.memory.page_size(),
-    };
     let header = HeaderPage::of_word_size(kernel.memory.word_size());
-    let size = match size {
-        0 => match buffer.u64("subbuf_size") {
-            // A page, as long as nobody sets another size.
-            Err(Error::Hole { .. }) => kernel.memory.page_size(),
-            size => size?.saturating_add(u64::from(header.data_offset)),
-        },
-        size => size,
+    let size = match sub_buffer_size(kernel, &buffer, header) {
+        // A page, as long as nobody sets another size.
+        Err(Error::Hole { .. }) => kernel.memory.page_size(),
+        size => size?,
     };
     let shape = Shape { size: usize::try_from(size.clamp(64, 1 << 26)).unwrap_or(4096), header };
     let mut cpus = Vec::new();
@@ -210,6 +202,20 @@ fn read_ring(
     let is_on = buffer.u64("record_disabled").is_ok_and(|disabled| disabled & OFF == 0);
     let time_start = array.u64(&part("time_start")).unwrap_or(0);
     Ok(MemoryRing::new(kernel.clone(), memory.map(|m| m.physical().clone()), shape, cpus, is_on, time_start))
+}
+
+/// Bytes of a sub-buffer with its header. `struct trace_buffer` of 6.8 has the size without the header; 7.2.12 has only the
+/// order of its pages; before 6.8 it is one page.
+fn sub_buffer_size(kernel: &Kernel, buffer: &Object<'_>, header: HeaderPage) -> Result<u64, Error> {
+    let page = kernel.memory.page_size();
+    if buffer.has("subbuf_size") {
+        return Ok(buffer.u64("subbuf_size")?.saturating_add(u64::from(header.data_offset)));
+    }
+    if buffer.has("subbuf_order") {
+        let order = u32::try_from(buffer.u64("subbuf_order")?).unwrap_or(u32::MAX);
+        return Ok(1u64.checked_shl(order).map_or(u64::MAX, |pages| page.saturating_mul(pages)));
+    }
+    Ok(page)
 }
 
 /// Sub-buffers of a CPU's list, from the bytes that the tracer notes for it.

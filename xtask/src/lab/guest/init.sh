@@ -9,6 +9,7 @@ mount -t sysfs s /sys
 mount -t devtmpfs d /dev
 mount -t tmpfs t /t
 dmesg -n 4
+echo "LAB-BEGINS"
 fail() { echo "LAB-FAILED: $*"; while :; do sleep 100; done; }
 for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
 T=/sys/kernel/tracing
@@ -71,8 +72,9 @@ esac
 cat /proc/sys/kernel/ftrace_dump_on_oops > /t/dump_on_oops
 echo 1 > /proc/sys/kernel/sysrq
 if [ "$END" = live ]; then
-    # Work and markers go on to the last instant.
-    (while :; do work 1; done) > /dev/null 2>&1 &
+    # Work and markers go on to the last instant, each on a CPU of its own, so that the markers' ring has them in a row.
+    n=$n taskset 1 sh -c 'while :; do echo "marker $n"; n=$((n + 1)); done' > trace_marker &
+    taskset 2 sh -c 'while :; do ls /proc; done' > /dev/null 2>&1 &
     sleep 0.5
     echo "LAB-CRASHES"
     echo c > /proc/sysrq-trigger
