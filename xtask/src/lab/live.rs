@@ -83,9 +83,11 @@ fn printed(console: &str) -> BTreeMap<String, Vec<Event>> {
 
 /// `    init-329       0..... 5190720us : text`; the character behind `us` marks how long it took.
 fn dumped(line: &str) -> Option<Event> {
-    let at = line.find("us")?;
-    let (left, rest) = (line.get(..at)?, line.get(at + 3..)?);
-    let text = rest.strip_prefix(": ")?;
+    // A task's name may have `us` in it too.
+    let is_time =
+        |at: usize| line.get(at + 3..at + 5) == Some(": ") && line[..at].ends_with(|c: char| c.is_ascii_digit());
+    let at = line.match_indices("us").map(|(at, _)| at).find(|&at| is_time(at))?;
+    let (left, text) = (line.get(..at)?, line.get(at + 5..)?);
     let (left, time) = left.rsplit_once(' ')?;
     let (task, cpu) = left.trim_end().rsplit_once(' ')?;
     let (comm, pid) = task.trim_end().rsplit_once('-')?;
@@ -124,6 +126,12 @@ mod tests {
         let event: Event = ("rcu_pree".into(), "17".into(), 1, 5_190_720, "timer_start: a: b".into());
         assert_eq!(dumped("rcu_pree-17        1d..2. 5190720us+: timer_start: a: b"), Some(event.clone()));
         assert_eq!(reported("     rcu_preempt-17      [001] d..2.     5.190720: timer_start: a: b"), Some(event));
+    }
+
+    #[test]
+    fn a_task_with_us_in_its_name() {
+        let event = dumped(" busybox-17        1d..2.    12us : a: b").unwrap();
+        assert_eq!((event.0.as_str(), event.3, event.4.as_str()), ("busybox", 12, "a: b"));
     }
 
     #[test]
