@@ -9,7 +9,6 @@ mount -t sysfs s /sys
 mount -t devtmpfs d /dev
 mount -t tmpfs t /t
 dmesg -n 4
-echo "LAB-BEGINS"
 fail() { echo "LAB-FAILED: $*"; while :; do sleep 100; done; }
 for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
 T=/sys/kernel/tracing
