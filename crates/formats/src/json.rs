@@ -235,7 +235,11 @@ pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
 /// is escaped.
 pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
-    for chunk in text.utf8_chunks() {
+    // Most text needs nothing.
+    let plain = text.iter().position(|byte| !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\'));
+    let (plain, rest) = text.split_at(plain.unwrap_or(text.len()));
+    out.extend_from_slice(plain);
+    for chunk in rest.utf8_chunks() {
         for c in chunk.valid().chars() {
             character(out, c);
         }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::{Event, Progress};
-use lastwords_trace::schema::{Channel, Field};
+use lastwords_trace::schema::{Channel, EnvValue, Field};
 use lastwords_trace::source::Source;
 use lastwords_trace::value::{Value, Values};
 
@@ -75,9 +75,18 @@ enum Owner {
 struct Tracks<'s> {
     sources: &'s [&'s dyn Source],
     clock: u64,
-    known: HashMap<Owner, u64>,
+    /// Ids, and whether the track has its thread's name.
+    known: HashMap<Owner, (u64, bool)>,
     packet: Message,
     event: Message,
+}
+
+/// The process that made the session.
+fn creator(sources: &[&dyn Source], source: usize) -> Option<i64> {
+    match sources.get(source)?.schema().env.get("vpid")? {
+        EnvValue::Integer(pid) => Some(*pid),
+        EnvValue::Text(_) => None,
+    }
 }
 
 /// What the contexts of an event say of its thread.
@@ -144,23 +153,25 @@ impl Line for Tracks<'_> {
 }
 
 impl Tracks<'_> {
-    /// The id of the track of an event; what it is called is written when it is new.
+    /// The id of the track of an event; what it is called is written when it is new, and when its thread's name comes.
     fn track(&mut self, out: &mut Vec<u8>, event: &Event<'_>, channel: &Channel, thread: &Thread<'_>) -> u64 {
         let (source, stream) = (event.source, event.stream);
         let by_stream = Owner::Stream { source, stream };
-        let owner = match (thread.pid, thread.tid) {
+        let wanted = match (thread.pid.or_else(|| creator(self.sources, source)), thread.tid) {
             (Some(pid), Some(tid)) => Owner::Thread { source, pid, tid },
             _ => by_stream,
         };
-        if let Some(id) = self.known.get(&owner) {
-            return *id;
+        let is_full = self.known.len() >= MOST_TRACKS;
+        let owner = if is_full && !self.known.contains_key(&wanted) { by_stream } else { wanted };
+        let known = self.known.get(&owner).copied();
+        let named = !thread.name.is_empty();
+        if let Some((id, had)) = known
+            && (had || !named || owner == by_stream)
+        {
+            return id;
         }
-        let owner = if self.known.len() < MOST_TRACKS { owner } else { by_stream };
-        if let Some(id) = self.known.get(&owner) {
-            return *id;
-        }
-        let id = self.known.len() as u64 + 1;
-        self.known.insert(owner, id);
+        let id = known.map_or_else(|| self.known.len() as u64 + 1, |(id, _)| id);
+        self.known.insert(owner, (id, named));
         let cpu = self.sources.get(source).and_then(|s| s.streams().get(stream)).and_then(|s| s.cpu);
         self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
             track.number(1, id);

@@ -1,5 +1,7 @@
 //! Perfetto's numbers for the kernel's events.
 
+use std::collections::HashMap;
+
 /// What a field of an event becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -24,15 +26,25 @@ pub(super) type Event = (u32, Vec<Known>);
 
 const TABLE: &str = include_str!("events.txt");
 
-/// The event of a system and name.
-pub(super) fn find(system: &str, name: &str) -> Option<Event> {
-    TABLE.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let mut words = line.split(' ');
-        if words.next()? != system || words.next()? != name {
-            return None;
-        }
+/// The events that Perfetto knows, by system and name.
+#[derive(Debug)]
+pub(super) struct Table(HashMap<(&'static str, &'static str), &'static str>);
+
+impl Table {
+    pub(super) fn new() -> Self {
+        let line = |line: &'static str| {
+            let (system, rest) = line.split_once(' ')?;
+            let (name, rest) = rest.split_once(' ')?;
+            Some(((system, name), rest))
+        };
+        Self(TABLE.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect())
+    }
+
+    /// The event of a system and name.
+    pub(super) fn find(&self, system: &str, name: &str) -> Option<Event> {
+        let mut words = self.0.get(&(system, name))?.split(' ');
         Some((words.next()?.parse().ok()?, words.map(known).collect::<Option<Vec<Known>>>()?))
-    })
+    }
 }
 
 /// `prev_pid:2i`.
@@ -54,19 +66,20 @@ mod tests {
 
     #[test]
     fn every_line_is_understood() {
+        let table = Table::new();
         let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
         let mut count = 0;
         for line in lines {
             let (system, rest) = line.split_once(' ').unwrap();
             let name = rest.split(' ').next().unwrap();
-            let (number, fields) = find(system, name).unwrap_or_else(|| panic!("{line}"));
+            let (number, fields) = table.find(system, name).unwrap_or_else(|| panic!("{line}"));
             assert!(number > 2 && fields.iter().all(|f| f.number > 0), "{line}");
             count += 1;
         }
         assert!(count > 500);
-        let (number, fields) = find("sched", "sched_switch").unwrap();
+        let (number, fields) = table.find("sched", "sched_switch").unwrap();
         assert_eq!((number, fields.len()), (4, 7));
         assert_eq!(fields[3], Known { name: "prev_state", number: 4, kind: Kind::Signed });
-        assert_eq!(find("sched", "sched_nothing"), None);
+        assert_eq!(table.find("sched", "sched_nothing"), None);
     }
 }

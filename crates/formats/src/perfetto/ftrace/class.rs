@@ -7,7 +7,7 @@ use crate::ftrace::print::Show;
 use crate::ftrace::text::At;
 use crate::ftrace::values::{Column, Datum, columns};
 use crate::perfetto::proto::Message;
-use crate::perfetto::table::{Kind, Known, find};
+use crate::perfetto::table::{Kind, Known, Table};
 
 /// `FtraceEvent.generic`.
 const GENERIC: u32 = 327;
@@ -47,15 +47,16 @@ pub(super) enum Class<'a> {
 pub(super) fn classes(tracing: &Tracing) -> Vec<Option<Class<'_>>> {
     let last = tracing.formats.keys().next_back().map_or(0, |id| usize::from(*id) + 1);
     let mut classes = vec![None; last];
+    let table = Table::new();
     for (id, format) in &tracing.formats {
         if let Some(place) = classes.get_mut(usize::from(*id)) {
-            *place = Some(class(format, tracing.word_size));
+            *place = Some(class(format, tracing.word_size, &table));
         }
     }
     classes
 }
 
-fn class(format: &Format, word_size: u8) -> Class<'_> {
+fn class<'a>(format: &'a Format, word_size: u8, table: &Table) -> Class<'a> {
     let columns = columns(format, word_size);
     if format.system == "ftrace" && matches!(format.name.as_str(), "print" | "bprint" | "bputs") {
         return Class::Print;
@@ -63,7 +64,7 @@ fn class(format: &Format, word_size: u8) -> Class<'_> {
     if let Some(call) = call(format, &columns) {
         return call;
     }
-    if let Some((number, known)) = find(&format.system, &format.name) {
+    if let Some((number, known)) = table.find(&format.system, &format.name) {
         let slots = known.iter().filter_map(|known| slot(known, &columns)).collect();
         return Class::Known { number, slots };
     }
