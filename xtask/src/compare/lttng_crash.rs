@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Mutants of one field in N (1: all)
     #[arg(long, default_value_t = 1)]
     every: usize,
+    /// Ours, built already; without it, it is built
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 /// A field: offset and bytes.
@@ -98,7 +101,7 @@ fn compare(args: &Args, root: &Path) -> Result<()> {
     let mut streams = Vec::new();
     find(&folder, &mut streams)?;
     anyhow::ensure!(!streams.is_empty(), "{} has no stream of LTTng", folder.display());
-    let bench = Bench { programs: Programs::new()?, root: root.to_path_buf(), folder, streams };
+    let bench = Bench { programs: Programs::new(args.program.clone())?, root: root.to_path_buf(), folder, streams };
     let holes = bench.holes()?;
     let deaths = bench.mutants(args.every.max(1))?;
     if holes + deaths > 0 {

@@ -27,8 +27,12 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds ours.
-    pub(super) fn new() -> Result<Self> {
+    /// Builds ours, unless it is given.
+    pub(super) fn new(program: Option<PathBuf>) -> Result<Self> {
+        let reader = crate::setup::bin().join("babeltrace2.1");
+        if let Some(lastwords) = program {
+            return Ok(Self { lastwords, reader });
+        }
         let built = Command::new(crate::cargo())
             .current_dir(crate::root())
             .args(["build", "--release", "--quiet"])
@@ -36,7 +40,7 @@ impl Programs {
             .context("cargo build --release")?;
         anyhow::ensure!(built.success(), "cargo build --release: {built}");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
-        Ok(Self { lastwords: target.join("release/lastwords"), reader: crate::setup::bin().join("babeltrace2.1") })
+        Ok(Self { lastwords: target.join("release/lastwords"), reader })
     }
 
     /// Recovers `from` into `to` with ours.
