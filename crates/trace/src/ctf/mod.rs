@@ -5,15 +5,25 @@
 //! leading underscore by which TSDL escapes a name is gone.
 
 mod class;
+mod compile;
+mod decode;
+mod fault;
+mod header;
 mod model;
+mod op;
 mod path;
+mod program;
 
 pub use class::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
     Text, Variant, VariantOption,
 };
+pub use decode::{Nobody, Visitor};
+pub use fault::{Expected, Fault, SchemaError};
 pub use model::{Attributes, Clock, EventClass, Identity, LogLevel, Origin, StreamClass, TraceClass};
+pub use op::{Code, Node, NodeId, Shape};
 pub use path::{Path, Scope};
+pub use program::{Decoder, Event, MAGIC, Packet, Part, Program};
 
 /// Largest alignment that is accepted, bits: a window over a packet begins at a multiple of it.
 pub const MAX_ALIGNMENT: u64 = 1 << 15;
