@@ -4,6 +4,7 @@
 mod args;
 mod control;
 mod crash;
+mod ctf;
 mod evidence;
 mod exit;
 mod ftrace;

@@ -15,3 +15,13 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "note: {text}");
 }
+
+/// Writes on stderr that something was lost.
+pub(crate) fn warning(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "warning: {text}");
+}
+
+/// Writes on stderr that something cannot be read, and that the rest goes on.
+pub(crate) fn error(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{} {text}", crate::paint::error("error:"));
+}

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which};
-use crate::{evidence, ftrace, inputs};
+use crate::{ctf, evidence, ftrace, inputs};
 use anyhow::bail;
 use lastwords_formats::ftrace::text as ftrace_text;
 use lastwords_formats::text::{self, Style, Zone};
@@ -17,7 +17,7 @@ use lastwords_trace::source::Source;
 #[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
 pub(crate) struct Args {
     /// Sessions' folders or names, the folder of all sessions, process cores (several are merged by time); kernel crash dumps,
-    /// trace.dat files
+    /// trace.dat files; folders of CTF traces
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -58,7 +58,7 @@ enum Look {
     Fields,
     /// As the kernel's `trace` file
     Ftrace,
-    /// As babeltrace2 prints the CTF that `recover` writes
+    /// As babeltrace2: of sessions, what it prints of the CTF that `recover` writes; of CTF traces the default
     Babeltrace,
     /// Ticks, places, ids, and the bytes in hexadecimal
     Raw,
@@ -92,6 +92,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     if args.with_log {
         bail!("--with-log is for a kernel's memory; a session has no log");
+    }
+    if let Some(traces) = ctf::open_all(&args.inputs)? {
+        if !matches!(args.style, None | Some(Look::Babeltrace)) {
+            bail!("a CTF trace is reported as --style babeltrace");
+        }
+        let zone = if args.utc { Zone::utc() } else { Zone::local() };
+        return ctf::report(&traces, &args.events, &zone, args.strict, Pager::open(!args.no_pager));
     }
     inputs::reading(&args.inputs, &args.which, |sessions| report(args, sessions))
 }

@@ -10,6 +10,7 @@ pub(crate) mod copy;
 pub mod lttng;
 pub(crate) mod names;
 pub(crate) mod own;
+pub mod read;
 mod spec2;
 mod tsdl;
 

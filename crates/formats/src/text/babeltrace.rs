@@ -137,7 +137,7 @@ impl Line for Lines<'_> {
 
 /// `S.nnnnnnnnn) `.
 #[inline]
-fn delta(nanoseconds: u64, out: &mut Vec<u8>) {
+pub(super) fn delta(nanoseconds: u64, out: &mut Vec<u8>) {
     let mut text = *b"0.000000000) ";
     if nanoseconds < 10 * GIGA {
         text[0] += (nanoseconds / GIGA) as u8;

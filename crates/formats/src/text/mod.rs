@@ -5,6 +5,7 @@
 
 mod babeltrace;
 mod columns;
+pub mod ctf;
 pub(crate) mod escape;
 pub(crate) mod number;
 mod raw;

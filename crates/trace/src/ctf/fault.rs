@@ -67,8 +67,6 @@ pub enum Expected {
     StreamClass,
     /// 0xC1FC1FC1.
     Magic,
-    /// The metadata's UUID. The value is the first 8 bytes of the packet's.
-    Uuid,
     /// A packet length in whole bytes. The value is the length in bits.
     WholeBytes,
     /// A content length up to the packet length. The value is the content length in bits.
@@ -118,7 +116,6 @@ impl fmt::Display for Fault {
             Expected::EventClass => write!(f, "event id {value}, expected one that the stream class has"),
             Expected::StreamClass => write!(f, "stream class id {value}, expected one that the trace has"),
             Expected::Magic => write!(f, "magic {value:#x}, expected 0xc1fc1fc1"),
-            Expected::Uuid => write!(f, "UUID {value:016x}…, expected the metadata's"),
             Expected::WholeBytes => write!(f, "packet length {value} bits, expected whole bytes"),
             Expected::Content => write!(f, "content length {value} bits, expected at most the packet's length"),
             Expected::FitsFile => write!(f, "packet length {value} bits, expected what is left of the file at most"),

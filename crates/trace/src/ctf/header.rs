@@ -31,6 +31,7 @@ impl Word {
     }
 }
 
+#[inline]
 fn mask(bits: u8) -> u64 {
     u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))
 }

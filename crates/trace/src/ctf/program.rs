@@ -54,12 +54,14 @@ pub struct Decoder {
 
 impl Decoder {
     /// The default clock, all 64 bits.
+    #[inline]
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.state.clock
     }
 
     /// Puts the clock back to what it was before an event that shall be decoded again.
+    #[inline]
     pub fn set_clock(&mut self, clock: u64) {
         self.state.clock = clock;
     }
@@ -84,6 +86,8 @@ pub struct Packet {
     pub discarded: Option<u64>,
     /// Number in the stream.
     pub sequence: Option<u64>,
+    /// UUID of the metadata that it says it belongs to.
+    pub uuid: Option<[u8; 16]>,
     /// Where the context begins.
     pub context_at: u64,
     /// Where the events begin.
@@ -102,6 +106,7 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
+    #[inline]
     fn window(&self) -> Window<'_> {
         let base = self.base.saturating_mul(8);
         let end = self.content_end.saturating_sub(base).min(8 * self.bytes.len() as u64);
@@ -109,6 +114,7 @@ impl Part<'_> {
     }
 
     /// Whether the content goes on behind it.
+    #[inline]
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.base.saturating_add(self.bytes.len() as u64).saturating_mul(8) < self.content_end
@@ -190,7 +196,7 @@ impl Program {
         let mut runner = Runner { code: &self.header, window, state, visitor: &mut check, at: 0 };
         runner.run()?;
         let context_at = runner.at;
-        self.check(&window, &decoder.state, &check)?;
+        Self::check(&window, &decoder.state)?;
         let class = self.stream_of(&window, &decoder.state)?;
         let Some(program) = self.streams.get(class) else {
             return Err(window.fault(0, 0, Expected::StreamClass));
@@ -211,22 +217,17 @@ impl Program {
             end: said.end.filter(|_| has_clock),
             discarded: said.discarded,
             sequence: said.sequence,
+            uuid: check.bytes.try_into().ok(),
             context_at,
             events_at,
         })
     }
 
-    fn check(&self, window: &Window<'_>, state: &State, uuid: &Uuid) -> Result<(), Fault> {
+    fn check(window: &Window<'_>, state: &State) -> Result<(), Fault> {
         if let Some(magic) = state.said.magic.filter(|magic| *magic != MAGIC) {
             return Err(window.fault(0, magic, Expected::Magic));
         }
-        match (&self.class.uuid, uuid.bytes.as_slice()) {
-            (Some(expected), found) if found.len() == 16 && found != expected => {
-                let value = load(found.get(..8).unwrap_or_default(), crate::schema::ByteOrder::Big);
-                Err(window.fault(32, value, Expected::Uuid))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn stream_of(&self, window: &Window<'_>, state: &State) -> Result<usize, Fault> {
@@ -376,6 +377,7 @@ impl StreamProgram {
 }
 
 /// How many elements may be decoded in so many bits of content: some for arrays of nothing.
+#[inline]
 fn steps(bits: u64) -> u64 {
     bits.saturating_add(1 << 16)
 }

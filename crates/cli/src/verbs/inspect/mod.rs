@@ -5,6 +5,7 @@ mod kernel;
 mod lttng;
 mod text;
 
+use crate::ctf;
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
 use crate::inputs;
@@ -15,7 +16,8 @@ use std::io::Write;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files
+    /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files;
+    /// folders of CTF traces
     #[arg(value_name = "IMAGE", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -37,6 +39,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     if let Some(inputs) = crate::lttng::open_user(&args.inputs, None)? {
         return of_lttng(args, &inputs);
+    }
+    if let Some(found) = ctf::open_all(&args.inputs)? {
+        let (text, outcome) = ctf::inspect(&found, args.json)?;
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        return Ok(outcome);
     }
     let sessions = inputs::open(&args.inputs, &args.which)?;
     let text = if args.json {

@@ -1,0 +1,243 @@
+//! Inputs that are folders of CTF traces.
+
+use crate::exit::Outcome;
+use crate::pager::Pager;
+use crate::say;
+use crate::select::Events;
+use crate::table::plain;
+use anyhow::bail;
+use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::Zone;
+use lastwords_formats::text::ctf::{Note, Printer};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Opens all words as folders of CTF traces; none where the first is something else.
+///
+/// # Errors
+/// A folder cannot be read; some words are CTF traces and others are not.
+pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Found>> {
+    let mut found = Found::default();
+    for (i, word) in words.iter().enumerate() {
+        let path = Path::new(word);
+        if !(path.is_dir() && read::is_trace(path)) {
+            if i == 0 {
+                return Ok(None);
+            }
+            bail!("{word}: no CTF trace, but what stands before it is one; give them one by one");
+        }
+        let more = read::open(path)?;
+        found.traces.extend(more.traces);
+        found.faults.extend(more.faults);
+    }
+    Ok(Some(found).filter(|_| !words.is_empty()))
+}
+
+/// Reports: text on stdout, what is missing and what cannot be read on stderr.
+pub(crate) fn report(
+    found: &Found,
+    events: &Events,
+    zone: &Zone,
+    strict: bool,
+    mut out: Pager,
+) -> anyhow::Result<Outcome> {
+    let mut readers = read::readers(&found.traces);
+    let selection = selection(found, events)?;
+    let (mut losses, mut faults) = (false, found.faults.len());
+    found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
+    let mut notes = |note: Note| match note {
+        Note::Loss(text) => {
+            losses = true;
+            say::warning(plain(&text));
+        }
+        Note::Fault(fault) => {
+            faults += 1;
+            fault_line(&fault.to_string());
+        }
+    };
+    let mut printer = Printer::new(&found.traces, &readers, &selection, zone, &mut out, &mut notes);
+    read::run_with(&mut readers, &mut printer);
+    printer.finish();
+    let failed = printer.failed.take();
+    out.finish()?;
+    match failed {
+        Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
+        _ => {}
+    }
+    Ok(match (faults, strict && losses) {
+        (0, true) => Outcome::Losses,
+        (0, false) => Outcome::Done,
+        _ => Outcome::Negative,
+    })
+}
+
+fn fault_line(text: &str) {
+    say::error(plain(text));
+}
+
+fn selection(found: &Found, events: &Events) -> anyhow::Result<Selection> {
+    if events.cpus() != [None] {
+        bail!("--cpu: the streams of a CTF trace are no CPUs; select by --event, --since and --until");
+    }
+    if events.last().is_some() {
+        bail!("--last is for sessions; select by --since and --until");
+    }
+    let (since, until) = events.moments();
+    let relative = [since, until].iter().flatten().any(|moment| moment.needs_end());
+    let end = if relative { newest(found) } else { 0 };
+    Ok(Selection {
+        events: events.globs().to_vec(),
+        since: since.map(|moment| moment.resolve(end)),
+        until: until.map(|moment| moment.resolve(end)),
+        ..Selection::default()
+    })
+}
+
+/// The end of the newest packet, nanoseconds since the epoch.
+fn newest(found: &Found) -> i64 {
+    let mut newest = 0;
+    for trace in &found.traces {
+        for stream in &trace.streams {
+            let mut reader = Reader::new(trace, stream);
+            let ends = stream.packets.iter().map(|(_, entry)| entry.end).filter(|end| *end != u64::MAX);
+            newest = newest.max(ends.max().and_then(|end| reader.nanoseconds(end)).unwrap_or(0));
+        }
+    }
+    newest
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    traces: Vec<TraceSummary>,
+    faults: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct TraceSummary {
+    path: PathBuf,
+    version: &'static str,
+    uid: Option<String>,
+    env: serde_json::Map<String, serde_json::Value>,
+    clocks: Vec<String>,
+    streams: Vec<StreamSummary>,
+}
+
+#[derive(Serialize)]
+struct StreamSummary {
+    class: u64,
+    id: Option<u64>,
+    files: Vec<PathBuf>,
+    packets: u64,
+    events: u64,
+    discarded_events: u64,
+    discarded_packets: u64,
+    /// Nanoseconds from the clock's origin.
+    begin: Option<i64>,
+    end: Option<i64>,
+    faults: Vec<String>,
+}
+
+/// What is in the traces: each event is decoded.
+pub(crate) fn inspect(found: &Found, json: bool) -> anyhow::Result<(String, Outcome)> {
+    let traces: Vec<TraceSummary> = found.traces.iter().map(summary).collect();
+    let faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
+    let faulty = !faults.is_empty() || traces.iter().flat_map(|t| &t.streams).any(|s| !s.faults.is_empty());
+    let outcome = if faulty { Outcome::Negative } else { Outcome::Done };
+    if json {
+        let report = Report { schema: "lastwords.inspect-ctf.v1", traces, faults };
+        return Ok((serde_json::to_string_pretty(&report)? + "\n", outcome));
+    }
+    let mut text = String::new();
+    for trace in &traces {
+        write_trace(trace, &mut text)?;
+    }
+    faults.iter().for_each(|fault| fault_line(fault));
+    Ok((text, outcome))
+}
+
+fn summary(trace: &Trace) -> TraceSummary {
+    use lastwords_trace::schema::EnvValue;
+    let class = trace.class();
+    let value = |value: &EnvValue| match value {
+        EnvValue::Text(text) => serde_json::json!(text),
+        EnvValue::Integer(number) => serde_json::json!(number),
+    };
+    TraceSummary {
+        path: trace.path.clone(),
+        version: if class.version == 1 { "1.8" } else { "2" },
+        uid: class.identity.uid.clone(),
+        env: class.env.iter().map(|(key, entry)| (key.clone(), value(entry))).collect(),
+        clocks: class.clocks.iter().map(|clock| format!("{}: {} Hz", clock.id, clock.frequency)).collect(),
+        streams: trace.streams.iter().map(|stream| stream_summary(trace, stream)).collect(),
+    }
+}
+
+fn stream_summary(trace: &Trace, stream: &read::Stream) -> StreamSummary {
+    let mut reader = Reader::new(trace, stream);
+    let mut summary = StreamSummary {
+        class: trace.class().streams.get(stream.class).map_or(0, |class| class.id),
+        id: stream.id,
+        files: stream.files.clone(),
+        packets: 0,
+        events: 0,
+        discarded_events: 0,
+        discarded_packets: 0,
+        begin: None,
+        end: None,
+        faults: Vec::new(),
+    };
+    let (mut first, mut last) = (None, None);
+    loop {
+        match reader.next() {
+            Next::Event(event) => {
+                summary.events += 1;
+                first = first.or(Some(event.clock));
+                last = Some(event.clock);
+            }
+            Next::Packet => summary.packets += 1,
+            Next::Loss(loss) if loss.packets => summary.discarded_packets += loss.count,
+            Next::Loss(loss) => summary.discarded_events += loss.count,
+            Next::Fault(fault) => summary.faults.push(fault.to_string()),
+            Next::End => break,
+        }
+    }
+    summary.begin = first.and_then(|clock| reader.nanoseconds(clock));
+    summary.end = last.and_then(|clock| reader.nanoseconds(clock));
+    summary
+}
+
+fn write_trace(trace: &TraceSummary, text: &mut String) -> std::fmt::Result {
+    writeln!(text, "{}: CTF {}", plain(&trace.path.display().to_string()), trace.version)?;
+    for (key, value) in &trace.env {
+        writeln!(text, "  {}: {}", plain(key), plain(&value.to_string()))?;
+    }
+    for clock in &trace.clocks {
+        writeln!(text, "  clock {}", plain(clock))?;
+    }
+    for stream in &trace.streams {
+        let file = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
+        write!(
+            text,
+            "  {}: class {}, {} packets, {} events",
+            plain(&file.to_string_lossy()),
+            stream.class,
+            stream.packets,
+            stream.events
+        )?;
+        if stream.discarded_events + stream.discarded_packets > 0 {
+            write!(text, ", discarded {} events, {} packets", stream.discarded_events, stream.discarded_packets)?;
+        }
+        if let (Some(begin), Some(end)) = (stream.begin, stream.end) {
+            let second = |ns: i64| format!("{}.{:09}", ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
+            write!(text, ", {} to {}", second(begin), second(end))?;
+        }
+        text.push('\n');
+        for fault in &stream.faults {
+            writeln!(text, "    fault: {}", plain(fault))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Readers of CTF: metadata of both versions, trace folders, index files, packets.
+//!
+//! A folder is opened once ([`open`]): its metadata is compiled, its packets are found. [`Reader`] then goes through the
+//! events of a stream with a window of one packet in memory, [`run`] through those of all in order of time.
+//!
+//! What cannot be read costs a packet, or what is left of it, and is told with its place; the rest is read.
+
+mod copy;
+mod error;
+mod folder;
+mod index;
+mod merge;
+mod metadata;
+mod spec2;
+mod stream;
+pub(crate) mod tsdl;
+
+pub use copy::copy;
+pub use error::Error;
+pub use folder::{Found, Stream, Trace, is_trace, open};
+pub use index::Entry;
+pub use merge::{Sink, readers, run, run_with};
+pub use metadata::{metadata, parse};
+pub use stream::{Loss, Next, Reader};

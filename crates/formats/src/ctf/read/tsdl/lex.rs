@@ -1,0 +1,184 @@
+//! Words of TSDL. CTF 1.8.3, appendix C: the lexical grammar is C's.
+
+use super::Wrong;
+
+/// A word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Word<'a> {
+    /// Identifier or keyword.
+    Name(&'a str),
+    /// Integer literal.
+    Number(u64),
+    /// String or character literal, unescaped.
+    Text(String),
+    /// Punctuation: one character, or `:=`, `...`, `->`.
+    Mark(&'static str),
+    /// The end.
+    End,
+}
+
+impl std::fmt::Display for Word<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "`{name}`"),
+            Self::Number(number) => write!(f, "`{number}`"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Mark(mark) => write!(f, "`{mark}`"),
+            Self::End => f.write_str("the end"),
+        }
+    }
+}
+
+const MARKS: [&str; 24] = [
+    ":=", "...", "->", "{", "}", "(", ")", "[", "]", "<", ">", ";", ":", ",", "=", ".", "*", "+", "-", "&", "|", "!",
+    "~", "/",
+];
+
+/// Splits text into words, each with its line from 1.
+pub(super) fn words(text: &str) -> Result<Vec<(Word<'_>, u32)>, Wrong> {
+    let mut words = Vec::new();
+    let mut lexer = Lexer { rest: text, line: 1 };
+    loop {
+        lexer.skip_blanks()?;
+        let line = lexer.line;
+        let word = lexer.word()?;
+        let is_end = word == Word::End;
+        words.push((word, line));
+        if is_end {
+            return Ok(words);
+        }
+    }
+}
+
+struct Lexer<'a> {
+    rest: &'a str,
+    line: u32,
+}
+
+impl<'a> Lexer<'a> {
+    fn wrong(&self, what: impl Into<String>) -> Wrong {
+        Wrong { line: self.line, what: what.into() }
+    }
+
+    fn take(&mut self, bytes: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));
+        self.line = self.line.saturating_add(taken.bytes().filter(|b| *b == b'\n').count() as u32);
+        self.rest = rest;
+        taken
+    }
+
+    /// Blanks, comments, and lines of the preprocessor.
+    fn skip_blanks(&mut self) -> Result<(), Wrong> {
+        loop {
+            let blank =
+                self.rest.len() - self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c', '\0']).len();
+            self.take(blank);
+            if self.rest.starts_with("/*") {
+                let Some(end) = self.rest.find("*/") else { return Err(self.wrong("comment without an end")) };
+                self.take(end + 2);
+            } else if self.rest.starts_with("//") || self.rest.starts_with('#') {
+                let end = self.rest.find('\n').unwrap_or(self.rest.len());
+                self.take(end);
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn word(&mut self) -> Result<Word<'a>, Wrong> {
+        let Some(first) = self.rest.chars().next() else { return Ok(Word::End) };
+        if first.is_ascii_alphabetic() || first == '_' {
+            let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
+            if self.rest.get(end..).is_some_and(|r| r.starts_with('"')) && self.rest.get(..end) == Some("L") {
+                self.take(end);
+                return self.text('"').map(Word::Text);
+            }
+            return Ok(Word::Name(self.take(end)));
+        }
+        if first.is_ascii_digit() {
+            return self.number();
+        }
+        if first == '"' || first == '\'' {
+            return self.text(first).map(Word::Text);
+        }
+        match MARKS.iter().find(|mark| self.rest.starts_with(**mark)) {
+            Some(mark) => {
+                self.take(mark.len());
+                Ok(Word::Mark(mark))
+            }
+            None => Err(self.wrong(format!("found {first:?}, expected a word of TSDL"))),
+        }
+    }
+
+    fn number(&mut self) -> Result<Word<'a>, Wrong> {
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+        let text = self.take(end);
+        let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
+        let parsed = if let Some(hexadecimal) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+            u64::from_str_radix(hexadecimal, 16)
+        } else if let Some(binary) = digits.strip_prefix("0b").or_else(|| digits.strip_prefix("0B")) {
+            u64::from_str_radix(binary, 2)
+        } else if digits.len() > 1 && digits.starts_with('0') {
+            u64::from_str_radix(digits, 8)
+        } else {
+            digits.parse()
+        };
+        match parsed {
+            Ok(number) => Ok(Word::Number(number)),
+            Err(_) => Err(self.wrong(format!("found `{text}`, expected an integer of 64 bits"))),
+        }
+    }
+
+    fn text(&mut self, quote: char) -> Result<String, Wrong> {
+        self.take(1);
+        let mut text = Vec::new();
+        loop {
+            let Some(c) = self.rest.chars().next() else { return Err(self.wrong("text without an end")) };
+            self.take(c.len_utf8());
+            if c == quote {
+                return Ok(String::from_utf8_lossy(&text).into_owned());
+            }
+            if c == '\\' {
+                self.escape(&mut text)?;
+            } else if c == '\n' {
+                return Err(self.wrong("text without an end on its line"));
+            } else {
+                text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+    }
+
+    fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), Wrong> {
+        let Some(c) = self.rest.chars().next() else { return Err(self.wrong("text without an end")) };
+        let digits =
+            |rest: &str, radix: u32, most: usize| rest.chars().take(most).take_while(|c| c.is_digit(radix)).count();
+        let byte = match c {
+            'n' => b'\n',
+            't' => b'\t',
+            'r' => b'\r',
+            'a' => 7,
+            'b' => 8,
+            'f' => 12,
+            'v' => 11,
+            'e' => 27,
+            '\\' | '\'' | '"' | '?' => c as u8,
+            'x' => {
+                self.take(1);
+                let count = digits(self.rest, 16, 2);
+                let value = u8::from_str_radix(self.take(count), 16);
+                text.push(value.map_err(|_| self.wrong("`\\x` without hexadecimal digits"))?);
+                return Ok(());
+            }
+            '0'..='7' => {
+                let count = digits(self.rest, 8, 3);
+                let value = u32::from_str_radix(self.take(count), 8).unwrap_or(0);
+                text.push(value as u8);
+                return Ok(());
+            }
+            c => return Err(self.wrong(format!("unknown escape `\\{c}`"))),
+        };
+        self.take(c.len_utf8());
+        text.push(byte);
+        Ok(())
+    }
+}

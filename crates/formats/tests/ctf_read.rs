@@ -1,0 +1,336 @@
+//! The CTF reader on traces made here: what it prints is what babeltrace2 2.1.1 prints of them; what lies is refused with its
+//! place, and nothing that is read wrongly makes it panic.
+
+use lastwords_formats::ctf::read;
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::Zone;
+use lastwords_formats::text::ctf::{Note, Printer};
+use std::path::Path;
+
+/// Text, and remarks.
+fn report(folder: &Path) -> (String, Vec<String>) {
+    let mut remarks = Vec::new();
+    let found = match read::open(folder) {
+        Ok(found) => found,
+        Err(e) => return (String::new(), vec![e.to_string()]),
+    };
+    remarks.extend(found.faults.iter().map(ToString::to_string));
+    let mut readers = read::readers(&found.traces);
+    let (selection, mut out) = (Selection::default(), Vec::new());
+    let mut notes = |note: Note| match note {
+        Note::Loss(text) => remarks.push(text),
+        Note::Fault(fault) => remarks.push(fault.to_string()),
+    };
+    let mut printer = Printer::new(&found.traces, &readers, &selection, &Zone::utc(), &mut out, &mut notes);
+    read::run_with(&mut readers, &mut printer);
+    printer.finish();
+    (String::from_utf8_lossy(&out).into_owned(), remarks)
+}
+
+fn folder(metadata: &[u8], streams: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("metadata"), metadata).expect("written");
+    for (name, bytes) in streams {
+        std::fs::write(folder.path().join(name), bytes).expect("written");
+    }
+    folder
+}
+
+/// LTTng's shape: compact headers, a packet context, text, a sequence, an enumeration, a variant.
+const TSDL: &str = r#"/* CTF 1.8 */
+typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
+typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
+typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
+typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
+typealias integer { size = 5; align = 1; signed = false; } := uint5_t;
+trace {
+	major = 1; minor = 8; byte_order = ORDER;
+	packet.header := struct { uint32_t magic; uint32_t stream_id; };
+};
+env { hostname = "box"; tracer_name = "own"; };
+clock { name = mono; freq = 1000000000; offset_s = 1700000000; absolute = true; };
+typealias integer { size = 27; align = 1; signed = false; map = clock.mono.value; } := uint27_clock_t;
+typealias integer { size = 64; align = 8; signed = false; map = clock.mono.value; } := uint64_clock_t;
+struct event_header {
+	enum : uint5_t { compact = 0 ... 30, extended = 31 } id;
+	variant <id> {
+		struct { uint27_clock_t timestamp; } compact;
+		struct { uint32_t id; uint64_clock_t timestamp; } extended;
+	} v;
+} align(8);
+stream {
+	id = 0;
+	event.header := struct event_header;
+	packet.context := struct {
+		uint64_clock_t timestamp_begin; uint64_clock_t timestamp_end;
+		uint64_t content_size; uint64_t packet_size; uint64_t events_discarded; uint32_t cpu_id;
+	};
+	event.context := struct { integer { size = 32; align = 8; signed = true; } _vtid; };
+};
+event { name = "a:ints"; id = 0; stream_id = 0; loglevel = 6;
+	fields := struct {
+		integer { size = 16; align = 8; signed = true; base = hex; } _h;
+		integer { size = 8; align = 8; base = oct; } _o;
+		integer { size = 4; align = 1; base = 2; } _b;
+		integer { size = 12; align = 1; signed = true; } _odd;
+		floating_point { exp_dig = 8; mant_dig = 24; align = 8; } _f;
+	};
+};
+event { name = "a:text"; id = 1; stream_id = 0;
+	fields := struct {
+		string _s;
+		uint16_t __n; integer { size = 8; align = 8; encoding = UTF8; } _t[ __n ];
+		uint8_t _raw[2];
+		enum : uint8_t { "one" = 1, low = 0 ... 3, far = 200 } _e;
+		enum : uint8_t { num = 0, str = 1 } _tag;
+		variant <_tag> { uint16_t num; string str; } _v;
+	};
+};
+"#;
+
+fn packet(order: bool, begin: u64, end: u64, discarded: u64, events: &[Vec<u8>], padding: usize) -> Vec<u8> {
+    let u32b = |v: u32| if order { v.to_be_bytes() } else { v.to_le_bytes() };
+    let u64b = |v: u64| if order { v.to_be_bytes() } else { v.to_le_bytes() };
+    let content: usize = 52 + events.iter().map(Vec::len).sum::<usize>();
+    let mut bytes = Vec::new();
+    bytes.extend(u32b(0xc1fc_1fc1));
+    bytes.extend(u32b(0));
+    for value in [begin, end, 8 * content as u64, 8 * (content + padding) as u64, discarded] {
+        bytes.extend(u64b(value));
+    }
+    bytes.extend(u32b(3));
+    bytes.extend(events.iter().flatten());
+    bytes.resize(content + padding, 0);
+    bytes
+}
+
+fn compact(big: bool, id: u32, clock: u32) -> Vec<u8> {
+    if big { (id << 27 | clock).to_be_bytes().to_vec() } else { (clock << 5 | id).to_le_bytes().to_vec() }
+}
+
+fn ints(big: bool, header: Vec<u8>) -> Vec<u8> {
+    let mut event = header;
+    let two = |v: i16| if big { v.to_be_bytes() } else { v.to_le_bytes() };
+    event.extend(if big { 77i32.to_be_bytes() } else { 77i32.to_le_bytes() });
+    event.extend(two(-2));
+    event.push(8);
+    // 4 bits of 0b0101, then 12 of -5.
+    let odd = (-5i16).cast_unsigned() & 0xfff;
+    event.extend(if big { (0b0101 << 12 | odd).to_be_bytes() } else { (odd << 4 | 0b0101).to_le_bytes() });
+    event.extend(if big { 1.5f32.to_be_bytes() } else { 1.5f32.to_le_bytes() });
+    event
+}
+
+fn text(big: bool, header: Vec<u8>, value: u8, tag: u8) -> Vec<u8> {
+    let mut event = header;
+    event.extend(if big { 7u32.to_be_bytes() } else { 7u32.to_le_bytes() });
+    event.extend(b"say \"hi\"\n\0");
+    event.extend(if big { 3u16.to_be_bytes() } else { 3u16.to_le_bytes() });
+    event.extend(b"abc");
+    event.extend([1, 255, value, tag]);
+    if tag == 0 {
+        event.extend(if big { 500u16.to_be_bytes() } else { 500u16.to_le_bytes() });
+    } else {
+        event.extend(b"opt\0");
+    }
+    event
+}
+
+fn extended(big: bool, id: u32, clock: u64) -> Vec<u8> {
+    let mut header = vec![if big { 31 << 3 } else { 31 }];
+    header.extend(if big { id.to_be_bytes() } else { id.to_le_bytes() });
+    header.extend(if big { clock.to_be_bytes() } else { clock.to_le_bytes() });
+    header
+}
+
+fn stream(big: bool) -> Vec<u8> {
+    let wrapped = (1u64 << 27) + 5;
+    let first = [
+        ints(big, compact(big, 0, 100)),
+        text(big, compact(big, 1, 5), 1, 0),
+        text(big, extended(big, 1, wrapped + 1000), 9, 1),
+    ];
+    let mut bytes = packet(big, 90, wrapped + 2000, 0, &first, 12);
+    bytes.extend(packet(big, wrapped + 3000, wrapped + 4000, 4, &[text(big, compact(big, 1, 3105), 200, 0)], 0));
+    bytes
+}
+
+const SHOWN: &str = r#"[22:13:20.000000100] (+?.?????????) box a:ints: { cpu_id = 3 }, { vtid = 77 }, { h = 0xFFFE, o = 010, b = 0b0101, odd = -5, f = 1.5 }
+[22:13:20.134217733] (+0.134217633) box a:text: { cpu_id = 3 }, { vtid = 7 }, { s = "say \"hi\"\n", _n = 3, t = "abc", raw = [ [0] = 1, [1] = 255 ], e = ( { "low", "one" } : container = 1 ), tag = ( "num" : container = 0 ), v = { 500 } }
+[22:13:20.134218733] (+0.000001000) box a:text: { cpu_id = 3 }, { vtid = 7 }, { s = "say \"hi\"\n", _n = 3, t = "abc", raw = [ [0] = 1, [1] = 255 ], e = ( <unknown> : container = 9 ), tag = ( "str" : container = 1 ), v = { "opt" } }
+[22:13:20.134220833] (+0.000002100) box a:text: { cpu_id = 3 }, { vtid = 7 }, { s = "say \"hi\"\n", _n = 3, t = "abc", raw = [ [0] = 1, [1] = 255 ], e = ( "far" : container = 200 ), tag = ( "num" : container = 0 ), v = { 500 } }
+"#;
+
+#[test]
+fn tsdl_in_both_byte_orders() {
+    for (big, order) in [(false, "le"), (true, "be")] {
+        let metadata = TSDL.replace("ORDER", order);
+        let folder = folder(metadata.as_bytes(), &[("chan_3", &stream(big))]);
+        if let Some(keep) = std::env::var_os("LASTWORDS_KEEP_TRACES") {
+            let to = Path::new(&keep).join(order);
+            std::fs::create_dir_all(&to).expect("a folder");
+            for file in ["metadata", "chan_3"] {
+                std::fs::copy(folder.path().join(file), to.join(file)).expect("copied");
+            }
+        }
+        let (text, remarks) = report(folder.path());
+        assert_eq!(text, SHOWN, "{order}: {remarks:?}");
+        assert!(
+            matches!(remarks.as_slice(), [one] if one.starts_with("Tracer discarded 4 events between")),
+            "{remarks:?}"
+        );
+    }
+}
+
+#[test]
+fn metadata_in_packets() {
+    let text = TSDL.replace("ORDER", "le");
+    for big in [false, true] {
+        let mut bytes = Vec::new();
+        for part in text.as_bytes().chunks(1000) {
+            let word = |v: u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
+            bytes.extend(word(0x75d1_1d57));
+            bytes.extend([9; 16]);
+            bytes.extend(word(0));
+            bytes.extend(word(8 * (37 + part.len() as u32)));
+            bytes.extend(word(8 * 1100));
+            bytes.extend([0, 0, 0, 1, 8]);
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(1100), 0);
+        }
+        let folder = folder(&bytes, &[("chan_3", &stream(false))]);
+        assert_eq!(report(folder.path()).0, SHOWN);
+    }
+}
+
+#[test]
+fn what_lies_is_refused_with_its_place() {
+    let metadata = TSDL.replace("ORDER", "le");
+    let mut bytes = stream(false);
+    // The third event's variant has no option for a tag of 9.
+    let at = bytes.windows(5).position(|w| w == b"\x01opt\0").expect("there");
+    bytes[at] = 9;
+    let folder_of = folder(metadata.as_bytes(), &[("chan_3", &bytes)]);
+    let (text, remarks) = report(folder_of.path());
+    let expected: String = SHOWN.lines().enumerate().filter(|(i, _)| *i != 2).map(|(_, l)| format!("{l}\n")).collect();
+    // The delta is to the event that was printed before.
+    let (wanted, got): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), text.lines().collect());
+    assert_eq!(got[..2], wanted[..2]);
+    assert_eq!(got.len(), 3, "the next packet is read");
+    let fault = remarks.iter().find(|r| r.contains("selector 9")).expect("a fault");
+    assert!(fault.contains("chan_3: packet at offset 0x0: byte 0x"), "{fault}");
+    for (wrong, says) in [
+        ("size = 5;", "size = 65;"),
+        ("struct event_header;", "struct nothing;"),
+        ("_t[ __n ]", "_t[ __none ]"),
+        ("variant <_tag>", "variant <_o>"),
+        ("clock.mono.value", "clock.poly.value"),
+        ("minor = 8;", "minor = 9;"),
+        ("};\nenv", "env"),
+    ] {
+        let folder = folder(metadata.replace(wrong, says).as_bytes(), &[("chan_3", &stream(false))]);
+        let (text, remarks) = report(folder.path());
+        assert!(text.is_empty() && remarks.iter().any(|r| r.contains("metadata: line ")), "{says}: {text}{remarks:?}");
+    }
+}
+
+/// Optional, boolean, BLOB, variable-length integers, UTF-16, a bit map, a dynamic array, with relative and absolute places.
+const CTF2: &[&str] = &[
+    r#"{"type":"preamble","version":2}"#,
+    r#"{"type":"field-class-alias","name":"u8","field-class":{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian","alignment":8}}"#,
+    r#"{"type":"trace-class","environment":{"hostname":"box"}}"#,
+    r#"{"type":"clock-class","id":"c","frequency":1000,"origin":"unix-epoch","offset-from-origin":{"seconds":10,"cycles":500}}"#,
+    r#"{"type":"data-stream-class","id":0,"default-clock-class-id":"c","packet-context-field-class":{"type":"structure","member-classes":[{"name":"begin","field-class":{"type":"fixed-length-unsigned-integer","length":64,"byte-order":"big-endian","alignment":8,"roles":["default-clock-timestamp"]}}]},"event-record-header-field-class":{"type":"structure","member-classes":[{"name":"t","field-class":{"type":"variable-length-unsigned-integer","roles":["default-clock-timestamp"]}}]}}"#,
+    r#"{"type":"event-record-class","id":0,"data-stream-class-id":0,"name":"e","payload-field-class":{"type":"structure","member-classes":[
+        {"name":"there","field-class":{"type":"fixed-length-boolean","length":8,"byte-order":"little-endian","alignment":8}},
+        {"name":"o","field-class":{"type":"optional","selector-field-location":{"path":["there"]},"field-class":"u8"}},
+        {"name":"n","field-class":{"type":"variable-length-signed-integer"}},
+        {"name":"len","field-class":"u8"},
+        {"name":"b","field-class":{"type":"dynamic-length-blob","length-field-location":{"origin":"event-record-payload","path":["len"]}}},
+        {"name":"w","field-class":{"type":"null-terminated-string","encoding":"utf-16le"}},
+        {"name":"m","field-class":{"type":"fixed-length-bit-map","length":8,"byte-order":"big-endian","alignment":8,"flags":{"B":[[1,1]],"A":[[0,0],[4,7]]}}},
+        {"name":"in","field-class":{"type":"structure","member-classes":[
+            {"name":"k","field-class":{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian","alignment":8,"mappings":{"z":[[2,9]],"a":[[0,3]]}}},
+            {"name":"d","field-class":{"type":"dynamic-length-array","length-field-location":{"path":["k"]},"element-field-class":"u8"}},
+            {"name":"v","field-class":{"type":"variant","selector-field-location":{"path":[null,"len"]},"options":[
+                {"selector-field-ranges":[[0,1]],"field-class":"u8"},
+                {"selector-field-ranges":[[2,2]],"field-class":{"type":"structure"}}]}}]}}
+    ]}}"#,
+];
+
+fn ctf2_metadata() -> Vec<u8> {
+    CTF2.iter().flat_map(|fragment| format!("\x1e{fragment}\n").into_bytes()).collect()
+}
+
+fn ctf2_stream() -> Vec<u8> {
+    let mut bytes = 900u64.to_be_bytes().to_vec();
+    bytes.extend([0xe8, 0x07]); // 1000
+    bytes.extend([1, 42, 0x7b, 2, 0xca, 0xfe]); // there, o, n = -5, two bytes
+    bytes.extend("é!".encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+    bytes.extend([0b10_0010, 2, 6, 7]); // bits 1 and 5; k = 2, d = [6, 7], v of len 2: empty
+    bytes.extend([0xe9, 0x07, 0, 0x80, 0x01, 0]); // 1001, not there, n = 128, no bytes
+    bytes.extend([0, 0, 0, 0, 9]); // w, m, k = 0, v of len 0: 9
+    bytes
+}
+
+const CTF2_SHOWN: &str = r#"[00:00:11.500000000] (+?.?????????) box e: { there = true, o = { 42 }, n = -5, len = 2, b = { ca fe }, w = "é!", m = 0x22 { "A", "B" }, in = { k = ( { "a", "z" } : container = 2 ), d = [ [0] = 6, [1] = 7 ], v = { { } } } }
+[00:00:11.501000000] (+0.001000000) box e: { there = false, o = <none>, n = 128, len = 0, b = { }, w = "", m = 0x0, in = { k = ( "a" : container = 0 ), d = [ ], v = { 9 } } }
+"#;
+
+#[test]
+fn ctf2() {
+    let folder = folder(&ctf2_metadata(), &[("s", &ctf2_stream())]);
+    if let Some(keep) = std::env::var_os("LASTWORDS_KEEP_TRACES") {
+        let to = Path::new(&keep).join("two");
+        std::fs::create_dir_all(&to).expect("a folder");
+        for file in ["metadata", "s"] {
+            std::fs::copy(folder.path().join(file), to.join(file)).expect("copied");
+        }
+    }
+    let (text, remarks) = report(folder.path());
+    assert_eq!(text, CTF2_SHOWN, "{remarks:?}");
+    assert!(remarks.is_empty(), "{remarks:?}");
+}
+
+#[test]
+fn a_copy_is_the_same() {
+    let metadata = TSDL.replace("ORDER", "le");
+    let from = folder(metadata.as_bytes(), &[("chan_3", &stream(false))]);
+    let found = read::open(from.path()).expect("opened");
+    let to = tempfile::tempdir().expect("a folder");
+    let out = to.path().join("out");
+    let totals = read::copy(&found.traces, &out, &mut |fault| panic!("{fault}")).expect("copied");
+    assert_eq!((totals.packets, totals.events, totals.faults), (2, 4, 0));
+    for file in ["metadata", "chan_3"] {
+        let read = |folder: &Path| std::fs::read(folder.join(file)).expect("read");
+        assert_eq!(read(from.path()), read(&out), "{file}");
+    }
+}
+
+/// One word of metadata or one byte of a stream is another.
+#[test]
+fn mutants_cost_no_panic() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = move |bound: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % bound
+    };
+    let metadata = TSDL.replace("ORDER", "le").into_bytes();
+    for round in 0..600 {
+        let two = round % 2 == 0;
+        let mut parts = if two { [ctf2_metadata(), ctf2_stream()] } else { [metadata.clone(), stream(false)] };
+        let which = &mut parts[usize::from(round % 3 != 0)];
+        for _ in 0..=next(3) {
+            let at = next(which.len());
+            match next(4) {
+                0 => which.truncate(at.max(1)),
+                1 => which[at] = next(256) as u8,
+                2 => which[at] ^= 1 << next(8),
+                _ => which[at] = b"0987{}[];=<>.\"\xff"[next(15)],
+            }
+        }
+        let folder = folder(&parts[0], &[("s", &parts[1])]);
+        let (text, remarks) = report(folder.path());
+        assert!(text.len() < 1 << 20 && remarks.len() < 1 << 10);
+    }
+}
