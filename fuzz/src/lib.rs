@@ -3,5 +3,6 @@
 
 #[path = "../../crates/testkit/tests/common/image.rs"]
 pub mod image;
+pub mod ctf;
 pub mod script;
 pub mod targets;

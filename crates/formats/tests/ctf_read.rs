@@ -250,7 +250,7 @@ const CTF2: &[&str] = &[
         {"name":"w","field-class":{"type":"null-terminated-string","encoding":"utf-16le"}},
         {"name":"m","field-class":{"type":"fixed-length-bit-map","length":8,"byte-order":"big-endian","alignment":8,"flags":{"B":[[1,1]],"A":[[0,0],[4,7]]}}},
         {"name":"in","field-class":{"type":"structure","member-classes":[
-            {"name":"k","field-class":{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian","alignment":8,"mappings":{"z":[[2,9]],"a":[[0,3]]}}},
+            {"name":"k","field-class":{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian","alignment":8,"mappings":{"z":[[2,9]],"a":[[0,1]]}}},
             {"name":"d","field-class":{"type":"dynamic-length-array","length-field-location":{"path":["k"]},"element-field-class":"u8"}},
             {"name":"v","field-class":{"type":"variant","selector-field-location":{"path":[null,"len"]},"options":[
                 {"selector-field-ranges":[[0,1]],"field-class":"u8"},
@@ -263,7 +263,7 @@ fn ctf2_metadata() -> Vec<u8> {
 }
 
 fn ctf2_stream() -> Vec<u8> {
-    let mut bytes = 900u64.to_be_bytes().to_vec();
+    let mut bytes = 0u64.to_be_bytes().to_vec();
     bytes.extend([0xe8, 0x07]); // 1000
     bytes.extend([1, 42, 0x7b, 2, 0xca, 0xfe]); // there, o, n = -5, two bytes
     bytes.extend("é!".encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
@@ -273,7 +273,7 @@ fn ctf2_stream() -> Vec<u8> {
     bytes
 }
 
-const CTF2_SHOWN: &str = r#"[00:00:11.500000000] (+?.?????????) box e: { there = true, o = { 42 }, n = -5, len = 2, b = { ca fe }, w = "é!", m = 0x22 { "A", "B" }, in = { k = ( { "a", "z" } : container = 2 ), d = [ [0] = 6, [1] = 7 ], v = { { } } } }
+const CTF2_SHOWN: &str = r#"[00:00:11.500000000] (+?.?????????) box e: { there = true, o = { 42 }, n = -5, len = 2, b = { ca fe }, w = "é!", m = 0x22 { "A", "B" }, in = { k = ( "z" : container = 2 ), d = [ [0] = 6, [1] = 7 ], v = { { } } } }
 [00:00:11.501000000] (+0.001000000) box e: { there = false, o = <none>, n = 128, len = 0, b = { }, w = "", m = 0x0, in = { k = ( "a" : container = 0 ), d = [ ], v = { 9 } } }
 "#;
 

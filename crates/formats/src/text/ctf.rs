@@ -25,6 +25,8 @@ pub struct Printer<'t, 'o> {
     selection: &'o Selection,
     text: Vec<u8>,
     time: TimeOfDay,
+    /// For remarks.
+    moments: TimeOfDay,
     previous: Option<i64>,
     /// Events printed.
     pub events: u64,
@@ -115,7 +117,8 @@ impl<'t, 'o> Printer<'t, 'o> {
             notes,
             selection,
             text: Vec::with_capacity(2 * FLUSH),
-            time: TimeOfDay::new(zone),
+            time: TimeOfDay::new(zone, b"[", b"] (+"),
+            moments: TimeOfDay::new(zone, b"[", b"]"),
             previous: None,
             events: 0,
             failed: None,
@@ -140,8 +143,8 @@ impl<'t, 'o> Printer<'t, 'o> {
     fn moment(&mut self, nanoseconds: Option<i64>) -> String {
         let mut text = Vec::new();
         match nanoseconds {
-            Some(nanoseconds) => self.time.put(nanoseconds, &mut text),
-            None => text.extend_from_slice(b"??:??:??.?????????"),
+            Some(nanoseconds) => self.moments.put(nanoseconds, &mut text),
+            None => text.extend_from_slice(b"[??:??:??.?????????]"),
         }
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -240,7 +243,7 @@ impl Sink for Printer<'_, '_> {
         }
         let out = &mut self.text;
         if let Some(nanoseconds) = nanoseconds {
-            self.time.put_in(b"[", b"] (+", nanoseconds, out);
+            self.time.put(nanoseconds, out);
             match self.previous.replace(nanoseconds) {
                 Some(previous) => delta(nanoseconds.wrapping_sub(previous).cast_unsigned(), out),
                 None => out.extend_from_slice(b"?.?????????) "),
@@ -288,7 +291,7 @@ impl Sink for Printer<'_, '_> {
         let range = match loss.between {
             Some((begin, end)) => {
                 let (begin, end) = (reader.nanoseconds(begin), reader.nanoseconds(end));
-                format!("between [{}] and [{}]", self.moment(begin), self.moment(end))
+                format!("between {} and {}", self.moment(begin), self.moment(end))
             }
             None => "(unknown time range)".to_owned(),
         };

@@ -64,7 +64,8 @@ pub struct Integer {
     pub signed: bool,
     /// 2, 8, 10 or 16: how it is shown.
     pub base: u8,
-    /// Names of values: an enumeration. Sorted by label.
+    /// Names of values: an enumeration. Sorted by label; babeltrace2 2.1 has them in the order of its hash table, which shows
+    /// where a value has several names.
     pub mappings: Vec<Mapping>,
     /// What else the number says.
     pub roles: Vec<Role>,

@@ -289,7 +289,7 @@ impl<'a> Compiler<'a> {
                 self.align(8)?;
                 self.code.ops.push(Op::Variable { node, signed: integer.signed });
                 self.known = Known { modulus: 8, offset: 0 };
-                self.uses(64, &integer.roles)
+                self.uses(0, &integer.roles)
             }
             FieldClass::Text(text) => {
                 let node = self.node(name, position, shown, || Shape::Text(text.encoding))?;

@@ -83,6 +83,8 @@ pub(super) struct State {
     pub(super) clock: u64,
     pub(super) said: Said,
     pub(super) last: u64,
+    /// Bits that the last variable-length integer had.
+    pub(super) last_bits: u8,
     /// Byte order of the last field that was not whole bytes.
     pub(super) order: Option<ByteOrder>,
     /// Elements that may still be decoded without the packet's being longer.
@@ -163,7 +165,10 @@ impl<V: Visitor> Runner<'_, '_, V> {
                     }
                 }
                 Op::Role(role) => self.role(role),
-                Op::Clock(bits) => self.state.update_clock(self.state.last, bits),
+                Op::Clock(bits) => {
+                    let bits = if bits == 0 { self.state.last_bits } else { bits };
+                    self.state.update_clock(self.state.last, bits);
+                }
                 Op::Text { node, unit } => self.text(node, unit)?,
                 Op::Run { node, count, text } => self.length(node, count, text)?,
                 Op::Stride { count, bits } => self.stride(count, bits)?,
@@ -297,6 +302,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
             }
         }
         self.state.last = value;
+        self.state.last_bits = shift.min(64) as u8;
         self.visitor.integer(node, value);
         Ok(())
     }

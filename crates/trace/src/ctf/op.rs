@@ -31,7 +31,7 @@ pub(super) enum Op {
     Save(u16),
     /// Use the last number.
     Role(Role),
-    /// Set the low bits of the clock.
+    /// Set the low bits of the clock; 0: as many as the last variable-length integer had.
     Clock(u8),
     /// Text up to a NUL of so many bytes.
     Text { node: NodeId, unit: u8 },
