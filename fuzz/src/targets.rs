@@ -33,7 +33,7 @@ use lastwords_walk::{lttng, lttng_ust, own};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 24] = [
+pub const ALL: [Target; 26] = [
     ("lttng", lttng),
     ("arena", arena),
     ("session", session),
@@ -55,6 +55,8 @@ pub const ALL: [Target; 24] = [
     ("kernel_memory", kernel_memory),
     ("btf", btf),
     ("kernel", kernel),
+    ("ctf_metadata", crate::ctf::metadata),
+    ("ctf_stream", crate::ctf::stream),
     ("trace_dat", trace_dat),
     ("print_format", print_format),
     ("ring_page", ring_page),

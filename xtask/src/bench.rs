@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use self::floors::Verdict;
 
 mod contenders;
+mod ctf;
 mod floors;
 mod lttng;
 mod programs;
@@ -39,6 +40,8 @@ enum Bench {
     Recover(recover::Args),
     /// Seconds and memory of a report of a kernel crash dump, and of a sparse one of 64 GB
     Vmcore(vmcore::Args),
+    /// Events a second of a CTF trace of 20 million: text, counting, CTF to CTF, against babeltrace2
+    Ctf(ctf::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
 }
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::Record(args) => record::run(args),
         Bench::Recover(args) => recover::run(args),
         Bench::Vmcore(args) => vmcore::run(args),
+        Bench::Ctf(args) => ctf::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
     }
 }

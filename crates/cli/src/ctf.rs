@@ -191,7 +191,7 @@ fn stream_summary(trace: &Trace, stream: &read::Stream) -> StreamSummary {
     };
     let (mut first, mut last) = (None, None);
     loop {
-        match reader.next() {
+        match reader.advance() {
             Next::Event(event) => {
                 summary.events += 1;
                 first = first.or(Some(event.clock));

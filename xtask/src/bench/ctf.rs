@@ -62,7 +62,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ("babeltrace2: text", vec![theirs, trace.as_os_str()]),
         ("counting", vec![ours, word("inspect"), trace.as_os_str()]),
         ("babeltrace2: dummy", vec![theirs, trace.as_os_str(), word("-o"), word("dummy")]),
-        ("to CTF", vec![ours, word("convert"), trace.as_os_str(), word("-o"), copy.as_os_str(), word("--to"), word("ctf")]),
+        (
+            "to CTF",
+            vec![ours, word("convert"), trace.as_os_str(), word("-o"), copy.as_os_str(), word("--to"), word("ctf")],
+        ),
         (
             "babeltrace2: to CTF",
             vec![theirs, trace.as_os_str(), word("-o"), word("ctf"), word("-w"), their_copy.as_os_str()],
@@ -96,8 +99,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Verdict { what: "memory, bytes", limit: Limit::AtMost(MEMORY), value: memory },
     ];
     print!("{}", report::floors(&verdicts));
-    let data: Vec<_> = rows.iter().map(|(name, rate, rss)| json!({"name": name, "million_events_s": rate, "peak_rss": rss})).collect();
-    super::write_json(args.json.as_deref(), &json!({ "machine": super::machine(), "events": args.events, "rows": data }))?;
+    let data: Vec<_> =
+        rows.iter().map(|(name, rate, rss)| json!({"name": name, "million_events_s": rate, "peak_rss": rss})).collect();
+    super::write_json(
+        args.json.as_deref(),
+        &json!({ "machine": super::machine(), "events": args.events, "rows": data }),
+    )?;
     if args.check { super::check(&verdicts) } else { Ok(()) }
 }
 

@@ -75,7 +75,7 @@ fn copy_stream(
     let mut pending: Option<(u32, Entry)> = None;
     let mut events = 0;
     loop {
-        match reader.next() {
+        match reader.advance() {
             Next::Event(_) => events += 1,
             Next::Loss(_) => {}
             Next::Fault(fault) => {

@@ -90,7 +90,7 @@ pub fn run_with<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mu
 #[inline]
 fn advance<S: Sink + ?Sized>(stream: usize, reader: &mut Reader<'_>, head: &mut Head, sink: &mut S) -> Option<i64> {
     loop {
-        match reader.next() {
+        match reader.advance() {
             Next::Event(event) => {
                 let nanoseconds = reader.nanoseconds(event.clock);
                 if let Some(nanoseconds) = nanoseconds {

@@ -124,7 +124,7 @@ impl<'t> Reader<'t> {
 
     /// What comes next.
     #[inline]
-    pub fn next(&mut self) -> Next {
+    pub fn advance(&mut self) -> Next {
         let Some(packet) = &self.packet else { return self.begin_packet() };
         let class = packet.class;
         while self.at < self.content_end {
