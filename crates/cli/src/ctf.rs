@@ -1,11 +1,13 @@
 //! Inputs that are folders of CTF traces.
 
 use crate::exit::Outcome;
+use crate::output::{Format, Line};
 use crate::pager::Pager;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
 use anyhow::bail;
+use lastwords_formats::ctf::Version;
 use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
@@ -33,6 +35,37 @@ pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Found>> {
         found.faults.extend(more.faults);
     }
     Ok(Some(found).filter(|_| !words.is_empty()))
+}
+
+/// Converts to CTF of either version, or to text; a line for each thing written.
+pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) -> anyhow::Result<(Line, Outcome)> {
+    let version = match to {
+        Format::Ctf => Version::V1_8,
+        Format::Ctf2 => Version::V2,
+        _ => bail!("a CTF trace is converted to ctf or ctf2; `report` prints it as text"),
+    };
+    if !events.is_default() {
+        bail!("packets of a CTF trace are copied whole; --event, --since and --until are for `report`");
+    }
+    found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
+    let mut faults = found.faults.len();
+    let totals = read::copy(&found.traces, version, out, &mut |fault| {
+        faults += 1;
+        fault_line(&fault.to_string());
+    })?;
+    let first = found.traces.first();
+    let line = Line {
+        path: out.to_owned(),
+        session: first.map(|trace| trace.name().to_owned()).unwrap_or_default(),
+        from: first.map(|trace| trace.path.clone()).unwrap_or_default(),
+        events: Some(totals.events),
+        streams: totals.streams,
+        packets: totals.packets,
+        bytes: totals.bytes,
+        lost_events: 0,
+        losses: faults > 0,
+    };
+    Ok((line, if faults > 0 { Outcome::Negative } else { Outcome::Done }))
 }
 
 /// Reports: text on stdout, what is missing and what cannot be read on stderr.

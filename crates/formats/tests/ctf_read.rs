@@ -1,7 +1,7 @@
 //! The CTF reader on traces made here: what it prints is what babeltrace2 2.1.1 prints of them; what lies is refused with its
 //! place, and nothing that is read wrongly makes it panic.
 
-use lastwords_formats::ctf::read;
+use lastwords_formats::ctf::{Version, read};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::text::ctf::{Note, Printer};
@@ -299,12 +299,15 @@ fn a_copy_is_the_same() {
     let found = read::open(from.path()).expect("opened");
     let to = tempfile::tempdir().expect("a folder");
     let out = to.path().join("out");
-    let totals = read::copy(&found.traces, &out, &mut |fault| panic!("{fault}")).expect("copied");
+    let totals = read::copy(&found.traces, Version::V1_8, &out, &mut |fault| panic!("{fault}")).expect("copied");
     assert_eq!((totals.packets, totals.events, totals.faults), (2, 4, 0));
     for file in ["metadata", "chan_3"] {
         let read = |folder: &Path| std::fs::read(folder.join(file)).expect("read");
         assert_eq!(read(from.path()), read(&out), "{file}");
     }
+    let two = to.path().join("two");
+    read::copy(&found.traces, Version::V2, &two, &mut |fault| panic!("{fault}")).expect("copied");
+    assert_eq!(report(&two).0, report(from.path()).0, "the other version says the same");
 }
 
 /// One word of metadata or one byte of a stream is another.

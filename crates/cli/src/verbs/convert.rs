@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A trace.dat file or kernel crash dump; or sessions' folders or names, process cores (several are merged by time, but
-    /// for CTF)
+    /// for CTF); folders of CTF traces
     #[arg(value_name = "TRACE", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -54,6 +54,16 @@ pub(crate) struct Args {
 
 /// Converts.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(found) = crate::ctf::open_all(&args.inputs)? {
+        let (line, outcome) = crate::ctf::convert(&found, &args.events, args.to, &args.output)?;
+        let lines = [line];
+        if args.json {
+            output::print_json(&lines)?;
+        } else {
+            lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
+        }
+        return Ok(if args.strict { output::outcome(true, &lines) } else { outcome });
+    }
     let lines = match ftrace::open_all(&args.inputs, &args.memory)? {
         Some(machines) => vec![of_kernel(args, &machines)?],
         None if args.with_log => bail!("--with-log is for a kernel's memory; a session has no log"),

@@ -5,6 +5,7 @@ use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
 use super::stream::{Next, Reader};
 use crate::Totals;
+use crate::ctf::{Version, emit};
 use crate::folder::{create_file, create_folder};
 use std::fs::File;
 use std::io::Write;
@@ -13,12 +14,12 @@ use std::path::{Path, PathBuf};
 /// Bytes that are copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Writes `traces` as CTF of their own versions under `out`, which must not exist: one folder, or one for each. What cannot
-/// be read is told to `faults`.
+/// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
+/// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`.
 ///
 /// # Errors
-/// A file cannot be read or written.
-pub fn copy(traces: &[Trace], out: &Path, faults: &mut dyn FnMut(Error)) -> crate::Result<Totals> {
+/// A file cannot be read or written; a field class that the version cannot express.
+pub fn copy(traces: &[Trace], version: Version, out: &Path, faults: &mut dyn FnMut(Error)) -> crate::Result<Totals> {
     create_folder(out)?;
     let mut totals = Totals::default();
     let mut names: Vec<PathBuf> = Vec::new();
@@ -31,7 +32,7 @@ pub fn copy(traces: &[Trace], out: &Path, faults: &mut dyn FnMut(Error)) -> crat
             create_folder(&folder)?;
         }
         names.push(folder.clone());
-        copy_trace(trace, &folder, &mut totals, faults)?;
+        copy_trace(trace, version, &folder, &mut totals, faults)?;
     }
     Ok(totals)
 }
@@ -47,7 +48,13 @@ fn unused(out: &Path, name: &Path, names: &[PathBuf]) -> PathBuf {
     path
 }
 
-fn copy_trace(trace: &Trace, folder: &Path, totals: &mut Totals, faults: &mut dyn FnMut(Error)) -> crate::Result<()> {
+fn copy_trace(
+    trace: &Trace,
+    version: Version,
+    folder: &Path,
+    totals: &mut Totals,
+    faults: &mut dyn FnMut(Error),
+) -> crate::Result<()> {
     let mut used: Vec<PathBuf> = Vec::new();
     for stream in &trace.streams {
         let name = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
@@ -55,10 +62,16 @@ fn copy_trace(trace: &Trace, folder: &Path, totals: &mut Totals, faults: &mut dy
         used.push(path.clone());
         copy_stream(trace, stream, &path, totals, faults)?;
     }
-    let from = trace.path.join("metadata");
     let path = folder.join("metadata");
-    let bytes = std::fs::copy(&from, &path).map_err(crate::Error::io(&path, "write"))?;
-    totals.bytes += bytes;
+    let same = (trace.class().version == 1) == (version == Version::V1_8);
+    let metadata = if same {
+        let from = trace.path.join("metadata");
+        std::fs::read(&from).map_err(crate::Error::io(&from, "read"))?
+    } else {
+        emit(trace.class(), version)?.into_bytes()
+    };
+    create_file(&path)?.write_all(&metadata).map_err(crate::Error::io(&path, "write"))?;
+    totals.bytes += metadata.len() as u64;
     Ok(())
 }
 
