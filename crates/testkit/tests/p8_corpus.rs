@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use common::{Watchdog, image};
 
+#[path = "../../../fuzz/src/ctf.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
+mod ctf;
 #[path = "../../../fuzz/src/script.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod script;
