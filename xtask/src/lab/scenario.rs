@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn every_row_can_be_run() {
         for scenario in SCENARIOS {
-            assert!(std::ptr::eq(find(scenario.name).unwrap(), scenario), "{} is there twice", scenario.name);
+            let alike = SCENARIOS.iter().filter(|s| s.name == scenario.name).count();
+            assert_eq!(alike, 1, "{} is there {alike} times", scenario.name);
             assert!(scenario.formats.iter().all(|f| dump::FORMATS.iter().any(|known| known.name == *f)));
             assert!(scenario.snapshots.iter().all(|s| scenario.arrays.contains(s)));
             let script = include_str!("guest/init.sh");
