@@ -17,6 +17,7 @@ mod output;
 mod pager;
 mod paint;
 mod progress;
+mod proof;
 mod say;
 mod select;
 mod table;

@@ -67,8 +67,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.carve {
         return lttng::carve(args);
     }
-    if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
-        return kernel::run(args, &machines);
+    if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
+        return kernel::run(args, &mut machines);
     }
     if let Some(outcome) = lttng::run(args)? {
         return Ok(outcome);

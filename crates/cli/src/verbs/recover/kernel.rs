@@ -12,20 +12,21 @@ use lastwords_formats::ftrace::Choice;
 use std::path::Path;
 
 /// Writes each machine's trace.
-pub(super) fn run(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outcome> {
     if !args.output.is_dir() {
         create_folder(&args.output)?;
     }
     let mut lines = Vec::new();
-    for (number, machine) in machines.iter().enumerate() {
+    let several = machines.len() > 1;
+    for (number, machine) in machines.iter_mut().enumerate() {
         // Several dumps: a folder for each.
-        let folder = if machines.len() > 1 { args.output.join(number.to_string()) } else { args.output.clone() };
+        let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
         match args.to {
             None | Some(Format::Ctf | Format::Ctf2) if !machine.lttng.is_empty() => {
-                lines.extend(lttng::write(args, &machine.from, &machine.lttng, &folder)?);
+                lines.extend(lttng::write(args, &machine.from, &mut machine.lttng, &folder)?);
                 if args.to.is_none() && has_events(machine) {
                     lines.extend(one(args, machine, &folder)?);
                 }

@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
 use crate::output::{self, Format, Line};
-use crate::say;
+use crate::{proof, say};
 use anyhow::{Context, bail};
 use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
 use lastwords_formats::{Totals, create_folder};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Writes the sessions of LTTng's user-space tracer that the inputs hold; none where the first of them holds none.
 pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
     let Some(inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? else { return Ok(None) };
-    write_all(args, &inputs).map(Some)
+    write_all(args, inputs).map(Some)
 }
 
 /// Writes the sessions whose packets lie in the inputs' memory, whether or not something leads to them.
@@ -31,10 +31,10 @@ pub(super) fn carve(args: &Args) -> anyhow::Result<Outcome> {
         }
         inputs.push((path, sessions));
     }
-    write_all(args, &inputs)
+    write_all(args, inputs)
 }
 
-fn write_all(args: &Args, inputs: &[lttng::Input]) -> anyhow::Result<Outcome> {
+fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outcome> {
     if !matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)) {
         bail!("sessions of LTTng are written as CTF");
     }
@@ -42,8 +42,9 @@ fn write_all(args: &Args, inputs: &[lttng::Input]) -> anyhow::Result<Outcome> {
         create_folder(&args.output)?;
     }
     let mut lines = Vec::new();
-    for (number, (from, sessions)) in inputs.iter().enumerate() {
-        let folder = if inputs.len() > 1 { args.output.join(number.to_string()) } else { args.output.clone() };
+    let several = inputs.len() > 1;
+    for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
+        let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
@@ -78,18 +79,19 @@ impl Names {
     }
 }
 
-/// Writes the sessions that are wanted, a folder each, into `folder`.
-pub(super) fn write(args: &Args, from: &Path, sessions: &[Session], folder: &Path) -> anyhow::Result<Vec<Line>> {
+/// Proves the sessions that are wanted by their events, and writes them, a folder each, into `folder`.
+pub(super) fn write(args: &Args, from: &Path, sessions: &mut [Session], folder: &Path) -> anyhow::Result<Vec<Line>> {
     let mut names = Names::default();
     let mut lines = Vec::new();
-    for session in sessions.iter().filter(|session| args.which.wants(&session.name)) {
+    for session in sessions.iter_mut().filter(|session| args.which.wants(&session.name)) {
+        let events = proof::events(session);
         let (path, totals) = write_one(session, folder, &names.name(session))?;
         let losses = evidence(session);
         lines.push(Line {
             path,
             session: session.name.clone(),
             from: from.to_owned(),
-            events: None,
+            events,
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,
