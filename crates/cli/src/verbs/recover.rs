@@ -1,7 +1,7 @@
 //! `lastwords recover`: one folder or file a session, and a line for each.
 
-mod kernel;
-mod lttng;
+pub(crate) mod kernel;
+pub(crate) mod lttng;
 
 use crate::exit::Outcome;
 use crate::inputs::{self, Input};

@@ -6,18 +6,24 @@ use crate::memory::Memory;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which};
-use crate::{ctf, evidence, ftrace, inputs};
-use anyhow::bail;
+use crate::verbs::recover::kernel::has_events;
+use crate::verbs::recover::lttng::write;
+use crate::{ctf, evidence, ftrace, inputs, lttng};
+use anyhow::{Context, bail};
+use ftrace::Machine;
+use lastwords_formats::create_folder;
+use lastwords_formats::ctf::read::{self, Found};
 use lastwords_formats::ftrace::text as ftrace_text;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::source::Source;
+use std::path::PathBuf;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
 pub(crate) struct Args {
     /// Sessions' folders or names, the folder of all sessions, process cores (several are merged by time); kernel crash dumps,
-    /// trace.dat files; folders of CTF traces
+    /// trace.dat files; folders of CTF traces; shared memory and cores of programs that LTTng traced
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     inputs: Vec<String>,
 
@@ -29,6 +35,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     events: Events,
+
+    /// Where the description of the events of LTTng's user-space streams is: a metadata file, or a core of its session or
+    /// consumer daemon
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
 
     /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say
     #[arg(long, value_enum, value_name = "STYLE")]
@@ -77,7 +88,12 @@ impl From<Look> for Style {
 
 /// Reports.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
+    if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
+        if wants_lttng(args, &machines) {
+            let mut inputs: Vec<_> =
+                machines.iter_mut().map(|m| (m.from.clone(), std::mem::take(&mut m.lttng))).collect();
+            return recovered(args, &mut inputs);
+        }
         let style = match args.style {
             None => ftrace_text::Style::AsSet,
             Some(Look::Ftrace) => ftrace_text::Style::Default,
@@ -93,14 +109,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.with_log {
         bail!("--with-log is for a kernel's memory; a session has no log");
     }
+    if let Some(mut inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? {
+        return recovered(args, &mut inputs);
+    }
     if let Some(traces) = ctf::open_all(&args.inputs)? {
-        if !matches!(args.style, None | Some(Look::Babeltrace)) {
-            bail!("a CTF trace is reported as --style babeltrace");
-        }
-        let zone = if args.utc { Zone::utc() } else { Zone::local() };
-        return ctf::report(&traces, &args.events, &zone, args.strict, Pager::open(!args.no_pager));
+        return ctf_traces(args, &traces);
     }
     inputs::reading(&args.inputs, &args.which, |sessions| report(args, sessions))
+}
+
+fn ctf_traces(args: &Args, traces: &Found) -> anyhow::Result<Outcome> {
+    if !matches!(args.style, None | Some(Look::Babeltrace)) {
+        bail!("a CTF trace is reported as --style babeltrace");
+    }
+    let zone = if args.utc { Zone::utc() } else { Zone::local() };
+    ctf::report(traces, &args.events, &zone, args.strict, Pager::open(!args.no_pager))
+}
+
+/// A session of LTTng's is asked for, or nothing is and there is nothing else.
+fn wants_lttng(args: &Args, machines: &[Machine]) -> bool {
+    let mut sessions = machines.iter().flat_map(|machine| &machine.lttng).peekable();
+    match args.which.sessions.is_empty() {
+        true => sessions.peek().is_some() && !machines.iter().any(has_events),
+        false => sessions.any(|session| args.which.wants(&session.name)),
+    }
+}
+
+/// Reports sessions of LTTng's: they are recovered into a folder that is gone afterwards, and read from there.
+fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome> {
+    let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
+    let mut traces = Found::default();
+    for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
+        let folder = folder.path().join(number.to_string());
+        create_folder(&folder)?;
+        for line in write(&args.which, from, sessions, &folder)? {
+            let found = read::open(&line.path)?;
+            traces.traces.extend(found.traces);
+            traces.faults.extend(found.faults);
+        }
+    }
+    ctf_traces(args, &traces)
 }
 
 fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {

@@ -26,7 +26,7 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         }
         match args.to {
             None | Some(Format::Ctf | Format::Ctf2) if !machine.lttng.is_empty() => {
-                lines.extend(lttng::write(args, &machine.from, &mut machine.lttng, &folder)?);
+                lines.extend(lttng::write(&args.which, &machine.from, &mut machine.lttng, &folder)?);
                 if args.to.is_none() && has_events(machine) {
                     lines.extend(one(args, machine, &folder)?);
                 }
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
 }
 
 /// The kernel's own tracer recorded something.
-fn has_events(machine: &Machine) -> bool {
+pub(crate) fn has_events(machine: &Machine) -> bool {
     let rings = machine.tracing.arrays.iter().flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
     rings.flat_map(|ring| ring.cpus()).any(|cpu| cpu.stats.entries > 0)
 }

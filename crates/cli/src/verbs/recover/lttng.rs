@@ -5,6 +5,7 @@ use crate::exit::Outcome;
 use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
 use crate::output::{self, Format, Line};
+use crate::select::Which;
 use crate::{proof, say};
 use anyhow::{Context, bail};
 use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
@@ -48,7 +49,7 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
-        lines.extend(write(args, from, sessions, &folder)?);
+        lines.extend(write(&args.which, from, sessions, &folder)?);
     }
     if args.json {
         output::print_json(&lines)?;
@@ -80,10 +81,10 @@ impl Names {
 }
 
 /// Proves the sessions that are wanted by their events, and writes them, a folder each, into `folder`.
-pub(super) fn write(args: &Args, from: &Path, sessions: &mut [Session], folder: &Path) -> anyhow::Result<Vec<Line>> {
+pub(crate) fn write(which: &Which, from: &Path, sessions: &mut [Session], folder: &Path) -> anyhow::Result<Vec<Line>> {
     let mut names = Names::default();
     let mut lines = Vec::new();
-    for session in sessions.iter_mut().filter(|session| args.which.wants(&session.name)) {
+    for session in sessions.iter_mut().filter(|session| which.wants(&session.name)) {
         let events = proof::events(session);
         let (path, totals) = write_one(session, folder, &names.name(session))?;
         let losses = evidence(session);

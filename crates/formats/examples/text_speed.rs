@@ -1,4 +1,4 @@
-//! Measures the writers on a synthetic trace of four streams: `cargo run --release -p lastwords-formats --example speed`.
+//! Measures the writers on a synthetic trace of four streams: `cargo run --release -p lastwords-formats --example text_speed`.
 
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{Style, Zone};
