@@ -65,6 +65,7 @@ fn value(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
     match form(&field.declaration) {
         Form::Text => out.extend_from_slice(&bytes[..until_nul(bytes)]),
         Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
+            Some(text) if is_copy(&field.name) => copied(out, text.strip_suffix(b"\0").unwrap_or(text)),
             Some(text) => padded(out, Spec::default(), &text[..until_nul(text)]),
             None => out.extend_from_slice(b"<OVERFLOW>"),
         },
@@ -82,6 +83,26 @@ fn value(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
         Form::Mask => out.extend_from_slice(b"<INVALID-TYPE>"),
         Form::Other => other(out, field, bytes, payload, order),
     }
+}
+
+/// What a system call was given in the program's memory stands in fields such as `__buf_val`.
+fn is_copy(name: &str) -> bool {
+    name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val"))
+}
+
+/// Text, and where not all of it can be printed a dot for each such byte, and all bytes in hexadecimal behind it.
+fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
+    let is_printed = |byte: u8| matches!(byte, 0x20..=0x7e | 0xa0..);
+    out.extend(bytes.iter().map(|byte| if is_printed(*byte) { *byte } else { b'.' }));
+    if bytes.iter().all(|byte| is_printed(*byte)) {
+        return;
+    }
+    out.extend_from_slice(b" (");
+    for (index, byte) in bytes.iter().enumerate() {
+        out.extend((index > 0).then_some(b':'));
+        number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
+    }
+    out.push(b')');
 }
 
 fn located<'a>(field: &Field, bytes: &[u8], payload: &'a [u8], relative: bool, order: ByteOrder) -> Option<&'a [u8]> {
