@@ -44,6 +44,7 @@ struct Reader<'a>(std::slice::Iter<'a, (PacketInfo, Vec<u8>)>);
 impl PacketReader for Reader<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let (info, content) = self.0.next()?;
+        bytes.clear();
         bytes.extend_from_slice(content);
         Some(info.clone())
     }
