@@ -35,13 +35,15 @@ abort_it() { kill -ABRT "$1"; }
 # Recovers the session $1 as text and as CTF, compares, and sees that the comparison can fail.
 recover_and_compare() {
     "$lastwords" report --style fields "$1" >"$work/text" 2>"$work/evidence"
-    if ! awk -v batch="$batch" -f examples/compare.awk "$work/reports" "$work/text"; then
+    local overwritten
+    overwritten=$(grep -c overwritten "$work/evidence" || true)
+    if ! awk -v batch="$batch" -v overwritten="$overwritten" -f examples/compare.awk "$work/reports" "$work/text"; then
         cat "$work/evidence" "$work/errors"
         return 1
     fi
     # The newest events taken away: the comparison has to see it.
     head -n -$((batch * 8)) "$work/text" >"$work/cut"
-    if awk -v batch="$batch" -f examples/compare.awk "$work/reports" "$work/cut" >/dev/null; then
+    if awk -v batch="$batch" -v overwritten="$overwritten" -f examples/compare.awk "$work/reports" "$work/cut" >/dev/null; then
         echo "FAULT: the comparison passes a text that lacks its newest events"
         return 1
     fi
