@@ -82,8 +82,16 @@ fn of_memory(
     let kernel =
         Kernel::open(memory.clone(), &found.info, sources, budget).with_context(|| path.display().to_string())?;
     let kernel = Arc::new(kernel);
-    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory)).with_context(|| path.display().to_string())?;
+    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let lttng = crate::lttng::of_kernel(&kernel, &options.lttng(&kernel)?, &mut notes);
+    // Where there are sessions of LTTng, its own tracer is not all.
+    let tracing = match tracing {
+        Err(error) if !lttng.is_empty() => {
+            notes.push(format!("its ftrace is not known: {error}"));
+            lastwords_walk::ftrace::without_arrays(&kernel)
+        }
+        tracing => tracing.with_context(|| path.display().to_string())?,
+    };
     Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing, lttng })
 }
 
@@ -122,8 +130,21 @@ pub(crate) fn open_all(words: &[String], memory: &Memory) -> anyhow::Result<Opti
     Ok(Some(machines).filter(|m| !m.is_empty()))
 }
 
+/// There are trace arrays in it.
+///
+/// # Errors
+/// There are none.
+pub(crate) fn check(machine: &Machine) -> anyhow::Result<()> {
+    if machine.tracing.arrays.is_empty() {
+        machine.notes.iter().for_each(|note| say::note(plain(note)));
+        bail!("{}: no trace array of ftrace can be read", machine.from.display());
+    }
+    Ok(())
+}
+
 /// Indices of the trace arrays that are wanted: the top level where no name is given.
 pub(crate) fn arrays(machine: &Machine, which: &Which) -> anyhow::Result<Vec<usize>> {
+    check(machine)?;
     if which.sessions.is_empty() {
         return Ok(vec![0]);
     }

@@ -1,8 +1,8 @@
 //! Packets of LTTng proven: each event decoded once, by what the session's metadata say of it.
 
 use lastwords_formats::ctf::read;
-use lastwords_trace::ctf::{Part, Program};
-use lastwords_walk::lttng::{Proof, Session};
+use lastwords_trace::ctf::{Part, Program, TraceClass};
+use lastwords_walk::lttng::{Metadata, Proof, Session};
 use std::path::Path;
 
 /// Decodes all packets of a session; how many events there are. None where its metadata cannot be read, which is noted.
@@ -21,13 +21,21 @@ pub(crate) fn events(session: &mut Session) -> Option<u64> {
 }
 
 fn program(session: &Session) -> Result<Program, String> {
+    let class = class(&session.metadata).map_err(|error| error.to_string())?;
+    Program::new(class).map_err(|error| error.to_string())
+}
+
+/// What a session's metadata say.
+///
+/// # Errors
+/// They are not as their format says.
+pub(crate) fn class(metadata: &Metadata) -> Result<TraceClass, read::Error> {
     // The kernel's own text has no first line by which it would be known.
-    let mut text = session.metadata.text.clone();
-    if !session.metadata.is_ctf2() && !text.starts_with(b"/* CTF") {
+    let mut text = metadata.text.clone();
+    if !metadata.is_ctf2() && !text.starts_with(b"/* CTF") {
         text.splice(0..0, b"/* CTF 1.8 */ ".iter().copied());
     }
-    let class = read::parse(Path::new("metadata"), &text).map_err(|error| error.to_string())?;
-    Program::new(class).map_err(|error| error.to_string())
+    read::parse(Path::new("metadata"), &text)
 }
 
 fn decode(program: &Program, bytes: &[u8]) -> Proof {

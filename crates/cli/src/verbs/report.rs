@@ -7,7 +7,7 @@ use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which};
 use crate::verbs::recover::kernel::has_events;
-use crate::verbs::recover::lttng::write;
+use crate::verbs::recover::lttng::{Names, write};
 use crate::{ctf, evidence, ftrace, inputs, lttng};
 use anyhow::{Context, bail};
 use ftrace::Machine;
@@ -142,7 +142,9 @@ fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome
     for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
         let folder = folder.path().join(number.to_string());
         create_folder(&folder)?;
-        for line in write(&args.which, from, sessions, &folder)? {
+        let lines = write(&args.which, from, sessions, &folder, Names::default(), None)?;
+        // What has no description is no trace.
+        for line in lines.iter().filter(|line| line.path.join("metadata").is_file()) {
             let found = read::open(&line.path)?;
             traces.traces.extend(found.traces);
             traces.faults.extend(found.faults);

@@ -29,6 +29,14 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
     let mut evidence = Evidence::default();
     let arrays = arrays::read(kernel, memory, &mut evidence)?;
     let formats = formats::read(kernel, &mut evidence.notes)?;
+    let mut tracing = without_arrays(kernel);
+    evidence.notes.append(&mut tracing.evidence.notes);
+    Ok(Tracing { arrays, formats, evidence, ..tracing })
+}
+
+/// What there is beside arrays and event formats: for a kernel whose ftrace cannot be read, or has none.
+pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
+    let mut evidence = Evidence::default();
     let virtual_memory = &kernel.memory;
     let uname = kernel.uname().unwrap_or_default();
     let mut noted = |what: &str, error: &Error| evidence.notes.push(format!("{what} are not known: {error}"));
@@ -36,7 +44,11 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         noted("formats of trace_printk", &error);
         Default::default()
     });
-    Ok(Tracing {
+    let comms = kernel.saved_cmdlines().map(BTreeMap::from_iter).unwrap_or_else(|error| {
+        noted("names of tasks", &error);
+        BTreeMap::new()
+    });
+    Tracing {
         uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
         release: uname.release,
         machine: uname.machine,
@@ -45,11 +57,8 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
         cpus: running_cpus(kernel),
         header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
-        formats,
-        comms: kernel.saved_cmdlines().map(BTreeMap::from_iter).unwrap_or_else(|error| {
-            noted("names of tasks", &error);
-            BTreeMap::new()
-        }),
+        formats: BTreeMap::new(),
+        comms,
         // Kept only where the option record-tgid was ever on.
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
@@ -57,9 +66,9 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
         pointer_key: printk::pointer_key(kernel),
         preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),
-        arrays,
+        arrays: Vec::new(),
         evidence,
-    })
+    }
 }
 
 /// CPUs that ran. A panic takes the others offline when it stops them; they stay active, which those that were unplugged are not.

@@ -406,7 +406,7 @@ impl Look<'_> {
         self.verdict(place.number, verdict, 0, self.why(header, wrong));
     }
 
-    /// What the stream's counters tell of lost events; the last packet tells it too, if it was still open.
+    /// What the stream's counters tell of lost events; the last packet tells it too, if it was still open, or one behind it.
     fn losses(&mut self) {
         let loss = self.stream.loss;
         for (events, cause) in [(loss.full, Cause::Discarded), (loss.wrap, Cause::Refused), (loss.big, Cause::TooBig)] {
@@ -414,11 +414,31 @@ impl Look<'_> {
                 self.gap("in the whole stream".to_owned(), cause, Some(events), None);
             }
         }
-        if let Some(last) =
-            self.packets.last_mut().filter(|last| !last.is_as_delivered && last.verdict == Verdict::Open)
-        {
+        let Some(last) = self.packets.last_mut() else { return };
+        if !last.is_as_delivered && last.verdict == Verdict::Open {
             last.header.discarded = last.header.discarded.max(loss.total());
+        } else if last.header.discarded < loss.total() {
+            let last = last.clone();
+            self.packets.push(self.behind(&last));
         }
+    }
+
+    /// A packet without events behind the last one, which tells what was lost since that was delivered: what the tracer itself
+    /// makes when it closes a ring that is full.
+    fn behind(&self, last: &Packet) -> Packet {
+        let end = last.header.end.max(self.stream.last_time.unwrap_or(0));
+        let content = self.session.shape.len() as u64;
+        let len = self.padded(content);
+        let header = Header {
+            begin: end,
+            end,
+            content_bits: content.saturating_mul(8),
+            packet_bits: len.saturating_mul(8),
+            sequence: last.header.sequence.wrapping_add(1),
+            discarded: self.stream.loss.total(),
+            ..last.header
+        };
+        Packet { header, verdict: Verdict::Open, content, len, set: last.set, is_as_delivered: false }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::names::Taken;
 use crate::output::machine::{Part, write};
 use crate::output::{self, Format, Line};
 use crate::say;
+use crate::table::plain;
 use lastwords_formats::create_folder;
 use lastwords_formats::ftrace::Choice;
 use std::path::Path;
@@ -24,15 +25,18 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
-        match args.to {
-            None | Some(Format::Ctf | Format::Ctf2) if !machine.lttng.is_empty() => {
-                lines.extend(lttng::write(&args.which, &machine.from, &mut machine.lttng, &folder)?);
-                if args.to.is_none() && has_events(machine) {
-                    lines.extend(one(args, machine, &folder)?);
-                }
-            }
-            _ => lines.extend(one(args, machine, &folder)?),
+        let ctf = matches!(args.to, None | Some(Format::Ctf | Format::Ctf2));
+        if !ctf || machine.lttng.is_empty() {
+            lines.extend(one(args, machine, &folder)?);
+            continue;
         }
+        let own = if wants_ftrace(args, machine) { one(args, machine, &folder)? } else { Vec::new() };
+        if own.is_empty() {
+            machine.notes.iter().for_each(|note| say::note(plain(note)));
+        }
+        let (names, version) = (lttng::Names::beside(&own), lttng::version_of(args.to));
+        lines.extend(lttng::write(&args.which, &machine.from, &mut machine.lttng, &folder, names, version)?);
+        lines.extend(own);
     }
     if args.json {
         output::print_json(&lines)?;
@@ -40,6 +44,11 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
     }
     Ok(output::outcome(args.strict, &lines))
+}
+
+/// The kernel's own tracer recorded something, and it is wanted: what is named may be sessions of LTTng alone.
+fn wants_ftrace(args: &Args, machine: &Machine) -> bool {
+    has_events(machine) && (args.which.sessions.is_empty() || ftrace::arrays(machine, &args.which).is_ok())
 }
 
 /// The kernel's own tracer recorded something.
@@ -51,6 +60,7 @@ pub(crate) fn has_events(machine: &Machine) -> bool {
 /// One file for all instances that are wanted, or one for each; all instances where none is named.
 fn one(args: &Args, machine: &Machine, folder: &Path) -> anyhow::Result<Vec<Line>> {
     let format = args.to.unwrap_or(Format::TraceDat);
+    ftrace::check(machine)?;
     let arrays = match args.which.sessions.is_empty() {
         true => (0..machine.tracing.arrays.len()).collect(),
         false => ftrace::arrays(machine, &args.which)?,

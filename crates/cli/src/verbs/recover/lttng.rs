@@ -6,12 +6,14 @@ use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
 use crate::output::{self, Format, Line};
 use crate::select::Which;
+use crate::table::plain;
 use crate::{proof, say};
 use anyhow::{Context, bail};
 use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
+use lastwords_formats::ctf::{Version, emit};
 use lastwords_formats::{Totals, create_folder};
 use lastwords_trace::schema::ByteOrder;
-use lastwords_walk::lttng::{Packet, Session};
+use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -49,7 +51,7 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
-        lines.extend(write(&args.which, from, sessions, &folder)?);
+        lines.extend(write(&args.which, from, sessions, &folder, Names::default(), version_of(args.to))?);
     }
     if args.json {
         output::print_json(&lines)?;
@@ -59,14 +61,32 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
     Ok(output::outcome(args.strict, &lines))
 }
 
+/// The version of CTF that is asked for; none where the tracer's own will do.
+pub(super) fn version_of(format: Option<Format>) -> Option<Version> {
+    match format {
+        Some(Format::Ctf) => Some(Version::V1_8),
+        Some(Format::Ctf2) => Some(Version::V2),
+        _ => None,
+    }
+}
+
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
 #[derive(Default)]
-struct Names {
+pub(crate) struct Names {
     taken: Taken,
     given: BTreeMap<String, (String, BTreeSet<String>)>,
 }
 
 impl Names {
+    /// Names that differ from those of what is in the folder already.
+    pub(super) fn beside(lines: &[Line]) -> Self {
+        let mut names = Self::default();
+        for name in lines.iter().filter_map(|line| line.path.file_name()?.to_str()) {
+            names.taken.name(name);
+        }
+        names
+    }
+
     fn name(&mut self, session: &Session) -> String {
         let below = format!("{}/{}", session.domain.word(), session.folder);
         let given = self.given.get_mut(&session.name);
@@ -80,13 +100,26 @@ impl Names {
     }
 }
 
-/// Proves the sessions that are wanted by their events, and writes them, a folder each, into `folder`.
-pub(crate) fn write(which: &Which, from: &Path, sessions: &mut [Session], folder: &Path) -> anyhow::Result<Vec<Line>> {
-    let mut names = Names::default();
+/// Proves the sessions that are wanted by their events, and writes them, a folder each, into `folder`; as CTF of a version,
+/// or of that in which the tracer describes them.
+pub(crate) fn write(
+    which: &Which,
+    from: &Path,
+    sessions: &mut [Session],
+    folder: &Path,
+    mut names: Names,
+    version: Option<Version>,
+) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
     for session in sessions.iter_mut().filter(|session| which.wants(&session.name)) {
+        if let Some(version) = version {
+            describe(session, version);
+        }
         let events = proof::events(session);
         let (path, totals) = write_one(session, folder, &names.name(session))?;
+        if session.metadata.text.is_empty() && totals.packets == 0 {
+            say::note(format_args!("session {}: nothing was ever recorded", plain(&session.name)));
+        }
         let losses = evidence(session);
         lines.push(Line {
             path,
@@ -101,6 +134,24 @@ pub(crate) fn write(which: &Which, from: &Path, sessions: &mut [Session], folder
         });
     }
     Ok(lines)
+}
+
+/// Has the session described in a version of CTF: packets are the same in both. What cannot be said in it stays as it is.
+fn describe(session: &mut Session, version: Version) {
+    match translated(&session.metadata, version) {
+        Ok(None) => {}
+        Ok(Some(text)) => session.metadata.text = text.into_bytes(),
+        Err(error) => session.evidence.notes.push(format!("the metadata stay in the version of the tracer: {error}")),
+    }
+}
+
+/// Metadata in another version; none where they are of that version, or there are none.
+fn translated(metadata: &Metadata, version: Version) -> anyhow::Result<Option<String>> {
+    let own = if metadata.is_ctf2() { Version::V2 } else { Version::V1_8 };
+    if metadata.text.is_empty() || own == version {
+        return Ok(None);
+    }
+    Ok(Some(emit(&proof::class(metadata)?, version)?))
 }
 
 fn write_one(session: &Session, folder: &Path, below: &str) -> anyhow::Result<(PathBuf, Totals)> {
@@ -124,7 +175,10 @@ fn write_one(session: &Session, folder: &Path, below: &str) -> anyhow::Result<(P
         lastwords_bytes::ByteOrder::Little => ByteOrder::Little,
         lastwords_bytes::ByteOrder::Big => ByteOrder::Big,
     };
-    totals.bytes += ctf::metadata(&path, &session.metadata.text, &session.uuid, order)?;
+    // Readers stumble over a description that is empty; a folder without one is no trace to them.
+    if !session.metadata.text.is_empty() {
+        totals.bytes += ctf::metadata(&path, &session.metadata.text, &session.uuid, order)?;
+    }
     Ok((path, totals))
 }
 
@@ -139,5 +193,35 @@ fn entry(packet: &Packet) -> Entry {
         stream_id: header.stream_id.into(),
         instance: header.instance,
         sequence: header.sequence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel's tracer makes it: without a first line that names the format.
+    const TSDL: &str = "typealias integer { size = 32; align = 8; signed = false; } := uint32_t;\n\
+        trace { major = 1; minor = 8; byte_order = le; packet.header := struct { uint32_t magic; uint32_t stream_id; }; };\n\
+        stream { id = 0; event.header := struct { uint32_t id; }; };\n\
+        event { name = \"sched_switch\"; id = 7; stream_id = 0; fields := struct { uint32_t tid; }; };\n";
+
+    fn metadata(text: &str) -> Metadata {
+        Metadata { text: text.as_bytes().to_vec(), ..Metadata::default() }
+    }
+
+    #[test]
+    fn metadata_in_the_other_version() {
+        let to = |text: &str, version| translated(&metadata(text), version).expect("valid");
+        assert_eq!(to(TSDL, Version::V1_8), None);
+        assert_eq!(to("", Version::V2), None);
+        let second = to(TSDL, Version::V2).expect("another");
+        assert!(second.starts_with('\u{1e}') && second.contains("sched_switch"), "{second}");
+        assert_eq!(to(&second, Version::V2), None);
+        let first = to(&second, Version::V1_8).expect("another");
+        assert!(first.contains("sched_switch"), "{first}");
+        let event = |text: &str| proof::class(&metadata(text)).expect("valid").streams[0].events[0].id;
+        assert_eq!(event(&first), event(TSDL));
+        assert!(translated(&metadata("event { "), Version::V2).is_err());
     }
 }
