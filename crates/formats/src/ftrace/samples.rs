@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::{
-    Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Symbol, SymbolRow, Symbols, Tracing,
+    Array, CpuRing, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol, SymbolRow, Symbols,
+    Tracing,
 };
 use lastwords_trace::schema::ByteOrder;
 
@@ -37,6 +38,21 @@ impl Symbols for Functions {
         for (address, name, module) in FUNCTIONS {
             each(SymbolRow { address, kind: 't', name, module });
         }
+    }
+
+    fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
+        let parameter = |name: &str, kind| Parameter { name: name.to_owned(), kind };
+        let names = vec![(0, "IDLE".to_owned()), (-1, "BUSY".to_owned())];
+        (function == "do_work").then(|| {
+            vec![
+                parameter("work", ParameterKind::Pointer),
+                parameter("cpu", ParameterKind::Number { signed: true }),
+                parameter("flags", ParameterKind::Number { signed: false }),
+                parameter("state", ParameterKind::Enumeration { names }),
+                parameter("range", ParameterKind::Other { kind: "STRUCT", size: 12 }),
+                parameter("", ParameterKind::Unknown),
+            ]
+        })
     }
 }
 
@@ -98,7 +114,7 @@ pub(crate) fn ring(pages: Vec<Vec<Vec<u8>>>, stats: Stats) -> Arc<dyn Ring> {
     let cpu = |(cpu, pages): (usize, &Vec<Vec<u8>>)| CpuRing {
         cpu: cpu as u32,
         sub_buffers: pages.len(),
-        sub_buffer_size: PAGE as u32,
+        sub_buffer_size: pages.first().map_or(PAGE, Vec::len) as u32,
         stats,
     };
     Arc::new(Pages { cpus: pages.iter().enumerate().map(cpu).collect(), pages })

@@ -41,7 +41,7 @@ impl Put {
     }
 
     /// A length of eight bytes and text.
-    fn sized(&mut self, text: &[u8]) {
+    pub(super) fn sized(&mut self, text: &[u8]) {
         self.u64(text.len() as u64);
         self.bytes.extend_from_slice(text);
     }
@@ -151,17 +151,19 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     )
 }
 
+/// Clocks of every machine, as `trace_clock` lists them.
+const CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
+
 /// The content of `trace_clock`, with the array's own clock as the chosen one.
 pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
-    if tracing.clocks.contains(&format!("[{chosen}]")) {
-        return format!("{}\n", tracing.clocks.trim_end());
-    }
-    let others: Vec<&str> = tracing.clocks.split_whitespace().map(|c| c.trim_matches(['[', ']'])).collect();
-    if !others.contains(&chosen) {
-        return format!("[{}]\n", if chosen.is_empty() { "local" } else { chosen });
+    let chosen = if chosen.is_empty() { "local" } else { chosen };
+    let known = if tracing.clocks.trim().is_empty() { CLOCKS } else { tracing.clocks.as_str() };
+    let mut clocks: Vec<&str> = known.split_whitespace().map(|c| c.trim_matches(['[', ']'])).collect();
+    if !clocks.contains(&chosen) {
+        clocks.push(chosen);
     }
     let marked: Vec<String> =
-        others.iter().map(|c| if *c == chosen { format!("[{c}]") } else { (*c).to_owned() }).collect();
+        clocks.iter().map(|c| if *c == chosen { format!("[{c}]") } else { (*c).to_owned() }).collect();
     format!("{}\n", marked.join(" "))
 }
 

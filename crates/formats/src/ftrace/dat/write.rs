@@ -15,19 +15,13 @@ use crate::folder::create_file;
 use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED};
 
 /// How to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// 6 or 7.
-    pub version: u8,
+    /// 6 or 7; without it 6, which every trace-cmd and KernelShark reads, but 7 where arrays have sub-buffers of several sizes,
+    /// which 6 cannot tell.
+    pub version: Option<u8>,
     /// The snapshots in place of the live rings; an array without one gets no events.
     pub snapshot: bool,
-}
-
-impl Default for WriteOptions {
-    /// Version 6, which every trace-cmd and KernelShark reads.
-    fn default() -> Self {
-        Self { version: 6, snapshot: false }
-    }
 }
 
 /// An array, and its ring if it has the one asked for.
@@ -60,7 +54,8 @@ struct Laid {
 /// The file exists already or cannot be written; the version is neither 6 nor 7.
 pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Totals> {
     let sources: Vec<Source<'_>> = tracing.arrays.iter().map(|array| source(array, options)).collect();
-    let (meta, laid) = match options.version {
+    let sizes_differ = sources.windows(2).any(|pair| pair[0].sub_buffer_size != pair[1].sub_buffer_size);
+    let (meta, laid) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => version_6(tracing, &sources),
         7 => version_7(tracing, &sources),
         other => return Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
@@ -165,20 +160,23 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     let mut count = Put::new(tracing.byte_order);
     count.u32(cpus.len() as u32);
     option(&mut put, id::CPU_COUNT, &count.bytes);
-    // Behind the options: the table of the top level, then one for each instance.
-    let table = 10 + 16 * cpus.len() as u64;
+    // Behind the options: the table of the top level, then one for each instance, and behind each its clock.
+    let clock = |source: &Source<'_>| parts::clock(tracing, &source.array.clock);
+    let table = |source: &Source<'_>| 10 + 16 * cpus.len() as u64 + 8 + clock(source).len() as u64;
     let instances = sources.get(1..).unwrap_or_default();
     let options: u64 = instances.iter().map(|s| 2 + 4 + 8 + s.array.name.len() as u64 + 1).sum();
     let tables = put.bytes.len() as u64 + options + 2;
-    for (index, source) in instances.iter().enumerate() {
+    let mut at = tables + top.map_or(0, table);
+    for source in instances {
         let mut data = Put::new(tracing.byte_order);
-        data.u64(tables + (index as u64 + 1) * table);
+        data.u64(at);
+        at += table(source);
         data.string(&source.array.name);
         option(&mut put, id::BUFFER, &data.bytes);
     }
     put.u16(id::DONE);
     let page = page_of(tracing, sources);
-    let mut offset = tables + sources.len().max(1) as u64 * table;
+    let mut offset = at;
     let mut laid_out = Vec::new();
     for source in sources {
         let places = lay_out(source, &cpus, page, offset);
@@ -188,6 +186,7 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
             put.u64(place.offset);
             put.u64(place.size);
         }
+        put.sized(clock(source).as_bytes());
         laid_out.push(Laid { header: None, places });
     }
     (put.bytes, laid_out)
