@@ -13,7 +13,7 @@ pub use file::of_module;
 pub use types::{Kind, Member, TypeId, Types};
 
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Name of the blob in errors.
 const WHAT: &str = "BTF";
@@ -58,6 +58,8 @@ pub struct Btf {
     first_string: u32,
     /// Named structures, unions, enumerations and definitions: (hash of the name, number), sorted.
     names: Vec<(u32, u32)>,
+    /// The same of functions, made when the first is asked for.
+    functions: OnceLock<Vec<(u32, u32)>>,
 }
 
 /// One type, as it stands in the blob.
@@ -110,7 +112,17 @@ impl Btf {
         let first_string = base.as_ref().map_or(0, |base| base.string_end());
         let Index { places, named } = index(&bytes, order, &header, budget)?;
         let strings = header.strings;
-        let mut btf = Self { bytes, order, base, first, places, strings, first_string, names: Vec::new() };
+        let mut btf = Self {
+            bytes,
+            order,
+            base,
+            first,
+            places,
+            strings,
+            first_string,
+            names: Vec::new(),
+            functions: OnceLock::new(),
+        };
         btf.names =
             named.into_iter().map(|(name, index)| (hash(btf.string(name)), first.saturating_add(index))).collect();
         btf.names.sort_unstable();
@@ -160,6 +172,20 @@ impl Btf {
         found
     }
 
+    /// Number of the first function of a name that is here, not in the base.
+    pub(crate) fn function(&self, name: &[u8]) -> Option<u32> {
+        let functions = self.functions.get_or_init(|| {
+            let raws = self.own().filter_map(|id| Some((self.raw(id).filter(|raw| raw.kind == FUNCTION)?, id)));
+            let mut rows: Vec<_> = raws.map(|(raw, id)| (hash(self.string(raw.name)), id)).collect();
+            rows.sort_unstable();
+            rows
+        });
+        let hash = hash(name);
+        let from = functions.partition_point(|row| row.0 < hash);
+        let mut rows = functions.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash);
+        rows.find(|row| self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name)).map(|row| row.1)
+    }
+
     /// The blob that this one goes on from.
     pub(crate) fn base(&self) -> Option<&Arc<Self>> {
         self.base.as_ref()
@@ -193,6 +219,12 @@ impl<'a> Raw<'a> {
     pub(crate) fn int(&self) -> Option<(bool, u8, u8)> {
         let [encoding, offset, _, bits] = self.body.u32_at(0).ok()?.to_be_bytes();
         Some((encoding & 1 != 0, offset, bits))
+    }
+
+    /// Name and type of the parameter at `index` of a function's prototype.
+    pub(crate) fn parameter(&self, index: usize) -> Option<(u32, u32)> {
+        let at = index.checked_mul(8)?;
+        Some((self.body.u32_at(at).ok()?, self.body.u32_at(at.checked_add(4)?).ok()?))
     }
 
     /// Name and value of the enumerator at `index`.

@@ -1,15 +1,18 @@
 //! Members by name.
 
 use super::{
-    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, RESTRICT, Raw, RawMember, STRUCT, TYPE_TAG, TYPEDEF,
-    UNION, VARIABLE, VOLATILE,
+    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, PROTOTYPE, RESTRICT, Raw, RawMember, STRUCT,
+    TYPE_TAG, TYPEDEF, UNION, VARIABLE, VOLATILE,
 };
 use crate::Error;
+use lastwords_trace::ftrace::{Parameter, ParameterKind};
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 /// Nesting of definitions, of arrays, and of structures without a name.
 const DEPTH: usize = 32;
+/// Parameters of a function that are taken; registers hold fewer.
+const PARAMETERS: usize = 64;
 /// Members looked at for one name, so that made-up types that hold themselves cost little.
 const STEPS: usize = 1 << 14;
 
@@ -188,6 +191,34 @@ impl Types {
         let Some(raw) = raws.into_iter().find(|raw| matches!(raw.kind, ENUM | ENUM64)) else { return Vec::new() };
         let rows = (0..raw.count).map_while(|index| raw.enumerator(index));
         rows.map(|(name, value)| (self.text(name), value)).collect()
+    }
+
+    /// The parameters of the function of a name, which is in this blob itself, not in its base.
+    #[must_use]
+    pub fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
+        let function = self.btf.raw(self.btf.function(function.as_bytes())?)?;
+        let prototype = self.btf.raw(function.size_or_type).filter(|raw| raw.kind == PROTOTYPE)?;
+        let rows = (0..prototype.count.min(PARAMETERS)).map_while(|index| prototype.parameter(index));
+        Some(rows.map(|(name, id)| Parameter { name: self.text(name), kind: self.parameter_kind(id) }).collect())
+    }
+
+    fn parameter_kind(&self, id: u32) -> ParameterKind {
+        let Some(raw) = self.btf.raw(self.strip(id)) else { return ParameterKind::Unknown };
+        let other = |kind| ParameterKind::Other { kind, size: raw.size_or_type };
+        match raw.kind {
+            POINTER => ParameterKind::Pointer,
+            INT => ParameterKind::Number { signed: raw.int().is_some_and(|int| int.0) },
+            ENUM => {
+                let rows = (0..raw.count).map_while(|index| raw.enumerator(index));
+                ParameterKind::Enumeration { names: rows.map(|(name, value)| (value, self.text(name))).collect() }
+            }
+            STRUCT => other("STRUCT"),
+            UNION => other("UNION"),
+            ENUM64 => other("ENUM64"),
+            FLOAT => other("FLOAT"),
+            FORWARD => ParameterKind::Other { kind: "FWD", size: 0 },
+            _ => ParameterKind::Unknown,
+        }
     }
 
     /// What a pointer points to, or what an array is of, without definitions and qualifiers; a structure that is only

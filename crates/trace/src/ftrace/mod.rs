@@ -40,6 +40,41 @@ pub struct SymbolRow<'a> {
     pub module: Option<&'a str>,
 }
 
+/// A parameter of a function of the kernel's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name; empty where it has none.
+    pub name: String,
+    /// What it holds.
+    pub kind: ParameterKind,
+}
+
+/// What a parameter holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// No type is known.
+    Unknown,
+    /// A pointer.
+    Pointer,
+    /// An integer.
+    Number {
+        /// It has a sign.
+        signed: bool,
+    },
+    /// An enumerator of up to 32 bits.
+    Enumeration {
+        /// Value and name of each.
+        names: Vec<(i64, String)>,
+    },
+    /// Something else.
+    Other {
+        /// BTF's name of its kind: `STRUCT`, `UNION`, `ENUM64`, ….
+        kind: &'static str,
+        /// Its bytes.
+        size: u32,
+    },
+}
+
 /// Names for addresses.
 pub trait Symbols: Send + Sync {
     /// The symbol that holds `address`.
@@ -50,6 +85,11 @@ pub trait Symbols: Send + Sync {
 
     /// The text, without its NUL, that stands in the kernel's read-only memory at `address`; none where it is not known.
     fn text_at(&self, _address: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The parameters of the function of a name; none where they are not known.
+    fn parameters(&self, _function: &str) -> Option<Vec<Parameter>> {
         None
     }
 

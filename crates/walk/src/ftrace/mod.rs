@@ -10,6 +10,7 @@ mod formats;
 mod lists;
 mod lost;
 mod memory_ring;
+mod names;
 mod printk;
 mod ring;
 
@@ -62,7 +63,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         // Kept only where the option record-tgid was ever on.
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
-        symbols: kernel.symbols.clone(),
+        symbols: Arc::new(names::Names(kernel.clone())),
         pointer_key: printk::pointer_key(kernel),
         preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),

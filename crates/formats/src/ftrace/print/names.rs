@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use lastwords_trace::ftrace::{Symbol, Symbols, Tracing};
+use lastwords_trace::ftrace::{Parameter, Symbol, Symbols, Tracing};
 
 use super::number;
 use super::siphash::siphash;
@@ -38,6 +38,8 @@ pub struct Names {
     room: Vec<u8>,
     /// Texts of the kernel's memory by address, those that are not there too.
     texts: RefCell<Texts>,
+    /// Parameters of functions by address.
+    parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<Mix>>,
     key: Option<[u64; 2]>,
     word_size: u8,
 }
@@ -52,6 +54,7 @@ impl Names {
             known: HashMap::default(),
             room: Vec::new(),
             texts: RefCell::default(),
+            parameters: HashMap::default(),
             key: tracing.pointer_key.filter(|_| hash),
             word_size: tracing.word_size,
         }
@@ -77,6 +80,20 @@ impl Names {
     #[must_use]
     pub fn has(&self, address: u64) -> bool {
         self.symbols.at(address).is_some()
+    }
+
+    /// The parameters of the function that an address lies in.
+    pub fn parameters(&mut self, function: u64) -> Option<Arc<[Parameter]>> {
+        if let Some(known) = self.parameters.get(&function) {
+            return known.clone();
+        }
+        if self.parameters.len() >= TEXTS {
+            self.parameters.clear();
+        }
+        let symbol = self.symbols.at(function);
+        let found = symbol.and_then(|symbol| self.symbols.parameters(&symbol.name)).map(Arc::from);
+        self.parameters.insert(function, found.clone());
+        found
     }
 
     /// The text at an address of the kernel: a format of `trace_printk` or `tracepoint_string`, or what the image has there.

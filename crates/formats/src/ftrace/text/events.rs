@@ -3,6 +3,7 @@
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 use lastwords_trace::schema::ByteOrder;
 
+use super::arguments::Form;
 use super::context::{self, Common, Tasks};
 use super::flags::Flags;
 use super::graph::{Graph, State};
@@ -80,6 +81,7 @@ impl<'a> Printer<'a> {
                 order: tracing.byte_order,
                 flags,
                 time_start: ring.time_start(),
+                arguments: Form::of(tracing),
                 exit: tracing.formats.values().find_map(|f| match Own::of(f) {
                     Some(Own::GraphExit(exit)) => Some(exit),
                     _ => None,
@@ -417,7 +419,7 @@ impl<'a> Printer<'a> {
 }
 
 /// The kernel's version is this one or a later one.
-fn is_since(release: &str, version: (u32, u32)) -> bool {
+pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
 }

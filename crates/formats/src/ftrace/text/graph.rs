@@ -3,6 +3,7 @@
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use lastwords_trace::schema::ByteOrder;
 
+use super::arguments::Form;
 use super::context::{self, Common, Tasks};
 use super::events::At;
 use super::flags::Flags;
@@ -25,6 +26,7 @@ pub(crate) struct State<'a> {
     pub(crate) order: ByteOrder,
     pub(crate) flags: Flags,
     pub(crate) time_start: u64,
+    pub(crate) arguments: Form,
     /// The layout of returns.
     pub(crate) exit: Option<GraphExit>,
 }
@@ -150,8 +152,8 @@ impl Graph {
             }
             self.fill(out, state, Fill::Full);
             indent(out, depth);
-            state.names.show(out, function, Show::Plain);
-            out.extend_from_slice(b"() {");
+            call(out, state, function, entry, payload);
+            out.extend_from_slice(b" {");
             if self.columns.return_address && entry.return_address.size > 0 {
                 out.extend_from_slice(b" /* <-");
                 state.names.show(out, entry.return_address.unsigned(payload, order), Show::Offset);
@@ -168,8 +170,8 @@ impl Graph {
         }
         self.duration(out, state, leaf.duration);
         indent(out, depth);
-        state.names.show(out, function, Show::Plain);
-        out.extend_from_slice(b"();");
+        call(out, state, function, entry, payload);
+        out.push(b';');
         let back = entry.return_address.size > 0 && self.columns.return_address;
         let shows_value = self.columns.value;
         if shows_value || back {
@@ -395,6 +397,15 @@ fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_
             value: exit.value.unsigned(payload, order),
         })
     })
+}
+
+/// `function(arguments)`.
+fn call(out: &mut Vec<u8>, state: &mut State<'_>, function: u64, entry: GraphEntry, payload: &[u8]) {
+    state.names.show(out, function, Show::Plain);
+    match state.arguments.registers(entry.arguments, payload) {
+        Some(registers) => state.arguments.write(out, &mut state.names, function, registers),
+        None => out.extend_from_slice(b"()"),
+    }
 }
 
 fn indent(out: &mut Vec<u8>, depth: i64) {

@@ -2,6 +2,7 @@
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
+use super::events::is_since;
 use super::flags::Flags;
 use super::{counts, graph};
 
@@ -117,18 +118,30 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring)
 }
 
 /// The word for the kernel's preemption; where it was not chosen at boot, as far as its version string tells it.
-fn preemption(tracing: &Tracing) -> &'static str {
+fn preemption(tracing: &Tracing) -> String {
     let has = |word| tracing.uname.split_whitespace().any(|w| w == word);
-    match tracing.preempt_dynamic_mode {
-        Some(0) => "server",
-        Some(1) => "desktop",
-        Some(2) => "preempt",
-        Some(3) => "lazy",
+    let mode = |names: [&'static str; 4]| {
+        let mode = tracing.preempt_dynamic_mode.and_then(|mode| names.get(usize::from(mode)));
+        mode.copied().or(has("PREEMPT_DYNAMIC").then_some("undef"))
+    };
+    // `preempt_model_str` of kernel/sched/core.c.
+    if is_since(&tracing.release, (6, 15)) {
+        return match mode(["none", "voluntary", "full", "lazy"]) {
+            Some(mode) if has("PREEMPT_RT") => format!("PREEMPT_{{RT,({mode})}}"),
+            Some(mode) => format!("PREEMPT({mode})"),
+            None if has("PREEMPT_RT") => "PREEMPT_RT".into(),
+            None if has("PREEMPT") => "PREEMPT".into(),
+            None => "NONE".into(),
+        };
+    }
+    let word = match mode(["server", "desktop", "preempt", "lazy"]) {
+        Some(word) if word != "undef" => word,
         _ if has("PREEMPT_RT") => "preempt_rt",
         _ if has("PREEMPT") => "preempt",
-        _ if has("PREEMPT_DYNAMIC") => "desktop",
-        _ => "server",
-    }
+        Some(_) => "desktop",
+        None => "server",
+    };
+    word.into()
 }
 
 fn noise(out: &mut Vec<u8>, tracer: &str) {

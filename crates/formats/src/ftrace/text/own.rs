@@ -55,17 +55,50 @@ impl Slot {
 /// One of ftrace's own entries, its fields found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Own {
-    Function { ip: Slot, parent: Slot },
-    Repeats { ip: Slot, parent: Slot, count: Slot, top: Slot, bottom: Slot },
+    /// `arguments`: as many registers as there are, where they were kept.
+    Function {
+        ip: Slot,
+        parent: Slot,
+        arguments: Slot,
+    },
+    Repeats {
+        ip: Slot,
+        parent: Slot,
+        count: Slot,
+        top: Slot,
+        bottom: Slot,
+    },
     GraphEntry(GraphEntry),
     GraphExit(GraphExit),
-    Switch { is_wakeup: bool, previous: [Slot; 3], next: [Slot; 3], cpu: Slot },
-    KernelStack { callers: Slot },
-    UserStack { callers: Slot },
-    BinaryPrint { ip: Slot, format: Slot, arguments: Slot },
-    Put { ip: Slot, text: Slot },
-    Print { ip: Slot, text: Slot },
-    RawData { id: Slot, data: Slot },
+    Switch {
+        is_wakeup: bool,
+        previous: [Slot; 3],
+        next: [Slot; 3],
+        cpu: Slot,
+    },
+    KernelStack {
+        callers: Slot,
+    },
+    UserStack {
+        callers: Slot,
+    },
+    BinaryPrint {
+        ip: Slot,
+        format: Slot,
+        arguments: Slot,
+    },
+    Put {
+        ip: Slot,
+        text: Slot,
+    },
+    Print {
+        ip: Slot,
+        text: Slot,
+    },
+    RawData {
+        id: Slot,
+        data: Slot,
+    },
     Hardware([Slot; 8]),
     OsNoise([Slot; 8]),
     TimerLatency([Slot; 3]),
@@ -78,6 +111,8 @@ pub(crate) struct GraphEntry {
     pub(crate) depth: Slot,
     /// Where it returns to; an empty slot where that is not recorded.
     pub(crate) return_address: Slot,
+    /// Registers, where they were kept.
+    pub(crate) arguments: Slot,
 }
 
 /// `funcgraph_exit`.
@@ -100,7 +135,7 @@ impl Own {
         }
         let slot = |name| Slot::of(format, name);
         Some(match format.name.as_str() {
-            "function" => Self::Function { ip: slot("ip"), parent: slot("parent_ip") },
+            "function" => Self::Function { ip: slot("ip"), parent: slot("parent_ip"), arguments: slot("args") },
             "func_repeats" => Self::Repeats {
                 ip: slot("ip"),
                 parent: slot("parent_ip"),
@@ -111,7 +146,8 @@ impl Own {
             "funcgraph_entry" | "fgraph_retaddr_entry" => Self::GraphEntry(GraphEntry {
                 function: slot("func"),
                 depth: slot("depth"),
-                return_address: slot("retaddr"),
+                return_address: return_address(format),
+                arguments: slot("args"),
             }),
             "funcgraph_exit" => Self::GraphExit(GraphExit {
                 id: format.id,
@@ -155,4 +191,12 @@ impl Own {
             _ => return None,
         })
     }
+}
+
+/// Where an entry has the address that its function returns to: a field, or the first of the arguments.
+fn return_address(format: &Format) -> Slot {
+    let (field, arguments) = (Slot::of(format, "retaddr"), Slot::of(format, "args"));
+    let size = Slot::of(format, "func").size;
+    let is_first = format.name == "fgraph_retaddr_entry" && field.size == 0 && arguments.offset > 0;
+    if is_first { Slot { size, ..arguments } } else { field }
 }

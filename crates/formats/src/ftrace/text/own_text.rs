@@ -2,6 +2,7 @@
 
 use lastwords_trace::ftrace::Tracing;
 
+use super::arguments::Form;
 use super::context::{self, Tasks};
 use super::events::{At, address, hex_then};
 use super::flags::Flags;
@@ -31,12 +32,15 @@ pub(crate) fn write(
     let (payload, order, word) = (env.payload, env.machine.order, env.machine.word_size);
     let get = |slot: &Slot| slot.unsigned(payload, order);
     match own {
-        Own::Function { ip, parent } => {
-            function(out, &mut env, flags, get(ip), get(parent));
+        Own::Function { ip, parent, arguments } => {
+            let is_there = arguments.offset > 0 && payload.len() > arguments.offset as usize;
+            let form = is_there.then(|| Form::of(tracing));
+            let registers = form.and_then(|form| Some((form, form.registers(*arguments, payload)?)));
+            function(out, &mut env, flags, get(ip), get(parent), registers);
             out.push(b'\n');
         }
         Own::Repeats { ip, parent, count, top, bottom } => {
-            function(out, &mut env, flags, get(ip), get(parent));
+            function(out, &mut env, flags, get(ip), get(parent), None);
             out.extend_from_slice(format!(" (repeats: {}, last_ts:", get(count)).as_bytes());
             context::time(out, at.time.wrapping_sub(get(top) << 32 | get(bottom)), in_ns);
             out.extend_from_slice(b")\n");
@@ -75,8 +79,18 @@ pub(crate) fn write(
     }
 }
 
-fn function(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, ip: u64, parent: u64) {
+fn function(
+    out: &mut Vec<u8>,
+    env: &mut Env<'_, '_>,
+    flags: &Flags,
+    ip: u64,
+    parent: u64,
+    registers: Option<(Form, &[u8])>,
+) {
     address(out, env.names, ip, flags, env.machine.word_size);
+    if let Some((form, registers)) = registers {
+        form.write(out, env.names, ip, registers);
+    }
     if flags.parent && parent != 0 {
         out.extend_from_slice(b" <-");
         address(out, env.names, parent, flags, env.machine.word_size);
@@ -187,7 +201,7 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
     let (payload, order) = (env.payload, env.machine.order);
     let get = |slot: &Slot| slot.unsigned(payload, order);
     match own {
-        Own::Function { ip, parent } => {
+        Own::Function { ip, parent, .. } => {
             hex_then(out, get(ip), b' ');
             hex_then(out, get(parent), b'\n');
         }

@@ -1,0 +1,35 @@
+//! Names of the kernel's addresses, and of the parameters of its functions.
+
+use std::sync::Arc;
+
+use lastwords_kernel::Kernel;
+use lastwords_trace::ftrace::{Parameter, Symbol, SymbolRow, Symbols};
+
+/// The symbols of a kernel, and the types of it and of its modules.
+pub(super) struct Names(pub(super) Arc<Kernel>);
+
+impl Symbols for Names {
+    fn at(&self, address: u64) -> Option<Symbol> {
+        self.0.symbols.at(address)
+    }
+
+    fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
+        self.0.symbols.each(each);
+    }
+
+    fn text_at(&self, address: u64) -> Option<Vec<u8>> {
+        self.0.symbols.text_at(address)
+    }
+
+    /// As `btf_find_func_proto` looks for it: in the kernel's types, then in those of its modules, the oldest first, whichever
+    /// module the function is of.
+    fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
+        let of_module = |name: &str| self.0.module_types(name)?.parameters(function);
+        let modules = || self.0.modules.iter().rev().find_map(|module| of_module(&module.name));
+        self.0.types.parameters(function).or_else(modules)
+    }
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        self.0.symbols.constant(name)
+    }
+}
