@@ -9,7 +9,8 @@ use lastwords_trace::ftrace::{Field, Format, HeaderPage};
 pub fn parse(system: &str, text: &str) -> Option<Format> {
     let (head, print_format) = text.split_once("\nprint fmt: ")?;
     let print_format = print_format.strip_suffix('\n').unwrap_or(print_format).to_owned();
-    let mut format = Format { id: 0, system: system.to_owned(), name: String::new(), fields: Vec::new(), print_format };
+    let (system, fields) = (system.to_owned(), Vec::new());
+    let mut format = Format { id: 0, system, name: String::new(), fields, print_format, probed: None };
     let mut is_common = true;
     let mut has_id = false;
     for line in head.lines() {

@@ -30,6 +30,8 @@ pub struct Format {
     pub fields: Vec<Field>,
     /// The text behind `print fmt: `.
     pub print_format: String,
+    /// `system.event` that an event probe stands on: the kernel prints it, though no `format` file has it.
+    pub probed: Option<String>,
 }
 
 /// One field of an event.

@@ -79,15 +79,16 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
     let name = if is_tracepoint { call.pointer("tp")?.text("name")? } else { call.text("name")? };
     let mut all = common.to_vec();
     all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
-    // Those of system calls are in memory of their own, which a dump can lack.
-    let mut print_format = call.text("print_fmt").unwrap_or_default();
-    if let (Ok(probed), Some(rest)) = (probed_event(kernel, call), print_format.strip_prefix('"')) {
-        print_format = format!("\"({probed}){rest}");
-    }
-    Ok(Format { id: call.u64("event.type")? as u16, system: class.text("system")?, name, fields: all, print_format })
+    // Those of system calls are in memory of their own, which a dump can lack. The flags of `openat` have names there that nothing
+    // else in the image tells.
+    let has_names = name == "sys_enter_openat" && all.iter().any(|f| f.name == "__filename_val");
+    let made = || enter_format(kernel, call, &class, &all).filter(|_| !has_names);
+    let print_format = call.text("print_fmt").ok().or_else(made).unwrap_or_default();
+    let (id, system) = (call.u64("event.type")? as u16, class.text("system")?);
+    Ok(Format { id, system, name, fields: all, print_format, probed: probed_event(kernel, call).ok() })
 }
 
-/// `system.event` that an event probe stands on: the kernel prints it, though the print format has not got it.
+/// `system.event` that an event probe stands on.
 fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     let functions = call.pointer("event.funcs")?;
     if functions.place() != kernel.symbol("eprobe_funcs")? {
@@ -105,6 +106,38 @@ fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<
         return Ok(class.at("fields")?.place());
     }
     Ok(kernel.object("syscall_metadata", call.address("data")?)?.at("enter_fields")?.place())
+}
+
+/// The print format of a system call's entry, as `__set_enter_print_fmt` of kernel/trace/trace_syscalls.c makes it at the boot;
+/// none for another event.
+fn enter_format(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>, fields: &[Field]) -> Option<String> {
+    if class.address("get_fields").ok()? == 0 {
+        return None;
+    }
+    let metadata = kernel.object("syscall_metadata", call.address("data").ok()?).ok()?;
+    let copies_are_texts = metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
+    Some(enter_format_of(fields, copies_are_texts))
+}
+
+/// The same of the fields. What user memory held stands in a field `__NAME_val`.
+fn enter_format_of(fields: &[Field], copies_are_texts: bool) -> String {
+    let copy = |name: &str| fields.iter().find(|f| f.name == format!("__{name}_val"));
+    let is_argument = |f: &&Field| !f.is_common && f.name != "__syscall_nr" && !f.name.ends_with("_val");
+    let (mut text, mut values) = (Vec::new(), String::new());
+    for Field { name, .. } in fields.iter().filter(is_argument) {
+        values.push_str(&format!(", ((unsigned long)(REC->{name}))"));
+        let Some(copy) = copy(name) else {
+            text.push(format!("{name}: 0x%08lx"));
+            continue;
+        };
+        let (shown, function) = match copies_are_texts {
+            true => ("\\\"%s\\\"", format!("__get_str({})", copy.name)),
+            false => ("(%s)", format!("__print_dynamic_array({}, 1)", copy.name)),
+        };
+        text.push(format!("{name}: 0x%08lx {shown}"));
+        values.push_str(&format!(", {function}"));
+    }
+    format!("\"{}\"{values}", text.join(", "))
 }
 
 /// The fields of a list, in the order of the `format` file.
@@ -144,7 +177,33 @@ fn declaration(type_name: &str, name: &str, len: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::declaration;
+    use super::*;
+
+    fn field(name: &str) -> Field {
+        let (declaration, name) = (String::new(), name.to_owned());
+        Field { declaration, name, offset: 0, size: 8, is_signed: false, is_common: false }
+    }
+
+    /// Texts as Linux 7.2 has them.
+    #[test]
+    fn what_the_kernel_makes_at_the_boot_is_made_again() {
+        let fields = |names: &[&str]| names.iter().map(|name| field(name)).collect::<Vec<_>>();
+        let plain = fields(&["__syscall_nr", "oldname", "newname", "__oldname_val", "__newname_val"]);
+        assert_eq!(
+            enter_format_of(&plain, true),
+            r#""oldname: 0x%08lx \"%s\", newname: 0x%08lx \"%s\"", ((unsigned long)(REC->oldname)), __get_str(__oldname_val), "#
+                .to_owned()
+                + "((unsigned long)(REC->newname)), __get_str(__newname_val)"
+        );
+        let bytes = fields(&["__syscall_nr", "fd", "buf", "count", "__buf_val"]);
+        assert_eq!(
+            enter_format_of(&bytes, false),
+            r#""fd: 0x%08lx, buf: 0x%08lx (%s), count: 0x%08lx", ((unsigned long)(REC->fd)), ((unsigned long)(REC->buf)), "#
+                .to_owned()
+                + "__print_dynamic_array(__buf_val, 1), ((unsigned long)(REC->count))"
+        );
+        assert_eq!(enter_format_of(&fields(&["__syscall_nr"]), false), r#""""#);
+    }
 
     #[test]
     fn bounds_stand_behind_the_name() {

@@ -57,6 +57,9 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
     }
     let text = parser.strings();
     let mut pieces = Vec::new();
+    if let Some(probed) = &format.probed {
+        pieces.push(Piece::Text(Constant::new(format!("({probed})").as_bytes())));
+    }
     let mut rest = text.as_slice();
     while !rest.is_empty() {
         let (found, left) = part(rest)?;

@@ -91,7 +91,7 @@ fn format(print_format: &str) -> Format {
         is_common: false,
     };
     let fields = FIELDS.into_iter().map(field).collect();
-    Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into() }
+    Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into(), probed: None }
 }
 
 fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
