@@ -75,6 +75,9 @@ fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) {
         return;
     }
     found.breaks.clear();
+    if found.is_counted {
+        return ring.count_events(cpu);
+    }
     let number = found.ring.cpu;
     if events == found.ring.stats.entries || events == counted {
         found.gaps.retain(|g| g.cause != Cause::Missing);

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::ftrace::Stats;
 
 use super::carve;
 use super::lists::{self, List, number};
@@ -195,9 +194,7 @@ fn put(
     bound: &HashMap<u32, u32>,
     evidence: &mut Evidence,
 ) {
-    let mut cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
-    // The counters are lost; how many events there are is known.
-    cpu.ring.stats = Stats { entries: list.told.events, ..Stats::default() };
+    let cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
     let (own, all) = votes(list, bound, lane.number);
     let which = if ring.role.is_snapshot { "snapshot" } else { "ring" };
     let sure = match all {
@@ -205,10 +202,12 @@ fn put(
         _ => format!("{own} of {all} events that tell a CPU are of this one"),
     };
     evidence.notes.push(format!(
-        "CPU {}: the image lacks the structure of its {which}; a list of {} sub-buffers that nothing points at was taken: {sure}",
+        "CPU {}: the image lacks the structure of its {which}, and with it how many events were overwritten; a list of {} \
+         sub-buffers that nothing points at was taken: {sure}",
         lane.number, list.nodes
     ));
     ring.replace(lane.cpu, cpu);
+    ring.count_events(lane.cpu);
 }
 
 fn missing(ring: &mut MemoryRing, lane: &Lane) {

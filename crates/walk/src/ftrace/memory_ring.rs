@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lastwords_image::Image;
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::{Evidence, Verdict};
-use lastwords_trace::ftrace::page;
-use lastwords_trace::ftrace::{CpuRing, Ring, SubBufferInfo};
+use lastwords_trace::ftrace::page::{self, Events};
+use lastwords_trace::ftrace::{CpuRing, Ring, Stats, SubBufferInfo};
 
 use super::ring::{self, Cpu, Look, Shape, Where};
 use crate::own_order;
@@ -64,6 +64,26 @@ impl MemoryRing {
                 if info.verdict == Verdict::Missing { None } else { ring::look(&bytes, order, self.shape.header).ok() }
             })
             .collect()
+    }
+
+    /// What a CPU's sub-buffers tell of its counters, where the structure that holds them is lost: what is there and was not
+    /// read. What was overwritten is not known.
+    pub(super) fn count_events(&mut self, cpu: usize) {
+        let order = own_order(self.kernel.memory.byte_order());
+        let mut stats = Stats::default();
+        let mut bytes = Vec::new();
+        for index in 0..self.found.get(cpu).map_or(0, |c| c.places.len()) {
+            let info = self.sub_buffer(cpu, index, &mut bytes);
+            let events = |len| Events::new(&bytes, self.shape.header, order, len).flatten().count() as u64;
+            let read = events(info.consumed);
+            stats.read = stats.read.saturating_add(read);
+            stats.entries = stats.entries.saturating_add(events(info.committed).saturating_sub(read));
+            stats.bytes = stats.bytes.saturating_add(info.committed.saturating_sub(info.consumed) as u64);
+        }
+        if let (Some(ring), Some(found)) = (self.cpus.get_mut(cpu), self.found.get_mut(cpu)) {
+            (ring.stats, found.ring.stats) = (stats, stats);
+            found.is_counted = true;
+        }
     }
 
     /// Counts its sub-buffers anew.

@@ -41,6 +41,8 @@ pub(super) struct Cpu {
     pub(super) breaks: Vec<Break>,
     /// The image lacks the CPU's own structure; how many sub-buffers its list must have, where that is known.
     pub(super) lost: Option<Option<u64>>,
+    /// Its counters are not the kernel's: its events were counted.
+    pub(super) is_counted: bool,
 }
 
 /// A place in the order of a ring where structures are missing.
