@@ -73,16 +73,22 @@ enum Look {
     Babeltrace,
     /// Ticks, places, ids, and the bytes in hexadecimal
     Raw,
+    /// Of a kernel's trace: as the kernel's option `latency-format` has it
+    Latency,
 }
 
-impl From<Look> for Style {
-    fn from(look: Look) -> Self {
-        match look {
-            Look::Fields => Self::Fields,
-            Look::Ftrace => Self::Ftrace,
-            Look::Babeltrace => Self::Babeltrace,
-            Look::Raw => Self::Raw,
-        }
+impl Look {
+    /// The form of a session's events.
+    fn of_session(self) -> anyhow::Result<Style> {
+        Ok(match self {
+            Self::Fields => Style::Fields,
+            Self::Ftrace => Style::Ftrace,
+            Self::Babeltrace => Style::Babeltrace,
+            Self::Raw => Style::Raw,
+            Self::Latency => {
+                bail!("--style latency is for a kernel's trace; sessions have fields, ftrace, babeltrace, raw")
+            }
+        })
     }
 }
 
@@ -99,8 +105,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             Some(Look::Ftrace) => ftrace_text::Style::Default,
             Some(Look::Fields) => ftrace_text::Style::Fields,
             Some(Look::Raw) => ftrace_text::Style::Raw,
+            Some(Look::Latency) => ftrace_text::Style::Latency,
             Some(Look::Babeltrace) => {
-                bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, fields, raw")
+                bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, latency, fields, raw")
             }
         };
         let pager = Pager::open(!args.no_pager);
@@ -155,6 +162,7 @@ fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome
 
 fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
     let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
+    let style = args.style.unwrap_or(Look::Fields).of_session()?;
     let selection = args.events.selection(&sources);
     let zone = if args.utc { Zone::utc() } else { Zone::local() };
     let mut out = Pager::open(!args.no_pager);
@@ -165,8 +173,7 @@ fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
             bar.set(p.bytes);
         }
     };
-    let written =
-        text::write(&sources, args.style.unwrap_or(Look::Fields).into(), &selection, &zone, &mut out, &mut tell);
+    let written = text::write(&sources, style, &selection, &zone, &mut out, &mut tell);
     out.finish()?;
     drop(bar);
     let closed = written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);

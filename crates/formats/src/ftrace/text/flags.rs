@@ -29,7 +29,7 @@ impl Flags {
         let on = |name: &str| has(array, name);
         let (raw, fields) = match options.style {
             Style::AsSet => (on("raw"), on("fields")),
-            Style::Default => (false, false),
+            Style::Default | Style::Latency => (false, false),
             Style::Raw => (true, false),
             Style::Fields => (false, true),
         };
@@ -42,7 +42,7 @@ impl Flags {
             fields,
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),
-            latency: on("latency-format"),
+            latency: on("latency-format") || options.style == Style::Latency,
             tgid: on("record-tgid"),
             irq: unknown || on("irq-info"),
             message_only: on("printk-msg-only"),

@@ -3,6 +3,7 @@
 //! Events of all CPUs are merged by time as the kernel merges them, formats are compiled once, and nothing grows with the
 //! trace.
 
+mod arguments;
 mod context;
 mod events;
 mod fields;
@@ -42,6 +43,8 @@ pub enum Style {
     Raw,
     /// Every field by its name (option `fields`).
     Fields,
+    /// By print format, behind other columns: flags, time since the ring was reset (option `latency-format`).
+    Latency,
 }
 
 /// What to write.
