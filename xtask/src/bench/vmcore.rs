@@ -1,5 +1,5 @@
 //! `cargo xtask bench vmcore`: time and memory of `report` of a kernel crash dump, and of a sparse dump of 64 GB with the same
-//! buffers, beside trace-cmd printing the trace.dat that was made of it.
+//! buffers, beside trace-cmd printing the trace.dat that was made of it, and crash with its trace extension where that is given.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,6 +24,10 @@ const SPARSE_AT: u64 = 1 << 40;
 /// Most seconds of a report, and most resident memory, bytes.
 const SECONDS: f64 = 1.0;
 const MEMORY: f64 = 150e6;
+/// How much faster than crash, at least.
+const CRASH: f64 = 20.0;
+/// Runs of crash, each of which takes half a minute.
+const CRASH_ROUNDS: usize = 3;
 /// Size of an ELF program header.
 const PROGRAM_HEADER: usize = 56;
 
@@ -35,6 +39,15 @@ pub(crate) struct Args {
     /// How often each program runs
     #[arg(long, value_name = "N", default_value_t = 7)]
     rounds: usize,
+    /// The kernel with its debug information: crash reads the dump with it, and is compared
+    #[arg(long, value_name = "FILE", requires = "extension")]
+    vmlinux: Option<PathBuf>,
+    /// crash's extension `trace.so`
+    #[arg(long, value_name = "FILE", requires = "vmlinux")]
+    extension: Option<PathBuf>,
+    /// The program crash
+    #[arg(long, value_name = "FILE", default_value = "crash")]
+    crash: PathBuf,
     /// What is compared
     #[arg(long, value_enum, default_value_t = Clock::Wall)]
     clock: Clock,
@@ -70,19 +83,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     let mut rows = Vec::new();
-    for (lap, (name, _)) in laps.iter().zip(&commands) {
+    let crash = crash(args, &programs.bench, cpu, scratch.path())?.map(|laps| (laps, "crash, trace report"));
+    for (lap, name) in laps.into_iter().zip(commands.map(|(name, _)| name)).chain(crash) {
         let seconds = lap.seconds(args.clock).context("no runs")?;
         println!("{name:<28} {:>8.3} s {:>8.1} MB", seconds.median, lap.peak_rss() as f64 / 1e6);
-        rows.push((*name, seconds.median, lap.peak_rss()));
+        rows.push((name, seconds.median, lap.peak_rss()));
     }
     let seconds = |n: usize| rows.get(n).map(|r| r.1);
     let memory = |n: usize| rows.get(n).map(|r| r.2 as f64);
-    let verdicts = [
+    let mut verdicts = vec![
         Verdict { what: "the dump, seconds", value: seconds(0), limit: Limit::AtMost(SECONDS) },
         Verdict { what: "the dump, bytes of memory", value: memory(0), limit: Limit::AtMost(MEMORY) },
         Verdict { what: "the sparse dump, seconds", value: seconds(1), limit: Limit::AtMost(SECONDS) },
         Verdict { what: "the sparse dump, bytes of memory", value: memory(1), limit: Limit::AtMost(MEMORY) },
     ];
+    if let (Some(crash), Some(ours)) = (seconds(4), seconds(0)) {
+        let value = Some(crash / ours);
+        verdicts.push(Verdict { what: "times faster than crash", value, limit: Limit::AtLeast(CRASH) });
+    }
     print!("{}", report::floors(&verdicts));
     let results = json!({
         "machine": super::machine(),
@@ -92,6 +110,25 @@ pub(super) fn run(args: &Args) -> Result<()> {
     });
     super::write_json(args.json.as_deref(), &results)?;
     if args.check { super::check(&verdicts) } else { Ok(()) }
+}
+
+/// Has crash print the trace with its extension; nothing where it was not asked for.
+fn crash(args: &Args, stopwatch: &Path, cpu: usize, scratch: &Path) -> Result<Option<Laps>> {
+    let (Some(vmlinux), Some(extension)) = (&args.vmlinux, &args.extension) else { return Ok(None) };
+    let (commands, text) = (scratch.join("commands"), scratch.join("text"));
+    let extension = std::path::absolute(extension)?;
+    let script = format!("extend {}\ntrace report > {}\nquit\n", extension.display(), text.display());
+    std::fs::write(&commands, script)?;
+    let words = [args.crash.as_os_str(), OsStr::new("-s"), OsStr::new("-i"), commands.as_os_str()];
+    let command = [&words[..], &[vmlinux.as_os_str(), args.dump.as_os_str()]].concat();
+    let mut laps = Laps::default();
+    for _ in 0..CRASH_ROUNDS.min(args.rounds.max(1)) {
+        laps.run(stopwatch, cpu, &command)?;
+    }
+    let lines = std::fs::read(&text).map_or(0, |text| text.iter().filter(|b| **b == b'\n').count());
+    ensure!(lines > 1, "crash printed no trace: does {} fit it and the kernel?", extension.display());
+    eprintln!("crash printed {lines} lines");
+    Ok(Some(laps))
 }
 
 /// Copies an ELF vmcore and gives it one more run of memory, which is a hole in the file.

@@ -91,9 +91,17 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|b| *b == b'\n')
 }
 
-/// Lines that are events.
+/// Lines that are events: neither comments, nor callers of a stack, nor what the function graph prints besides: second lines of
+/// returns, and the block between two rules where a CPU goes on with another task.
 fn events(text: &[u8]) -> usize {
-    lines(text).filter(|l| l.len() > 1 && !l.starts_with(b"#")).count()
+    let others: [&[u8]; 3] = [b"#", b" =>", b" (Overruns: "];
+    let mut in_block = false;
+    let mut is_event = |line: &&[u8]| {
+        let is_rule = line.starts_with(b" ----------");
+        in_block ^= is_rule;
+        !is_rule && !in_block && line.len() > 1 && !others.iter().any(|begin| line.starts_with(begin))
+    };
+    lines(text).filter(|line| is_event(line)).count()
 }
 
 /// Our program.
@@ -156,7 +164,8 @@ pub(super) fn texts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path)
         one("snapshot", "snapshot", &["--snapshot"])?;
         one("trace.raw", "raw", &["--style", "raw"])?;
         one("trace.fields", "fields", &["--style", "fields"])?;
-        for cpu in ["0", "1"] {
+        one("trace.latency-format", "latency", &["--style", "latency"])?;
+        for cpu in ["0", "1", "2", "3"] {
             one(&format!("cpu{cpu}/trace"), &format!("cpu{cpu}"), &["--cpu", cpu])?;
             one(&format!("cpu{cpu}/snapshot"), &format!("cpu{cpu} snapshot"), &["--snapshot", "--cpu", cpu])?;
         }
@@ -200,7 +209,7 @@ pub(super) fn counts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path
         let name = if array == "top" { "" } else { &array };
         let instances = kernel["instances"].as_array().map_or(&[][..], Vec::as_slice);
         let live = instances.iter().find(|i| i["name"] == name).map_or(&Value::Null, |i| &i["live"]);
-        for cpu in 0..2 {
+        for cpu in 0..4 {
             let Ok(stats) = std::fs::read_to_string(folder.join(format!("cpu{cpu}/stats"))) else { continue };
             let differ = stats_that_differ(&stats, &live[cpu]);
             let detail = if differ.is_empty() { "all counters".into() } else { differ.join(", ") };
@@ -304,7 +313,9 @@ mod tests {
 
     #[test]
     fn events_are_lines_that_are_no_comment() {
-        assert_eq!(events(b"# tracer: nop\n#\n a-1 [000] x\n\n b-2 [001] y\n"), 2);
+        let text = b"# tracer: nop\n#\n a-1 [000] x\n\n b-2 [001] <stack trace>\n => f\n => g\n \
+                     -----------\n 0) a-1 => b-2\n -----------\n\n 0) 1.0 us | f();\n";
+        assert_eq!(events(text), 3);
     }
 
     #[test]

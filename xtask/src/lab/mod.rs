@@ -96,9 +96,16 @@ impl Arch {
 
     fn machine(self) -> &'static [&'static str] {
         match self {
+            Self::Amd64 => &[],
+            Self::Arm64 => &["-machine", "virt,gic-version=3"],
+        }
+    }
+
+    fn cpu(self) -> &'static str {
+        match self {
             // Without those whose emulation in QEMU 7.2 is suspected of spoiling the flags register.
-            Self::Amd64 => &["-cpu", "max,-bmi1,-bmi2,-adx"],
-            Self::Arm64 => &["-machine", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on"],
+            Self::Amd64 => "max,-bmi1,-bmi2,-adx",
+            Self::Arm64 => "max,pauth-impdef=on",
         }
     }
 
@@ -295,6 +302,9 @@ impl Lab<'_> {
             End::Kdump => "kdump",
         };
         let mut arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}", scenario.name);
+        if !scenario.arguments.is_empty() {
+            arguments += &format!(" {}", scenario.arguments);
+        }
         if scenario.end == End::Kdump {
             arguments += &format!(" crashkernel={}", kdump::CRASH_MEMORY);
         }
@@ -304,6 +314,8 @@ impl Lab<'_> {
             initramfs: &initramfs,
             arguments: &arguments,
             memory: scenario.memory,
+            cpus: scenario.cpus,
+            more_cpu: scenario.more_cpu,
             pause_at_panic: scenario.end == End::Live,
             disks: &disks,
             folder: &folder,
@@ -330,6 +342,15 @@ impl Lab<'_> {
         let busybox = self.store.busybox(self.arch)?;
         let modules = [DISK_MODULES, QEMU_MODULES].concat();
         let mut archive = guest_base(self.kernel, &busybox, include_bytes!("guest/init.sh"), &modules)?;
+        let mut more = Vec::new();
+        for name in scenario.modules {
+            self.kernel.add_module(name, &mut more)?;
+        }
+        for (name, module) in &more {
+            archive.program(&format!("mod/{name}.ko"), module);
+        }
+        let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
+        archive.program("scenario-modules", names.join("\n").as_bytes());
         if scenario.end == End::Kdump {
             let ours = if self.given { self.program.to_path_buf() } else { static_build::build(None)? };
             static_build::prove(&ours)?;

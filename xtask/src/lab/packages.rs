@@ -213,6 +213,24 @@ impl Kernel {
         Ok(Self { release, image, modules: entry.path() })
     }
 
+    /// Adds a module behind those that it needs, where they are not built in or there already.
+    pub(super) fn add_module(&self, name: &str, to: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
+        if to.iter().any(|(known, _)| known == name) {
+            return Ok(());
+        }
+        // Names of modules have `_`, their files may have `-`.
+        let found = match self.module(name)? {
+            Some(module) => Some(module),
+            None => self.module(&name.replace('_', "-"))?,
+        };
+        let Some(module) = found else { return Ok(()) };
+        for needed in needs(&module) {
+            self.add_module(&needed, to)?;
+        }
+        to.push((name.to_string(), module));
+        Ok(())
+    }
+
     /// A module's bytes, unpacked; none where it is built in.
     pub(super) fn module(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let mut files = Vec::new();
@@ -232,6 +250,12 @@ impl Kernel {
         }
         Ok(Some(output.stdout))
     }
+}
+
+/// The modules that a module names in its `.modinfo`: `depends=a,b`.
+fn needs(module: &[u8]) -> Vec<String> {
+    let words = module.split(|b| *b == 0).filter_map(|text| std::str::from_utf8(text.strip_prefix(b"depends=")?).ok());
+    words.flat_map(|list| list.split(',')).filter(|name| !name.is_empty()).map(str::to_string).collect()
 }
 
 impl Program {
@@ -302,6 +326,12 @@ mod tests {
         assert!(!image("6.1", "linux-image-6.12.107+deb13-cloud-amd64"));
         assert!(!image("6.1", "linux-image-6.1.0-56-cloud-amd64-unsigned"));
         assert!(!fits("linux-image-6.1.0-56-cloud-amd64", "linux-image-6.1", "amd64"));
+    }
+
+    #[test]
+    fn modules_name_what_they_need() {
+        assert_eq!(needs(b"license=GPL\0depends=libcrc32c,jbd2\0name=x\0"), ["libcrc32c", "jbd2"]);
+        assert!(needs(b"depends=\0").is_empty());
     }
 
     #[test]

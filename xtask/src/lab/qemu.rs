@@ -21,6 +21,9 @@ pub(super) struct Config<'a> {
     pub(super) arguments: &'a str,
     /// Megabytes.
     pub(super) memory: u32,
+    pub(super) cpus: u32,
+    /// More for QEMU's name of an x86_64 CPU.
+    pub(super) more_cpu: &'a str,
     /// The machine stands still at the panic, before the panic's notifiers run.
     pub(super) pause_at_panic: bool,
     /// Files that the guest writes to as disks.
@@ -56,7 +59,12 @@ impl Guest {
             }
         }
         let mut command = Command::new(program);
-        command.args(config.arch.machine()).args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+        command.args(config.arch.machine());
+        command.arg("-cpu").arg(match config.arch {
+            Arch::Amd64 => format!("{}{}", config.arch.cpu(), config.more_cpu),
+            Arch::Arm64 => config.arch.cpu().to_string(),
+        });
+        command.args(["-accel", "tcg,thread=multi", "-smp", &config.cpus.to_string()]);
         command.args(["-m", &config.memory.to_string(), "-display", "none", "-nodefaults", "-no-reboot"]);
         command.arg("-kernel").arg(config.kernel).arg("-initrd").arg(config.initramfs);
         command.arg("-append").arg(format!("console={} {}", config.arch.console(), config.arguments));
@@ -135,10 +143,12 @@ impl Guest {
 
     /// Ends it in good order, so that its files are whole.
     pub(super) fn quit(mut self) -> Result<()> {
-        self.qmp("quit", json!({}))?;
+        // It may be gone before it has answered.
+        let asked = self.qmp("quit", json!({}));
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
             if begin.elapsed() > START {
+                asked.context("QMP quit")?;
                 bail!("QEMU did not end in {} s", START.as_secs());
             }
             std::thread::sleep(LOOK);

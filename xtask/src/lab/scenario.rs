@@ -25,12 +25,23 @@ pub(super) struct Scenario {
     pub(super) formats: &'static [&'static str],
     /// Megabytes of memory.
     pub(super) memory: u32,
+    /// CPUs.
+    pub(super) cpus: u32,
+    /// More for QEMU's name of an x86_64 CPU.
+    pub(super) more_cpu: &'static str,
+    /// More for the kernel's command line.
+    pub(super) arguments: &'static str,
+    /// Modules that the guest loads, with those that they need.
+    pub(super) modules: &'static [&'static str],
 }
 
 const USUAL: &[&str] = &["elf", "kdump-zlib"];
+const ONE: &[&str] = &["elf"];
 
 const fn stopped(name: &'static str, arrays: &'static [&'static str], what: &'static str) -> Scenario {
-    Scenario { name, what, end: End::Stopped, arrays, snapshots: &[], formats: USUAL, memory: 256 }
+    let (end, formats, memory, cpus) = (End::Stopped, USUAL, 256, 2);
+    let (snapshots, more_cpu, arguments, modules) = (&[], "", "", &[]);
+    Scenario { name, what, end, arrays, snapshots, formats, memory, cpus, more_cpu, arguments, modules }
 }
 
 /// All of them.
@@ -46,6 +57,42 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         snapshots: &["top", "held"],
         ..stopped("snapshot", &["top", "held"], "snapshots of the top level and of an instance")
+    },
+    Scenario { formats: ONE, ..stopped("all", &["top"], "every event that the kernel has, in one large ring") },
+    Scenario {
+        formats: ONE,
+        ..stopped("options", &["top", "latency", "verbose", "symbols", "bare"], "trace options that shape the text")
+    },
+    Scenario {
+        formats: ONE,
+        ..stopped("probes", &["top"], "kprobes, uprobes, fprobes, event probes, synthetic events, raw markers")
+    },
+    Scenario { formats: ONE, ..stopped("clocks", &["top", "counter", "boot"], "an instance with each clock") },
+    Scenario {
+        formats: ONE,
+        ..stopped("arguments", &["top"], "the function tracer with arguments, where the kernel has them (from 6.15 on)")
+    },
+    Scenario {
+        formats: ONE,
+        ..stopped("graph-options", &["top"], "the function_graph tracer with all of its options")
+    },
+    Scenario { formats: ONE, ..stopped("stacks", &["top"], "the function tracer with a stack for each function") },
+    Scenario {
+        formats: ONE,
+        modules: &["xfs", "kvm", "btrfs"],
+        ..stopped("modules", &["top"], "events and functions of modules")
+    },
+    Scenario {
+        formats: ONE,
+        cpus: 4,
+        ..stopped("unplugged", &["top"], "four CPUs, one of them taken offline before the crash")
+    },
+    Scenario { formats: ONE, arguments: "nokaslr", ..stopped("nokaslr", &["top"], "a kernel where it was linked") },
+    Scenario {
+        formats: ONE,
+        more_cpu: ",la57=off",
+        memory: 5120,
+        ..stopped("large", &["top"], "memory above 4 GB, page tables of four levels (else there are five)")
     },
     Scenario {
         end: End::Live,
@@ -73,6 +120,9 @@ mod tests {
     use super::*;
     use crate::lab::dump;
 
+    /// Those that do in the guest what the script does for all others.
+    const SHARED: &[&str] = &["excluded", "kdump", "nokaslr", "large"];
+
     #[test]
     fn every_row_can_be_run() {
         for scenario in SCENARIOS {
@@ -81,7 +131,7 @@ mod tests {
             assert!(scenario.formats.iter().all(|f| dump::FORMATS.iter().any(|known| known.name == *f)));
             assert!(scenario.snapshots.iter().all(|s| scenario.arrays.contains(s)));
             let script = include_str!("guest/init.sh");
-            assert!(script.contains(&format!("\n{})", scenario.name)) || matches!(scenario.name, "excluded" | "kdump"));
+            assert!(script.contains(&format!("\n{})", scenario.name)) || SHARED.contains(&scenario.name));
         }
     }
 }

@@ -27,6 +27,12 @@ instance() {
     echo "$3" > "instances/$1/buffer_size_kb"
     enable "instances/$1" "$2"
 }
+# set_options FOLDER OPTION...: those that the kernel has
+set_options() {
+    folder=$1
+    shift
+    for o in "$@"; do [ -e "$folder/options/$o" ] && echo 1 > "$folder/options/$o"; done
+}
 n=0
 # work ROUNDS: processes, system calls, timers; a marker with a number each round
 work() {
@@ -59,6 +65,72 @@ instances)
     instance empty "" 16
     work 8; echo marked > instances/errors/trace_marker ;;
 snapshot) enable . "$EVENTS"; work 15; echo 1 > snapshot; instance held "sched kmem" 32; work 5; echo 1 > instances/held/snapshot; work 5 ;;
+all) echo 512 > buffer_size_kb; echo 1 > events/enable; echo 0 > events/ftrace/enable 2> /dev/null; work 8 ;;
+options)
+    set_options . record-tgid stacktrace; echo 0 > options/irq-info
+    enable . "sched irq"
+    instance latency sched 32; set_options instances/latency latency-format
+    instance verbose "sched irq" 32; set_options instances/verbose latency-format verbose
+    instance wordy sched 32; set_options instances/wordy verbose
+    instance bare sched 32; echo 0 > instances/bare/options/context-info
+    instance symbols sched 32; set_options instances/symbols sym-offset sym-addr stacktrace
+    instance groups sched 32; set_options instances/groups record-tgid
+    instance parentless sched 32; echo 0 > instances/parentless/options/print-parent; echo 0 > instances/parentless/options/annotate
+    work 6 ;;
+probes)
+    # Kernels differ in what they take; what they refuse is left out.
+    {
+        echo 'p:kp1 do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring flags=%dx:x64' > kprobe_events
+        echo 'r:kr1 do_sys_openat2 ret=$retval' >> kprobe_events
+        echo 'p:kp2 vfs_read file=%di:x64 count=%dx:u32 a=+0(%di):x8[4] c=$comm st=$stack0:symbol' >> kprobe_events
+        echo 'p:own/kp3 vfs_write b=%di:b4@2/32 s=%di:symbol ch=+0(%si):char' >> kprobe_events
+        echo 'f:fp1 vfs_open $arg*' >> dynamic_events
+        echo 'f:fp2 vfs_open%return r=$retval' >> dynamic_events
+        echo 'e:ep1 sched/sched_switch n=$next_pid:s32 c=$next_comm:string' >> dynamic_events
+        echo 'p:up1 /bin/busybox:0x2000' >> uprobe_events
+        echo 'wl u64 lat; pid_t pid; char c[16]; long arr; char s[]' > synthetic_events
+        echo 'hist:keys=pid:ts0=common_timestamp.usecs' > events/sched/sched_waking/trigger
+        echo 'hist:keys=next_pid:lat=common_timestamp.usecs-$ts0:onmatch(sched.sched_waking).trace(wl,$lat,next_pid,next_comm,$lat,next_comm)' > events/sched/sched_switch/trigger
+        for e in kprobes own fprobes eprobes uprobes synthetic; do echo 1 > events/$e/enable; done
+        printf '\001\000\000\000abcdefgh' > trace_marker_raw
+        work 5
+        printf '\002\000\000\000xyz' > trace_marker_raw
+        echo stacktrace > events/sched/sched_waking/trigger
+        echo 1 > options/userstacktrace
+        work 2
+        echo 0 > options/userstacktrace
+    } 2> /dev/null ;;
+clocks)
+    enable . "sched irq"; echo mono > trace_clock
+    for clock in local global counter uptime perf mono_raw boot tai x86-tsc; do
+        name=$(echo "$clock" | tr -d '_-')
+        if grep -q "$clock" trace_clock; then instance "$name" sched 16; echo "$clock" > "instances/$name/trace_clock"; fi
+    done
+    work 8 ;;
+arguments)
+    echo 256 > buffer_size_kb; enable . sched/sched_switch
+    [ -e options/func-args ] && echo 1 > options/func-args
+    echo function > current_tracer || fail "function"
+    [ -e options/func-args ] && echo 1 > options/func-args
+    work 3 ;;
+graph-options)
+    echo 256 > buffer_size_kb; enable . "sched/sched_switch irq"
+    echo function_graph > current_tracer || fail "graph"
+    set_options . funcgraph-proc funcgraph-tail funcgraph-abstime funcgraph-retval funcgraph-retaddr funcgraph-args funcgraph-overrun
+    work 3 ;;
+stacks)
+    echo 'do_sys_open* vfs_*' > set_ftrace_filter; echo function > current_tracer || fail "function"
+    set_options . func_stack_trace; work 5 ;;
+modules)
+    for module in $(cat /scenario-modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
+    echo 256 > buffer_size_kb
+    echo '*:mod:xfs *:mod:btrfs' > set_ftrace_filter; echo function > current_tracer || fail "function"
+    [ -e options/func-args ] && echo 1 > options/func-args
+    enable . "xfs btrfs kvm sched/sched_switch"
+    mkdir /disk
+    # Neither finds its file system; both look for it.
+    work 1; mount -t xfs /dev/vdb /disk 2> /dev/null; mount -t btrfs /dev/vdb /disk 2> /dev/null; work 2 ;;
+unplugged) echo 1024 > buffer_size_kb; enable . "$EVENTS"; work 5; echo 0 > /sys/devices/system/cpu/cpu2/online || fail "offline"; work 10 ;;
 live-crash)
     echo 16 > buffer_size_kb
     instance errors "signal irq" 16
@@ -91,15 +163,16 @@ truth() {
     for f in current_tracer trace_clock trace_options buffer_size_kb buffer_subbuf_size_kb trace snapshot; do
         [ -e "$1/$f" ] && cat "$1/$f" > "$o/$f" 2> /dev/null
     done
-    for s in raw fields; do
+    for s in raw fields latency-format; do
         # function_graph has no such forms of its own.
-        if [ -e "$1/options/$s" ] && ! grep -q graph "$1/current_tracer"; then
+        if grep -q 0 "$1/options/$s" 2> /dev/null && ! grep -q graph "$1/current_tracer"; then
             echo 1 > "$1/options/$s"
             cat "$1/trace" > "$o/trace.$s"
             echo 0 > "$1/options/$s"
         fi
     done
-    for c in 0 1; do
+    for c in 0 1 2 3; do
+        [ -e "$1/per_cpu/cpu$c" ] || continue
         mkdir -p "$o/cpu$c"
         for f in trace stats snapshot; do [ -e "$1/per_cpu/cpu$c/$f" ] && cat "$1/per_cpu/cpu$c/$f" > "$o/cpu$c/$f" 2> /dev/null; done
     done
