@@ -12,6 +12,7 @@ use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::text::ctf::{Note, Printer};
+use lastwords_trace::parallel;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -204,7 +205,7 @@ fn summary(trace: &Trace) -> TraceSummary {
         uid: class.identity.uid.clone(),
         env: class.env.iter().map(|(key, entry)| (key.clone(), value(entry))).collect(),
         clocks: class.clocks.iter().map(|clock| format!("{}: {} Hz", clock.id, clock.frequency)).collect(),
-        streams: trace.streams.iter().map(|stream| stream_summary(trace, stream)).collect(),
+        streams: parallel::map(&trace.streams, parallel::cpus(), |_, stream| stream_summary(trace, stream)),
     }
 }
 
@@ -226,9 +227,9 @@ fn stream_summary(trace: &Trace, stream: &read::Stream) -> StreamSummary {
     loop {
         match reader.advance() {
             Next::Event(event) => {
-                summary.events += 1;
+                summary.events += 1 + reader.pass();
                 first = first.or(Some(event.clock));
-                last = Some(event.clock);
+                last = Some(reader.clock());
             }
             Next::Packet => summary.packets += 1,
             Next::Loss(loss) if loss.packets => summary.discarded_packets += loss.count,

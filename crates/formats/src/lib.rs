@@ -33,3 +33,14 @@ pub struct Totals {
     /// Packets that could not be decoded to their end, or were mended.
     pub faults: u64,
 }
+
+impl Totals {
+    /// Adds what another part has written.
+    pub fn add(&mut self, other: &Self) {
+        self.streams += other.streams;
+        self.packets += other.packets;
+        self.events += other.events;
+        self.bytes += other.bytes;
+        self.faults += other.faults;
+    }
+}

@@ -13,6 +13,7 @@ pub mod evidence;
 pub mod ftrace;
 pub mod merge;
 pub mod nul;
+pub mod parallel;
 pub mod schema;
 pub mod source;
 pub mod value;

@@ -13,6 +13,7 @@ mod model;
 mod op;
 mod path;
 mod program;
+mod stride;
 
 pub use class::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
@@ -23,7 +24,7 @@ pub use fault::{Expected, Fault, SchemaError};
 pub use model::{Attributes, Clock, EventClass, Identity, LogLevel, Origin, StreamClass, TraceClass};
 pub use op::{Code, Node, NodeId, Shape};
 pub use path::{Path, Scope};
-pub use program::{Decoder, Event, MAGIC, Packet, Part, Program};
+pub use program::{Decoder, Event, MAGIC, Packet, Part, Passed, Program};
 
 /// Largest alignment that is accepted, bits: a window over a packet begins at a multiple of it.
 pub const MAX_ALIGNMENT: u64 = 1 << 15;

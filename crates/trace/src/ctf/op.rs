@@ -154,13 +154,4 @@ impl Code {
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
-
-    /// The only step, where it passes over a fixed number of bits.
-    pub(super) fn fixed(&self) -> Option<u64> {
-        match self.ops.as_slice() {
-            [] => Some(0),
-            [Op::Advance(bits)] => Some(*bits),
-            _ => None,
-        }
-    }
 }

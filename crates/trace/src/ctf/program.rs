@@ -6,6 +6,7 @@ use super::fault::{Expected, Fault, SchemaError};
 use super::header::{self, Word};
 use super::op::{Code, NodeId};
 use super::path::Scope;
+use super::stride::Stride;
 use super::{Role, Struct, TraceClass};
 use std::collections::HashMap;
 
@@ -33,6 +34,8 @@ struct StreamProgram {
     common: Code,
     events: Vec<EventProgram>,
     dense: Vec<u32>,
+    /// By id, as far as those of `dense` go.
+    strides: Vec<Option<Stride>>,
     sparse: HashMap<u64, usize>,
 }
 
@@ -42,8 +45,8 @@ struct EventProgram {
     payload: Code,
     /// Common context, specific context and payload, runs merged.
     merged: Code,
-    /// Bits of those, where it is always the same.
-    fixed: Option<u64>,
+    /// How those are passed over where they are simple.
+    stride: Option<Stride>,
 }
 
 /// What is carried along the packets of one stream.
@@ -133,6 +136,15 @@ pub struct Event {
     /// Where its contexts begin.
     pub body: u64,
     /// Where it ends.
+    pub end: u64,
+}
+
+/// Events that were passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// How many.
+    pub events: u64,
+    /// Where the last of them ends, or where the first would have begun: bits from the packet's beginning.
     pub end: u64,
 }
 
@@ -285,27 +297,46 @@ impl Program {
             Some(id) => program.class(id).ok_or_else(|| window.fault(begin, id, Expected::EventClass))?,
             None => 0,
         };
-        let end = match program.events.get(class) {
-            Some(EventProgram { fixed: Some(bits), .. }) => {
-                let end = body.wrapping_add(*bits);
-                if end > window.end {
-                    return Err(window.short(body, *bits));
-                }
-                end
-            }
-            Some(event) => {
+        let Some(event) = program.events.get(class) else {
+            return Err(window.fault(begin, id.unwrap_or(0), Expected::EventClass));
+        };
+        let end = match event.stride.and_then(|stride| stride.over(&window, body)) {
+            Some(end) => end,
+            None => {
                 state.steps = steps(part.content_end);
                 let mut runner = Runner { code: &event.merged, window, state, visitor: &mut Nobody, at: body };
                 runner.run()?;
                 runner.at
             }
-            None => return Err(window.fault(begin, id.unwrap_or(0), Expected::EventClass)),
         };
         if end == begin {
             return Err(window.fault(begin, 0, Expected::Progress));
         }
         let base = window.base;
         Ok(Event { class, clock, at, body: body + base, end: end + base })
+    }
+
+    /// Passes over events as [`Self::event`] would, from a place on, as far as they are of simple forms.
+    #[must_use]
+    pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Passed {
+        let window = part.window();
+        let mut passed = Passed { events: 0, end: at };
+        let Some(program) = self.streams.get(stream) else { return passed };
+        let begin = at.wrapping_sub(window.base);
+        let mut here = begin;
+        while here < window.end {
+            let Some((id, clock, clock_bits, body)) = program.quick(&window, here) else { break };
+            let Some(Some(stride)) = program.strides.get(id as usize) else { break };
+            let Some(end) = stride.over(&window, body) else { break };
+            if end == here {
+                break;
+            }
+            decoder.state.update_clock(clock, clock_bits);
+            here = end;
+            passed.events += 1;
+        }
+        passed.end = here.wrapping_add(window.base);
+        passed
     }
 
     /// Visits a scope of an event that [`Self::event`] has accepted in the same bytes; returns where it ends. The scopes
@@ -438,6 +469,7 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
         common: visited(slots, Scope::CommonContext, stream.common_context.as_ref())?,
         events: Vec::new(),
         dense: Vec::new(),
+        strides: Vec::new(),
         sparse: HashMap::new(),
     };
     for (number, event) in stream.events.iter().enumerate() {
@@ -450,11 +482,13 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
         program.events.push(EventProgram {
             specific: visited(slots, Scope::SpecificContext, event.specific_context.as_ref())?,
             payload: visited(slots, Scope::Payload, event.payload.as_ref())?,
-            fixed: merged.fixed(),
+            stride: Stride::new(&merged),
             merged,
         });
         program.enter(event.id, number);
     }
+    let stride = |position: &u32| program.events.get(*position as usize)?.stride;
+    program.strides = program.dense.iter().map(stride).collect();
     Ok(program)
 }
 

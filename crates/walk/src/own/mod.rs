@@ -31,6 +31,7 @@ use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Progress, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::parallel;
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
 use layout::{Control, ThreadTable};
@@ -39,8 +40,6 @@ use session_region::SessionRegion;
 use spool::Spool;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is wanted of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -299,30 +298,14 @@ impl Planning<'_> {
     /// Plans all streams, on as many threads as the machine runs.
     fn all(&self, data: &[Data]) -> Result<Vec<Outcome>, Error> {
         let held = data.iter().fold(0u64, |n, d| n.saturating_add(d.region.held));
-        let most = if held < WORTH_THREADS { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
-        let workers = most.min(data.len());
-        let next = AtomicUsize::new(0);
-        let done: Mutex<Vec<(usize, Result<Outcome, Error>)>> = Mutex::new(Vec::new());
-        let work = || {
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(stream) = data.get(index) else { break };
-                let outcome = self.one(stream, index);
-                let total = Some(data.len() as u64);
-                (self.builder.watch)(Progress { what: "checking streams", done: index as u64, total });
-                let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                done.push((index, outcome));
-            }
+        let threads = if held < WORTH_THREADS { 1 } else { parallel::cpus() };
+        let total = Some(data.len() as u64);
+        let plan = |index: usize, stream: &Data| {
+            let outcome = self.one(stream, index);
+            (self.builder.watch)(Progress { what: "checking streams", done: index as u64, total });
+            outcome
         };
-        std::thread::scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(work);
-            }
-            work();
-        });
-        let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        done.sort_by_key(|d| d.0);
-        done.into_iter().map(|d| d.1).collect()
+        parallel::map(data, threads, plan).into_iter().collect()
     }
 
     fn one(&self, stream: &Data, index: usize) -> Result<Outcome, Error> {

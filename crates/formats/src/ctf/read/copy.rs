@@ -2,17 +2,19 @@
 
 use super::error::Error;
 use super::folder::{Stream, Trace};
-use super::index::{Entry, read_at};
+use super::index::Entry;
 use super::stream::{Next, Reader};
 use crate::Totals;
 use crate::ctf::{Version, emit};
 use crate::folder::{create_file, create_folder};
+use lastwords_trace::parallel;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, SyncSender};
 
-/// Bytes that are copied at a time.
-const CHUNK: u64 = 1 << 20;
+/// Faults that wait to be told.
+const TOLD: usize = 64;
 
 /// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
 /// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`.
@@ -58,9 +60,22 @@ fn copy_trace(
     let mut used: Vec<PathBuf> = Vec::new();
     for stream in &trace.streams {
         let name = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
-        let path = unused(folder, Path::new(name), &used);
-        used.push(path.clone());
-        copy_stream(trace, stream, &path, totals, faults)?;
+        used.push(unused(folder, Path::new(name), &used));
+    }
+    let streams: Vec<(&Stream, PathBuf)> = trace.streams.iter().zip(used).collect();
+    let (teller, told) = mpsc::sync_channel(TOLD);
+    let copied = std::thread::scope(|scope| {
+        let copying = scope.spawn(move || {
+            parallel::map(&streams, parallel::cpus(), |_, (stream, path)| copy_stream(trace, stream, path, &teller))
+        });
+        told.iter().for_each(|fault| {
+            totals.faults += 1;
+            faults(fault);
+        });
+        copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    for stream in copied {
+        totals.add(&stream?);
     }
     let path = folder.join("metadata");
     let same = (trace.class().version == 1) == (version == Version::V1_8);
@@ -75,31 +90,26 @@ fn copy_trace(
     Ok(())
 }
 
-fn copy_stream(
-    trace: &Trace,
-    stream: &Stream,
-    path: &Path,
-    totals: &mut Totals,
-    faults: &mut dyn FnMut(Error),
-) -> crate::Result<()> {
-    let mut file = create_file(path)?;
-    let mut copier = Copier { stream, open: None, bytes: Vec::new() };
+/// Copies one stream; what cannot be read is sent to `faults`.
+fn copy_stream(trace: &Trace, stream: &Stream, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
+    let mut copier = Copier { stream, open: None, file: create_file(path)?, path };
     let mut reader = Reader::new(trace, stream);
     let mut pending: Option<(u32, Entry)> = None;
+    let mut totals = Totals { streams: 1, ..Totals::default() };
     let mut events = 0;
     loop {
         match reader.advance() {
-            Next::Event(_) => events += 1,
+            Next::Event(_) => events += 1 + reader.pass(),
             Next::Loss(_) => {}
             Next::Fault(fault) => {
-                totals.faults += 1;
                 // What was read of this packet is not in the copy.
                 (pending, events) = (None, 0);
-                faults(fault);
+                // Whoever is told is there until all streams are copied.
+                let _ = faults.send(fault);
             }
             next @ (Next::Packet | Next::End) => {
                 if let Some(place) = pending.take() {
-                    totals.bytes += copier.packet(place, &mut file, path)?;
+                    totals.bytes += copier.packet(place)?;
                     totals.packets += 1;
                     totals.events += std::mem::take(&mut events);
                 }
@@ -110,34 +120,26 @@ fn copy_stream(
             }
         }
     }
-    totals.streams += 1;
-    Ok(())
+    Ok(totals)
 }
 
 struct Copier<'a> {
     stream: &'a Stream,
     open: Option<(u32, File)>,
-    bytes: Vec<u8>,
+    file: File,
+    path: &'a Path,
 }
 
 impl Copier<'_> {
-    fn packet(&mut self, (number, entry): (u32, Entry), out: &mut impl Write, path: &Path) -> crate::Result<u64> {
+    /// Appends a packet; returns its bytes.
+    fn packet(&mut self, (number, entry): (u32, Entry)) -> crate::Result<u64> {
         let from = self.stream.files.get(number as usize).map_or(Path::new(""), PathBuf::as_path);
         if self.open.as_ref().is_none_or(|(open, _)| *open != number) {
             self.open = Some((number, File::open(from).map_err(crate::Error::io(from, "read"))?));
         }
-        let Some((_, file)) = &self.open else { return Ok(0) };
-        let mut done = 0;
-        while done < entry.size {
-            let length = usize::try_from((entry.size - done).min(CHUNK)).unwrap_or(0);
-            let read = read_at(file, from, entry.offset.saturating_add(done), length, &mut self.bytes);
-            read.map_err(|e| crate::Error::io(from, "read")(std::io::Error::other(e.to_string())))?;
-            if self.bytes.is_empty() {
-                break;
-            }
-            out.write_all(&self.bytes).map_err(crate::Error::io(path, "write"))?;
-            done += self.bytes.len() as u64;
-        }
-        Ok(done)
+        let Some((_, file)) = &mut self.open else { return Ok(0) };
+        file.seek(SeekFrom::Start(entry.offset)).map_err(crate::Error::io(from, "read"))?;
+        // Inside the kernel, where both files are of such kinds.
+        std::io::copy(&mut file.take(entry.size), &mut self.file).map_err(crate::Error::io(self.path, "write"))
     }
 }

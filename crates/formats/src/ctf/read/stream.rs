@@ -122,6 +122,22 @@ impl<'t> Reader<'t> {
         (&self.program, &mut self.decoder, part)
     }
 
+    /// Passes over events that follow in the packet, as far as they are of simple forms; returns how many.
+    /// [`Self::advance`] goes on behind them.
+    pub fn pass(&mut self) -> u64 {
+        let Some(packet) = &self.packet else { return 0 };
+        let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let passed = self.program.pass(&mut self.decoder, packet.class, &part, self.at);
+        self.at = passed.end;
+        passed.events
+    }
+
+    /// Clock of the last event, or of the packet's begin.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.decoder.clock()
+    }
+
     /// What comes next.
     #[inline]
     pub fn advance(&mut self) -> Next {
