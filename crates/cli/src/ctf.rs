@@ -11,7 +11,7 @@ use lastwords_formats::ctf::Version;
 use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
-use lastwords_formats::text::ctf::{Note, Printer};
+use lastwords_formats::text::ctf::{self as text, Note};
 use lastwords_trace::parallel;
 use serde::Serialize;
 use std::fmt::Write;
@@ -91,12 +91,9 @@ pub(crate) fn report(
             fault_line(&fault.to_string());
         }
     };
-    let mut printer = Printer::new(&found.traces, &readers, &selection, zone, &mut out, &mut notes);
-    read::run_with(&mut readers, &mut printer);
-    printer.finish();
-    let failed = printer.failed.take();
+    let printed = text::print(&found.traces, &mut readers, &selection, zone, &mut out, &mut notes);
     out.finish()?;
-    match failed {
+    match printed.failed {
         Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
         _ => {}
     }

@@ -20,7 +20,7 @@ const fn special() -> [bool; 256] {
 #[inline]
 pub(crate) fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
-    if text.iter().any(|b| SPECIAL[usize::from(*b)]) {
+    if text.iter().fold(false, |special, b| special | SPECIAL[usize::from(*b)]) {
         escaped(out, text);
     } else {
         out.extend_from_slice(text);

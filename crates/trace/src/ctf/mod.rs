@@ -8,6 +8,7 @@ mod class;
 mod compile;
 mod decode;
 mod fault;
+mod flat;
 mod header;
 mod model;
 mod op;
@@ -21,6 +22,7 @@ pub use class::{
 };
 pub use decode::{Nobody, Visitor};
 pub use fault::{Expected, Fault, SchemaError};
+pub use flat::Flat;
 pub use model::{Attributes, Clock, EventClass, Identity, LogLevel, Origin, StreamClass, TraceClass};
 pub use op::{Code, Node, NodeId, Shape};
 pub use path::{Path, Scope};

@@ -1,6 +1,7 @@
 //! The trace, its clocks, stream classes and event record classes.
 
 use super::class::Struct;
+use super::compile::depends_on;
 use super::path::Scope;
 use crate::schema::{ByteOrder, EnvValue};
 
@@ -80,6 +81,15 @@ impl TraceClass {
             Scope::SpecificContext => of?.events.get(event)?.specific_context.as_ref(),
             Scope::Payload => of?.events.get(event)?.payload.as_ref(),
         }
+    }
+
+    /// Whether a length or selector in the contexts or the payload of an event record class comes from one of `scopes`.
+    #[must_use]
+    pub fn depends_on(&self, stream: usize, event: usize, scopes: &[Scope]) -> bool {
+        [Scope::CommonContext, Scope::SpecificContext, Scope::Payload]
+            .into_iter()
+            .filter_map(|scope| self.scope(scope, stream, event))
+            .any(|root| scopes.iter().any(|scope| depends_on(root, *scope)))
     }
 }
 

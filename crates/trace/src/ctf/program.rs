@@ -6,7 +6,7 @@ use super::fault::{Expected, Fault, SchemaError};
 use super::header::{self, Word};
 use super::op::{Code, NodeId};
 use super::path::Scope;
-use super::stride::Stride;
+use super::stride::{Simple, Stride};
 use super::{Role, Struct, TraceClass};
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ struct StreamProgram {
     events: Vec<EventProgram>,
     dense: Vec<u32>,
     /// By id, as far as those of `dense` go.
-    strides: Vec<Option<Stride>>,
+    simple: Vec<Option<Simple>>,
     sparse: HashMap<u64, usize>,
 }
 
@@ -316,23 +316,28 @@ impl Program {
         Ok(Event { class, clock, at, body: body + base, end: end + base })
     }
 
+    /// As [`Self::event`], where the event is of a simple form and ends in the part; else none, and nothing has changed.
+    #[inline]
+    #[must_use]
+    pub fn simple(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Option<Event> {
+        let window = part.window();
+        let found = self.streams.get(stream)?.simple(&window, at.wrapping_sub(window.base))?;
+        decoder.state.update_clock(found.clock, found.clock_bits);
+        let (body, end) = (found.body + window.base, found.end + window.base);
+        Some(Event { class: found.class as usize, clock: decoder.state.clock, at, body, end })
+    }
+
     /// Passes over events as [`Self::event`] would, from a place on, as far as they are of simple forms.
     #[must_use]
     pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Passed {
         let window = part.window();
         let mut passed = Passed { events: 0, end: at };
         let Some(program) = self.streams.get(stream) else { return passed };
-        let begin = at.wrapping_sub(window.base);
-        let mut here = begin;
+        let mut here = at.wrapping_sub(window.base);
         while here < window.end {
-            let Some((id, clock, clock_bits, body)) = program.quick(&window, here) else { break };
-            let Some(Some(stride)) = program.strides.get(id as usize) else { break };
-            let Some(end) = stride.over(&window, body) else { break };
-            if end == here {
-                break;
-            }
-            decoder.state.update_clock(clock, clock_bits);
-            here = end;
+            let Some(found) = program.simple(&window, here) else { break };
+            decoder.state.update_clock(found.clock, found.clock_bits);
+            here = found.end;
             passed.events += 1;
         }
         passed.end = here.wrapping_add(window.base);
@@ -363,7 +368,25 @@ impl Program {
     }
 }
 
+/// An event of a simple form, in its window.
+struct Found {
+    class: u32,
+    clock: u64,
+    clock_bits: u8,
+    body: u64,
+    end: u64,
+}
+
 impl StreamProgram {
+    /// The event at a place, where it is of a simple form.
+    #[inline]
+    fn simple(&self, window: &Window<'_>, begin: u64) -> Option<Found> {
+        let (id, clock, clock_bits, body) = self.quick(window, begin)?;
+        let Simple { class, stride } = (*self.simple.get(id as usize)?)?;
+        let end = stride.over(window, body)?;
+        (end > begin).then_some(Found { class, clock, clock_bits, body, end })
+    }
+
     /// The header as one number: id, clock, its bits, and where it ends.
     #[inline]
     fn quick(&self, window: &Window<'_>, begin: u64) -> Option<(u64, u64, u8, u64)> {
@@ -462,14 +485,15 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
     if stream.events.len() > 1 && !root.is_some_and(|h| has_role(h, Role::EventClassId)) {
         return Err(SchemaError::NoId(Some(stream.id)));
     }
+    let wants_header = (0..stream.events.len()).any(|n| class.depends_on(position, n, &[Scope::EventHeader]));
     let mut program = StreamProgram {
         context: visited(slots, Scope::PacketContext, stream.packet_context.as_ref())?,
-        word: root.and_then(header::word).filter(|_| !depends_on_header(class, position)),
+        word: root.and_then(header::word).filter(|_| !wants_header),
         header,
         common: visited(slots, Scope::CommonContext, stream.common_context.as_ref())?,
         events: Vec::new(),
         dense: Vec::new(),
-        strides: Vec::new(),
+        simple: Vec::new(),
         sparse: HashMap::new(),
     };
     for (number, event) in stream.events.iter().enumerate() {
@@ -487,8 +511,8 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
         });
         program.enter(event.id, number);
     }
-    let stride = |position: &u32| program.events.get(*position as usize)?.stride;
-    program.strides = program.dense.iter().map(stride).collect();
+    let simple = |class: &u32| Some(Simple { class: *class, stride: program.events.get(*class as usize)?.stride? });
+    program.simple = program.dense.iter().map(simple).collect();
     Ok(program)
 }
 
@@ -506,14 +530,6 @@ impl StreamProgram {
             self.sparse.entry(id).or_insert(number);
         }
     }
-}
-
-/// Whether a length or selector outside the event header stands in it.
-fn depends_on_header(class: &TraceClass, position: usize) -> bool {
-    let Some(stream) = class.streams.get(position) else { return false };
-    let roots = [&stream.common_context].into_iter().flatten();
-    let of_events = stream.events.iter().flat_map(|event| [&event.specific_context, &event.payload]).flatten();
-    roots.chain(of_events).any(|root| super::compile::depends_on(root, Scope::EventHeader))
 }
 
 fn has_role(root: &Struct, role: Role) -> bool {

@@ -3,6 +3,14 @@
 use super::decode::Window;
 use super::op::{Code, Op};
 
+/// An event record class whose events are passed over so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Simple {
+    /// Position of the class.
+    pub(super) class: u32,
+    pub(super) stride: Stride,
+}
+
 /// How the contexts and the payload of an event are passed over. Sizes are in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stride {

@@ -54,6 +54,22 @@ struct Head {
     floor: i64,
 }
 
+impl Head {
+    /// Takes the stream's next event; its place in the order.
+    #[inline]
+    fn put(&mut self, event: Event, reader: &mut Reader<'_>) -> i64 {
+        self.nanoseconds = reader.nanoseconds(event.clock);
+        self.event = Some(event);
+        match self.nanoseconds {
+            Some(nanoseconds) => {
+                self.floor = self.floor.max(nanoseconds);
+                self.floor
+            }
+            None => i64::MIN,
+        }
+    }
+}
+
 /// Gives all events to `sink`, until it says that it has enough.
 pub fn run(readers: &mut [(usize, Reader<'_>)], sink: &mut dyn Sink) {
     run_with(readers, sink);
@@ -89,16 +105,12 @@ pub fn run_with<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mu
 /// Goes to the stream's next event; its place in the order.
 #[inline]
 fn advance<S: Sink + ?Sized>(stream: usize, reader: &mut Reader<'_>, head: &mut Head, sink: &mut S) -> Option<i64> {
+    if let Some(event) = reader.simple() {
+        return Some(head.put(event, reader));
+    }
     loop {
         match reader.advance() {
-            Next::Event(event) => {
-                let nanoseconds = reader.nanoseconds(event.clock);
-                if let Some(nanoseconds) = nanoseconds {
-                    head.floor = head.floor.max(nanoseconds);
-                }
-                *head = Head { event: Some(event), nanoseconds, floor: head.floor };
-                return Some(if nanoseconds.is_some() { head.floor } else { i64::MIN });
-            }
+            Next::Event(event) => return Some(head.put(event, reader)),
             Next::Packet => {
                 let begin = reader.packet().and_then(|packet| packet.begin);
                 if let Some(begin) = begin.and_then(|begin| reader.nanoseconds(begin)) {

@@ -44,7 +44,11 @@ pub struct Reader<'t> {
     program: Arc<Program>,
     decoder: Decoder,
     file: Option<(u32, File)>,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
+    /// Windows before it; at some of them somebody still looks.
+    old: Vec<Arc<Vec<u8>>>,
+    /// Counts what has been in them.
+    windows: u64,
     base: u64,
     content_end: u64,
     packet: Option<Packet>,
@@ -72,7 +76,9 @@ impl<'t> Reader<'t> {
             program,
             stream,
             file: None,
-            bytes: Vec::new(),
+            bytes: Arc::default(),
+            old: Vec::new(),
+            windows: 0,
             base: 0,
             content_end: 0,
             packet: None,
@@ -115,11 +121,34 @@ impl<'t> Reader<'t> {
         self.stream.packets.get(self.next_packet.checked_sub(1)?).copied()
     }
 
+    /// The bytes in memory, where in the packet the first of them stands, and where its content ends (bits).
+    #[must_use]
+    pub fn window(&self) -> (Arc<Vec<u8>>, u64, u64) {
+        (Arc::clone(&self.bytes), self.base, self.content_end)
+    }
+
+    /// Number of that window: another, other bytes.
+    #[inline]
+    #[must_use]
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+
     /// The bytes in memory, and what decodes them.
     #[inline]
     pub fn parts(&mut self) -> (&Program, &mut Decoder, Part<'_>) {
         let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         (&self.program, &mut self.decoder, part)
+    }
+
+    /// The next event, where it is of a simple form and all of it is in memory; else [`Self::advance`] says what comes.
+    #[inline]
+    pub fn simple(&mut self) -> Option<Event> {
+        let class = self.packet.as_ref()?.class;
+        let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let event = self.program.simple(&mut self.decoder, class, &part, self.at)?;
+        self.at = event.end;
+        Some(event)
     }
 
     /// Passes over events that follow in the packet, as far as they are of simple forms; returns how many.
@@ -203,7 +232,16 @@ impl<'t> Reader<'t> {
         };
         let left = (self.content_end.div_ceil(8)).saturating_sub(self.base);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.window);
-        read_at(file, path, offset.saturating_add(self.base), length, &mut self.bytes)
+        self.windows += 1;
+        if Arc::get_mut(&mut self.bytes).is_none() {
+            let free = self.old.iter_mut().position(|old| Arc::get_mut(old).is_some());
+            let next = free.map_or_else(Arc::default, |free| self.old.swap_remove(free));
+            self.old.push(std::mem::replace(&mut self.bytes, next));
+        }
+        match Arc::get_mut(&mut self.bytes) {
+            Some(bytes) => read_at(file, path, offset.saturating_add(self.base), length, bytes),
+            None => Ok(()),
+        }
     }
 
     /// The losses before a packet, then the packet.

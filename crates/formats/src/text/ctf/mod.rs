@@ -1,0 +1,252 @@
+//! Any CTF trace in babeltrace2's default form, as version 2.1.1 prints it.
+
+mod batch;
+mod line;
+mod pipeline;
+mod plan;
+mod value;
+
+use super::number::Constant;
+use super::time::{TimeOfDay, Zone};
+use crate::ctf::read::{Error, Loss, Reader, Sink, Trace, run_with};
+use crate::ctf::uuid_text;
+use crate::select::Selection;
+use batch::{Batch, Formatter, Record, Window};
+use lastwords_trace::ctf::Event;
+use lastwords_trace::parallel;
+use pipeline::Pipeline;
+use plan::{StreamPlan, plan};
+use std::io::Write;
+use std::sync::Arc;
+use value::Writer;
+
+/// Events that become text together.
+const BATCH: usize = 2048;
+/// Bytes of packets from which on threads gain more than they cost.
+const WORTH_THREADS: u64 = 1 << 20;
+
+/// What [`print`] did.
+#[derive(Debug, Default)]
+pub struct Printed {
+    /// Events printed.
+    pub events: u64,
+    /// Why writing ended.
+    pub failed: Option<std::io::Error>,
+}
+
+/// Prints what is selected of `traces`, of which there is a reader for each stream; what is missing and what cannot be
+/// read goes to `notes`. Large traces on as many threads as there are CPUs.
+pub fn print(
+    traces: &[Trace],
+    readers: &mut [(usize, Reader<'_>)],
+    selection: &Selection,
+    zone: &Zone,
+    out: &mut dyn Write,
+    notes: &mut dyn FnMut(Note),
+) -> Printed {
+    let mut firsts = Vec::new();
+    let mut plans: Vec<StreamPlan<'_>> = Vec::new();
+    for trace in traces {
+        firsts.push(plans.len());
+        plans.extend(plan(trace, selection));
+    }
+    let plan = |trace: usize, class: usize| firsts.get(trace).map_or(usize::MAX, |first| first + class);
+    let bytes = |(_, reader): &(usize, Reader<'_>)| reader.stream().packets.iter().map(|p| p.1.size).sum::<u64>();
+    let large = readers.iter().map(bytes).fold(0, u64::saturating_add) >= WORTH_THREADS;
+    let threads = if large { parallel::cpus() } else { 1 };
+    let formatter = || Formatter::new(&plans, traces, zone);
+    let state = |(trace, reader): &(usize, Reader<'_>)| StreamState {
+        trace: *trace,
+        plan: plan(*trace, reader.stream().class),
+        context: Arc::new(Constant::new(&[])),
+        known: None,
+        window: 0,
+    };
+    let streams = readers.iter().map(state).collect();
+    std::thread::scope(|scope| {
+        let pipeline = if threads == 1 {
+            Pipeline::here(formatter(), out)
+        } else {
+            let (pipeline, queue) = Pipeline::threads(threads, out);
+            let queue = Arc::new(queue);
+            for _ in 0..threads {
+                let (queue, formatter) = (Arc::clone(&queue), formatter());
+                scope.spawn(move || queue.work(formatter));
+            }
+            pipeline
+        };
+        let mut printer = Printer::new(traces, &plans, streams, selection, zone, pipeline, notes);
+        run_with(readers, &mut printer);
+        printer.finish()
+    })
+}
+
+/// Something besides events.
+#[derive(Debug)]
+pub enum Note {
+    /// Events or packets are missing, in babeltrace2's words.
+    Loss(String),
+    /// Something cannot be read.
+    Fault(Error),
+}
+
+struct Printer<'p, 't, 'o> {
+    traces: &'t [Trace],
+    plans: &'p [StreamPlan<'t>],
+    /// By stream.
+    streams: Vec<StreamState>,
+    selection: &'o Selection,
+    notes: &'o mut dyn FnMut(Note),
+    /// For remarks.
+    moments: TimeOfDay,
+    previous: Option<i64>,
+    batch: Batch,
+    /// Counts batches.
+    number: u64,
+    pipeline: Pipeline<'p, 't, 'o>,
+    printed: Printed,
+}
+
+struct StreamState {
+    trace: usize,
+    /// Position of its class's plan.
+    plan: usize,
+    /// Context of the packet that is read, as text.
+    context: Arc<Constant>,
+    /// The batch and the reader's window that `window` is the position of.
+    known: Option<(u64, u64)>,
+    window: usize,
+}
+
+impl<'p, 't, 'o> Printer<'p, 't, 'o> {
+    fn new(
+        traces: &'t [Trace],
+        plans: &'p [StreamPlan<'t>],
+        streams: Vec<StreamState>,
+        selection: &'o Selection,
+        zone: &Zone,
+        pipeline: Pipeline<'p, 't, 'o>,
+        notes: &'o mut dyn FnMut(Note),
+    ) -> Self {
+        Self {
+            traces,
+            plans,
+            streams,
+            selection,
+            notes,
+            moments: TimeOfDay::new(zone, b"[", b"]"),
+            previous: None,
+            batch: Batch::default(),
+            number: 0,
+            pipeline,
+            printed: Printed::default(),
+        }
+    }
+
+    fn finish(mut self) -> Printed {
+        self.flush();
+        self.printed
+    }
+
+    /// Sends the batch on its way; false where writing has failed.
+    fn send(&mut self) -> bool {
+        self.printed.events += self.batch.records.len() as u64;
+        if self.printed.failed.is_none() {
+            self.printed.failed = self.pipeline.put(&mut self.batch).err();
+        }
+        self.batch.restart(self.previous);
+        self.number += 1;
+        self.printed.failed.is_none()
+    }
+
+    /// Writes all events up to here.
+    fn flush(&mut self) {
+        if self.send() {
+            self.printed.failed = self.pipeline.drain().err();
+        }
+    }
+
+    fn moment(&mut self, nanoseconds: Option<i64>) -> String {
+        let mut text = Vec::new();
+        match nanoseconds {
+            Some(nanoseconds) => self.moments.put(nanoseconds, &mut text),
+            None => text.extend_from_slice(b"[??:??:??.?????????]"),
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+impl Sink for Printer<'_, '_, '_> {
+    #[inline]
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Event, nanoseconds: Option<i64>) -> bool {
+        let Some(state) = self.streams.get_mut(stream) else { return true };
+        let plan = self.plans.get(state.plan);
+        let Some(class) = plan.and_then(|plan| plan.events.get(event.class)) else { return true };
+        if !class.wanted || nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
+            return true;
+        }
+        let known = Some((self.number, reader.windows()));
+        if state.known != known {
+            state.known = known;
+            state.window = self.batch.windows.len();
+            let (bytes, base, content_end) = reader.window();
+            let context = Arc::clone(&state.context);
+            let (trace, plan) = (state.trace, state.plan);
+            self.batch.windows.push(Window { bytes, base, content_end, context, trace, plan });
+        }
+        self.batch.records.push(Record {
+            window: state.window,
+            class: event.class,
+            body: event.body,
+            nanoseconds,
+            decoder: class.depends.then(|| Box::new(reader.parts().1.clone())),
+        });
+        self.previous = nanoseconds.or(self.previous);
+        self.batch.records.len() < BATCH || self.send()
+    }
+
+    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
+        let Some(state) = self.streams.get_mut(stream) else { return };
+        let mut context = Vec::new();
+        if let Some(scope) = self.plans.get(state.plan).and_then(|plan| plan.context.as_ref())
+            && let Some(packet) = reader.packet().copied()
+        {
+            let mut writer = Writer { out: &mut context, parts: &scope.parts, hidden: 0 };
+            let (program, decoder, bytes) = reader.parts();
+            // The packet's own reading of the same bytes went well.
+            let _ = program.visit_context(decoder, &packet, bytes.bytes, &mut writer);
+        }
+        state.context = Arc::new(Constant::new(&context));
+    }
+
+    fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {
+        let Some(state) = self.streams.get(stream) else { return };
+        let Some(trace) = self.traces.get(state.trace) else { return };
+        let class = trace.class();
+        let what = if loss.packets { "packet" } else { "event" };
+        let plural = if loss.count == 1 { "" } else { "s" };
+        let range = match loss.between {
+            Some((begin, end)) => {
+                let (begin, end) = (reader.nanoseconds(begin), reader.nanoseconds(end));
+                format!("between {} and {}", self.moment(begin), self.moment(end))
+            }
+            None => "(unknown time range)".to_owned(),
+        };
+        let uuid = class.uuid.map_or("(no UUID)".to_owned(), |uuid| format!("(UUID: {})", uuid_text(&uuid)));
+        let id = class.streams.get(reader.stream().class).map_or(0, |class| class.id);
+        let own = reader.stream().id.map_or("no stream ID".to_owned(), |id| format!("stream ID: {id}"));
+        let file = reader.stream().files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        (self.notes)(Note::Loss(format!(
+            "Tracer discarded {} {what}{plural} {range} in trace \"{}\" {uuid} within stream \"{file}\" (stream class ID: \
+             {id}, {own}).",
+            loss.count,
+            trace.name()
+        )));
+    }
+
+    fn fault(&mut self, _: usize, fault: Error) {
+        self.flush();
+        (self.notes)(Note::Fault(fault));
+    }
+}
+

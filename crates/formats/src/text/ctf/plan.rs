@@ -1,0 +1,144 @@
+//! What is known before the first event: names, braces, and how values look.
+
+use super::line::Line;
+use crate::ctf::read::Trace;
+use crate::select::Selection;
+use crate::text::escape::bare;
+use crate::text::number::Constant;
+use lastwords_trace::ctf::{Code, Encoding, EventClass, Mapping, Node, Scope, Shape, TraceClass};
+use lastwords_trace::schema::EnvValue;
+
+/// What stands before an event's own fields.
+const HEADERS: [Scope; 3] = [Scope::PacketHeader, Scope::PacketContext, Scope::EventHeader];
+
+/// Of a stream class.
+pub(super) struct StreamPlan<'t> {
+    pub(super) context: Option<ScopePlan<'t>>,
+    pub(super) common: Option<ScopePlan<'t>>,
+    pub(super) events: Vec<EventPlan<'t>>,
+}
+
+pub(super) struct EventPlan<'t> {
+    /// The trace's header, the name and a colon.
+    pub(super) head: Constant,
+    pub(super) wanted: bool,
+    pub(super) specific: Option<ScopePlan<'t>>,
+    pub(super) payload: Option<ScopePlan<'t>>,
+    /// All scopes at once, where the class has such a form.
+    pub(super) line: Option<Line<'t>>,
+    /// Its fields depend on the packet's or the event's header.
+    pub(super) depends: bool,
+}
+
+pub(super) struct ScopePlan<'t> {
+    pub(super) code: &'t Code,
+    pub(super) parts: Vec<Part<'t>>,
+}
+
+/// What stands before a field's value, and how the value looks.
+pub(super) struct Part<'t> {
+    pub(super) prefix: Constant,
+    pub(super) look: Look<'t>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Look<'t> {
+    Hidden,
+    Unsigned,
+    Signed,
+    /// Another base: bits of the field, whether it is signed, the base.
+    Based(u8, bool, u8),
+    Enum(&'t [Mapping], u8, bool, u8),
+    Bool,
+    /// Names of bits.
+    Bits(&'t [Mapping]),
+    Text(Encoding),
+    Other,
+}
+
+/// Of all stream classes of a trace.
+pub(super) fn plan<'t>(trace: &'t Trace, selection: &Selection) -> Vec<StreamPlan<'t>> {
+    let class = trace.class();
+    let header = header(class);
+    let scope = |scope, stream, event| {
+        class.scope(scope, stream, event)?;
+        trace.program.code(scope, stream, event).map(scope_plan)
+    };
+    let streams = class.streams.iter().enumerate().map(|(stream, of)| {
+        let common = scope(Scope::CommonContext, stream, 0);
+        let event = |(number, event): (usize, &EventClass)| {
+            let name = event.name.as_deref().unwrap_or("<unknown>");
+            let mut head = header.clone();
+            bare(&mut head, name.as_bytes());
+            head.extend_from_slice(b": ");
+            let specific = scope(Scope::SpecificContext, stream, number);
+            let payload = scope(Scope::Payload, stream, number);
+            let scopes: Vec<&ScopePlan<'_>> = [&common, &specific, &payload].into_iter().flatten().collect();
+            EventPlan {
+                head: Constant::new(&head),
+                wanted: selection.wants_name(name),
+                line: Line::new(&scopes),
+                depends: class.depends_on(stream, number, &HEADERS),
+                specific,
+                payload,
+            }
+        };
+        StreamPlan {
+            // babeltrace2 shows no packet context of which it shows no field.
+            context: scope(Scope::PacketContext, stream, 0)
+                .filter(|scope| scope.code.nodes().iter().any(|node| node.shown && !node.name.is_empty())),
+            events: of.events.iter().enumerate().map(event).collect(),
+            common,
+        }
+    });
+    streams.collect()
+}
+
+/// `hostname:procname:(vpid) `, whichever the environment has.
+fn header(class: &TraceClass) -> Vec<u8> {
+    let mut text = Vec::new();
+    for key in ["hostname", "procname", "vpid"] {
+        let mut piece = Vec::new();
+        match class.property(key) {
+            Some(EnvValue::Text(value)) if key != "vpid" => bare(&mut piece, value.as_bytes()),
+            Some(EnvValue::Integer(value)) if key == "vpid" => piece = format!("({value})").into_bytes(),
+            _ => continue,
+        }
+        if !text.is_empty() {
+            text.push(b':');
+        }
+        text.extend_from_slice(&piece);
+    }
+    if !text.is_empty() {
+        text.push(b' ');
+    }
+    text
+}
+
+fn scope_plan(code: &Code) -> ScopePlan<'_> {
+    ScopePlan { code, parts: code.nodes().iter().map(part).collect() }
+}
+
+fn part(node: &Node) -> Part<'_> {
+    let mut prefix = Vec::new();
+    if !node.name.is_empty() {
+        prefix.extend_from_slice(if node.position == 0 { b" " } else { b", " });
+        bare(&mut prefix, node.name.as_bytes());
+        prefix.extend_from_slice(b" = ");
+    }
+    let look = match &node.shape {
+        _ if !node.shown => Look::Hidden,
+        Shape::Integer { length, signed, base, mappings } if !mappings.is_empty() => {
+            Look::Enum(mappings, *length, *signed, *base)
+        }
+        Shape::Integer { signed: false, base: 10, .. } => Look::Unsigned,
+        Shape::Integer { signed: true, base: 10, .. } => Look::Signed,
+        Shape::Integer { length, signed, base, .. } => Look::Based(*length, *signed, *base),
+        Shape::Bool => Look::Bool,
+        Shape::BitArray { flags } => Look::Bits(flags),
+        Shape::Text(encoding) => Look::Text(*encoding),
+        _ => Look::Other,
+    };
+    Part { prefix: Constant::new(&prefix), look }
+}
+

@@ -1,0 +1,218 @@
+//! Values of fields, as a visitor meets them.
+
+use super::plan::{Look, Part};
+use crate::text::escape::quoted;
+use crate::text::number::{general, hexadecimal, signed, unsigned};
+use lastwords_trace::ctf::{Encoding, Mapping, NodeId, Visitor};
+use std::io::Write;
+
+pub(super) struct Writer<'a, 't> {
+    pub(super) out: &'a mut Vec<u8>,
+    pub(super) parts: &'a [Part<'t>],
+    /// Levels of arrays that are not shown.
+    pub(super) hidden: usize,
+}
+
+impl<'t> Writer<'_, 't> {
+    /// Puts what stands before a field; how its value looks, if it is shown.
+    #[inline]
+    fn begin_field(&mut self, node: NodeId) -> Option<Look<'t>> {
+        let part = self.parts.get(node as usize)?;
+        if matches!(part.look, Look::Hidden) || self.hidden > 0 {
+            return None;
+        }
+        part.prefix.put(self.out);
+        Some(part.look)
+    }
+}
+
+impl Visitor for Writer<'_, '_> {
+    #[inline]
+    fn integer(&mut self, node: NodeId, value: u64) {
+        match self.begin_field(node) {
+            Some(Look::Unsigned) => unsigned(self.out, value),
+            Some(Look::Signed) => signed(self.out, value.cast_signed()),
+            Some(look) => number(self.out, look, value),
+            None => {}
+        }
+    }
+
+    fn float(&mut self, node: NodeId, value: f64) {
+        if self.begin_field(node).is_some() {
+            general(self.out, value);
+        }
+    }
+
+    #[inline]
+    fn text(&mut self, node: NodeId, bytes: &[u8]) {
+        match self.begin_field(node) {
+            Some(Look::Text(Encoding::Utf8)) => {
+                let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+                quoted(self.out, bytes.get(..end).unwrap_or_default());
+            }
+            Some(Look::Text(encoding)) => quoted(self.out, decoded(bytes, encoding).as_bytes()),
+            _ => {}
+        }
+    }
+
+    fn blob(&mut self, node: NodeId, bytes: &[u8]) {
+        if self.begin_field(node).is_some() {
+            self.out.extend_from_slice(b"{ ");
+            for byte in bytes {
+                let digit = |value: u8| b"0123456789abcdef".get(usize::from(value)).copied().unwrap_or(b'0');
+                self.out.extend_from_slice(&[digit(byte >> 4), digit(byte & 15), b' ']);
+            }
+            self.out.push(b'}');
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self, node: NodeId) {
+        if self.begin_field(node).is_some() {
+            self.out.push(b'{');
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, _: NodeId) {
+        if self.hidden == 0 {
+            self.out.extend_from_slice(b" }");
+        }
+    }
+
+    fn begin_array(&mut self, node: NodeId, _: u64) {
+        match self.begin_field(node) {
+            Some(_) => self.out.push(b'['),
+            None => self.hidden += 1,
+        }
+    }
+
+    fn element(&mut self, index: u64) {
+        if self.hidden == 0 {
+            self.out.extend_from_slice(if index == 0 { b" [" } else { b", [" });
+            unsigned(self.out, index);
+            self.out.extend_from_slice(b"] = ");
+        }
+    }
+
+    fn end_array(&mut self, _: NodeId) {
+        if self.hidden == 0 {
+            self.out.extend_from_slice(b" ]");
+        } else {
+            self.hidden -= 1;
+        }
+    }
+
+    fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
+        match (self.begin_field(node), case) {
+            (Some(_), Some(_)) => self.out.extend_from_slice(b"{ "),
+            (Some(_), None) => self.out.extend_from_slice(b"<none>"),
+            (None, Some(_)) => self.hidden += 1,
+            (None, None) => {}
+        }
+    }
+
+    fn end_case(&mut self, _: NodeId) {
+        if self.hidden == 0 {
+            self.out.extend_from_slice(b" }");
+        } else {
+            self.hidden -= 1;
+        }
+    }
+}
+
+/// Numbers that are not plain decimal ones.
+pub(super) fn number(out: &mut Vec<u8>, look: Look<'_>, value: u64) {
+    match look {
+        Look::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
+        Look::Enum(mappings, length, is_signed, base) => {
+            let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+            out.extend_from_slice(b"( ");
+            let mut matching = mappings.iter().filter(|m| m.ranges.iter().any(|r| r.contains(wide)));
+            match (matching.next(), matching.next()) {
+                (None, _) => out.extend_from_slice(b"<unknown>"),
+                (Some(only), None) => quoted(out, only.label.as_bytes()),
+                (Some(first), Some(second)) => {
+                    out.extend_from_slice(b"{ ");
+                    quoted(out, first.label.as_bytes());
+                    for mapping in std::iter::once(second).chain(matching) {
+                        out.extend_from_slice(b", ");
+                        quoted(out, mapping.label.as_bytes());
+                    }
+                    out.extend_from_slice(b" }");
+                }
+            }
+            out.extend_from_slice(b" : container = ");
+            based(out, value, length, is_signed, base);
+            out.extend_from_slice(b" )");
+        }
+        Look::Bool => out.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
+        Look::Bits(flags) => bit_map(out, value, flags),
+        _ => unsigned(out, value),
+    }
+}
+
+/// The number, and the names of the bits that are set.
+fn bit_map(out: &mut Vec<u8>, value: u64, flags: &[Mapping]) {
+    hexadecimal(out, value);
+    let is_set = |flag: &&Mapping| {
+        (0..64).any(|bit| value >> bit & 1 == 1 && flag.ranges.iter().any(|range| range.contains(bit)))
+    };
+    for (i, flag) in flags.iter().filter(is_set).enumerate() {
+        out.extend_from_slice(if i == 0 { b" { " } else { b", " });
+        quoted(out, flag.label.as_bytes());
+    }
+    if flags.iter().any(|flag| is_set(&flag)) {
+        out.extend_from_slice(b" }");
+    }
+}
+
+fn based(out: &mut Vec<u8>, value: u64, length: u8, is_signed: bool, base: u8) {
+    let rounded = |unit: u32| {
+        let bits = u32::from(length).next_multiple_of(unit);
+        if bits >= 64 || length == 64 { u64::MAX } else { (1 << bits) - 1 }
+    };
+    match base {
+        2 => {
+            out.extend_from_slice(b"0b");
+            out.extend((0..length).rev().map(|bit| if value >> bit & 1 == 1 { b'1' } else { b'0' }));
+        }
+        8 => {
+            let value = if is_signed { value & rounded(3) } else { value };
+            // Writing to memory cannot fail.
+            let _ = write!(out, "0{value:o}");
+        }
+        16 => hexadecimal(out, value & rounded(4)),
+        _ if is_signed => signed(out, value.cast_signed()),
+        _ => unsigned(out, value),
+    }
+}
+
+/// Text of an encoding, up to its NUL; what is not of it is replaced.
+fn decoded(bytes: &[u8], encoding: Encoding) -> String {
+    let mut text: String = match encoding {
+        Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+        Encoding::Utf16Be | Encoding::Utf16Le => {
+            let unit = |pair: &[u8]| match (pair, encoding) {
+                ([a, b], Encoding::Utf16Be) => u16::from_be_bytes([*a, *b]),
+                ([a, b], _) => u16::from_le_bytes([*a, *b]),
+                _ => 0,
+            };
+            let units = bytes.chunks_exact(2).map(unit);
+            char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+        }
+        Encoding::Utf32Be | Encoding::Utf32Le => {
+            let unit = |four: &[u8]| match (four, encoding) {
+                ([a, b, c, d], Encoding::Utf32Be) => u32::from_be_bytes([*a, *b, *c, *d]),
+                ([a, b, c, d], _) => u32::from_le_bytes([*a, *b, *c, *d]),
+                _ => 0,
+            };
+            let units = bytes.chunks_exact(4).map(unit);
+            units.map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+        }
+    };
+    if let Some(end) = text.find('\0') {
+        text.truncate(end);
+    }
+    text
+}
