@@ -41,7 +41,7 @@ fn run(arguments: &[String]) -> Result<()> {
             contenders::lastwords::generate(std::path::Path::new(dir), events.parse()?)
         }
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
-            println!("{}", measure::run(cpu.parse()?, program, rest)?);
+            println!("{}", measure::run(if cpu == "all" { None } else { Some(cpu.parse()?) }, program, rest)?);
             Ok(())
         }
         [name, rest @ ..] => {

@@ -8,19 +8,20 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::{Result, job};
 
-/// Runs a program on one CPU with its output thrown away. Returns a line of JSON: seconds by the wall and of the CPU, the
+/// Runs a program on one CPU, or on all, with its output thrown away. Returns a line of JSON: seconds by the wall and of the CPU, the
 /// peak of its resident memory, and the peak of that part of it which no file backs (looked at every 2 ms), both in
 /// bytes.
-pub(crate) fn run(cpu: usize, program: &str, arguments: &[String]) -> Result<String> {
+pub(crate) fn run(cpu: Option<usize>, program: &str, arguments: &[String]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
     let start = Instant::now();
     // Started by a thread of its own, so that the program is pinned and we, who look on, are not.
+    let pin = || cpu.map_or(Ok(()), |cpu| job::pin(cpu).map_err(std::io::Error::from));
     let started = std::thread::scope(|scope| {
-        let starter = scope.spawn(|| job::pin(cpu).map_err(std::io::Error::from).and_then(|()| command.spawn()));
+        let starter = scope.spawn(|| pin().and_then(|()| command.spawn()));
         starter.join().map_err(|_| "the starting thread panicked")
     })?;
-    let mut child = started.map_err(|error| format!("cannot run {program} on CPU {cpu}: {error}"))?;
+    let mut child = started.map_err(|error| format!("cannot run {program} on CPU {cpu:?}: {error}"))?;
     let (id, done) = (child.id(), AtomicBool::new(false));
     let (ended, wall, anonymous) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| peak_anonymous(id, &done));

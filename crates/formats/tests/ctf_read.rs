@@ -4,7 +4,7 @@
 use lastwords_formats::ctf::{Version, read};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
-use lastwords_formats::text::ctf::{Note, Printer};
+use lastwords_formats::text::ctf::{Note, print};
 use std::path::Path;
 
 /// Text, and remarks.
@@ -21,9 +21,9 @@ fn report(folder: &Path) -> (String, Vec<String>) {
         Note::Loss(text) => remarks.push(text),
         Note::Fault(fault) => remarks.push(fault.to_string()),
     };
-    let mut printer = Printer::new(&found.traces, &readers, &selection, &Zone::utc(), &mut out, &mut notes);
-    read::run_with(&mut readers, &mut printer);
-    printer.finish();
+    let printed = print(&found.traces, &mut readers, &selection, &Zone::utc(), &mut out, &mut notes);
+    assert!(printed.failed.is_none(), "{:?}", printed.failed);
+    assert_eq!(printed.events, out.iter().filter(|b| **b == b'\n').count() as u64, "a line for each event");
     (String::from_utf8_lossy(&out).into_owned(), remarks)
 }
 
@@ -311,6 +311,60 @@ fn a_copy_is_the_same() {
 }
 
 /// One word of metadata or one byte of a stream is another.
+/// An event class whose fields stand on byte boundaries, and one whose text has its length in the packet's context.
+const MORE: &str = r#"
+event { name = "c:flat"; id = 2; stream_id = 0; fields := struct {
+	uint64_t _n; string _s; integer { size = 16; align = 8; signed = true; base = hex; } _h;
+	integer { size = 8; align = 8; encoding = UTF8; } _comm[6];
+}; };
+event { name = "c:far"; id = 3; stream_id = 0; fields := struct {
+	integer { size = 8; align = 8; encoding = UTF8; } _far[ stream.packet.context.cpu_id ];
+}; };
+"#;
+
+/// More than one thread's worth, of three streams, in packets larger than a window.
+#[test]
+fn large_traces_are_printed_in_order() {
+    for big in [false, true] {
+        let order = if big { "be" } else { "le" };
+        let metadata = TSDL.replace("ORDER", order) + MORE;
+        let (mut streams, mut wanted) = ([const { Vec::new() }; 3], String::new());
+        for number in 0..40_000u64 {
+            let (stream, clock) = ((number * number % 7 % 3) as usize, 1000 + number);
+            let mut event = compact(big, 2 + (number % 5 == 0) as u32, clock as u32);
+            event.extend(if big { 9u32.to_be_bytes() } else { 9u32.to_le_bytes() });
+            let time = format!("[22:13:20.{clock:09}]");
+            let delta = if number == 0 { "?.?????????" } else { "0.000000001" };
+            let text = format!("number {number}");
+            let fields = if number % 5 == 0 {
+                event.extend(b"far");
+                "far = \"far\"".to_owned()
+            } else {
+                event.extend(if big { number.to_be_bytes() } else { number.to_le_bytes() });
+                event.extend(text.bytes().chain([0]));
+                event.extend([0xff, 0xff]);
+                event.extend(b"ab\0cde");
+                format!("n = {number}, s = \"{text}\", h = 0xFFFF, comm = \"ab\"")
+            };
+            let name = if number % 5 == 0 { "far" } else { "flat" };
+            wanted += &format!("{time} (+{delta}) box c:{name}: {{ cpu_id = 3 }}, {{ vtid = 9 }}, {{ {fields} }}\n");
+            streams[stream].push((clock, event));
+        }
+        let files = streams.map(|events| {
+            let (begin, end) = (events[0].0, events[events.len() - 1].0);
+            packet(big, begin, end, 0, &events.into_iter().map(|(_, event)| event).collect::<Vec<_>>(), 0)
+        });
+        assert!(files.iter().map(Vec::len).sum::<usize>() > 1 << 20, "large enough for threads");
+        let folder = folder(metadata.as_bytes(), &[("a", &files[0]), ("b", &files[1]), ("c", &files[2])]);
+        let (shown, remarks) = report(folder.path());
+        assert_eq!(remarks, [""; 0], "{order}");
+        for (shown, wanted) in shown.lines().zip(wanted.lines()) {
+            assert_eq!(shown, wanted, "{order}");
+        }
+        assert_eq!(shown.len(), wanted.len(), "{order}");
+    }
+}
+
 #[test]
 fn mutants_cost_no_panic() {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// How often each program runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
+    /// One CPU that everything runs on; without it, all, of which babeltrace2 uses one
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
     /// Where the trace is made; memory where there is room
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -46,7 +49,6 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = programs.lastwords()?;
@@ -80,14 +82,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
                     std::fs::remove_dir_all(out).with_context(|| out.display().to_string())?;
                 }
             }
-            lap.run(&programs.bench, cpu, command)?;
+            lap.run(&programs.bench, args.cpu, command)?;
         }
     }
     let mut rows = Vec::new();
     for (lap, (name, _)) in laps.iter().zip(&commands) {
         let seconds = lap.seconds(args.clock).context("no runs")?;
         let rate = args.events as f64 / seconds.median / 1e6;
-        println!("{name:<24} {rate:>9.2} M events/s {:>8.1} MB", lap.peak_rss() as f64 / 1e6);
+        let cpu = lap.seconds(Clock::Cpu).map_or(0.0, |cpu| cpu.median);
+        let memory = lap.peak_rss() as f64 / 1e6;
+        println!("{name:<24} {rate:>9.2} M events/s {:>8.2} s {cpu:>8.2} s of CPUs {memory:>8.1} MB", seconds.median);
         rows.push((*name, rate, lap.peak_rss()));
     }
     let ratio = |n: usize| Some(rows.get(n)?.1 / rows.get(n + 1)?.1);

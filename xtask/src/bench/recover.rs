@@ -104,6 +104,8 @@ struct Copy {
     bytes: u64,
     recover: Laps,
     report: Laps,
+    /// `cp` of what was written: what copying alone takes on this machine.
+    cp: Laps,
 }
 
 impl Bench {
@@ -137,7 +139,7 @@ impl Bench {
             if let Some(laps) = &mut report_ctf {
                 self.report(&ctf, laps)?;
             }
-            babeltrace_laps.run(&self.stopwatch, self.cpu, &[babeltrace.as_os_str(), ctf.as_os_str()])?;
+            babeltrace_laps.run(&self.stopwatch, Some(self.cpu), &[babeltrace.as_os_str(), ctf.as_os_str()])?;
         }
         for _ in 0..self.rounds {
             self.recover(session, &mut recover)?;
@@ -146,18 +148,26 @@ impl Bench {
     }
 
     fn copy(&self, session: &Path) -> Result<Copy> {
-        let [mut recover, mut report] = [(); 2].map(|()| Laps::default());
+        let [mut recover, mut report, mut cp] = [(); 3].map(|()| Laps::default());
         let mut bytes = 0;
         for round in 0..self.rounds {
             eprintln!("copying: round {} of {}", round + 1, self.rounds);
-            bytes = stream_bytes(&self.recover(session, &mut recover)?)?;
+            let out = self.recover(session, &mut recover)?;
+            bytes = stream_bytes(&out)?;
+            let copy = Scratch::create(&self.scratch, "cp")?;
+            let words = [OsStr::new("cp"), OsStr::new("-r"), out.as_os_str(), copy.path().as_os_str()];
+            cp.run(&self.stopwatch, Some(self.cpu), &words)?;
         }
         self.report(session, &mut report)?;
-        Ok(Copy { bytes, recover, report })
+        Ok(Copy { bytes, recover, report, cp })
     }
 
     fn report(&self, source: &Path, laps: &mut Laps) -> Result<()> {
-        laps.run(&self.stopwatch, self.cpu, &[self.lastwords.as_os_str(), OsStr::new("report"), source.as_os_str()])
+        laps.run(
+            &self.stopwatch,
+            Some(self.cpu),
+            &[self.lastwords.as_os_str(), OsStr::new("report"), source.as_os_str()],
+        )
     }
 
     /// Writes a session as CTF into an empty folder, which it returns.
@@ -175,7 +185,7 @@ impl Bench {
             "--to".into(),
             "ctf".into(),
         ];
-        laps.run(&self.stopwatch, self.cpu, &words.each_ref().map(OsString::as_os_str))?;
+        laps.run(&self.stopwatch, Some(self.cpu), &words.each_ref().map(OsString::as_os_str))?;
         Ok(out)
     }
 }
@@ -276,7 +286,9 @@ impl Results {
         }
         let copy = &self.copy;
         let rate = self.rate(copy.bytes, &copy.recover).unwrap_or(0.0);
+        let cp = self.rate(copy.bytes, &copy.cp).unwrap_or(0.0);
         text += &format!("\nrecover --to ctf of {:.0} MiB: {:.2} GB/s", mebibytes(copy.bytes), rate / 1e9);
+        text += &format!("; cp of what it wrote: {:.2} GB/s, {:.2} x", cp / 1e9, rate / cp);
         let peaks = (mebibytes(copy.recover.peak_rss()), mebibytes(copy.recover.peak_anonymous()));
         text + &format!(", peak RSS {:.1} MiB, {:.1} MiB of it of no file\n\n", peaks.0, peaks.1)
     }
@@ -301,7 +313,7 @@ impl Results {
             "rounds": rounds,
             "events": self.text.events,
             "rows": rows,
-            "copy": { "bytes": self.copy.bytes, "recover": laps(&self.copy.recover, self.copy.bytes) },
+            "copy": { "bytes": self.copy.bytes, "recover": laps(&self.copy.recover, self.copy.bytes), "cp": laps(&self.copy.cp, self.copy.bytes) },
             "floors": report::verdict_data(verdicts),
         })
     }

@@ -25,9 +25,10 @@ struct Lap {
 pub(super) struct Laps(Vec<Lap>);
 
 impl Laps {
-    /// Runs a program on one CPU, its output thrown away.
-    pub(super) fn run(&mut self, stopwatch: &Path, cpu: usize, command: &[&OsStr]) -> Result<()> {
-        let line = output(Command::new(stopwatch).arg("measure").arg(cpu.to_string()).args(command))?;
+    /// Runs a program on one CPU, or on all, its output thrown away.
+    pub(super) fn run(&mut self, stopwatch: &Path, cpu: Option<usize>, command: &[&OsStr]) -> Result<()> {
+        let cpu = cpu.map_or("all".to_owned(), |cpu| cpu.to_string());
+        let line = output(Command::new(stopwatch).arg("measure").arg(cpu).args(command))?;
         self.0.push(lap(&line).with_context(|| format!("the stop-watch printed {line:?}"))?);
         Ok(())
     }

@@ -76,8 +76,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (mut laps, mut their_laps) = (Laps::default(), Laps::default());
     for round in 0..args.rounds.max(1) {
         eprintln!("round {} of {}", round + 1, args.rounds.max(1));
-        laps.run(&programs.bench, cpu, &ours)?;
-        their_laps.run(&programs.bench, cpu, &theirs)?;
+        laps.run(&programs.bench, Some(cpu), &ours)?;
+        their_laps.run(&programs.bench, Some(cpu), &theirs)?;
     }
     let seconds = laps.seconds(args.clock).context("no runs")?.median;
     let their_seconds = their_laps.seconds(args.clock).context("no runs")?.median;

@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut laps = [const { None }; 4].map(|_: Option<Laps>| Laps::default());
     for _ in 0..args.rounds.max(1) {
         for (lap, (_, command)) in laps.iter_mut().zip(&commands) {
-            lap.run(&programs.bench, cpu, command)?;
+            lap.run(&programs.bench, Some(cpu), command)?;
         }
     }
     let mut rows = Vec::new();

@@ -12,26 +12,29 @@ pub(super) struct Word {
     pub(super) alignment: u64,
     /// Bytes: up to 8.
     pub(super) size: usize,
-    pub(super) id_bits: u8,
     pub(super) clock_bits: u8,
     pub(super) order: ByteOrder,
     /// Largest id that has this form.
     pub(super) max_id: u64,
+    id: Place,
+    clock: Place,
+}
+
+/// Bits of a number: how far they stand from the lowest, and which they are then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    shift: u32,
+    mask: u64,
 }
 
 impl Word {
     /// The id and the clock's bits.
     #[inline]
     pub(super) fn split(&self, word: u64) -> (u64, u64) {
-        let (first, rest) = match self.order {
-            ByteOrder::Little => (word & mask(self.id_bits), word >> self.id_bits),
-            ByteOrder::Big => (word >> self.clock_bits, word),
-        };
-        (first, rest & mask(self.clock_bits))
+        (word >> self.id.shift & self.id.mask, word >> self.clock.shift & self.clock.mask)
     }
 }
 
-#[inline]
 fn mask(bits: u8) -> u64 {
     u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))
 }
@@ -57,13 +60,18 @@ pub(super) fn word(header: &Struct) -> Option<Word> {
         && !id.reversed
         && !clock.reversed;
     let fits = alignment >= 8 && total <= 64 && total.is_multiple_of(8) && follows;
+    let (id_shift, clock_shift) = match id.order {
+        ByteOrder::Little => (0, u32::from(id.length)),
+        ByteOrder::Big => (u32::from(clock.length), 0),
+    };
     (plain && fits).then_some(Word {
         alignment,
         size: (total / 8) as usize,
-        id_bits: id.length,
         clock_bits: clock.length,
         order: id.order,
         max_id: flat.max_id.min(mask(id.length)),
+        id: Place { shift: id_shift, mask: mask(id.length) },
+        clock: Place { shift: clock_shift, mask: mask(clock.length) },
     })
 }
 

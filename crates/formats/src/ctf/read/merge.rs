@@ -6,10 +6,8 @@
 use super::error::Error;
 use super::folder::Trace;
 use super::stream::{Loss, Next, Reader};
+use super::tournament::Tournament;
 use lastwords_trace::ctf::Event;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
 /// What takes the events.
 pub trait Sink {
@@ -79,26 +77,18 @@ pub fn run(readers: &mut [(usize, Reader<'_>)], sink: &mut dyn Sink) {
 pub fn run_with<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
     let head = || Head { event: None, nanoseconds: None, floor: i64::MIN };
     let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
-    let mut heap = BinaryHeap::new();
-    for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
-        if let Some(key) = advance(stream, reader, head, sink) {
-            heap.push(Reverse((key, stream)));
-        }
-    }
-    while let Some(mut first) = heap.peek_mut() {
-        let Reverse((_, stream)) = *first;
+    let streams = readers.iter_mut().zip(&mut heads).enumerate();
+    let firsts: Vec<Option<i64>> =
+        streams.map(|(stream, ((_, reader), head))| advance(stream, reader, head, sink)).collect();
+    let mut tournament = Tournament::new(&firsts);
+    while let Some(stream) = tournament.first() {
         let (Some((_, reader)), Some(head)) = (readers.get_mut(stream), heads.get_mut(stream)) else { break };
         if let Some(event) = &head.event
             && !sink.event(stream, reader, event, head.nanoseconds)
         {
             return;
         }
-        match advance(stream, reader, head, sink) {
-            Some(key) => *first = Reverse((key, stream)),
-            None => {
-                PeekMut::pop(first);
-            }
-        }
+        tournament.replace(advance(stream, reader, head, sink));
     }
 }
 

@@ -13,7 +13,8 @@ mod merge;
 mod metadata;
 mod spec2;
 mod stream;
-pub(crate) mod tsdl;
+pub(crate) mod tournament;
+mod tsdl;
 
 pub use copy::copy;
 pub use error::Error;

@@ -115,8 +115,12 @@ fn integer<'b>(
 ) -> Option<&'b [u8]> {
     let (raw, rest) = match (size, order) {
         (8, ByteOrder::Little) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from_le_bytes(*raw), rest)),
-        (4, ByteOrder::Little) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u32::from_le_bytes(*raw)), rest)),
-        (2, ByteOrder::Little) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u16::from_le_bytes(*raw)), rest)),
+        (4, ByteOrder::Little) => {
+            bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u32::from_le_bytes(*raw)), rest))
+        }
+        (2, ByteOrder::Little) => {
+            bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u16::from_le_bytes(*raw)), rest))
+        }
         (8, ByteOrder::Big) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from_be_bytes(*raw), rest)),
         (4, ByteOrder::Big) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u32::from_be_bytes(*raw)), rest)),
         (2, ByteOrder::Big) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u16::from_be_bytes(*raw)), rest)),

@@ -249,4 +249,3 @@ impl Sink for Printer<'_, '_, '_> {
         (self.notes)(Note::Fault(fault));
     }
 }
-

@@ -141,4 +141,3 @@ fn part(node: &Node) -> Part<'_> {
     };
     Part { prefix: Constant::new(&prefix), look }
 }
-
