@@ -132,6 +132,31 @@ fn damaged_packets_are_cut_and_clocks_that_go_back_are_mended() {
     assert_eq!(out.lines().filter(|l| l.contains("00000400]")).count(), 2, "400, and 350 not before it: {out}");
 }
 
+/// Large packets are counted while they are written: what cannot be decoded is taken back.
+#[test]
+fn a_large_packet_that_lies_is_cut_like_a_small_one() {
+    for events in [10, 40_000] {
+        let mut memory = memory();
+        for sequence in 0..3 {
+            let clocks: Vec<u64> = (0..events).map(|event| 1 + sequence * events + event).collect();
+            packet(&mut memory, 0, sequence, &clocks);
+        }
+        let large = memory.packets[0][1].1.len() > 1 << 18;
+        assert_eq!(large, events > 10);
+        memory.packets[0][1].1.extend([0xFF; 7]);
+        let folder = Folder::new();
+        let totals = write(&memory, &folder, COUNTED);
+        assert_eq!((totals.events, totals.packets, totals.faults), (3 * events, 3, 1));
+        let size = |name| std::fs::metadata(folder.0.join("t").join(name)).expect("it exists").len();
+        assert_eq!(size("stream-0-0") + size("metadata"), totals.bytes);
+        let printed = babeltrace(&babeltrace20(), &folder.0.join("t"));
+        assert!(printed.success && printed.err.is_empty(), "{}", printed.err);
+        let out = String::from_utf8(printed.out).expect("UTF-8");
+        let numbers = out.lines().filter_map(|l| l.split("n = ").nth(1)?.split(',').next()?.parse::<u64>().ok());
+        assert!(numbers.eq(1..=3 * events), "each event once, in order");
+    }
+}
+
 #[test]
 fn a_trace_without_packets_or_events_is_a_trace() {
     let empty = memory();

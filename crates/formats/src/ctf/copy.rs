@@ -7,12 +7,16 @@ use lastwords_trace::clock::Clock;
 use lastwords_trace::decode::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::merge::Progress;
+use lastwords_trace::parallel;
 use lastwords_trace::schema::ByteOrder;
 use lastwords_trace::source::{PacketInfo, Source};
 use std::fs::File;
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+/// Bytes of a packet from which on its events are counted by a thread of their own.
+const WORTH_A_THREAD: usize = 256 << 10;
 /// Bytes of packet header and context as the metadata describes them.
 const HEADER_LEN: usize = 84;
 const MAGIC: u32 = 0xC1FC_1FC1;
@@ -39,7 +43,9 @@ pub(super) fn stream(
     let mut copier = Copier {
         path: folder.join(format!("stream-{}-{}", channel.id, facts.instance)),
         file: None,
-        decoder: ChannelDecoder::new(channel, schema.byte_order),
+        decoder: Arc::new(ChannelDecoder::new(channel, schema.byte_order)),
+        end: 0,
+        threads: parallel::cpus() > 1,
         header: Header {
             big: schema.byte_order == ByteOrder::Big,
             uuid: schema.uuid,
@@ -75,7 +81,11 @@ pub(crate) struct Last {
 struct Copier {
     path: PathBuf,
     file: Option<File>,
-    decoder: ChannelDecoder,
+    /// Bytes written to it.
+    end: u64,
+    decoder: Arc<ChannelDecoder>,
+    /// There are CPUs for threads.
+    threads: bool,
     header: Header,
     last: Option<Last>,
     /// Greatest clock that a reader can show.
@@ -115,14 +125,14 @@ impl Copier {
         };
         let in_order = info.begin >= last.end && info.end >= info.begin && info.end <= self.limit;
         let trusted = info.verdict == Verdict::Committed && in_order && !self.begins_sized(content);
-        let counted = match trusted {
-            true if self.count => self.decoder.count(content, 0).ok(),
-            true => Some(0),
-            false => None,
+        let copied = match (trusted, self.count) {
+            (true, true) => self.count_and_write(next, info.begin, content)?,
+            (true, false) => Some((0, self.write(next, info.begin, content)?)),
+            (false, _) => None,
         };
-        let written = if let Some(events) = counted {
+        let written = if let Some((events, written)) = copied {
             totals.events += events;
-            self.write(next, info.begin, content)?
+            written
         } else {
             let survey = self.survey(content, info.begin);
             let behind = info.begin < last.end || !survey.ordered;
@@ -142,6 +152,32 @@ impl Copier {
         totals.bytes += written;
         self.last = Some(next);
         Ok(())
+    }
+
+    /// Writes a packet as it is and counts its events, both at once where that is worth a thread; none, and nothing
+    /// written, where not all of it can be decoded.
+    fn count_and_write(&mut self, facts: Last, begin: u64, content: &[u8]) -> Result<Option<(u64, u64)>> {
+        let decoder = Arc::clone(&self.decoder);
+        if !self.threads || content.len() < WORTH_A_THREAD {
+            let Ok(events) = decoder.count(content, 0) else { return Ok(None) };
+            return Ok(Some((events, self.write(facts, begin, content)?)));
+        }
+        let end = self.end;
+        let (events, written) = std::thread::scope(|scope| {
+            let counting = scope.spawn(|| decoder.count(content, 0));
+            let written = self.write(facts, begin, content);
+            (counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), written)
+        });
+        let written = written?;
+        if let Ok(events) = events {
+            return Ok(Some((events, written)));
+        }
+        if let Some(file) = &mut self.file {
+            let back = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
+            back.map_err(Error::io(&self.path, "write"))?;
+        }
+        self.end = end;
+        Ok(None)
     }
 
     fn survey(&self, content: &[u8], begin: u64) -> Survey {
@@ -204,7 +240,9 @@ impl Copier {
             None => self.file.insert(create_file(&self.path)?),
         };
         write_both(file, &header, content).map_err(Error::io(&self.path, "write"))?;
-        Ok((header.len() + content.len()) as u64)
+        let written = (header.len() + content.len()) as u64;
+        self.end += written;
+        Ok(written)
     }
 }
 
