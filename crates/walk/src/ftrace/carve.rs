@@ -185,9 +185,10 @@ fn search(
 /// Puts candidates where they fit.
 fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate], evidence: &mut Evidence) {
     let fits = |w: &Window, c: &Candidate| c.look.first >= w.after && c.look.last <= w.before;
+    let mut taken: HashSet<u64> = HashSet::new();
     for window in windows {
         let mut chosen: Vec<Candidate> = Vec::new();
-        for candidate in found.iter().filter(|c| fits(window, c)) {
+        for candidate in found.iter().filter(|c| fits(window, c) && !taken.contains(&c.address)) {
             let elsewhere = windows.iter().any(|w| {
                 (w.ring, w.cpu, w.at.before) != (window.ring, window.cpu, window.at.before)
                     && fits(w, candidate)
@@ -197,6 +198,7 @@ fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate]
                 chosen.push(*candidate);
             }
         }
+        taken.extend(chosen.iter().map(|c| c.address));
         let Some(ring) = rings.get_mut(window.ring) else { continue };
         put(ring, window, &chosen, evidence);
     }

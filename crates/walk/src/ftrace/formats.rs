@@ -115,7 +115,9 @@ fn enter_format(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>, fields: 
         return None;
     }
     let metadata = kernel.object("syscall_metadata", call.address("data").ok()?).ok()?;
-    let copies_are_texts = metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
+    // The argument with the length of what is copied; below zero for texts, which end themselves.
+    let length = metadata.u64("user_arg_size").unwrap_or_default();
+    let copies_are_texts = length & 0x80 != 0 || metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
     Some(enter_format_of(fields, copies_are_texts))
 }
 

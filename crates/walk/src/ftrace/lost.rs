@@ -128,7 +128,8 @@ fn cost(lane: &Lane, ring: &MemoryRing, list: &List, bound: &HashMap<u32, u32>, 
         return None;
     }
     if list.told.events == 0 {
-        return Some(EMPTY);
+        // Nothing tells a piece of an empty ring from what freed ones and other structures leave.
+        return list.chains.closed.then_some(EMPTY);
     }
     let share = |part: u64, all: u64| if all == 0 { 0.5 } else { part as f64 / all as f64 };
     let (own, all) = votes(list, bound, lane.number);
