@@ -123,7 +123,7 @@ fn crash(args: &Args, stopwatch: &Path, cpu: usize, scratch: &Path) -> Result<Op
     let command = [&words[..], &[vmlinux.as_os_str(), args.dump.as_os_str()]].concat();
     let mut laps = Laps::default();
     for _ in 0..CRASH_ROUNDS.min(args.rounds.max(1)) {
-        laps.run(stopwatch, cpu, &command)?;
+        laps.run(stopwatch, Some(cpu), &command)?;
     }
     let lines = std::fs::read(&text).map_or(0, |text| text.iter().filter(|b| **b == b'\n').count());
     ensure!(lines > 1, "crash printed no trace: does {} fit it and the kernel?", extension.display());
