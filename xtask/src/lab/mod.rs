@@ -24,6 +24,7 @@ mod dump;
 mod initramfs;
 mod kdump;
 mod live;
+mod lttng;
 mod packages;
 mod qemu;
 mod scenario;
@@ -141,12 +142,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let formats = args.format.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
-    let mut scenarios = Vec::new();
+    let (mut scenarios, mut of_lttng) = (Vec::new(), Vec::new());
     for name in &args.scenario {
+        if let Some(found) = lttng::find(name) {
+            of_lttng.push(found);
+            continue;
+        }
         let found = scenario::find(name);
         scenarios.push(found.with_context(|| format!("no scenario `{name}`: `cargo xtask lab --list` lists them"))?);
     }
-    if scenarios.is_empty() {
+    if scenarios.is_empty() && of_lttng.is_empty() {
         scenarios.extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
     }
     let store = Store::open()?;
@@ -164,6 +169,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let begin = Instant::now();
             let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
             if let Err(error) = lab.run(scenario, &formats, &mut rows) {
+                rows.row(false, "run", &format!("{error:#}"));
+            }
+            summary.push((rows, begin.elapsed()));
+        }
+        for scenario in &of_lttng {
+            let begin = Instant::now();
+            let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
+            if let Err(error) = lttng::run((&store, &kernel), scenario, &program, &formats, args.keep, &mut rows) {
                 rows.row(false, "run", &format!("{error:#}"));
             }
             summary.push((rows, begin.elapsed()));
@@ -205,6 +218,10 @@ fn list() {
     println!("scenarios:");
     for s in SCENARIOS {
         println!("  {:<16} {} [{}]", s.name, s.what, s.formats.join(" "));
+    }
+    println!("scenarios with LTTng, which are run where they are named:");
+    for s in lttng::SCENARIOS {
+        println!("  {:<16} {}", s.name, s.what);
     }
     println!("formats:");
     for f in dump::FORMATS {
@@ -310,6 +327,7 @@ impl Lab<'_> {
         }
         let config = Config {
             arch: self.arch,
+            qemu: None,
             kernel: &self.kernel.image,
             initramfs: &initramfs,
             arguments: &arguments,

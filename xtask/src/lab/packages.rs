@@ -98,9 +98,25 @@ impl Store {
         if !root.join(program).is_file() {
             eprintln!("fetching {package} from {suite}");
             let apt = self.apt(suite, &apt::architecture()?)?;
-            unpack(&apt.with_all_it_needs(package)?, &root).with_context(|| format!("{package} from {suite}"))?;
+            unpack(&apt.with_all_they_need(&[package])?, &root).with_context(|| format!("{package} from {suite}"))?;
         }
         Ok(Program { program: root.join(program), root })
+    }
+
+    /// A folder of the store.
+    pub(super) fn folder(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Packages with all that they need, and one alone beside, of the first suite that has `named`.
+    pub(super) fn packages_of(&self, named: &str, wanted: &[&str], alone: &str) -> Result<(Vec<PathBuf>, PathBuf)> {
+        for suite in SUITES {
+            let apt = self.apt(suite, &apt::architecture()?)?;
+            if apt.names(named)?.iter().any(|name| name == named) {
+                return Ok((apt.with_all_they_need(wanted)?, apt.download(alone, &self.folder.join("packages"))?));
+            }
+        }
+        bail!("no package {named} in Debian's {}", SUITES.join(", "))
     }
 
     /// Lists of a suite; fetched where they never were.
@@ -259,6 +275,11 @@ fn needs(module: &[u8]) -> Vec<String> {
 }
 
 impl Program {
+    /// A program in a folder that stands for the root of a system.
+    pub(super) fn at(root: &Path, program: &str) -> Self {
+        Self { root: root.to_path_buf(), program: root.join(program) }
+    }
+
     /// Runs it with its own libraries.
     pub(super) fn command(&self) -> Result<Command> {
         let mut command = Command::new(self.loader()?);

@@ -11,10 +11,13 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::Arch;
+use super::packages::Program;
 
 /// What is started.
 pub(super) struct Config<'a> {
     pub(super) arch: Arch,
+    /// In place of the host's QEMU.
+    pub(super) qemu: Option<&'a Program>,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
     /// The kernel's command line but for the console.
@@ -58,7 +61,7 @@ impl Guest {
                 std::fs::remove_file(old).with_context(|| old.display().to_string())?;
             }
         }
-        let mut command = Command::new(program);
+        let mut command = emulator(config)?;
         command.args(config.arch.machine());
         command.arg("-cpu").arg(match config.arch {
             Arch::Amd64 => format!("{}{}", config.arch.cpu(), config.more_cpu),
@@ -172,6 +175,17 @@ impl Drop for Guest {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// QEMU itself: the host's, or one that was fetched.
+fn emulator(config: &Config<'_>) -> Result<Command> {
+    let Some(qemu) = config.qemu else { return Ok(Command::new(config.arch.qemu())) };
+    let mut command = qemu.command()?;
+    // Firmware, of packages of its own.
+    for folder in ["usr/share/qemu", "usr/share/seabios"] {
+        command.arg("-L").arg(qemu.root.join(folder));
+    }
+    Ok(command)
 }
 
 fn connect(socket: &Path, child: &mut Child, errors: &Path) -> Result<BufReader<UnixStream>> {

@@ -57,12 +57,12 @@ impl Apt {
         Ok(at)
     }
 
-    /// Fetches a package and all that it depends on, the C library included; returns the files.
-    pub(crate) fn with_all_it_needs(&self, package: &str) -> Result<Vec<PathBuf>> {
+    /// Fetches packages and all that they depend on, the C library included; returns the files.
+    pub(crate) fn with_all_they_need(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
         make_empty(&self.folder.join("cache/archives"))?;
         std::fs::create_dir_all(self.folder.join("cache/archives/partial"))?;
-        let install = ["-q", "-y", "--no-install-recommends", "--download-only", "install", package];
-        run_quietly(self.get().args(install))?;
+        let install = ["-q", "-y", "--no-install-recommends", "--download-only", "install"];
+        run_quietly(self.get().args(install).args(wanted))?;
         packages(&self.folder.join("cache/archives"))
     }
 

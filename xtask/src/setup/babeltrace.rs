@@ -64,7 +64,7 @@ fn unpack(folder: &Path) -> Result<PathBuf> {
     apt.update()?;
     let unpacked = folder.join("babeltrace-2.1");
     make_empty(&unpacked)?;
-    for package in apt.with_all_it_needs("babeltrace2")? {
+    for package in apt.with_all_they_need(&["babeltrace2"])? {
         run_quietly(Command::new("dpkg").arg("-x").arg(&package).arg(&unpacked))?;
     }
     apt.remove()?;
