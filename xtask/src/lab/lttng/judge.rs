@@ -10,8 +10,8 @@ use crate::lab::compare::{Ours, Rows};
 use crate::lab::dump::Dump;
 use crate::setup::make_empty;
 
-/// Bytes of a packet's header and context; where the stream's id, its CPU and the packet's number stand in it.
-const HEADER: usize = 84;
+/// What a packet begins with; its stream's id is at offset 20, its CPU at 80.
+const MAGIC: u32 = 0xc1fc_1fc1;
 
 /// One stream: id of its channel and its CPU.
 type Key = (u32, u32);
@@ -94,7 +94,8 @@ fn streams(folder: &Path) -> Result<BTreeMap<Key, Stream>> {
         } else if path.file_name().is_some_and(|name| name != "metadata") {
             let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
             let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
-            if let (true, Some(channel), Some(cpu)) = (bytes.len() >= HEADER, word(20), word(80)) {
+            // Index files stand beside.
+            if let (Some(MAGIC), Some(channel), Some(cpu)) = (word(0), word(20), word(80)) {
                 found.insert((channel, cpu), Stream { folder: folder.to_path_buf(), file: path });
             }
         }
