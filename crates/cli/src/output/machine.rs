@@ -37,7 +37,7 @@ impl Format {
     }
 }
 
-/// Writes it as one file or folder; `name` is what the line calls it. A trace.dat file has all arrays and events, a text
+/// Writes it as one file or folder; `name` is what the line calls it. A trace.dat file has all events of its arrays, a text
 /// those of one array.
 pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) -> anyhow::Result<Line> {
     let tracing = &part.machine.tracing;
@@ -50,7 +50,8 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
     }
     let totals = match format {
         Format::TraceDat => {
-            let options = dat::WriteOptions { snapshot: part.choice.snapshot, ..dat::WriteOptions::default() };
+            let arrays = part.arrays.to_vec();
+            let options = dat::WriteOptions { snapshot: part.choice.snapshot, arrays, ..dat::WriteOptions::default() };
             dat::write(path, tracing, &options).with_context(|| path.display().to_string())?
         }
         Format::Text => {
@@ -73,8 +74,7 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
         }
     };
     let mut losses = false;
-    let all: Vec<usize> = (0..tracing.arrays.len()).collect();
-    for array in if format == Format::TraceDat { &all } else { part.arrays } {
+    for array in part.arrays {
         losses |= ftrace::evidence(part.machine, *array, part.choice.snapshot);
     }
     Ok(Line {
@@ -82,7 +82,7 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
         session: name.to_owned(),
         from: part.machine.from.clone(),
         events: Some(totals.events),
-        streams: streams(part, format),
+        streams: streams(part),
         packets: totals.packets,
         bytes: totals.bytes,
         lost_events: 0,
@@ -118,9 +118,9 @@ fn beside(machine: &Machine) -> Beside {
 }
 
 /// CPUs whose events are in it.
-fn streams(part: &Part<'_>, format: Format) -> u64 {
+fn streams(part: &Part<'_>) -> u64 {
     let arrays = part.machine.tracing.arrays.iter().enumerate();
-    let wanted = arrays.filter(|(at, _)| format == Format::TraceDat || part.arrays.contains(at));
+    let wanted = arrays.filter(|(at, _)| part.arrays.contains(at));
     let ring = |array: &lastwords_trace::ftrace::Array| {
         if part.choice.snapshot { array.snapshot.clone() } else { Some(array.live.clone()) }
     };

@@ -26,7 +26,7 @@ fn text(tracing: &Tracing, array: usize) -> String {
 fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
-    let totals = write(&path, &machine(), &WriteOptions { version: Some(version), snapshot: false }).unwrap();
+    let totals = write(&path, &machine(), &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
     assert_eq!((totals.events, totals.packets, totals.faults), (5, 4, 0));
     assert_eq!(totals.bytes, std::fs::metadata(&path).unwrap().len());
     (folder, path)
@@ -47,6 +47,28 @@ fn what_is_written_is_read_again() {
         for array in 0..2 {
             assert_eq!(text(&read, array), text(&machine, array), "version {version}");
         }
+    }
+}
+
+#[test]
+fn chosen_arrays_alone_are_written() {
+    let machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    for (version, chosen) in [(6, 0), (6, 1), (7, 0), (7, 1)] {
+        let path = folder.path().join(format!("{version}-{chosen}.dat"));
+        let options = WriteOptions { version: Some(version), arrays: vec![chosen], ..WriteOptions::default() };
+        let totals = write(&path, &machine, &options).unwrap();
+        let wanted = text(&machine, chosen);
+        assert_eq!(totals.events, wanted.lines().filter(|line| !line.contains("LOST")).count() as u64);
+        let read = open(&path).unwrap();
+        assert_eq!(read.arrays.len(), 1 + chosen, "the top level, and the instance if it is chosen");
+        let texts: Vec<String> = (0..read.arrays.len()).map(|array| text(&read, array)).collect();
+        assert_eq!(texts[chosen], wanted, "version {version}");
+        assert_eq!(texts.iter().filter(|text| text.is_empty()).count(), chosen, "version {version}");
+        let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().expect("trace-cmd");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let events = shown.lines().filter(|line| line.contains("] ") && !line.contains("EVENTS DROPPED")).count();
+        assert_eq!(events as u64, totals.events, "trace-cmd, version {version}, array {chosen}: {shown}");
     }
 }
 
@@ -98,7 +120,8 @@ fn no_other_version_is_written_and_no_file_replaced() {
     let (_folder, path) = written(6);
     assert!(write(&path, &machine(), &WriteOptions::default()).is_err());
     assert!(
-        write(&path.with_extension("new"), &machine(), &WriteOptions { version: Some(5), snapshot: false }).is_err()
+        write(&path.with_extension("new"), &machine(), &WriteOptions { version: Some(5), ..WriteOptions::default() })
+            .is_err()
     );
 }
 

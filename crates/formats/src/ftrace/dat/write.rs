@@ -15,13 +15,15 @@ use crate::folder::create_file;
 use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED};
 
 /// How to write.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     /// 6 or 7; without it 6, which every trace-cmd and KernelShark reads, but 7 where arrays have sub-buffers of several sizes,
     /// which 6 cannot tell.
     pub version: Option<u8>,
     /// The snapshots in place of the live rings; an array without one gets no events.
     pub snapshot: bool,
+    /// Positions of the arrays; none: all. The top level has a place in the file whatever is chosen, then without events.
+    pub arrays: Vec<usize>,
 }
 
 /// An array, and its ring if it has the one asked for.
@@ -48,12 +50,14 @@ struct Laid {
     places: Vec<Place>,
 }
 
-/// Writes all arrays of `tracing` into a new file: the top level, and each instance as a buffer.
+/// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer.
 ///
 /// # Errors
 /// The file exists already or cannot be written; the version is neither 6 nor 7.
 pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Totals> {
-    let sources: Vec<Source<'_>> = tracing.arrays.iter().map(|array| source(array, options)).collect();
+    let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
+    let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
+    let sources: Vec<Source<'_>> = arrays.map(|(position, array)| source(array, wanted(position), options)).collect();
     let sizes_differ = sources.windows(2).any(|pair| pair[0].sub_buffer_size != pair[1].sub_buffer_size);
     let (meta, laid) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => version_6(tracing, &sources),
@@ -69,8 +73,9 @@ pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<T
     Ok(totals)
 }
 
-fn source<'a>(array: &'a Array, options: &WriteOptions) -> Source<'a> {
+fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<'a> {
     let ring = if options.snapshot { array.snapshot.as_deref() } else { Some(&*array.live) };
+    let ring = ring.filter(|_| wanted);
     let size = ring.and_then(|r| r.cpus().iter().map(|c| c.sub_buffer_size).max()).unwrap_or(4096).max(4096);
     Source { array, ring, sub_buffer_size: size }
 }
