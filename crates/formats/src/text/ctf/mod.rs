@@ -25,7 +25,7 @@ const BATCH: usize = 2048;
 /// Bytes of packets from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
 
-/// What [`print`] did.
+/// What [`print()`] did.
 #[derive(Debug, Default)]
 pub struct Printed {
     /// Events printed.
