@@ -7,7 +7,6 @@ use crate::say;
 use crate::select::Events;
 use crate::table::plain;
 use anyhow::bail;
-use lastwords_formats::ctf::Version;
 use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
@@ -40,10 +39,8 @@ pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Found>> {
 
 /// Converts to CTF of either version, or to text; a line for each thing written.
 pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) -> anyhow::Result<(Line, Outcome)> {
-    let version = match to {
-        Format::Ctf => Version::V1_8,
-        Format::Ctf2 => Version::V2,
-        _ => bail!("a CTF trace is converted to ctf or ctf2; `report` prints it as text"),
+    let Some(version) = to.ctf_version() else {
+        bail!("a CTF trace is converted to ctf or ctf2; `report` prints it as text");
     };
     if !events.is_default() {
         bail!("packets of a CTF trace are copied whole; --event, --since and --until are for `report`");

@@ -8,6 +8,7 @@ use crate::say;
 use crate::table::plain;
 use anyhow::Context;
 use lastwords_formats::create_file;
+use lastwords_formats::ctf::Version;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,15 @@ impl Format {
             Self::Text => Some("txt"),
             Self::TraceDat => Some("dat"),
             Self::Perfetto => Some("perfetto-trace"),
+        }
+    }
+
+    /// The version of CTF that it is; none where it is something else.
+    pub(crate) fn ctf_version(self) -> Option<Version> {
+        match self {
+            Self::Ctf => Some(Version::V1_8),
+            Self::Ctf2 => Some(Version::V2),
+            _ => None,
         }
     }
 

@@ -95,12 +95,7 @@ fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
 }
 
 fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
-    let version = match args.to {
-        Format::Ctf => Some(ctf::Version::V1_8),
-        Format::Ctf2 => Some(ctf::Version::V2),
-        _ => None,
-    };
-    let lines = match version {
+    let lines = match args.to.ctf_version() {
         Some(version) => ctf_folders(args, sessions, version)?,
         None => {
             let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();

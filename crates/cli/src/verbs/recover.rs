@@ -11,7 +11,7 @@ use crate::say;
 use crate::select::{Events, Which};
 use crate::{evidence, ftrace, names};
 use anyhow::bail;
-use lastwords_formats::{create_folder, ctf};
+use lastwords_formats::create_folder;
 use lastwords_trace::source::Source;
 use std::path::{Path, PathBuf};
 
@@ -122,14 +122,10 @@ fn recover_one(args: &Args, input: &Input, name: &str) -> anyhow::Result<Line> {
     let source: &dyn Source = &input.session;
     let format = args.to.unwrap_or(Format::Ctf);
     let path = format.path(&args.output, name);
-    let version = match format {
-        Format::Ctf => ctf::Version::V1_8,
-        Format::Ctf2 => ctf::Version::V2,
-        _ => {
-            let selection = Events::default().selection(&[source]);
-            let totals = session::to_one(&[source], format, &selection, &path)?;
-            return Ok(session::line(input, &path, &totals, true));
-        }
+    let Some(version) = format.ctf_version() else {
+        let selection = Events::default().selection(&[source]);
+        let totals = session::to_one(&[source], format, &selection, &path)?;
+        return Ok(session::line(input, &path, &totals, true));
     };
     let totals = session::to_ctf(source, version, !args.no_count, &path)?;
     Ok(session::line(input, &path, &totals, !args.no_count))

@@ -69,7 +69,7 @@ const SPARE_FILES: u64 = 64;
 
 fn limits() -> Vec<Finding> {
     use rustix::process::{Resource, getrlimit};
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let cpus = lastwords_trace::parallel::cpus() as u64;
     let needed = 3 * (cpus + 1) + SPARE_FILES;
     let mut findings = Vec::new();
     let files = getrlimit(Resource::Nofile).current;

@@ -25,8 +25,9 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
-        let ctf = matches!(args.to, None | Some(Format::Ctf | Format::Ctf2));
-        if !ctf || machine.lttng.is_empty() {
+        // The version that is asked for; without one, the tracer's own.
+        let version = args.to.and_then(Format::ctf_version);
+        if args.to.is_some() && version.is_none() || machine.lttng.is_empty() {
             lines.extend(one(args, machine, &folder)?);
             continue;
         }
@@ -34,7 +35,7 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         if own.is_empty() {
             machine.notes.iter().for_each(|note| say::note(plain(note)));
         }
-        let (names, version) = (lttng::Names::beside(&own), lttng::version_of(args.to));
+        let names = lttng::Names::beside(&own);
         lines.extend(lttng::write(&args.which, &machine.from, &mut machine.lttng, &folder, names, version)?);
         lines.extend(own);
     }

@@ -51,7 +51,14 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
         if !folder.is_dir() {
             create_folder(&folder)?;
         }
-        lines.extend(write(&args.which, from, sessions, &folder, Names::default(), version_of(args.to))?);
+        lines.extend(write(
+            &args.which,
+            from,
+            sessions,
+            &folder,
+            Names::default(),
+            args.to.and_then(Format::ctf_version),
+        )?);
     }
     if args.json {
         output::print_json(&lines)?;
@@ -59,15 +66,6 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
         lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
     }
     Ok(output::outcome(args.strict, &lines))
-}
-
-/// The version of CTF that is asked for; none where the tracer's own will do.
-pub(super) fn version_of(format: Option<Format>) -> Option<Version> {
-    match format {
-        Some(Format::Ctf) => Some(Version::V1_8),
-        Some(Format::Ctf2) => Some(Version::V2),
-        _ => None,
-    }
 }
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
