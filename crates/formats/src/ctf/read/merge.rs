@@ -69,12 +69,7 @@ impl Head {
 }
 
 /// Gives all events to `sink`, until it says that it has enough.
-pub fn run(readers: &mut [(usize, Reader<'_>)], sink: &mut dyn Sink) {
-    run_with(readers, sink);
-}
-
-/// As [`run`], for one kind of sink.
-pub fn run_with<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
+pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
     let head = || Head { event: None, nanoseconds: None, floor: i64::MIN };
     let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
     let streams = readers.iter_mut().zip(&mut heads).enumerate();

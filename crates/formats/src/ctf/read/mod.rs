@@ -20,6 +20,6 @@ pub use copy::copy;
 pub use error::Error;
 pub use folder::{Found, Stream, Trace, is_trace, open};
 pub use index::Entry;
-pub use merge::{Sink, readers, run, run_with};
+pub use merge::{Sink, readers, run};
 pub use metadata::{metadata, parse};
 pub use stream::{Loss, Next, Reader};

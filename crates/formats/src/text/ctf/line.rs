@@ -8,6 +8,7 @@ use crate::text::number::{Constant, signed, unsigned};
 use lastwords_trace::ctf::{Encoding, Flat};
 use lastwords_trace::nul;
 use lastwords_trace::schema::ByteOrder;
+use lastwords_trace::value::{extend, take_integer};
 
 /// Contexts and payload of an event class.
 pub(super) struct Line<'t> {
@@ -104,36 +105,24 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
     Some(Some(value))
 }
 
+/// What is behind the integer.
 #[inline]
 fn integer<'b>(
-    bytes: &'b [u8],
+    mut bytes: &'b [u8],
     size: u8,
     is_signed: bool,
     order: ByteOrder,
     look: Look<'_>,
     out: &mut Vec<u8>,
 ) -> Option<&'b [u8]> {
-    let (raw, rest) = match (size, order) {
-        (8, ByteOrder::Little) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from_le_bytes(*raw), rest)),
-        (4, ByteOrder::Little) => {
-            bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u32::from_le_bytes(*raw)), rest))
-        }
-        (2, ByteOrder::Little) => {
-            bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u16::from_le_bytes(*raw)), rest))
-        }
-        (8, ByteOrder::Big) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from_be_bytes(*raw), rest)),
-        (4, ByteOrder::Big) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u32::from_be_bytes(*raw)), rest)),
-        (2, ByteOrder::Big) => bytes.split_first_chunk().map(|(raw, rest)| (u64::from(u16::from_be_bytes(*raw)), rest)),
-        _ => bytes.split_first().map(|(raw, rest)| (u64::from(*raw), rest)),
-    }?;
-    let shift = if is_signed { 64 - 8 * u32::from(size.clamp(1, 8)) } else { 0 };
-    let value = if is_signed { ((raw << shift).cast_signed() >> shift).cast_unsigned() } else { raw };
+    let raw = take_integer(&mut bytes, size, order)?;
+    let value = if is_signed { extend(raw, size).cast_unsigned() } else { raw };
     match look {
         Look::Unsigned => unsigned(out, value),
         Look::Signed => signed(out, value.cast_signed()),
         look => number(out, look, value),
     }
-    Some(rest)
+    Some(bytes)
 }
 
 #[inline]

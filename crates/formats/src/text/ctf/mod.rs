@@ -8,7 +8,7 @@ mod value;
 
 use super::number::Constant;
 use super::time::{TimeOfDay, Zone};
-use crate::ctf::read::{Error, Loss, Reader, Sink, Trace, run_with};
+use crate::ctf::read::{Error, Loss, Reader, Sink, Trace, run};
 use crate::ctf::uuid_text;
 use crate::select::Selection;
 use batch::{Batch, Formatter, Record, Window};
@@ -76,7 +76,7 @@ pub fn print(
             pipeline
         };
         let mut printer = Printer::new(traces, &plans, streams, selection, zone, pipeline, notes);
-        run_with(readers, &mut printer);
+        run(readers, &mut printer);
         printer.finish()
     })
 }
