@@ -36,7 +36,8 @@ abort_it() { kill -ABRT "$1"; }
 recover_and_compare() {
     "$lastwords" report --style fields "$1" >"$work/text" 2>"$work/evidence"
     local overwritten
-    overwritten=$(grep -c overwritten "$work/evidence" || true)
+    # grep ends with 1 where there is none; another status is a fault.
+    overwritten=$(grep -c overwritten "$work/evidence") || [ $? -eq 1 ]
     if ! awk -v batch="$batch" -v overwritten="$overwritten" -f examples/compare.awk "$work/reports" "$work/text"; then
         cat "$work/evidence" "$work/errors"
         return 1

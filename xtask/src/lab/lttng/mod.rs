@@ -14,7 +14,7 @@ use serde_json::json;
 use super::compare::{Ours, Rows};
 use super::dump::{self, Dump, Format};
 use super::packages::{Kernel, Program, Store};
-use super::qemu::{Config, Guest};
+use super::qemu::Config;
 use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, TRUTH, boot, guest_base};
 use crate::setup::{make_empty, run_quietly};
 use build::Tracer;
@@ -111,9 +111,9 @@ fn config<'a>(
         qemu: Some(qemu),
         kernel: &kernel.image,
         initramfs,
-        arguments: match (scenario.is_stopped, scenario.name) {
-            (true, _) => "loglevel=4 panic=0 lab.scenario=lttng-snapshot lab.end=stopped",
-            _ => "loglevel=4 panic=0 lab.scenario=lttng-live lab.end=paused",
+        arguments: match scenario.is_stopped {
+            true => "loglevel=4 panic=0 lab.scenario=lttng-snapshot lab.end=stopped",
+            false => "loglevel=4 panic=0 lab.scenario=lttng-live lab.end=paused",
         },
         memory: MEMORY,
         cpus: scenario.cpus,
@@ -126,22 +126,17 @@ fn config<'a>(
 
 /// Runs the guest to its end; the dumps.
 fn dumps(config: &Config<'_>, store: &Store, scenario: &Scenario, formats: &[&'static Format]) -> Result<Vec<Dump>> {
-    let made = if scenario.is_stopped {
-        let mut guest: Guest = boot(config, "LAB-TRUTH-DONE")?;
+    let mut guest = boot(config, if scenario.is_stopped { "LAB-TRUTH-DONE" } else { "LAB-PAUSE" })?;
+    if scenario.is_stopped {
         guest.wait_for("end Kernel panic", PANIC)?;
-        guest.qmp("stop", json!({}))?;
-        let made = dump::make(&mut guest, store, formats, config.folder)?;
-        guest.quit()?;
-        made
-    } else {
-        let mut guest = boot(config, "LAB-PAUSE")?;
-        guest.qmp("stop", json!({}))?;
-        let made = dump::make(&mut guest, store, formats, config.folder)?;
+    }
+    guest.qmp("stop", json!({}))?;
+    let made = dump::make(&mut guest, store, formats, config.folder)?;
+    if !scenario.is_stopped {
         guest.qmp("cont", json!({}))?;
         guest.wait_for("LAB-TRUTH-DONE", TRUTH)?;
-        guest.quit()?;
-        made
-    };
+    }
+    guest.quit()?;
     ensure!(!made.is_empty(), "no dump was made");
     Ok(made)
 }
