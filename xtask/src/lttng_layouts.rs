@@ -4,6 +4,7 @@
 //! kernel have them. New modules are built by `apt-get install lttng-modules-dkms` beside a kernel's headers; the kernel's types are
 //! `/sys/kernel/btf/vmlinux` there, or the section `.BTF` of its vmlinux.
 
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let budget = Budget::default();
     let kernel = Arc::new(Types::new(Arc::new(Btf::parse(kernel, None, &budget)?)));
-    let module = btf::of_module("the module", &module, &kernel, &budget)?;
+    let module = btf::of_module("the module", Cursor::new(module), &kernel, &budget)?;
     let mut fits = Vec::new();
     for release in &RELEASES {
         let (members, wrong) = compare(release, &kernel, &module)?;

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let reader = babeltrace::state();
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
     let kernel = crate::lab::quick_kernel().map_or(State::Missing, State::Found);
-    println!("{:<16} {kernel:<24} step lab: the kernel that is crashed", "kernel");
+    println!("{:<16} {kernel:<24} step lab: QEMU, and the kernel that is crashed", "kernel");
     let missing = found.iter().map(|(_, state)| state).chain([&reader, &kernel]).filter(|s| !s.is_found()).count();
     match missing {
         0 => Ok(()),

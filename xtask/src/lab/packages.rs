@@ -92,10 +92,15 @@ impl Store {
         at.into_iter().find(|p| p.is_file()).with_context(|| format!("{}: no busybox in it", root.display()))
     }
 
+    /// [`Self::program`] needs to fetch nothing.
+    pub(super) fn has(&self, package: &str, suite: &str, program: &str) -> bool {
+        self.folder.join(format!("{package}-{suite}")).join(program).is_file()
+    }
+
     /// A program of a suite, with its libraries.
     pub(super) fn program(&self, package: &str, suite: &str, program: &str) -> Result<Program> {
         let root = self.folder.join(format!("{package}-{suite}"));
-        if !root.join(program).is_file() {
+        if !self.has(package, suite, program) {
             eprintln!("fetching {package} from {suite}");
             let apt = self.apt(suite, &apt::architecture()?)?;
             unpack(&apt.with_all_they_need(&[package])?, &root).with_context(|| format!("{package} from {suite}"))?;

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::Arch;
 use super::packages::Program;
+use crate::setup::shown;
 
 /// What is started.
 pub(super) struct Config<'a> {
     pub(super) arch: Arch,
-    /// In place of the host's QEMU.
-    pub(super) qemu: Option<&'a Program>,
+    pub(super) qemu: &'a Program,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
     /// The kernel's command line but for the console.
@@ -53,7 +53,6 @@ const ANSWER: Duration = Duration::from_secs(120);
 impl Guest {
     /// Starts it.
     pub(super) fn start(config: &Config<'_>) -> Result<Self> {
-        let program = config.arch.qemu();
         let (console, socket) = (config.folder.join("console"), config.folder.join("qmp"));
         let errors = config.folder.join("qemu-errors");
         for old in [&console, &socket] {
@@ -61,7 +60,7 @@ impl Guest {
                 std::fs::remove_file(old).with_context(|| old.display().to_string())?;
             }
         }
-        let mut command = emulator(config)?;
+        let mut command = emulator(config.qemu)?;
         command.args(config.arch.machine());
         command.arg("-cpu").arg(match config.arch {
             Arch::Amd64 => format!("{}{}", config.arch.cpu(), config.more_cpu),
@@ -81,8 +80,7 @@ impl Guest {
             command.args(["-device", "pvpanic-pci", "-action", "panic=pause"]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
-        let mut child =
-            command.spawn().with_context(|| format!("{program}: Debian's package {}", config.arch.package()))?;
+        let mut child = command.spawn().with_context(|| shown(&command))?;
         match connect(&socket, &mut child, &errors) {
             Ok(qmp) => Ok(Self { child, qmp, console, errors }),
             Err(error) => {
@@ -177,11 +175,9 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU itself: the host's, or one that was fetched.
-fn emulator(config: &Config<'_>) -> Result<Command> {
-    let Some(qemu) = config.qemu else { return Ok(Command::new(config.arch.qemu())) };
+/// QEMU itself, with its firmware, which packages of their own have.
+fn emulator(qemu: &Program) -> Result<Command> {
     let mut command = qemu.command()?;
-    // Firmware, of packages of its own.
     for folder in ["usr/share/qemu", "usr/share/seabios"] {
         command.arg("-L").arg(qemu.root.join(folder));
     }

@@ -52,7 +52,6 @@ pub(super) const TOOLS: &[Tool] = &[
         "trace-cmd",
         "trace.dat files: it must read ours",
     ),
-    package("qemu", &["qemu-system-x86_64", "--version"], "qemu-system-x86", "step lab: the kernel that is crashed"),
     package("xz", &["xz", "--version"], "xz-utils", "the lab's kernel modules"),
     package("python3", &["python3", "--version"], "python3", "the comparison with crash dumps of real kernels"),
     package("lttng", &["lttng", "--version"], "lttng-tools", "the peer of benches and wedge test"),

@@ -51,8 +51,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 const FORMATS: &[&str] = &["elf", "kdump-zlib", "d31-zlib"];
 /// Megabytes of memory.
 const MEMORY: u32 = 512;
-/// The suite of the QEMU: that of bookworm spoils a register now and then, which LTTng's daemons do not survive.
-const QEMU: &str = "trixie";
 /// Programs that the guest runs.
 const PROGRAMS: &[&str] =
     &["usr/bin/lttng", "usr/bin/lttng-sessiond", "usr/lib/x86_64-linux-gnu/lttng/libexec/lttng-consumerd"];
@@ -76,7 +74,7 @@ pub(super) fn run(
     let own = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
     let formats = if formats.is_empty() { &own } else { formats };
     let tracer = Tracer::of(store, kernel)?;
-    let qemu = store.program("qemu-system-x86", QEMU, "usr/bin/qemu-system-x86_64")?;
+    let qemu = super::qemu(store, Arch::Amd64)?;
     let folder = store.runs().join(format!("{}-{}", kernel.release, scenario.name));
     make_empty(&folder)?;
     let initramfs = folder.join("initramfs");
@@ -108,7 +106,7 @@ fn config<'a>(
 ) -> Config<'a> {
     Config {
         arch: Arch::Amd64,
-        qemu: Some(qemu),
+        qemu,
         kernel: &kernel.image,
         initramfs,
         arguments: match scenario.is_stopped {
