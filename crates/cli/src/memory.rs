@@ -1,10 +1,12 @@
 //! How a kernel's memory is to be read: the options that `report`, `recover` and `inspect` share.
 
 use anyhow::{Context, bail};
+use lastwords_bytes::Budget;
 use lastwords_image::vmcore::RawRange;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_kernel::{Kernel, Sources, btf};
 use lastwords_walk::lttng_kernel::Source;
+use std::fs::File;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ pub(crate) struct Memory {
     #[arg(long, help_heading = "Kernel memory")]
     pub(crate) split: bool,
 
-    /// Symbols and types of this kernel file
+    /// Symbols and types of this kernel file: its BTF or its debug information
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     vmlinux: Option<PathBuf>,
 
@@ -32,7 +34,7 @@ pub(crate) struct Memory {
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     btf: Option<PathBuf>,
 
-    /// Types of LTTng's modules, from this file: lttng-tracer.ko of the kernel in the image, with its BTF
+    /// Types of LTTng's modules, from this file: lttng-tracer.ko of the kernel in the image, with BTF or debug information
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     module: Option<PathBuf>,
 
@@ -80,8 +82,8 @@ impl Memory {
             return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
         };
         let named = || path.display().to_string();
-        let file = std::fs::read(path).with_context(named)?;
-        let types = btf::of_module(&named(), &file, &kernel.types, kernel.budget())?;
+        let file = File::open(path).with_context(named)?;
+        let types = btf::of_module(&named(), file, &kernel.types, kernel.budget())?;
         Ok(Source::Given(Arc::new(types)))
     }
 
@@ -92,8 +94,8 @@ impl Memory {
             bail!("--vmlinux has symbols and types: give it alone");
         }
         if let Some(path) = &self.vmlinux {
-            let file = std::fs::read(path).with_context(|| path.display().to_string())?;
-            sources.vmlinux(&file, info).with_context(|| path.display().to_string())?;
+            let file = File::open(path).with_context(|| path.display().to_string())?;
+            sources.vmlinux(file, info, &Budget::default()).with_context(|| path.display().to_string())?;
         }
         if let Some(path) = &self.system_map {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;

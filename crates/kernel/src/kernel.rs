@@ -56,6 +56,8 @@ pub struct Kernel {
     pub missing: Vec<Error>,
     kallsyms: Arc<Kallsyms>,
     budget: Arc<Budget>,
+    /// The types are of the kernel's own BTF, from which its modules' goes on.
+    has_own_types: bool,
     module_types: Mutex<HashMap<String, Option<Arc<Types>>>>,
 }
 
@@ -75,17 +77,20 @@ impl Kernel {
             (None, Some(tables)) => Kallsyms::read(&*memory, &tables, &budget)?,
             (None, None) => return Err(Error::NoSymbol("kallsyms_names in VMCOREINFO (give a System.map)".into())),
         };
-        let missing = kallsyms.missing().cloned().into_iter().collect();
+        let mut missing: Vec<Error> = kallsyms.missing().cloned().into_iter().collect();
+        missing.extend(sources.missing.into_iter().map(Error::from));
         let kallsyms = Arc::new(kallsyms);
         let blob = match sources.btf {
             Some(blob) => blob,
             None => read_btf(&*memory, &kallsyms)?,
         };
         let types = Arc::new(Types::new(Arc::new(Btf::parse(blob, None, &budget)?)));
+        let has_own_types = !sources.is_foreign;
         let modules: Arc<[Module]> = Arc::new([]);
         let symbols = Arc::new(SymbolTable::new(&kallsyms, &modules, &memory, &types));
         let module_types = Mutex::default();
-        let mut kernel = Self { memory, types, symbols, modules, missing, kallsyms, budget, module_types };
+        let mut kernel =
+            Self { memory, types, symbols, modules, missing, kallsyms, budget, has_own_types, module_types };
         let (modules, error) = modules::read(&kernel);
         kernel.missing.extend(error);
         kernel.modules = modules.into();
@@ -246,6 +251,9 @@ impl Kernel {
     }
 
     fn read_module_types(&self, module: &str) -> Result<Option<Arc<Types>>, Error> {
+        if !self.has_own_types {
+            return Ok(None);
+        }
         let head = self.symbol("btf_modules")?;
         for entry in self.list(head, "btf_module", "list")? {
             let entry = entry?;

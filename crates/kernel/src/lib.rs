@@ -16,6 +16,7 @@
 )]
 
 pub mod btf;
+mod dwarf;
 mod error;
 pub mod find;
 pub mod kallsyms;

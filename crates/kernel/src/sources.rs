@@ -1,11 +1,13 @@
 //! What a user gives where the image lacks it: a System.map, a BTF file, a vmlinux.
 
+use crate::dwarf;
 use crate::kallsyms::Kallsyms;
 use crate::vmcoreinfo::VmcoreInfo;
-use lastwords_bytes::Error;
+use lastwords_bytes::{Budget, Error};
 use object::elf::{FileHeader32, FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS};
 use object::read::elf::{FileHeader, Sym};
-use object::{Endianness, FileKind};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
+use std::io::{Read, Seek};
 
 /// Symbols and types from elsewhere; they come before those of the image.
 #[derive(Default)]
@@ -14,7 +16,14 @@ pub struct Sources {
     pub symbols: Option<Kallsyms>,
     /// The kernel's BTF.
     pub btf: Option<Vec<u8>>,
+    /// That BTF is not the kernel's own, so that its modules' does not go on from it.
+    pub(crate) is_foreign: bool,
+    /// What of it could not be read.
+    pub(crate) missing: Vec<Error>,
 }
+
+/// Name of the file in errors.
+const VMLINUX: &str = "vmlinux";
 
 /// A symbol: address, kind, name.
 type Row<'a> = (u64, u8, &'a str);
@@ -39,44 +48,57 @@ impl Sources {
         Ok(())
     }
 
-    /// Takes the symbols of a vmlinux, and its BTF where it has some.
+    /// Takes the symbols of a vmlinux, and its types: of its BTF, or of its debug information.
     ///
     /// # Errors
-    /// It is no ELF file of a kernel, it is damaged, or of another build than the image says.
-    pub fn vmlinux(&mut self, file: &[u8], info: &VmcoreInfo) -> Result<(), Error> {
-        match FileKind::parse(file) {
-            Ok(FileKind::Elf64) => self.elf::<FileHeader64<Endianness>>(file, info),
-            Ok(FileKind::Elf32) => self.elf::<FileHeader32<Endianness>>(file, info),
-            _ => Err(Error::value("vmlinux", 0, file.first().copied().unwrap_or_default().into(), "an ELF file")),
+    /// It is no ELF file of a kernel, it is damaged, of another build than the image says, or the Budget is spent.
+    pub fn vmlinux<F: Read + Seek>(&mut self, file: F, info: &VmcoreInfo, budget: &Budget) -> Result<(), Error> {
+        let cache = ReadCache::new(file);
+        let debug = match FileKind::parse(&cache) {
+            Ok(FileKind::Elf64) => self.elf::<FileHeader64<Endianness>, F>(&cache, info)?,
+            Ok(FileKind::Elf32) => self.elf::<FileHeader32<Endianness>, F>(&cache, info)?,
+            _ => {
+                let first = (&cache).read_bytes_at(0, 1).ok().and_then(|bytes| bytes.first().copied());
+                return Err(Error::value(VMLINUX, 0, first.unwrap_or_default().into(), "an ELF file"));
+            }
+        };
+        if let Some(index) = debug {
+            let made = dwarf::read(cache.into_inner(), &index, None, budget)?;
+            self.btf = Some(made.blob);
+            self.is_foreign = true;
+            self.missing.extend(made.missing);
         }
+        Ok(())
     }
 
-    fn elf<H: FileHeader<Endian = Endianness>>(&mut self, file: &[u8], info: &VmcoreInfo) -> Result<(), Error> {
-        let (build, mut rows, btf) = read_elf::<H>(file).map_err(|error| Error {
-            what: "vmlinux".into(),
-            offset: 0,
-            value: None,
-            expected: error.to_string(),
-            kind: lastwords_bytes::Kind::Io,
-        })?;
+    /// Takes symbols and BTF. Where debug information is, if that is to give the types.
+    fn elf<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
+        &mut self,
+        file: &ReadCache<F>,
+        info: &VmcoreInfo,
+    ) -> Result<Option<dwarf::Index>, Error> {
+        let elf = |error: object::Error| problem(error.to_string());
+        let header = H::parse(file).map_err(elf)?;
+        let (build, mut rows, btf) = read_elf(header, file).map_err(elf)?;
         if let (Some(ours), Some(theirs)) = (info.build_id(), build)
             && ours != theirs
         {
-            return Err(Error {
-                what: "vmlinux".into(),
-                offset: 0,
-                value: None,
-                expected: format!("it is of build {theirs}, the image of {ours}; give the image's own"),
-                kind: lastwords_bytes::Kind::Io,
-            });
+            return Err(problem(format!("it is of build {theirs}, the image of {ours}; give the image's own")));
         }
         if !rows.is_empty() {
             moved(&mut rows, info);
             self.symbols = Some(Kallsyms::of_rows(rows));
         }
-        self.btf = btf.or(self.btf.take());
-        Ok(())
+        if btf.is_some() {
+            self.btf = btf;
+            return Ok(None);
+        }
+        dwarf::Index::of(header, file)
     }
+}
+
+fn problem(expected: String) -> Error {
+    Error { what: VMLINUX.into(), offset: 0, value: None, expected, kind: lastwords_bytes::Kind::Io }
 }
 
 /// One line: `ffffffff81000000 T _stext`. Those of modules, with the module's name behind, are passed over.
@@ -105,8 +127,11 @@ fn moved(rows: &mut [Row<'_>], info: &VmcoreInfo) {
 /// Build id in hexadecimal, symbols, and BTF.
 type Parts<'a> = (Option<String>, Vec<Row<'a>>, Option<Vec<u8>>);
 
-fn read_elf<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> object::Result<Parts<'_>> {
-    let header = H::parse(file)?;
+fn read_elf<'d, H, R>(header: &H, file: R) -> object::Result<Parts<'d>>
+where
+    H: FileHeader<Endian = Endianness>,
+    R: ReadRef<'d>,
+{
     let endian = header.endian()?;
     let sections = header.sections(endian, file)?;
     let symbols = sections.symbols(endian, file, object::elf::SHT_SYMTAB)?;

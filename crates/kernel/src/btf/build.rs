@@ -3,15 +3,13 @@
 //! A [`Builder`] lays structures out as the compiler does (System V ABI: each member at the next multiple of its alignment)
 //! and takes sizes and alignments of the kernel's own types from the kernel's blob.
 
-use super::{ARRAY, Btf, FORWARD, INT, POINTER, STRUCT, TypeId, Types};
+use super::blob::{Blob, Head, number};
+use super::{ARRAY, FORWARD, INT, POINTER, STRUCT, TypeId, Types};
 use crate::Error;
 use lastwords_bytes::{Budget, ByteOrder, Error as BytesError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Magic of a blob, and the bytes of its header (`include/uapi/linux/btf.h`).
-const MAGIC: u16 = 0xeb9f;
-const HEADER: u32 = 24;
 /// Nesting of structures when an alignment is looked for.
 const DEPTH: usize = 16;
 
@@ -26,11 +24,8 @@ pub(super) struct Built {
 /// Writes a blob that goes on where the kernel's ends.
 pub struct Builder {
     kernel: Arc<Types>,
-    order: ByteOrder,
     word: u64,
-    types: Vec<u8>,
-    strings: Vec<u8>,
-    next: u32,
+    blob: Blob,
     known: HashMap<String, Built>,
 }
 
@@ -38,9 +33,8 @@ impl Builder {
     /// Types beside those of `kernel`, whose pointers have `word` bytes.
     #[must_use]
     pub fn new(kernel: &Arc<Types>, order: ByteOrder, word: u8) -> Self {
-        let next = kernel.btf().end();
-        let kernel = Arc::clone(kernel);
-        Self { kernel, order, word: word.into(), types: Vec::new(), strings: vec![0], next, known: HashMap::new() }
+        let blob = Blob::new(Some(Arc::clone(kernel.btf())), order);
+        Self { kernel: Arc::clone(kernel), word: word.into(), blob, known: HashMap::new() }
     }
 
     /// Adds a structure from its declaration: members of the form `TYPE NAME`, separated by semicolons. A type is
@@ -69,18 +63,16 @@ impl Builder {
                 None => field,
             };
             let at = end.checked_next_multiple_of(built.align.max(1)).unwrap_or(end);
-            members.push((self.string(field), built.id, at, bits));
+            let place = number(at.saturating_mul(8)) | u32::from(bits) << 24;
+            members.extend([self.blob.string(field.as_bytes()), built.id, place]);
             end = at.saturating_add(built.size);
             align = align.max(built.align);
         }
         let size = end.checked_next_multiple_of(align).unwrap_or(end);
-        let name_at = self.string(name);
-        let id = self.add(name_at, STRUCT, true, members.len(), number(size));
-        for (name, type_id, at, bits) in members {
-            self.put(name);
-            self.put(type_id);
-            self.put(number(at.saturating_mul(8)) | u32::from(bits) << 24);
-        }
+        let count = members.len() / 3;
+        let name_at = self.blob.string(name.as_bytes());
+        let head = Head { name: name_at, kind: STRUCT, flag: true, count, size_or_type: number(size) };
+        let id = self.blob.add(head, &members);
         self.known.insert(name.to_owned(), Built { id, size, align });
         Ok(())
     }
@@ -96,21 +88,7 @@ impl Builder {
     /// # Errors
     /// There are too many of them.
     pub fn finish(self, budget: &Budget) -> Result<Types, BytesError> {
-        let mut blob = Vec::new();
-        let lens = (number(self.types.len() as u64), number(self.strings.len() as u64));
-        let half = |value: u16| match self.order {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        };
-        blob.extend(half(MAGIC));
-        // Version 1, no flags.
-        blob.extend([1, 0]);
-        for word in [HEADER, 0, lens.0, lens.0, lens.1] {
-            blob.extend(self.word(word));
-        }
-        blob.extend(&self.types);
-        blob.extend(&self.strings);
-        Ok(Types::new(Arc::new(Btf::parse(blob, Some(Arc::clone(self.kernel.btf())), budget)?)))
+        self.blob.types(budget)
     }
 
     fn by_name(&mut self, name: &str) -> Result<Built, Error> {
@@ -123,7 +101,7 @@ impl Builder {
                 target if target.starts_with('*') => self.by_name(target)?.id,
                 target => self.forward(target),
             };
-            let id = self.add(0, POINTER, false, 0, to);
+            let id = self.blob.add(Head { kind: POINTER, size_or_type: to, ..Head::default() }, &[]);
             let built = Built { id, size: self.word, align: self.word };
             self.known.insert(name.to_owned(), built);
             return Ok(built);
@@ -139,59 +117,25 @@ impl Builder {
             "long" => self.word,
             _ => return Err(Error::NoType(name.to_owned())),
         };
-        let at = self.string(name);
-        let id = self.add(at, INT, false, 0, number(size));
+        let head = Head { name: self.blob.string(name.as_bytes()), kind: INT, ..Head::default() };
         // Sign at bit 24, offset 0, bits.
-        self.put(u32::from(name == "int") << 24 | number(size.saturating_mul(8)));
+        let bits = u32::from(name == "int") << 24 | number(size.saturating_mul(8));
+        let id = self.blob.add(Head { size_or_type: number(size), ..head }, &[bits]);
         let built = Built { id, size, align: size };
         self.known.insert(name.to_owned(), built);
         Ok(built)
     }
 
     fn forward(&mut self, name: &str) -> u32 {
-        let at = self.string(name);
-        self.add(at, FORWARD, false, 0, 0)
+        let head = Head { name: self.blob.string(name.as_bytes()), kind: FORWARD, ..Head::default() };
+        self.blob.add(head, &[])
     }
 
     fn array(&mut self, element: Built, count: u32) -> Built {
-        let id = self.add(0, ARRAY, false, 0, 0);
         // Element, index (whatever it is), count.
-        [element.id, element.id, count].into_iter().for_each(|word| self.put(word));
+        let id = self.blob.add(Head { kind: ARRAY, ..Head::default() }, &[element.id, element.id, count]);
         Built { id, size: element.size.saturating_mul(count.into()), ..element }
     }
-
-    /// A type's first 12 bytes; its number.
-    fn add(&mut self, name: u32, kind: u8, flag: bool, count: usize, size_or_type: u32) -> u32 {
-        self.put(name);
-        self.put(u32::from(flag) << 31 | u32::from(kind) << 24 | number(count as u64));
-        self.put(size_or_type);
-        let id = self.next;
-        self.next = self.next.saturating_add(1);
-        id
-    }
-
-    fn word(&self, value: u32) -> [u8; 4] {
-        match self.order {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        }
-    }
-
-    fn put(&mut self, value: u32) {
-        let word = self.word(value);
-        self.types.extend(word);
-    }
-
-    fn string(&mut self, text: &str) -> u32 {
-        let at = self.kernel.btf().string_end().saturating_add(number(self.strings.len() as u64));
-        self.strings.extend(text.as_bytes());
-        self.strings.push(0);
-        at
-    }
-}
-
-fn number(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 impl Types {
@@ -220,6 +164,7 @@ impl Types {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Btf;
     use super::*;
 
     /// A kernel's blob with one structure of 12 bytes, aligned to 4.

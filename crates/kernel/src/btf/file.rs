@@ -1,46 +1,62 @@
 //! The types that a module's own file carries.
 
 use super::{Btf, Types};
+use crate::dwarf;
 use lastwords_bytes::{Budget, Error, Kind};
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader};
-use object::{Endianness, FileKind};
+use object::{Endianness, FileKind, ReadCache};
+use std::io::{Read, Seek};
 use std::sync::Arc;
 
 /// The types of a module's file (`.ko`): its `.BTF`, on its own `.BTF.base` where it has one (6.11 and later), else on the
-/// kernel's.
+/// kernel's; without `.BTF`, those of its debug information.
 ///
 /// # Errors
-/// It is no ELF file, it is damaged, or it has no BTF.
-pub fn of_module(what: &str, file: &[u8], kernel: &Types, budget: &Budget) -> Result<Types, Error> {
-    let elf = |error: object::Error| problem(what, &error.to_string());
-    let (btf, base) = match FileKind::parse(file).map_err(elf)? {
-        FileKind::Elf64 => sections::<FileHeader64<Endianness>>(file).map_err(elf)?,
-        FileKind::Elf32 => sections::<FileHeader32<Endianness>>(file).map_err(elf)?,
+/// It is no ELF file, it is damaged, it has neither BTF nor debug information, or the Budget is spent.
+pub fn of_module<F: Read + Seek>(what: &str, file: F, kernel: &Types, budget: &Budget) -> Result<Types, Error> {
+    let cache = ReadCache::new(file);
+    let found = match FileKind::parse(&cache) {
+        Ok(FileKind::Elf64) => sections::<FileHeader64<Endianness>, F>(what, &cache)?,
+        Ok(FileKind::Elf32) => sections::<FileHeader32<Endianness>, F>(what, &cache)?,
         _ => return Err(problem(what, "an ELF file")),
     };
-    let btf = btf.ok_or_else(|| problem(what, "a section .BTF; give a module that has one"))?;
-    let base = match base {
-        Some(base) => Arc::new(Btf::parse(base.to_vec(), None, budget)?),
-        None => Arc::clone(kernel.btf()),
-    };
-    Ok(Types::new(Arc::new(Btf::parse(btf.to_vec(), Some(base), budget)?)))
-}
-
-/// Contents of `.BTF` and of `.BTF.base`.
-type Sections<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
-
-fn sections<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> object::Result<Sections<'_>> {
-    let header = H::parse(file)?;
-    let endian = header.endian()?;
-    let sections = header.sections(endian, file)?;
-    let data = |name: &[u8]| -> object::Result<Option<&[u8]>> {
-        match sections.section_by_name(endian, name) {
-            Some((_, section)) => section.data(endian, file).map(Some),
-            None => Ok(None),
+    let (blob, base) = match found {
+        Found::Btf { blob, base: Some(base) } => (blob, Arc::new(Btf::parse(base, None, budget)?)),
+        Found::Btf { blob, base: None } => (blob, Arc::clone(kernel.btf())),
+        Found::Debug(index) => {
+            let base = Arc::clone(kernel.btf());
+            (dwarf::read(cache.into_inner(), &index, Some(&base), budget)?.blob, base)
         }
     };
-    Ok((data(b".BTF")?, data(b".BTF.base")?))
+    Ok(Types::new(Arc::new(Btf::parse(blob, Some(base), budget)?)))
+}
+
+/// What a module's file has.
+enum Found {
+    /// Contents of `.BTF` and of `.BTF.base`.
+    Btf { blob: Vec<u8>, base: Option<Vec<u8>> },
+    /// DWARF.
+    Debug(dwarf::Index),
+}
+
+fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
+    what: &str,
+    file: &ReadCache<F>,
+) -> Result<Found, Error> {
+    let elf = |error: object::Error| problem(what, &error.to_string());
+    let header = H::parse(file).map_err(elf)?;
+    let endian = header.endian().map_err(elf)?;
+    let sections = header.sections(endian, file).map_err(elf)?;
+    let data = |name: &[u8]| match sections.section_by_name(endian, name) {
+        Some((_, section)) => section.data(endian, file).map(|bytes| Some(bytes.to_vec())).map_err(elf),
+        None => Ok(None),
+    };
+    if let Some(blob) = data(b".BTF")? {
+        return Ok(Found::Btf { blob, base: data(b".BTF.base")? });
+    }
+    let debug = dwarf::Index::of(header, file)?;
+    debug.map(Found::Debug).ok_or_else(|| problem(what, "a section .BTF or .debug_info; give a module that has one"))
 }
 
 fn problem(what: &str, expected: &str) -> Error {

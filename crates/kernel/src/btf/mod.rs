@@ -4,6 +4,7 @@
 //! strings. Types have numbers from 1 on; a module's blob goes on where the kernel's ends, in numbers as in string offsets.
 //! All is indexed once and decoded where it is asked for.
 
+pub(crate) mod blob;
 mod build;
 mod file;
 mod types;

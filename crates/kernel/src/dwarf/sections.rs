@@ -1,0 +1,207 @@
+//! The sections of debug information in an ELF file, read by their places.
+//!
+//! `.debug_info` of a kernel has hundreds of megabytes: one unit of it is in memory at a time. A module is a relocatable file; its
+//! offsets between sections are made good first (System V ABI, the processors' supplements).
+
+use super::WHAT;
+use lastwords_bytes::{Budget, Error, Kind};
+use object::elf::{EM_AARCH64, EM_X86_64, ET_REL, SHF_COMPRESSED, SHT_RELA};
+use object::elf::{R_AARCH64_ABS32, R_AARCH64_ABS64, R_X86_64_32, R_X86_64_32S, R_X86_64_64};
+use object::read::elf::{FileHeader, SectionHeader};
+use object::{Endian, Endianness, ReadRef};
+use std::io::{Read, Seek, SeekFrom};
+
+/// Most bytes of one unit, and of a section that is read as a whole.
+const WHOLE_MAX: u64 = 512 << 20;
+
+/// Bytes of a relocation with an addend and of a symbol (`Elf64_Rela`, `Elf64_Sym`).
+const RELOCATION: usize = 24;
+const SYMBOL: usize = 24;
+
+/// Names of the sections that are read, in the order of [`Index`].
+const NAMES: [&str; 5] = [".debug_info", ".debug_abbrev", ".debug_str", ".debug_line_str", ".debug_str_offsets"];
+
+/// Where a section lies in its file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Place {
+    offset: u64,
+    size: u64,
+}
+
+/// Where the debug information of a file is.
+#[derive(Debug, Clone)]
+pub(crate) struct Index {
+    endian: Endianness,
+    machine: u16,
+    /// By [`NAMES`].
+    sections: [Place; NAMES.len()],
+    /// Their relocations, and the symbols that those name, where the file is relocatable.
+    relocations: Option<([Place; NAMES.len()], Place)>,
+}
+
+impl Index {
+    /// The debug information of a file; none where it has none.
+    ///
+    /// # Errors
+    /// Its headers are damaged, or its debug sections are compressed.
+    pub(crate) fn of<'d, H, R>(header: &H, file: R) -> Result<Option<Self>, Error>
+    where
+        H: FileHeader<Endian = Endianness>,
+        R: ReadRef<'d>,
+    {
+        let elf = |error: object::Error| problem(&error.to_string());
+        let endian = header.endian().map_err(elf)?;
+        let table = header.sections(endian, file).map_err(elf)?;
+        let place = |section: &H::SectionHeader| Place {
+            offset: section.sh_offset(endian).into(),
+            size: section.sh_size(endian).into(),
+        };
+        let mut sections = [Place::default(); NAMES.len()];
+        let mut relocations = [Place::default(); NAMES.len()];
+        let mut symbols = Place::default();
+        for ((name, at), relocated) in NAMES.iter().zip(&mut sections).zip(&mut relocations) {
+            let Some((index, section)) = table.section_by_name(endian, name.as_bytes()) else { continue };
+            let flags: u64 = section.sh_flags(endian).into();
+            if flags & u64::from(SHF_COMPRESSED) != 0 {
+                return Err(problem(&format!("{name} as it is, not compressed: objcopy --decompress-debug-sections")));
+            }
+            *at = place(section);
+            let is_its = |s: &&H::SectionHeader| s.sh_type(endian) == SHT_RELA && s.info_link(endian) == index;
+            if let Some(found) = table.iter().find(is_its) {
+                *relocated = place(found);
+                symbols = table.section(found.link(endian)).map(place).unwrap_or_default();
+            }
+        }
+        let is_whole = sections.iter().take(2).all(|section| section.size > 0);
+        let relocations = (header.e_type(endian) == ET_REL).then_some((relocations, symbols));
+        Ok(is_whole.then_some(Self { endian, machine: header.e_machine(endian), sections, relocations }))
+    }
+}
+
+/// The sections, as far as they are kept in memory.
+pub(crate) struct Sections<F> {
+    pub(super) endian: Endianness,
+    pub(super) abbreviations: Vec<u8>,
+    pub(super) strings: Vec<u8>,
+    pub(super) line_strings: Vec<u8>,
+    pub(super) string_offsets: Vec<u8>,
+    info: Info<F>,
+}
+
+enum Info<F> {
+    InFile(F, Place),
+    InMemory(Vec<u8>),
+}
+
+impl<F: Read + Seek> Sections<F> {
+    /// Reads all but `.debug_info`, and that too where it has to be relocated.
+    ///
+    /// # Errors
+    /// The file ends before a section does, or relocations are of a machine that is not known.
+    pub(crate) fn read(mut file: F, index: &Index, budget: &Budget) -> Result<Self, Error> {
+        let [info, rest @ ..] = index.sections;
+        let mut read = |slot: usize, place: Place| -> Result<Vec<u8>, Error> {
+            let mut bytes = bytes_at(&mut file, place, budget)?;
+            if let Some((relocations, symbols)) = &index.relocations {
+                let rows = bytes_at(&mut file, relocations.get(slot).copied().unwrap_or_default(), budget)?;
+                let symbols = if rows.is_empty() { Vec::new() } else { bytes_at(&mut file, *symbols, budget)? };
+                relocate(&mut bytes, &rows, &symbols, index)?;
+            }
+            Ok(bytes)
+        };
+        let [abbreviations, strings, line_strings, string_offsets] = rest;
+        let parts = [read(1, abbreviations)?, read(2, strings)?, read(3, line_strings)?, read(4, string_offsets)?];
+        let [abbreviations, strings, line_strings, string_offsets] = parts;
+        let info = if index.relocations.is_some() { Info::InMemory(read(0, info)?) } else { Info::InFile(file, info) };
+        Ok(Self { endian: index.endian, abbreviations, strings, line_strings, string_offsets, info })
+    }
+
+    /// The unit at an offset of `.debug_info`, and where the next begins; none behind the last.
+    ///
+    /// # Errors
+    /// Its length leads out of the section.
+    pub(super) fn unit(&mut self, at: u64, budget: &Budget) -> Result<Option<(Vec<u8>, u64)>, Error> {
+        // Length of the unit behind itself: 4 bytes, or 12 of which the first 4 are set (DWARF 5, 7.4).
+        let head = self.info(at, 12, budget)?;
+        let Some(short) = head.first_chunk::<4>() else { return Ok(None) };
+        let short = self.endian.read_u32_bytes(*short);
+        let len = match head.last_chunk::<8>().filter(|_| short == u32::MAX && head.len() == 12) {
+            Some(long) => self.endian.read_u64_bytes(*long).saturating_add(12),
+            None => u64::from(short).saturating_add(4),
+        };
+        let bytes = self.info(at, len, budget)?;
+        if (bytes.len() as u64) < len {
+            return Err(Error::value(WHAT, at, len, "a unit inside .debug_info"));
+        }
+        Ok(Some((bytes, at.saturating_add(len))))
+    }
+
+    /// Up to `len` bytes of `.debug_info`.
+    fn info(&mut self, at: u64, len: u64, budget: &Budget) -> Result<Vec<u8>, Error> {
+        match &mut self.info {
+            Info::InFile(file, place) => {
+                let size = len.min(place.size.saturating_sub(at));
+                bytes_at(file, Place { offset: place.offset.saturating_add(at), size }, budget)
+            }
+            Info::InMemory(bytes) => {
+                let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+                let rest = bytes.get(from..).unwrap_or_default();
+                let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
+                Ok(rest.get(..len).unwrap_or_default().to_vec())
+            }
+        }
+    }
+}
+
+/// The bytes at a place; the file has them all.
+fn bytes_at<F: Read + Seek>(file: &mut F, place: Place, budget: &Budget) -> Result<Vec<u8>, Error> {
+    if place.size > WHOLE_MAX {
+        return Err(Error::value(WHAT, place.offset, place.size, "a unit or section of up to 512 MiB"));
+    }
+    budget.bytes(WHAT, place.size)?;
+    let io = |error: std::io::Error| Error::io(WHAT, place.offset, &error);
+    file.seek(SeekFrom::Start(place.offset)).map_err(io)?;
+    let mut bytes = Vec::new();
+    // Memory is taken as bytes come.
+    file.by_ref().take(place.size).read_to_end(&mut bytes).map_err(io)?;
+    if (bytes.len() as u64) < place.size {
+        return Err(Error::short(WHAT, place.offset, bytes.len() as u64, "the whole of a debug section"));
+    }
+    Ok(bytes)
+}
+
+/// Adds to each place that is named the symbol's value and the addend.
+fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Result<(), Error> {
+    let endian = index.endian;
+    for row in rows.chunks_exact(RELOCATION) {
+        // r_offset, r_info with the symbol's number above the type, r_addend.
+        let (offset, info, addend) = (word(row, 0, endian), word(row, 8, endian), word(row, 16, endian));
+        let size = match (index.machine, info as u32) {
+            (EM_X86_64, R_X86_64_32 | R_X86_64_32S) | (EM_AARCH64, R_AARCH64_ABS32) => 4,
+            (EM_X86_64, R_X86_64_64) | (EM_AARCH64, R_AARCH64_ABS64) => 8,
+            (EM_X86_64 | EM_AARCH64, _) => continue,
+            (machine, _) => {
+                return Err(problem(&format!("relocations of x86_64 or aarch64, not of machine {machine}")));
+            }
+        };
+        // st_value, behind the name, the type and the section.
+        let symbol = symbols.chunks_exact(SYMBOL).nth((info >> 32) as usize).map_or(0, |row| word(row, 8, endian));
+        let value = symbol.wrapping_add(addend);
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let Some(place) = bytes.get_mut(at..at.saturating_add(size)) else { continue };
+        let (long, short) = (endian.write_u64_bytes(value), endian.write_u32_bytes(value as u32));
+        place.copy_from_slice(if size == 8 { &long } else { &short });
+    }
+    Ok(())
+}
+
+/// The 8 bytes at a place of a row, which has them.
+fn word(row: &[u8], at: usize, endian: Endianness) -> u64 {
+    let bytes = row.get(at..).and_then(<[u8]>::first_chunk).copied();
+    endian.read_u64_bytes(bytes.unwrap_or_default())
+}
+
+/// What is wrong with the file as such.
+pub(super) fn problem(expected: &str) -> Error {
+    Error { what: WHAT.into(), offset: 0, value: None, expected: expected.into(), kind: Kind::Io }
+}

@@ -1,0 +1,293 @@
+//! Entries of DWARF as types of BTF.
+
+use super::WHAT;
+use super::entries::{Bit, Entry, Unit};
+use crate::btf::blob::{Blob, Head, number};
+use crate::btf::{
+    ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, RESTRICT, STRUCT, TYPEDEF, UNION, VOLATILE,
+};
+use lastwords_bytes::{Budget, ByteOrder, Error};
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Types in a row of which each refers to the next without a structure between.
+const DEPTH: usize = 32;
+/// Types that a member's type is told by, to know a structure again.
+const DESCRIBED: usize = 6;
+/// Most bytes of a blob that is made.
+const BLOB_MAX: usize = 256 << 20;
+
+/// Makes a blob of units.
+pub(super) struct Converter {
+    blob: Blob,
+    /// Numbers of the types that are there, by a hash of what they are.
+    known: HashMap<u64, u32>,
+    /// The integer by which readers tell how long pointers are is there.
+    has_long: bool,
+}
+
+/// Work on one unit.
+struct Pass<'c, 'u, 'a> {
+    to: &'c mut Converter,
+    unit: &'u Unit<'a>,
+    /// Numbers by the index of the entry.
+    done: HashMap<usize, u32>,
+    /// Structures whose members are still to come.
+    open: Vec<(usize, u32)>,
+}
+
+impl Converter {
+    pub(super) fn new(base: Option<&Arc<Btf>>, order: ByteOrder) -> Self {
+        let has_long = base.is_some();
+        Self { blob: Blob::new(base.cloned(), order), known: HashMap::new(), has_long }
+    }
+
+    /// No unit has given a type.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Takes the types of a unit that are not there yet.
+    ///
+    /// # Errors
+    /// The Budget is spent, or the blob has grown too large.
+    pub(super) fn add(&mut self, unit: &Unit<'_>, budget: &Budget) -> Result<(), Error> {
+        if !self.has_long {
+            self.has_long = true;
+            let word = u32::from(unit.word);
+            let name = self.blob.string(b"long unsigned int");
+            let head = Head { name, kind: INT, size_or_type: word, ..Head::default() };
+            self.blob.add(head, &[word.saturating_mul(8)]);
+        }
+        let mut pass = Pass { to: self, unit, done: HashMap::new(), open: Vec::new() };
+        for (index, entry) in unit.entries.iter().enumerate() {
+            if entry.depth == 1 && !entry.name.is_empty() && !entry.is_declaration && is_named(entry.tag) {
+                pass.type_of(index, DEPTH);
+                pass.close(budget)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.blob.bytes()
+    }
+
+    /// The number of a type that hashes so: it is there, or `make` adds it.
+    fn known(&mut self, key: u64, make: impl FnOnce(&mut Blob) -> u32) -> u32 {
+        if let Some(id) = self.known.get(&key) {
+            return *id;
+        }
+        let id = make(&mut self.blob);
+        self.known.insert(key, id);
+        id
+    }
+}
+
+impl Pass<'_, '_, '_> {
+    /// Number of the type that an entry refers to; 0 where that is not in this unit.
+    fn target(&mut self, entry: &Entry<'_>, depth: usize) -> u32 {
+        let index = entry.target.and_then(|offset| self.unit.find(offset));
+        index.map_or(0, |index| self.type_of(index, depth))
+    }
+
+    /// Number of the type of the entry at `index`.
+    fn type_of(&mut self, index: usize, depth: usize) -> u32 {
+        if let Some(id) = self.done.get(&index) {
+            return *id;
+        }
+        let unit = self.unit;
+        let (Some(entry), Some(depth)) = (unit.entries.get(index), depth.checked_sub(1)) else { return 0 };
+        let id = match entry.tag {
+            gimli::DW_TAG_base_type => self.base(entry),
+            gimli::DW_TAG_pointer_type => self.reference(entry, POINTER, depth),
+            gimli::DW_TAG_typedef => self.reference(entry, TYPEDEF, depth),
+            gimli::DW_TAG_const_type => self.reference(entry, CONST, depth),
+            gimli::DW_TAG_volatile_type => self.reference(entry, VOLATILE, depth),
+            gimli::DW_TAG_restrict_type => self.reference(entry, RESTRICT, depth),
+            gimli::DW_TAG_atomic_type => self.target(entry, depth),
+            gimli::DW_TAG_array_type => self.array(index, entry, depth),
+            gimli::DW_TAG_enumeration_type => self.enumeration(index, entry),
+            gimli::DW_TAG_structure_type => self.structure(index, entry, STRUCT),
+            gimli::DW_TAG_union_type => self.structure(index, entry, UNION),
+            _ => 0,
+        };
+        self.done.insert(index, id);
+        id
+    }
+
+    fn base(&mut self, entry: &Entry<'_>) -> u32 {
+        let size = number(entry.size.unwrap_or_default());
+        let key = hash(&(INT, entry.name, size, entry.encoding));
+        let is = |encoding: gimli::DwAte| entry.encoding == u64::from(encoding.0);
+        let is_signed = is(gimli::DW_ATE_signed) || is(gimli::DW_ATE_signed_char);
+        let is_float = is(gimli::DW_ATE_float) || is(gimli::DW_ATE_complex_float);
+        self.to.known(key, |blob| {
+            let kind = if is_float { FLOAT } else { INT };
+            let head = Head { name: blob.string(entry.name), kind, size_or_type: size, ..Head::default() };
+            // Sign at bit 24, offset 0, bits.
+            let bits = u32::from(is_signed) << 24 | size.saturating_mul(8) & 0xff;
+            blob.add(head, if is_float { &[] } else { std::slice::from_ref(&bits) })
+        })
+    }
+
+    fn reference(&mut self, entry: &Entry<'_>, kind: u8, depth: usize) -> u32 {
+        let target = self.target(entry, depth);
+        // Only definitions have names of their own.
+        let name = if kind == TYPEDEF { entry.name } else { &[] };
+        self.to.known(hash(&(kind, name, target)), |blob| {
+            let head = Head { name: blob.string(name), kind, size_or_type: target, ..Head::default() };
+            blob.add(head, &[])
+        })
+    }
+
+    fn array(&mut self, index: usize, entry: &Entry<'_>, depth: usize) -> u32 {
+        let unit = self.unit;
+        let element = self.target(entry, depth);
+        let ranges = unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_subrange_type);
+        let counts = ranges.map(|(_, range)| range.count.unwrap_or_default());
+        // One array of all elements, as BTF has it. A bound of -1 may stand there in 32 bits too.
+        let count = u32::try_from(counts.fold(1u64, u64::saturating_mul)).unwrap_or_default();
+        self.to.known(hash(&(ARRAY, element, count)), |blob| {
+            // Element, index (whatever it is), count.
+            blob.add(Head { kind: ARRAY, ..Head::default() }, &[element, element, count])
+        })
+    }
+
+    fn enumeration(&mut self, index: usize, entry: &Entry<'_>) -> u32 {
+        if entry.is_declaration {
+            return self.forward(entry);
+        }
+        let unit = self.unit;
+        let of = unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_enumerator);
+        let rows: Vec<(&[u8], i128)> = of.map(|(_, child)| (child.name, child.value)).collect();
+        let size = entry.size.unwrap_or(4);
+        self.to.known(hash(&(ENUM, entry.name, size, &rows)), |blob| {
+            let is_long = size > 4;
+            let mut body = Vec::new();
+            for (name, value) in &rows {
+                body.push(blob.string(name));
+                body.push(*value as u32);
+                body.extend(is_long.then_some((*value >> 32) as u32));
+            }
+            let head = Head {
+                name: blob.string(entry.name),
+                kind: if is_long { ENUM64 } else { ENUM },
+                flag: rows.iter().any(|row| row.1 < 0),
+                count: rows.len(),
+                size_or_type: number(size),
+            };
+            blob.add(head, &body)
+        })
+    }
+
+    fn forward(&mut self, entry: &Entry<'_>) -> u32 {
+        self.to.known(hash(&(FORWARD, entry.name)), |blob| {
+            let head = Head { name: blob.string(entry.name), kind: FORWARD, ..Head::default() };
+            blob.add(head, &[])
+        })
+    }
+
+    /// A structure or union; its members come later, so that they may refer to it.
+    fn structure(&mut self, index: usize, entry: &Entry<'_>, kind: u8) -> u32 {
+        if entry.is_declaration {
+            return self.forward(entry);
+        }
+        let key = self.signature(index, entry, kind);
+        let mut is_new = false;
+        let id = self.to.known(key, |blob| {
+            is_new = true;
+            blob.reserve()
+        });
+        if is_new {
+            self.open.push((index, id));
+        }
+        id
+    }
+
+    /// By what a structure is known again in another unit: its name, and its members' names, places and names of types.
+    fn signature(&self, index: usize, entry: &Entry<'_>, kind: u8) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (kind, entry.name, entry.size).hash(&mut hasher);
+        for (_, member) in members(self.unit, index) {
+            (member.name, member.location, bit(member), member.bits).hash(&mut hasher);
+            let mut at = member.target;
+            for _ in 0..DESCRIBED {
+                let Some(found) = at.and_then(|at| self.unit.entries.get(self.unit.find(at)?)) else { break };
+                (found.tag.0, found.name).hash(&mut hasher);
+                at = found.target.filter(|_| found.name.is_empty());
+            }
+        }
+        hasher.finish()
+    }
+
+    /// Writes the members of the structures that have been met.
+    fn close(&mut self, budget: &Budget) -> Result<(), Error> {
+        while let Some((index, id)) = self.open.pop() {
+            budget.steps(WHAT, 1)?;
+            let unit = self.unit;
+            let Some(entry) = unit.entries.get(index) else { continue };
+            let flag = members(unit, index).any(|(_, member)| member.bits != 0);
+            let mut body = Vec::new();
+            for (_, member) in members(unit, index) {
+                let type_id = self.target(member, DEPTH);
+                let at = number(self.place(member));
+                let place = if flag { at & 0xff_ffff | number(member.bits) << 24 } else { at };
+                body.extend([self.to.blob.string(member.name), type_id, place]);
+            }
+            let kind = if entry.tag == gimli::DW_TAG_union_type { UNION } else { STRUCT };
+            let name = self.to.blob.string(entry.name);
+            let size_or_type = number(entry.size.unwrap_or_default());
+            self.to.blob.write(id, Head { name, kind, flag, count: body.len() / 3, size_or_type }, &body);
+            if self.to.blob.len() > BLOB_MAX {
+                return Err(Error::value(WHAT, entry.offset as u64, BLOB_MAX as u64, "types of up to 256 MiB"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bits of a member from its structure's beginning.
+    fn place(&self, member: &Entry<'_>) -> u64 {
+        let bytes = member.location.saturating_mul(8);
+        match member.bit {
+            Bit::Low(bit) => bytes.saturating_add(bit),
+            // Counted from the highest bit of the unit, which lies last in memory of this byte order.
+            Bit::Above(above) => {
+                let own = || self.unit.entries.get(self.unit.find(member.target?)?)?.size;
+                let storage = member.size.or_else(own).unwrap_or_default().saturating_mul(8);
+                bytes.saturating_add(storage.saturating_sub(above.saturating_add(member.bits)))
+            }
+        }
+    }
+}
+
+/// Members of the structure at `index`.
+fn members<'u, 'a>(unit: &'u Unit<'a>, index: usize) -> impl Iterator<Item = (usize, &'u Entry<'a>)> {
+    unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_member)
+}
+
+/// Those that are looked up by name.
+fn is_named(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_enumeration_type
+            | gimli::DW_TAG_typedef
+    )
+}
+
+fn bit(member: &Entry<'_>) -> (bool, u64) {
+    match member.bit {
+        Bit::Low(bit) => (false, bit),
+        Bit::Above(bit) => (true, bit),
+    }
+}
+
+fn hash(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
