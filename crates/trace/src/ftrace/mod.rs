@@ -194,6 +194,34 @@ pub trait Ring: Send + Sync {
     fn time_start(&self) -> u64 {
         0
     }
+
+    /// What the tracer noted of its longest latency; zeroes where it measures none.
+    fn latency(&self) -> Latency {
+        Latency::default()
+    }
+}
+
+/// The longest latency of a ring, as the head of the latency format shows it (`struct trace_array_cpu`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Latency {
+    /// The CPU that the tracer was started on, or that had the latency.
+    pub cpu: u32,
+    /// Nanoseconds.
+    pub time: u64,
+    /// Name of the task that ran.
+    pub comm: String,
+    /// Its process.
+    pub pid: i64,
+    /// Its user.
+    pub uid: u32,
+    /// Its nice value.
+    pub nice: i64,
+    /// Its scheduling policy.
+    pub policy: u64,
+    /// Its real-time priority.
+    pub rt_priority: u64,
+    /// Where the latency began and ended: addresses of code; 0 where that is not noted.
+    pub section: (u64, u64),
 }
 
 /// One CPU's ring.

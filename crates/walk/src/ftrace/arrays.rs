@@ -7,7 +7,7 @@ use lastwords_kernel::btf::Kind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, HeaderPage, Ring};
+use lastwords_trace::ftrace::{Array, HeaderPage, Latency, Ring};
 
 use super::carve;
 use super::lost;
@@ -201,7 +201,29 @@ fn read_ring(
     }
     let is_on = buffer.u64("record_disabled").is_ok_and(|disabled| disabled & OFF == 0);
     let time_start = array.u64(&part("time_start")).unwrap_or(0);
-    Ok(MemoryRing::new(kernel.clone(), memory.map(|m| m.physical().clone()), shape, cpus, is_on, time_start))
+    let physical = memory.map(|m| m.physical().clone());
+    let mut ring = MemoryRing::new(kernel.clone(), physical, shape, cpus, is_on, time_start);
+    // What the image lacks of it is zero, as in a ring whose tracer measures nothing.
+    ring.latency = latency(kernel, array, member).unwrap_or_default();
+    Ok(ring)
+}
+
+/// What the array notes of its longest latency: the CPU, and that CPU's `struct trace_array_cpu`.
+fn latency(kernel: &Kernel, array: &Object<'_>, member: &str) -> Result<Latency, Error> {
+    let cpu = u32::try_from(array.u64(&format!("{member}.cpu"))?).unwrap_or_default();
+    let place = kernel.per_cpu(array.address(&format!("{member}.data"))?, cpu)?;
+    let data = kernel.object("trace_array_cpu", place)?;
+    Ok(Latency {
+        cpu,
+        time: data.u64("saved_latency").unwrap_or_default(),
+        comm: data.text("comm").unwrap_or_default(),
+        pid: data.i64("pid").unwrap_or_default(),
+        uid: data.u64("uid.val").unwrap_or_default() as u32,
+        nice: data.i64("nice").unwrap_or_default(),
+        policy: data.u64("policy").unwrap_or_default(),
+        rt_priority: data.u64("rt_priority").unwrap_or_default(),
+        section: (data.u64("critical_start").unwrap_or_default(), data.u64("critical_end").unwrap_or_default()),
+    })
 }
 
 /// Bytes of a sub-buffer with its header. `struct trace_buffer` of 6.8 has the size without the header; 7.2.12 has only the

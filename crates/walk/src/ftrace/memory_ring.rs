@@ -7,7 +7,7 @@ use lastwords_image::Image;
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::page::{self, Events};
-use lastwords_trace::ftrace::{CpuRing, Ring, Stats, SubBufferInfo};
+use lastwords_trace::ftrace::{CpuRing, Latency, Ring, Stats, SubBufferInfo};
 
 use super::ring::{self, Cpu, Look, Shape, Where};
 use crate::own_order;
@@ -24,6 +24,8 @@ pub(super) struct MemoryRing {
     pub(super) is_on: bool,
     /// What tells this ring's sub-buffers from other rings'.
     pub(super) role: Role,
+    /// What the latency format begins with.
+    pub(super) latency: Latency,
 }
 
 /// What is known of a ring apart from its own structures.
@@ -45,7 +47,17 @@ impl MemoryRing {
         time_start: u64,
     ) -> Self {
         let cpus = found.iter().map(|c| CpuRing { sub_buffers: c.places.len(), ..c.ring.clone() }).collect();
-        Self { kernel, physical, shape, cpus, found, time_start, is_on, role: Role::default() }
+        Self {
+            kernel,
+            physical,
+            shape,
+            cpus,
+            found,
+            time_start,
+            is_on,
+            role: Role::default(),
+            latency: Latency::default(),
+        }
     }
 
     /// Sizes of its sub-buffers.
@@ -133,6 +145,10 @@ impl Ring for MemoryRing {
             },
             _ => nothing,
         }
+    }
+
+    fn latency(&self) -> Latency {
+        self.latency.clone()
     }
 
     fn time_start(&self) -> u64 {

@@ -2,9 +2,10 @@
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
-use super::events::is_since;
+use super::events::{address, is_since};
 use super::flags::Flags;
 use super::{counts, graph};
+use crate::ftrace::print::Names;
 
 /// The header of a text that has events, or of an array without.
 pub(crate) fn write(
@@ -21,7 +22,7 @@ pub(crate) fn write(
             if is_empty {
                 return;
             }
-            latency(out, tracing, array, ring);
+            latency(out, tracing, array, ring, flags);
         }
         return graph::header(out, array, flags);
     }
@@ -33,7 +34,7 @@ pub(crate) fn write(
     }
     if flags.latency {
         if !is_empty {
-            latency(out, tracing, array, ring);
+            latency(out, tracing, array, ring, flags);
             if !flags.verbose {
                 out.extend_from_slice(LATENCY_LEGEND.as_bytes());
             }
@@ -97,24 +98,41 @@ const LATENCY_LEGEND: &str = concat!(
     "#     \\   /        ||||||  \\    |    /       \n",
 );
 
-/// The block of the latency format. What the array's data of its longest latency would tell (task, time) is not in the
-/// trace; the kernel shows zeroes where there was none.
-fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring) {
+/// The block of the latency format (`print_trace_header`).
+fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring, flags: &Flags) {
     let (entries, written) = counts(tracing, ring);
     let model = preemption(tracing);
+    let longest = ring.latency();
     let text = format!(
         "# {tracer} latency trace v1.1.5 on {release}\n\
          # --------------------------------------------------------------------\n\
-         # latency: 0 us, #{entries}/{written}, CPU#0 | (M:{model} VP:0, KP:0, SP:0 HP:0 #P:{cpus})\n\
+         # latency: {time} us, #{entries}/{written}, CPU#{cpu} | (M:{model} VP:0, KP:0, SP:0 HP:0 #P:{cpus})\n\
          #    -----------------\n\
-         #    | task: -0 (uid:0 nice:0 policy:0 rt_prio:0)\n\
-         #    -----------------\n\
-         #\n",
+         #    | task: {comm:.16}-{pid} (uid:{uid} nice:{nice} policy:{policy} rt_prio:{priority})\n\
+         #    -----------------\n",
         tracer = array.tracer,
         release = tracing.release,
+        time = longest.time.saturating_add(500) / 1000,
+        cpu = longest.cpu,
         cpus = tracing.cpus,
+        comm = longest.comm,
+        pid = longest.pid,
+        uid = longest.uid,
+        nice = longest.nice,
+        policy = longest.policy,
+        priority = longest.rt_priority,
     );
     out.extend_from_slice(text.as_bytes());
+    let (start, end) = longest.section;
+    if start != 0 {
+        let mut names = Names::new(tracing, flags.hash);
+        out.extend_from_slice(b"#  => started at: ");
+        address(out, &mut names, start, flags, tracing.word_size);
+        out.extend_from_slice(b"\n#  => ended at:   ");
+        address(out, &mut names, end, flags, tracing.word_size);
+        out.extend_from_slice(b"\n#\n");
+    }
+    out.extend_from_slice(b"#\n");
 }
 
 /// The word for the kernel's preemption; where it was not chosen at boot, as far as its version string tells it.

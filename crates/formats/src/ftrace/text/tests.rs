@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use lastwords_trace::ftrace::{Stats, Tracing};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{CpuRing, Latency, Stats, SubBufferInfo, Tracing};
 use proptest::prelude::*;
 
 use super::*;
@@ -106,6 +107,50 @@ fn options_of_the_array() {
         body(&tracing)
             .starts_with("          worker       7   0 1 00000001 00000000 [000f4240] 1000.000ms (+0.000ms): wake")
     );
+}
+
+/// A ring whose tracer measures latencies.
+struct Measured(Arc<dyn Ring>, Latency);
+
+impl Ring for Measured {
+    fn cpus(&self) -> &[CpuRing] {
+        self.0.cpus()
+    }
+
+    fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
+        self.0.sub_buffer(cpu, index, bytes)
+    }
+
+    fn evidence(&self) -> Evidence {
+        self.0.evidence()
+    }
+
+    fn latency(&self) -> Latency {
+        self.1.clone()
+    }
+}
+
+#[test]
+fn the_latency_format_begins_with_the_longest() {
+    let mut tracing = two_cpus();
+    tracing.arrays[0].options = vec!["context-info".into(), "latency-format".into()];
+    let latency = Latency {
+        cpu: 1,
+        time: 12_499,
+        comm: "worker".into(),
+        pid: 7,
+        uid: 1000,
+        nice: -5,
+        policy: 1,
+        rt_priority: 50,
+        section: (WORK, IRQ + 4),
+    };
+    tracing.arrays[0].live = Arc::new(Measured(tracing.arrays[0].live.clone(), latency));
+    let (out, _) = text(&tracing, &Options::default());
+    assert!(out.contains("# latency: 12 us, #10/30, CPU#1 | (M:"), "{out}");
+    assert!(out.contains("#    | task: worker-7 (uid:1000 nice:-5 policy:1 rt_prio:50)\n"), "{out}");
+    let section = "#  => started at: do_work\n#  => ended at:   __irqentry_text_start\n#\n#\n";
+    assert!(out.contains(&format!("#    -----------------\n{section}")), "{out}");
 }
 
 #[test]
