@@ -184,8 +184,17 @@ fn search(
 
 /// Puts candidates where they fit.
 fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate], evidence: &mut Evidence) {
+    for (window, chosen) in windows.iter().zip(choose(windows, found)) {
+        let Some(ring) = rings.get_mut(window.ring) else { continue };
+        put(ring, window, &chosen, evidence);
+    }
+}
+
+/// The candidates of each window, in order of time; each stands in one at most.
+fn choose(windows: &[Window], found: &[Candidate]) -> Vec<Vec<Candidate>> {
     let fits = |w: &Window, c: &Candidate| c.look.first >= w.after && c.look.last <= w.before;
     let mut taken: HashSet<u64> = HashSet::new();
+    let mut all = Vec::new();
     for window in windows {
         let mut chosen: Vec<Candidate> = Vec::new();
         for candidate in found.iter().filter(|c| fits(window, c) && !taken.contains(&c.address)) {
@@ -199,9 +208,9 @@ fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate]
             }
         }
         taken.extend(chosen.iter().map(|c| c.address));
-        let Some(ring) = rings.get_mut(window.ring) else { continue };
-        put(ring, window, &chosen, evidence);
+        all.push(chosen);
     }
+    all
 }
 
 /// The candidate begins nearer behind what is before `a` than behind what is before `b`.
@@ -242,5 +251,36 @@ fn insert(cpu: &mut Cpu, stream: usize, at: usize, candidate: &Candidate) {
     cpu.sub_buffers.insert(at.min(cpu.sub_buffers.len()), row);
     for (n, row) in cpu.sub_buffers.iter_mut().enumerate() {
         row.sequence = n as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(ring: usize, after: u64, before: u64) -> Window {
+        Window { ring, cpu: 0, at: Break { before: 1, count: Some(1) }, after, before }
+    }
+
+    fn candidate(address: u64, first: u64, last: u64) -> Candidate {
+        Candidate { address, look: Look { first, last, commit: 64, events: 4 } }
+    }
+
+    fn addresses(chosen: &[Vec<Candidate>]) -> Vec<Vec<u64>> {
+        chosen.iter().map(|of| of.iter().map(|c| c.address).collect()).collect()
+    }
+
+    #[test]
+    fn a_page_goes_to_one_ring() {
+        let found = [candidate(0x1000, 20, 30), candidate(0x2000, 31, 40)];
+        // Two rings with the same times around their breaks: neither is nearer.
+        let windows = [window(0, 10, 50), window(1, 10, 50)];
+        assert_eq!(addresses(&choose(&windows, &found)), [vec![0x1000, 0x2000], vec![]]);
+        // The nearer one has it, wherever it stands.
+        let windows = [window(0, 10, 50), window(1, 19, 30)];
+        assert_eq!(addresses(&choose(&windows, &found)), [vec![0x2000], vec![0x1000]]);
+        // Two pages of one time cannot both be in a ring.
+        let found = [candidate(0x1000, 20, 30), candidate(0x2000, 25, 40)];
+        assert_eq!(addresses(&choose(&windows[..1], &found)), [vec![0x1000]]);
     }
 }

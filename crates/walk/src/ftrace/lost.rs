@@ -11,7 +11,7 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap};
 
 use super::carve;
 use super::lists::{self, List, number};
-use super::memory_ring::MemoryRing;
+use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
 
 /// Ids below are those of tracers, whose events every array can have.
@@ -51,7 +51,7 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
         .iter()
         .map(|lane| {
             let ring = rings.get(lane.ring);
-            lists.iter().map(|list| ring.and_then(|ring| cost(lane, ring, list, &bound, &span))).collect()
+            lists.iter().map(|list| ring.and_then(|r| cost(lane, (r.shape(), &r.role), list, &bound, &span))).collect()
         })
         .collect();
     let chosen = assign(&costs, lists.len());
@@ -121,10 +121,16 @@ fn votes(list: &List, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
 }
 
 /// How badly a list fits; none where it cannot be this ring.
-fn cost(lane: &Lane, ring: &MemoryRing, list: &List, bound: &HashMap<u32, u32>, span: &Span) -> Option<f64> {
+fn cost(
+    lane: &Lane,
+    (shape, role): (Shape, &Role),
+    list: &List,
+    bound: &HashMap<u32, u32>,
+    span: &Span,
+) -> Option<f64> {
     let nodes = list.nodes as u64;
     let fits = |wanted: u64| if list.chains.closed { nodes == wanted } else { nodes <= wanted };
-    if list.shape.size != ring.shape().size || !lane.sub_buffers.is_none_or(fits) {
+    if list.shape.size != shape.size || !lane.sub_buffers.is_none_or(fits) {
         return None;
     }
     if list.told.events == 0 {
@@ -138,10 +144,10 @@ fn cost(lane: &Lane, ring: &MemoryRing, list: &List, bound: &HashMap<u32, u32>, 
         list.told.ids.iter().filter(|(id, _)| wanted(id)).map(|(_, n)| *n).fold(0, u64::saturating_add)
     };
     // None is enabled where the array's list of events is lost.
-    let events = if ring.role.enabled.is_empty() { 0 } else { count(&is_event) };
-    let enabled = count(&|id| is_event(id) && ring.role.enabled.contains(id));
+    let events = if role.enabled.is_empty() { 0 } else { count(&is_event) };
+    let enabled = count(&|id| is_event(id) && role.enabled.contains(id));
     let late = span.place(list);
-    let time = if ring.role.is_snapshot { late } else { 1.0 - late };
+    let time = if role.is_snapshot { late } else { 1.0 - late };
     // Pieces of lists are what freed rings leave, too.
     let piece = if list.chains.closed { 0.0 } else { PIECE };
     Some(piece + 4.0 * (1.0 - share(enabled, events)) + 2.0 * (1.0 - share(own, all)) + time)
@@ -220,7 +226,33 @@ fn missing(ring: &mut MemoryRing, lane: &Lane) {
 
 #[cfg(test)]
 mod tests {
-    use super::assign;
+    use super::*;
+    use crate::ftrace::chain::Chains;
+    use crate::ftrace::lists::Told;
+    use lastwords_trace::ftrace::HeaderPage;
+
+    #[test]
+    fn a_piece_without_events_is_no_ring() {
+        let shape = Shape { size: 4096, header: HeaderPage::of_word_size(8) };
+        let lane = Lane { ring: 0, cpu: 0, number: 0, sub_buffers: Some(16) };
+        let list = |closed: bool, nodes: usize, events: u64| List {
+            chains: Chains { closed, ..Chains::default() },
+            nodes,
+            commit: 0,
+            reader: None,
+            shape,
+            told: Told { events, ..Told::default() },
+        };
+        let cost = |list: &List| {
+            let span = Span::of(std::slice::from_ref(list));
+            cost(&lane, (shape, &Role::default()), list, &HashMap::new(), &span)
+        };
+        assert_eq!(cost(&list(true, 16, 0)), Some(EMPTY));
+        assert_eq!(cost(&list(false, 3, 0)), None);
+        // A piece with events may be one; a list of another length is not.
+        assert!(cost(&list(false, 3, 9)) > cost(&list(true, 16, 9)));
+        assert_eq!(cost(&list(true, 15, 9)), None);
+    }
 
     #[test]
     fn the_sum_of_the_costs_counts() {
