@@ -1,6 +1,7 @@
 //! Work on several things at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 /// How many threads the machine runs at a time for us.
@@ -32,6 +33,25 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(usize, &
     done.into_iter().map(|(_, made)| made).collect()
 }
 
+/// Messages that have been sent by [`map_telling`] and not been heard yet.
+const UNHEARD: usize = 64;
+
+/// As [`map`]; what `work` sends meanwhile comes to `hear`, on the calling thread.
+pub fn map_telling<T: Sync, R: Send, M: Send>(
+    items: &[T],
+    threads: usize,
+    work: impl Fn(&T, &SyncSender<M>) -> R + Sync,
+    hear: impl FnMut(M),
+) -> Vec<R> {
+    let (teller, told) = sync_channel(UNHEARD);
+    std::thread::scope(|scope| {
+        let work = &work;
+        let working = scope.spawn(move || map(items, threads, |_, item| work(item, &teller)));
+        told.into_iter().for_each(hear);
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +64,15 @@ mod tests {
             assert_eq!(made, items.iter().map(|item| (*item, item * 2)).collect::<Vec<_>>(), "{threads} threads");
         }
         assert_eq!(map(&[], 4, |_, item: &usize| *item), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn all_that_is_told_is_heard() {
+        let items: Vec<u64> = (0..500).collect();
+        let mut heard = Vec::new();
+        let made = map_telling(&items, 3, |item, teller| teller.send(*item).map(|()| *item), |item| heard.push(item));
+        heard.sort_unstable();
+        assert_eq!(heard, items);
+        assert_eq!(made.into_iter().collect::<Result<Vec<_>, _>>().expect("it was heard"), items);
     }
 }

@@ -52,7 +52,7 @@ pub trait PacketReader {
 }
 
 /// One session or instance recovered from an image.
-pub trait Source {
+pub trait Source: Sync {
     /// What its events look like.
     fn schema(&self) -> &Schema;
     /// Its streams.

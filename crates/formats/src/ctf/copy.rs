@@ -6,17 +6,13 @@ use crate::{Totals, create_file};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::decode::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
 use lastwords_trace::evidence::Verdict;
-use lastwords_trace::merge::Progress;
-use lastwords_trace::parallel;
 use lastwords_trace::schema::ByteOrder;
 use lastwords_trace::source::{PacketInfo, Source};
 use std::fs::File;
-use std::io::{IoSlice, Seek, SeekFrom, Write};
+use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
-/// Bytes of a packet from which on its events are counted by a thread of their own.
-const WORTH_A_THREAD: usize = 256 << 10;
 /// Bytes of packet header and context as the metadata describes them.
 const HEADER_LEN: usize = 84;
 const MAGIC: u32 = 0xC1FC_1FC1;
@@ -27,25 +23,23 @@ const SIZED_LEN: usize = 10;
 /// Bytes of an event header with payload size and timestamp.
 const FULL_LEN: usize = 18;
 
-/// Writes one stream's file. A stream without packets has none.
+/// Writes one stream's file, and says after each packet how many bytes it became. A stream without packets has no file.
 pub(super) fn stream(
     source: &dyn Source,
     stream: usize,
     folder: &Path,
     options: Options,
-    totals: &mut Totals,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
+    written: &SyncSender<u64>,
+) -> Result<Totals> {
+    let mut totals = Totals::default();
     let schema = source.schema();
-    let Some(facts) = source.streams().get(stream) else { return Ok(()) };
-    let Some(channel) = schema.channels.get(facts.channel) else { return Ok(()) };
+    let Some(facts) = source.streams().get(stream) else { return Ok(totals) };
+    let Some(channel) = schema.channels.get(facts.channel) else { return Ok(totals) };
     let mut reader = source.packets(stream);
     let mut copier = Copier {
         path: folder.join(format!("stream-{}-{}", channel.id, facts.instance)),
         file: None,
-        decoder: Arc::new(ChannelDecoder::new(channel, schema.byte_order)),
-        end: 0,
-        threads: parallel::cpus() > 1,
+        decoder: ChannelDecoder::new(channel, schema.byte_order),
         header: Header {
             big: schema.byte_order == ByteOrder::Big,
             uuid: schema.uuid,
@@ -60,11 +54,13 @@ pub(super) fn stream(
     };
     let mut bytes = Vec::new();
     while let Some(info) = reader.next_packet(&mut bytes) {
-        copier.packet(&info, &bytes, totals)?;
-        progress(Progress { packets: totals.packets, bytes: totals.bytes });
+        let before = totals.bytes;
+        copier.packet(&info, &bytes, &mut totals)?;
+        // Whoever is told is there until all streams are copied.
+        let _ = written.send(totals.bytes - before);
     }
     totals.streams += u64::from(copier.file.is_some());
-    Ok(())
+    Ok(totals)
 }
 
 /// What the packet before left behind: what the next may not go back behind.
@@ -81,11 +77,7 @@ pub(crate) struct Last {
 struct Copier {
     path: PathBuf,
     file: Option<File>,
-    /// Bytes written to it.
-    end: u64,
-    decoder: Arc<ChannelDecoder>,
-    /// There are CPUs for threads.
-    threads: bool,
+    decoder: ChannelDecoder,
     header: Header,
     last: Option<Last>,
     /// Greatest clock that a reader can show.
@@ -126,13 +118,13 @@ impl Copier {
         let in_order = info.begin >= last.end && info.end >= info.begin && info.end <= self.limit;
         let trusted = info.verdict == Verdict::Committed && in_order && !self.begins_sized(content);
         let copied = match (trusted, self.count) {
-            (true, true) => self.count_and_write(next, info.begin, content)?,
-            (true, false) => Some((0, self.write(next, info.begin, content)?)),
+            (true, true) => self.decoder.count(content, 0).ok(),
+            (true, false) => Some(0),
             (false, _) => None,
         };
-        let written = if let Some((events, written)) = copied {
+        let written = if let Some(events) = copied {
             totals.events += events;
-            written
+            self.write(next, info.begin, content)?
         } else {
             let survey = self.survey(content, info.begin);
             let behind = info.begin < last.end || !survey.ordered;
@@ -152,32 +144,6 @@ impl Copier {
         totals.bytes += written;
         self.last = Some(next);
         Ok(())
-    }
-
-    /// Writes a packet as it is and counts its events, both at once where that is worth a thread; none, and nothing
-    /// written, where not all of it can be decoded.
-    fn count_and_write(&mut self, facts: Last, begin: u64, content: &[u8]) -> Result<Option<(u64, u64)>> {
-        let decoder = Arc::clone(&self.decoder);
-        if !self.threads || content.len() < WORTH_A_THREAD {
-            let Ok(events) = decoder.count(content, 0) else { return Ok(None) };
-            return Ok(Some((events, self.write(facts, begin, content)?)));
-        }
-        let end = self.end;
-        let (events, written) = std::thread::scope(|scope| {
-            let counting = scope.spawn(|| decoder.count(content, 0));
-            let written = self.write(facts, begin, content);
-            (counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), written)
-        });
-        let written = written?;
-        if let Ok(events) = events {
-            return Ok(Some((events, written)));
-        }
-        if let Some(file) = &mut self.file {
-            let back = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
-            back.map_err(Error::io(&self.path, "write"))?;
-        }
-        self.end = end;
-        Ok(None)
     }
 
     fn survey(&self, content: &[u8], begin: u64) -> Survey {
@@ -240,9 +206,7 @@ impl Copier {
             None => self.file.insert(create_file(&self.path)?),
         };
         write_both(file, &header, content).map_err(Error::io(&self.path, "write"))?;
-        let written = (header.len() + content.len()) as u64;
-        self.end += written;
-        Ok(written)
+        Ok((header.len() + content.len()) as u64)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{Totals, create_file, create_folder};
 use lastwords_trace::ctf::TraceClass;
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::merge::Progress;
+use lastwords_trace::parallel;
 use lastwords_trace::schema::{EnvValue, Schema};
 use lastwords_trace::source::Source;
 use std::collections::BTreeMap;
@@ -57,14 +58,32 @@ pub fn write(
     let metadata = metadata(source.schema(), source.evidence(), options.version)?;
     create_folder(folder)?;
     let mut totals = Totals::default();
-    for stream in 0..source.streams().len() {
-        copy::stream(source, stream, folder, options, &mut totals, progress)?;
+    for stream in copy_streams(source, folder, options, progress) {
+        totals.add(&stream?);
     }
     let path = folder.join("metadata");
     let mut file = create_file(&path)?;
     file.write_all(metadata.as_bytes()).map_err(Error::io(&path, "write"))?;
     totals.bytes += metadata.len() as u64;
     Ok(totals)
+}
+
+/// Writes the data files, as many at a time as there are CPUs.
+fn copy_streams(
+    source: &dyn Source,
+    folder: &Path,
+    options: Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Vec<Result<Totals>> {
+    let streams: Vec<usize> = (0..source.streams().len()).collect();
+    let mut all = Progress::default();
+    let hear = |bytes| {
+        all.packets += 1;
+        all.bytes += bytes;
+        progress(all);
+    };
+    let copy = |stream: &usize, teller: &_| copy::stream(source, *stream, folder, options, teller);
+    parallel::map_telling(&streams, parallel::cpus(), copy, hear)
 }
 
 /// The text of the metadata file.

@@ -11,10 +11,7 @@ use lastwords_trace::parallel;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, SyncSender};
-
-/// Faults that wait to be told.
-const TOLD: usize = 64;
+use std::sync::mpsc::SyncSender;
 
 /// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
 /// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`.
@@ -63,17 +60,14 @@ fn copy_trace(
         used.push(unused(folder, Path::new(name), &used));
     }
     let streams: Vec<(&Stream, PathBuf)> = trace.streams.iter().zip(used).collect();
-    let (teller, told) = mpsc::sync_channel(TOLD);
-    let copied = std::thread::scope(|scope| {
-        let copying = scope.spawn(move || {
-            parallel::map(&streams, parallel::cpus(), |_, (stream, path)| copy_stream(trace, stream, path, &teller))
-        });
-        told.iter().for_each(|fault| {
-            totals.faults += 1;
-            faults(fault);
-        });
-        copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
+    let mut found = 0;
+    let hear = |fault| {
+        found += 1;
+        faults(fault);
+    };
+    let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| copy_stream(trace, stream, path, teller);
+    let copied = parallel::map_telling(&streams, parallel::cpus(), copy, hear);
+    totals.faults += found;
     for stream in copied {
         totals.add(&stream?);
     }
