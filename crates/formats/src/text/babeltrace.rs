@@ -1,8 +1,8 @@
 //! Lines as babeltrace2's `sink.text.pretty` prints them.
 
 use super::escape::quoted;
-use super::number::{Constant, general, hexadecimal, masked, nine, signed, unsigned};
-use super::time::{TimeOfDay, Zone};
+use super::number::{Constant, general, hexadecimal, masked, signed, unsigned};
+use super::time::{Stamp, Zone};
 use crate::ctf::Version;
 use crate::ctf::names::{members, plain};
 use crate::events::Line;
@@ -10,8 +10,6 @@ use lastwords_trace::merge::Event;
 use lastwords_trace::schema::{ByteOrder, EnvValue, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_trace::value::{Elements, EnumValue, Value, extend, take, take_integer};
-
-const GIGA: u64 = 1_000_000_000;
 
 /// A field and the text before it.
 struct Part<'s> {
@@ -44,14 +42,13 @@ struct Plan<'s> {
 pub(super) struct Lines<'s> {
     plans: Vec<Plan<'s>>,
     version: Version,
-    time: TimeOfDay,
-    previous: Option<i64>,
+    stamp: Stamp,
 }
 
 impl<'s> Lines<'s> {
     pub(super) fn new(sources: &[&'s dyn Source], version: Version, zone: &Zone) -> Self {
         let plans = sources.iter().map(|source| plan(*source, version)).collect();
-        Self { plans, version, time: TimeOfDay::new(zone, b"[", b"] (+"), previous: None }
+        Self { plans, version, stamp: Stamp::new(zone) }
     }
 }
 
@@ -116,11 +113,7 @@ fn parts(fields: &[Field], version: Version) -> Vec<Part<'_>> {
 impl Line for Lines<'_> {
     #[inline]
     fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        self.time.put(event.nanoseconds, out);
-        match self.previous.replace(event.nanoseconds) {
-            Some(previous) => delta(event.nanoseconds.wrapping_sub(previous).cast_unsigned(), out),
-            None => out.extend_from_slice(b"?.?????????) "),
-        }
+        self.stamp.put(event.nanoseconds, out);
         let plan = &self.plans[event.source];
         let channel = &plan.channels[event.channel];
         let class = &channel.classes[event.raw.class];
@@ -132,21 +125,6 @@ impl Line for Lines<'_> {
         }
         values.scope(out, &class.parts, event.payload());
         out.extend_from_slice(b" }\n");
-    }
-}
-
-/// `S.nnnnnnnnn) `.
-#[inline]
-pub(super) fn delta(nanoseconds: u64, out: &mut Vec<u8>) {
-    let mut text = *b"0.000000000) ";
-    if nanoseconds < 10 * GIGA {
-        text[0] += (nanoseconds / GIGA) as u8;
-        text[2..11].copy_from_slice(&nine((nanoseconds % GIGA) as u32));
-        out.extend_from_slice(&text);
-    } else {
-        unsigned(out, nanoseconds / GIGA);
-        text[2..11].copy_from_slice(&nine((nanoseconds % GIGA) as u32));
-        out.extend_from_slice(&text[1..]);
     }
 }
 

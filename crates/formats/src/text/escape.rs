@@ -20,12 +20,34 @@ const fn special() -> [bool; 256] {
 #[inline]
 pub(crate) fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
+    within_quotes(out, text);
+    out.push(b'"');
+}
+
+/// What [`quoted`] puts between the quotes.
+#[inline]
+pub(crate) fn within_quotes(out: &mut Vec<u8>, text: &[u8]) {
     if text.iter().fold(false, |special, b| special | SPECIAL[usize::from(*b)]) {
         escaped(out, text);
     } else {
         out.extend_from_slice(text);
     }
-    out.push(b'"');
+}
+
+/// How many bytes of a block come before the first that is not copied as it is.
+#[inline]
+pub(crate) fn plain(block: &[u8; 16]) -> usize {
+    // One after the other, so that the compiler takes all bytes at once.
+    let mut special = [0; 16];
+    for byte in [b'\\', b'\'', b'"', b'?', 127] {
+        for (mark, b) in special.iter_mut().zip(block) {
+            *mark |= if *b == byte { 0xff } else { 0 };
+        }
+    }
+    for (mark, b) in special.iter_mut().zip(block) {
+        *mark |= if b.cast_signed() < 32 { 0xff } else { 0 };
+    }
+    u128::from_le_bytes(special).trailing_zeros() as usize / 8
 }
 
 fn escaped(out: &mut Vec<u8>, text: &[u8]) {
@@ -82,4 +104,22 @@ pub(crate) fn bare(out: &mut Vec<u8>, text: &[u8]) {
 fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
     let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
     out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_plain_up_to_its_first_special_byte() {
+        for byte in 0..=255 {
+            for at in 0..16 {
+                let mut block = *b"abcdefghijklmnop";
+                block[at] = byte;
+                let expected = if SPECIAL[usize::from(byte)] { at } else { 16 };
+                assert_eq!(plain(&block), expected, "{byte:#x} at {at}");
+            }
+        }
+        assert_eq!(plain(b"ab\0\"cdefghijklmn"), 2);
+    }
 }

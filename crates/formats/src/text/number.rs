@@ -62,9 +62,7 @@ pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
 fn up_to_eight(out: &mut Vec<u8>, value: u64) {
     let digits = eight(value);
     let leading = (digits.trailing_zeros() / 8).min(7);
-    let end = out.len() + 8 - leading as usize;
-    out.extend_from_slice(&((digits | ZEROES) >> (8 * leading)).to_le_bytes());
-    out.truncate(end);
+    block(out, &((digits | ZEROES) >> (8 * leading)).to_le_bytes(), 8 - leading as usize);
 }
 
 #[inline]
@@ -82,18 +80,36 @@ pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
 }
 
 /// `0x` and upper-case digits, as many as needed.
+#[inline]
 pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
-    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
-    let mut text = [0; 16];
-    for (i, place) in text.iter_mut().take(digits).enumerate() {
-        *place = b"0123456789ABCDEF"[(value >> (4 * (digits - 1 - i)) & 15) as usize];
-    }
+    let leading = (value | 1).leading_zeros() / 4;
+    let (high, low) = (eight_hexadecimal((value >> 32) as u32), eight_hexadecimal(value as u32));
+    let digits = u128::from(high) | u128::from(low) << 64;
     out.extend_from_slice(b"0x");
-    out.extend_from_slice(&text);
-    out.truncate(out.len() - (16 - digits));
+    block(out, &(digits >> (8 * leading)).to_le_bytes(), 16 - leading as usize);
 }
 
-/// A constant text that is appended often: one block is copied whole, then cut.
+/// Eight hexadecimal digits of a number, a byte each, the first in the lowest byte.
+#[inline]
+fn eight_hexadecimal(number: u32) -> u64 {
+    let mut digits = u64::from(number);
+    digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
+    digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // With six more, those that are letters have the fifth bit.
+    let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    (digits + ZEROES + letters * u64::from(b'A' - b'9' - 1)).swap_bytes()
+}
+
+/// Appends the first `used` bytes of a block: all are copied, which is a few stores, then the rest is cut again.
+#[inline]
+pub(crate) fn block<const N: usize>(out: &mut Vec<u8>, block: &[u8; N], used: usize) {
+    let end = out.len() + used;
+    out.extend_from_slice(block);
+    out.truncate(end);
+}
+
+/// A constant text that is appended often: one [`block`] where it is short.
 #[derive(Debug, Clone)]
 pub(crate) struct Constant {
     block: [u8; Self::BLOCK],
@@ -123,9 +139,7 @@ impl Constant {
     #[inline]
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         if self.long.is_empty() {
-            let end = out.len() + self.len;
-            out.extend_from_slice(&self.block);
-            out.truncate(end);
+            block(out, &self.block, self.len);
         } else {
             out.extend_from_slice(&self.long);
         }

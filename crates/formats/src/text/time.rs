@@ -1,10 +1,11 @@
 //! Times of day, one conversion a second.
 
-use super::number::{nine, two};
+use super::number::{block, nine, two, unsigned};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 const GIGA: i64 = 1_000_000_000;
+const NANOSECONDS: u64 = GIGA.cast_unsigned();
 /// Bytes of a time and what stands around it.
 const BLOCK: usize = 32;
 /// Bytes of `HH:MM:SS.`.
@@ -65,7 +66,7 @@ impl TimeOfDay {
     #[inline]
     pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
-        if !self.known || within >= GIGA.cast_unsigned() {
+        if !self.known || within >= NANOSECONDS {
             if nanoseconds < 0 {
                 out.extend_from_slice(&self.block[..self.before]);
                 put_negative(nanoseconds, out);
@@ -75,13 +76,11 @@ impl TimeOfDay {
             self.move_to(nanoseconds);
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
-        let at = out.len();
-        out.extend_from_slice(&self.block);
-        let fraction = at + self.before + TO_SECOND;
+        let fraction = out.len() + self.before + TO_SECOND;
+        block(out, &self.block, self.len);
         if let Some(place) = out.get_mut(fraction..fraction + 9) {
             place.copy_from_slice(&nine(within as u32));
         }
-        out.truncate(at + self.len);
     }
 
     #[cold]
@@ -97,12 +96,69 @@ impl TimeOfDay {
     }
 }
 
+/// Bytes of `[HH:MM:SS.nnnnnnnnn] (+`, of what stands before the fractions of a second, and of all of a [`Stamp`].
+const TO_DELTA: usize = 23;
+const TO_FRACTION: usize = 10;
+const TO_DELTA_FRACTION: usize = 25;
+const STAMP: usize = 36;
+
+/// Writes times of day, each with the time since the one before: `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `.
+#[derive(Debug)]
+pub(crate) struct Stamp {
+    time: TimeOfDay,
+    /// The time before.
+    pub(crate) previous: Option<i64>,
+    /// All of it within the second that `time` shows, less than one after the time before; and room for whole stores.
+    block: [u8; 48],
+}
+
+impl Stamp {
+    /// Before the first time.
+    pub(crate) fn new(zone: &Zone) -> Self {
+        let mut block = [0; 48];
+        block[..STAMP].copy_from_slice(b"[00:00:00.000000000] (+0.000000000) ");
+        Self { time: TimeOfDay::new(zone, b"[", b"] (+"), previous: None, block }
+    }
+
+    /// Appends the time and what passed since the one before; where that is later, what babeltrace2 makes of it.
+    #[inline]
+    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
+        let since =
+            self.previous.replace(nanoseconds).map(|previous| nanoseconds.wrapping_sub(previous).cast_unsigned());
+        let within = nanoseconds.wrapping_sub(self.time.begin).cast_unsigned();
+        let Some(since) = since.filter(|since| *since < NANOSECONDS && within < NANOSECONDS && self.time.known) else {
+            return self.far(nanoseconds, since, out);
+        };
+        let at = out.len();
+        block(out, &self.block, STAMP);
+        if let Some(place) = out.get_mut(at..).and_then(|place| place.first_chunk_mut::<STAMP>()) {
+            place[TO_FRACTION..TO_FRACTION + 9].copy_from_slice(&nine(within as u32));
+            place[TO_DELTA_FRACTION..TO_DELTA_FRACTION + 9].copy_from_slice(&nine(since as u32));
+        }
+    }
+
+    #[cold]
+    fn far(&mut self, nanoseconds: i64, since: Option<u64>, out: &mut Vec<u8>) {
+        self.time.put(nanoseconds, out);
+        self.block[..TO_DELTA].copy_from_slice(&self.time.block[..TO_DELTA]);
+        match since {
+            Some(since) => {
+                unsigned(out, since / NANOSECONDS);
+                out.push(b'.');
+                out.extend_from_slice(&nine((since % NANOSECONDS) as u32));
+            }
+            None => out.extend_from_slice(b"?.?????????"),
+        }
+        out.extend_from_slice(b") ");
+    }
+}
+
 fn put_negative(nanoseconds: i64, out: &mut Vec<u8>) {
     let magnitude = nanoseconds.unsigned_abs();
     out.push(b'-');
-    super::number::unsigned(out, magnitude / GIGA.cast_unsigned());
+    unsigned(out, magnitude / NANOSECONDS);
     out.push(b'.');
-    out.extend_from_slice(&nine((magnitude % GIGA.cast_unsigned()) as u32));
+    out.extend_from_slice(&nine((magnitude % NANOSECONDS) as u32));
 }
 
 /// Appends `YYYY-MM-DDTHH:MM:SS.nnnnnnnnnZ`; seconds where the year is out of reach.
@@ -111,7 +167,7 @@ pub(crate) fn rfc3339(nanoseconds: i64, out: &mut Vec<u8>) {
     let within = nanoseconds.rem_euclid(GIGA) as u32;
     let (year, month, day) = civil(second.div_euclid(86_400));
     let of_day = second.rem_euclid(86_400) as u32;
-    super::number::unsigned(out, year.unsigned_abs());
+    unsigned(out, year.unsigned_abs());
     for (mark, number) in
         [(b'-', month), (b'-', day), (b'T', of_day / 3600), (b':', of_day / 60 % 60), (b':', of_day % 60)]
     {

@@ -3,9 +3,8 @@
 use super::plan::{EventPlan, StreamPlan};
 use super::value::Writer;
 use crate::ctf::read::Trace;
-use crate::text::babeltrace::delta;
 use crate::text::number::Constant;
-use crate::text::time::{TimeOfDay, Zone};
+use crate::text::time::{Stamp, Zone};
 use lastwords_trace::ctf::{Decoder, Part};
 use std::sync::Arc;
 
@@ -17,10 +16,27 @@ pub(super) struct Window {
     /// Where the packet's content ends, bits.
     pub(super) content_end: u64,
     /// The packet's context, as text.
-    pub(super) context: Arc<Constant>,
+    pub(super) context: Arc<Context>,
     /// Positions of the trace and of its stream class's plan.
     pub(super) trace: usize,
     pub(super) plan: usize,
+}
+
+/// A packet's context, as text.
+pub(super) struct Context {
+    alone: Constant,
+    /// With a comma, if it is not empty.
+    before_others: Constant,
+}
+
+impl Context {
+    pub(super) fn new(mut text: Vec<u8>) -> Self {
+        let alone = Constant::new(&text);
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        Self { alone, before_others: Constant::new(&text) }
+    }
 }
 
 /// An event.
@@ -60,18 +76,18 @@ pub(super) struct Formatter<'p, 't> {
     traces: &'t [Trace],
     /// By trace.
     decoders: Vec<Decoder>,
-    time: TimeOfDay,
+    stamp: Stamp,
 }
 
 impl<'p, 't> Formatter<'p, 't> {
     pub(super) fn new(plans: &'p [StreamPlan<'t>], traces: &'t [Trace], zone: &Zone) -> Self {
         let decoders = traces.iter().map(|trace| trace.program.decoder()).collect();
-        Self { plans, traces, decoders, time: TimeOfDay::new(zone, b"[", b"] (+") }
+        Self { plans, traces, decoders, stamp: Stamp::new(zone) }
     }
 
     /// Appends a line for each event.
     pub(super) fn put(&mut self, batch: &mut Batch, out: &mut Vec<u8>) {
-        let mut previous = batch.previous;
+        self.stamp.previous = batch.previous;
         for record in &mut batch.records {
             let Some(window) = batch.windows.get(record.window) else { continue };
             let plan = self.plans.get(window.plan);
@@ -79,16 +95,10 @@ impl<'p, 't> Formatter<'p, 't> {
                 continue;
             };
             if let Some(nanoseconds) = record.nanoseconds {
-                self.time.put(nanoseconds, out);
-                match previous.replace(nanoseconds) {
-                    Some(previous) => delta(nanoseconds.wrapping_sub(previous).cast_unsigned(), out),
-                    None => out.extend_from_slice(b"?.?????????) "),
-                }
+                self.stamp.put(nanoseconds, out);
             }
             class.head.put(out);
-            window.context.put(out);
             self.fields(plan, class, record, window, out);
-            out.push(b'\n');
         }
     }
 
@@ -103,19 +113,19 @@ impl<'p, 't> Formatter<'p, 't> {
     ) {
         let within = record.body.wrapping_sub(8 * window.base);
         if let Some(line) = class.line.as_ref().filter(|_| within.is_multiple_of(8)) {
-            if !window.context.bytes().is_empty() && !line.is_empty() {
-                out.extend_from_slice(b", ");
-            }
+            let context = &window.context;
+            if line.is_empty { &context.alone } else { &context.before_others }.put(out);
             line.put(window.bytes.get((within / 8) as usize..).unwrap_or_default(), out);
             return;
         }
+        window.context.alone.put(out);
         let decoder = match &mut record.decoder {
             Some(decoder) => Some(&mut **decoder),
             None => self.decoders.get_mut(window.trace),
         };
-        let (Some(decoder), Some(trace)) = (decoder, self.traces.get(window.trace)) else { return };
+        let (Some(decoder), Some(trace)) = (decoder, self.traces.get(window.trace)) else { return out.push(b'\n') };
         let part = Part { bytes: &window.bytes, base: window.base, content_end: window.content_end };
-        let mut first = window.context.bytes().is_empty();
+        let mut first = window.context.alone.bytes().is_empty();
         let mut at = record.body;
         for scope in [&plan.common, &class.specific, &class.payload].into_iter().flatten() {
             if !first {
@@ -128,5 +138,6 @@ impl<'p, 't> Formatter<'p, 't> {
                 Err(_) => break,
             }
         }
+        out.push(b'\n');
     }
 }

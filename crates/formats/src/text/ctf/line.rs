@@ -3,8 +3,8 @@
 
 use super::plan::{Look, ScopePlan};
 use super::value::number;
-use crate::text::escape::quoted;
-use crate::text::number::{Constant, signed, unsigned};
+use crate::text::escape::{plain, within_quotes};
+use crate::text::number::{Constant, block, hexadecimal, signed, unsigned};
 use lastwords_trace::ctf::{Encoding, Flat};
 use lastwords_trace::nul;
 use lastwords_trace::schema::ByteOrder;
@@ -13,8 +13,10 @@ use lastwords_trace::value::{extend, take_integer};
 /// Contexts and payload of an event class.
 pub(super) struct Line<'t> {
     steps: Vec<Step<'t>>,
-    /// Behind the last value.
+    /// Behind the last value, with the line feed.
     tail: Constant,
+    /// Nothing else stands in it.
+    pub(super) is_empty: bool,
 }
 
 /// What stands before a value, and the value.
@@ -25,7 +27,18 @@ struct Step<'t> {
 
 enum Value<'t> {
     Skip(usize),
-    Integer { size: u8, signed: bool, order: ByteOrder, look: Look<'t> },
+    /// The integers that are most frequent.
+    Unsigned32,
+    Signed32,
+    Unsigned64,
+    Hexadecimal64,
+    Integer {
+        size: u8,
+        signed: bool,
+        order: ByteOrder,
+        look: Look<'t>,
+    },
+    /// Text between quotes, which belong to what stands around it.
     Text,
     Chars(usize),
 }
@@ -41,36 +54,62 @@ impl<'t> Line<'t> {
             }
             for flat in scope.code.flat()? {
                 if let Some(value) = value(scope, flat, &mut text)? {
+                    let quote: &[u8] = if matches!(value, Value::Text | Value::Chars(_)) { b"\"" } else { b"" };
+                    text.extend_from_slice(quote);
                     steps.push(Step { prefix: Constant::new(&text), value });
                     text.clear();
+                    text.extend_from_slice(quote);
                 }
             }
         }
-        Some(Self { steps, tail: Constant::new(&text) })
+        let is_empty = steps.is_empty() && text.is_empty();
+        text.push(b'\n');
+        Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Nothing stands in it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.tail.bytes().is_empty()
-    }
-
-    /// Appends an event whose contexts begin at the beginning of `bytes`; false where the bytes are not such an event.
+    /// Appends an event whose contexts begin at the beginning of `bytes`, up to the line feed; as far as the bytes go.
     #[inline]
-    pub(super) fn put(&self, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    pub(super) fn put(&self, bytes: &[u8], out: &mut Vec<u8>) {
         let mut rest = bytes;
         for Step { prefix, value } in &self.steps {
             prefix.put(out);
-            let behind = match value {
-                Value::Integer { size, signed, order, look } => integer(rest, *size, *signed, *order, *look, out),
-                Value::Text => text(rest, out),
-                Value::Chars(length) => chars(rest, *length, out),
-                Value::Skip(bytes) => rest.get(*bytes..),
-            };
-            let Some(behind) = behind else { return false };
+            let Some(behind) = value.put(rest, out) else { return out.push(b'\n') };
             rest = behind;
         }
         self.tail.put(out);
-        true
+    }
+}
+
+impl Value<'_> {
+    /// Appends the value at the beginning of `bytes`; what is behind it.
+    #[inline]
+    fn put<'b>(&self, bytes: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
+        match self {
+            Self::Unsigned32 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                unsigned(out, u64::from(u32::from_le_bytes(*value)));
+                Some(rest)
+            }
+            Self::Signed32 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                signed(out, i64::from(i32::from_le_bytes(*value)));
+                Some(rest)
+            }
+            Self::Unsigned64 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                unsigned(out, u64::from_le_bytes(*value));
+                Some(rest)
+            }
+            Self::Hexadecimal64 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                hexadecimal(out, u64::from_le_bytes(*value));
+                Some(rest)
+            }
+            Self::Integer { size, signed, order, look } => integer(bytes, *size, *signed, *order, *look, out),
+            Self::Text => text(bytes, out),
+            Self::Chars(length) => chars(bytes, *length, out),
+            Self::Skip(length) => bytes.get(*length..),
+        }
     }
 }
 
@@ -88,21 +127,31 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
             return Some(None);
         }
         Flat::Skip(bytes) => return Some(Some(Value::Skip(usize::try_from(bytes).ok()?))),
-        Flat::Integer { node, size, signed, order } => {
-            (node, Value::Integer { size, signed, order, look: look(node)?.1 })
-        }
+        Flat::Integer { node, size, signed, order } => (node, integer_step(size, signed, order, look(node)?.1)),
         Flat::Text(node) => (node, Value::Text),
         Flat::Chars(node, length) => (node, Value::Chars(usize::try_from(length).ok()?)),
     };
     let (prefix, look) = look(node)?;
     match (look, &value) {
-        (Look::Hidden, Value::Integer { size, .. }) => return Some(Some(Value::Skip(usize::from(*size)))),
+        (Look::Hidden, Value::Skip(_)) => return Some(Some(value)),
         (Look::Hidden, _) => return None,
-        (Look::Text(Encoding::Utf8), _) | (_, Value::Integer { .. }) => {}
-        _ => return None,
+        (Look::Text(Encoding::Utf8), _) => {}
+        (_, Value::Text | Value::Chars(_)) => return None,
+        _ => {}
     }
     before.extend_from_slice(prefix);
     Some(Some(value))
+}
+
+fn integer_step(size: u8, signed: bool, order: ByteOrder, look: Look<'_>) -> Value<'_> {
+    match (order, size, look) {
+        (_, _, Look::Hidden) => Value::Skip(usize::from(size)),
+        (ByteOrder::Little, 4, Look::Unsigned) => Value::Unsigned32,
+        (ByteOrder::Little, 4, Look::Signed) => Value::Signed32,
+        (ByteOrder::Little, 8, Look::Unsigned) => Value::Unsigned64,
+        (ByteOrder::Little, 8, Look::Based(64, _, 16)) => Value::Hexadecimal64,
+        _ => Value::Integer { size, signed, order, look },
+    }
 }
 
 /// What is behind the integer.
@@ -127,8 +176,15 @@ fn integer<'b>(
 
 #[inline]
 fn text<'b>(bytes: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
+    if let Some(short) = bytes.first_chunk() {
+        let length = plain(short);
+        if short.get(length) == Some(&0) {
+            block(out, short, length);
+            return bytes.get(length + 1..);
+        }
+    }
     let end = nul::find(bytes)?;
-    quoted(out, bytes.get(..end)?);
+    within_quotes(out, bytes.get(..end)?);
     bytes.get(end + 1..)
 }
 
@@ -136,6 +192,13 @@ fn text<'b>(bytes: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
 #[inline]
 fn chars<'b>(bytes: &'b [u8], length: usize, out: &mut Vec<u8>) -> Option<&'b [u8]> {
     let (all, rest) = bytes.split_at_checked(length)?;
-    quoted(out, all.get(..nul::find(all).unwrap_or(length))?);
+    if let Some(short) = all.first_chunk() {
+        let length = plain(short);
+        if short.get(length) == Some(&0) {
+            block(out, short, length);
+            return Some(rest);
+        }
+    }
+    within_quotes(out, all.get(..nul::find(all).unwrap_or(length))?);
     Some(rest)
 }

@@ -6,12 +6,11 @@ mod pipeline;
 mod plan;
 mod value;
 
-use super::number::Constant;
 use super::time::{TimeOfDay, Zone};
 use crate::ctf::read::{Error, Loss, Reader, Sink, Trace, run};
 use crate::ctf::uuid_text;
 use crate::select::Selection;
-use batch::{Batch, Formatter, Record, Window};
+use batch::{Batch, Context, Formatter, Record, Window};
 use lastwords_trace::ctf::Event;
 use lastwords_trace::parallel;
 use pipeline::Pipeline;
@@ -55,12 +54,16 @@ pub fn print(
     let large = readers.iter().map(bytes).fold(0, u64::saturating_add) >= WORTH_THREADS;
     let threads = if large { parallel::cpus() } else { 1 };
     let formatter = || Formatter::new(&plans, traces, zone);
-    let state = |(trace, reader): &(usize, Reader<'_>)| StreamState {
-        trace: *trace,
-        plan: plan(*trace, reader.stream().class),
-        context: Arc::new(Constant::new(&[])),
-        known: None,
-        window: 0,
+    let state = |(trace, reader): &(usize, Reader<'_>)| {
+        let plan = plan(*trace, reader.stream().class);
+        StreamState {
+            trace: *trace,
+            plan,
+            all_alike: plans.get(plan).is_some_and(|plan| plan.all_alike),
+            context: Arc::new(Context::new(Vec::new())),
+            known: None,
+            window: 0,
+        }
     };
     let streams = readers.iter().map(state).collect();
     std::thread::scope(|scope| {
@@ -111,8 +114,10 @@ struct StreamState {
     trace: usize,
     /// Position of its class's plan.
     plan: usize,
+    /// As [`StreamPlan::all_alike`].
+    all_alike: bool,
     /// Context of the packet that is read, as text.
-    context: Arc<Constant>,
+    context: Arc<Context>,
     /// The batch and the reader's window that `window` is the position of.
     known: Option<(u64, u64)>,
     window: usize,
@@ -180,10 +185,14 @@ impl Sink for Printer<'_, '_, '_> {
     #[inline]
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Event, nanoseconds: Option<i64>) -> bool {
         let Some(state) = self.streams.get_mut(stream) else { return true };
-        let plan = self.plans.get(state.plan);
-        let Some(class) = plan.and_then(|plan| plan.events.get(event.class)) else { return true };
-        if !class.wanted || nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
-            return true;
+        let mut depends = false;
+        if !state.all_alike {
+            let plan = self.plans.get(state.plan);
+            let Some(class) = plan.and_then(|plan| plan.events.get(event.class)) else { return true };
+            if !class.wanted || nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
+                return true;
+            }
+            depends = class.depends;
         }
         let known = Some((self.number, reader.windows()));
         if state.known != known {
@@ -199,7 +208,7 @@ impl Sink for Printer<'_, '_, '_> {
             class: event.class,
             body: event.body,
             nanoseconds,
-            decoder: class.depends.then(|| Box::new(reader.parts().1.clone())),
+            decoder: depends.then(|| Box::new(reader.parts().1.clone())),
         });
         self.previous = nanoseconds.or(self.previous);
         self.batch.records.len() < BATCH || self.send()
@@ -216,7 +225,7 @@ impl Sink for Printer<'_, '_, '_> {
             // The packet's own reading of the same bytes went well.
             let _ = program.visit_context(decoder, &packet, bytes.bytes, &mut writer);
         }
-        state.context = Arc::new(Constant::new(&context));
+        state.context = Arc::new(Context::new(context));
     }
 
     fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {

@@ -16,6 +16,8 @@ pub(super) struct StreamPlan<'t> {
     pub(super) context: Option<ScopePlan<'t>>,
     pub(super) common: Option<ScopePlan<'t>>,
     pub(super) events: Vec<EventPlan<'t>>,
+    /// All events are shown, and none of them depends on what stands before it.
+    pub(super) all_alike: bool,
 }
 
 pub(super) struct EventPlan<'t> {
@@ -60,6 +62,7 @@ pub(super) enum Look<'t> {
 pub(super) fn plan<'t>(trace: &'t Trace, selection: &Selection) -> Vec<StreamPlan<'t>> {
     let class = trace.class();
     let header = header(class);
+    let timeless = selection.since.is_none() && selection.until.is_none();
     let scope = |scope, stream, event| {
         class.scope(scope, stream, event)?;
         trace.program.code(scope, stream, event).map(scope_plan)
@@ -83,11 +86,13 @@ pub(super) fn plan<'t>(trace: &'t Trace, selection: &Selection) -> Vec<StreamPla
                 payload,
             }
         };
+        let events: Vec<_> = of.events.iter().enumerate().map(event).collect();
         StreamPlan {
+            all_alike: timeless && events.iter().all(|class| class.wanted && !class.depends),
             // babeltrace2 shows no packet context of which it shows no field.
             context: scope(Scope::PacketContext, stream, 0)
                 .filter(|scope| scope.code.nodes().iter().any(|node| node.shown && !node.name.is_empty())),
-            events: of.events.iter().enumerate().map(event).collect(),
+            events,
             common,
         }
     });
