@@ -6,7 +6,7 @@ use lastwords::{ChannelConfig, Reservation, Session};
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::Result;
-use crate::job::{Job, RING_BYTES, Sample, each_a, each_b};
+use crate::job::{Job, RING_BYTES, Sample, cpus, each_a, each_b, pin};
 
 /// Restartable sequences.
 pub(super) fn rseq(job: &Job) -> Result<Sample> {
@@ -57,15 +57,25 @@ fn record(job: &Job) -> Result<Sample> {
     )
 }
 
-/// Records `events` events of both payloads in a session that has room for all of them, and keeps its folder in `dir`.
+/// Records `events` events of both payloads, as many on each CPU, in a session that has room for all of them, and keeps its
+/// folder in `dir`.
 pub(crate) fn generate(dir: &Path, events: u64) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     // 64 bytes an event is more than the larger of the two takes.
     let sub_buffers = u32::try_from((events.saturating_mul(64) >> 20).max(2).next_power_of_two())?;
     let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 1 << 20).contexts(0);
-    let session = Session::builder("bench").channel(channel).dir(dir).keep(true).size_limit(u64::MAX).start()?;
-    each_a(events / 2, |number, value| lastwords::event!(bench, "a", number, value));
-    each_b(events - events / 2, |number, value, text| lastwords::event!(bench, "b", number, value, text));
-    drop(session);
-    Ok(())
+    let _recording = Session::builder("bench").channel(channel).dir(dir).keep(true).size_limit(u64::MAX).start()?;
+    let cpus = cpus()?;
+    let share = |begin: u64, end: u64| {
+        each_a((end - begin) / 2, |number, value| lastwords::event!(bench, "a", number, value));
+        let rest = end - begin - (end - begin) / 2;
+        each_b(rest, |number, value, text| lastwords::event!(bench, "b", number, value, text));
+    };
+    let count = cpus.len() as u64;
+    std::thread::scope(|scope| {
+        let record =
+            |(n, cpu)| scope.spawn(move || pin(cpu).map(|()| share(events * n / count, events * (n + 1) / count)));
+        let threads: Vec<_> = (0..).zip(cpus).map(record).collect();
+        threads.into_iter().try_for_each(|thread| Ok(thread.join().map_err(|_| "a thread panicked")??))
+    })
 }

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Where sessions and traces are put: memory rather than a disk [default: /dev/shm, else the temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The CPU that everything runs on [default: the last that we may use]
+    /// One CPU that everything runs on; without it, all, of which babeltrace2 and cp use one
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// What is compared
@@ -61,20 +61,19 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let (rounds, events, copy_events) =
         if args.quick { (3, 400_000, 4_000_000) } else { (args.rounds.max(1), args.events, args.copy_events) };
-    let cpu = match args.cpu {
-        Some(cpu) => cpu,
-        None => *super::allowed_cpus()?.last().context("no CPU")?,
-    };
     eprintln!("building");
     let programs = Programs::build()?;
     let lastwords = programs.lastwords()?;
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
     let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);
     let scratch = Scratch::create(&parent, "lastwords-bench-recover")?;
-    let bench = Bench { stopwatch: programs.bench, lastwords, cpu, rounds, scratch: scratch.path().to_path_buf() };
+    let bench =
+        Bench { stopwatch: programs.bench, lastwords, cpu: args.cpu, rounds, scratch: scratch.path().to_path_buf() };
     let small = bench.session(args.session.as_deref(), "small", events)?;
     let large = bench.session(args.session.as_deref(), "large", copy_events)?;
-    let results = Results { text: bench.text(&small)?, copy: bench.copy(&large)?, clock: args.clock };
+    let (text, copy) = (bench.text(&small)?, bench.copy(&large)?);
+    let results =
+        Results { text, copy, clock: args.clock, cpus: if args.cpu.is_some() { "one CPU" } else { "all CPUs" } };
     let verdicts = results.verdicts();
     print!("{}{}", results.table(), report::floors(&verdicts));
     super::write_json(args.json.as_deref(), &results.data(rounds, &verdicts))?;
@@ -84,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 struct Bench {
     stopwatch: PathBuf,
     lastwords: PathBuf,
-    cpu: usize,
+    cpu: Option<usize>,
     rounds: usize,
     scratch: PathBuf,
 }
@@ -139,7 +138,7 @@ impl Bench {
             if let Some(laps) = &mut report_ctf {
                 self.report(&ctf, laps)?;
             }
-            babeltrace_laps.run(&self.stopwatch, Some(self.cpu), &[babeltrace.as_os_str(), ctf.as_os_str()])?;
+            babeltrace_laps.run(&self.stopwatch, self.cpu, &[babeltrace.as_os_str(), ctf.as_os_str()])?;
         }
         for _ in 0..self.rounds {
             self.recover(session, &mut recover)?;
@@ -156,18 +155,14 @@ impl Bench {
             bytes = stream_bytes(&out)?;
             let copy = Scratch::create(&self.scratch, "cp")?;
             let words = [OsStr::new("cp"), OsStr::new("-r"), out.as_os_str(), copy.path().as_os_str()];
-            cp.run(&self.stopwatch, Some(self.cpu), &words)?;
+            cp.run(&self.stopwatch, self.cpu, &words)?;
         }
         self.report(session, &mut report)?;
         Ok(Copy { bytes, recover, report, cp })
     }
 
     fn report(&self, source: &Path, laps: &mut Laps) -> Result<()> {
-        laps.run(
-            &self.stopwatch,
-            Some(self.cpu),
-            &[self.lastwords.as_os_str(), OsStr::new("report"), source.as_os_str()],
-        )
+        laps.run(&self.stopwatch, self.cpu, &[self.lastwords.as_os_str(), OsStr::new("report"), source.as_os_str()])
     }
 
     /// Writes a session as CTF into an empty folder, which it returns.
@@ -185,7 +180,7 @@ impl Bench {
             "--to".into(),
             "ctf".into(),
         ];
-        laps.run(&self.stopwatch, Some(self.cpu), &words.each_ref().map(OsString::as_os_str))?;
+        laps.run(&self.stopwatch, self.cpu, &words.each_ref().map(OsString::as_os_str))?;
         Ok(out)
     }
 }
@@ -230,6 +225,8 @@ struct Results {
     text: Text,
     copy: Copy,
     clock: Clock,
+    /// What it ran on.
+    cpus: &'static str,
 }
 
 impl Results {
@@ -270,7 +267,7 @@ impl Results {
     fn table(&self) -> String {
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let base = self.rate(self.text.events, &self.text.babeltrace);
-        let mut text = format!("{} events, {} time, one CPU\n", self.text.events, self.clock.name());
+        let mut text = format!("{} events, {} time, {}\n", self.text.events, self.clock.name(), self.cpus);
         let heads = ["M events/s", "x peer", "peak RSS", "no file"];
         text += &format!("{:<33}{}\n", "", heads.map(|head| format!("{head:>12}")).concat());
         for (what, laps) in self.rows() {
