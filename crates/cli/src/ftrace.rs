@@ -83,7 +83,7 @@ fn of_memory(
         Kernel::open(memory.clone(), &found.info, sources, budget).with_context(|| path.display().to_string())?;
     let kernel = Arc::new(kernel);
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
-    let lttng = crate::lttng::of_kernel(&kernel, &options.lttng(&kernel)?, &mut notes);
+    let lttng = crate::lttng::of_kernel(&kernel, &memory, &options.lttng(&kernel)?, &mut notes);
     // Where there are sessions of LTTng, its own tracer is not all.
     let tracing = match tracing {
         Err(error) if !lttng.is_empty() => {

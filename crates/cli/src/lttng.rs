@@ -5,8 +5,9 @@ use crate::say;
 use crate::table::plain;
 use anyhow::Context;
 use lastwords_bytes::Budget;
-use lastwords_image::{Kind, unwatched, vmcore};
+use lastwords_image::{Image, Kind, unwatched};
 use lastwords_kernel::Kernel;
+use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_walk::lttng::{Metadata, Session};
 use lastwords_walk::lttng_kernel::{self, Source};
 use lastwords_walk::lttng_ust;
@@ -20,11 +21,22 @@ const METADATA_MAX: u64 = 256 << 20;
 /// What was named, and the sessions in it.
 pub(crate) type Input = (PathBuf, Vec<Session>);
 
-/// The sessions of a kernel's LTTng; why they cannot be read is noted.
-pub(crate) fn of_kernel(kernel: &Arc<Kernel>, source: &Source, notes: &mut Vec<String>) -> Vec<Session> {
+/// The sessions of a kernel's LTTng; why they cannot be read is noted. Where structures of them are missing, what nothing leads to
+/// is looked for in all of `memory`.
+pub(crate) fn of_kernel(
+    kernel: &Arc<Kernel>,
+    memory: &VirtualMemory,
+    source: &Source,
+    notes: &mut Vec<String>,
+) -> Vec<Session> {
     match lttng_kernel::read(kernel, source) {
-        Ok(found) => {
+        Ok(mut found) => {
             notes.extend(found.notes);
+            let done =
+                lastwords_walk::lttng::complete(memory.physical(), &mut found.sessions, kernel.budget(), &unwatched);
+            notes.extend(
+                done.err().map(|error| format!("what no structure of LTTng leads to was not all looked for: {error}")),
+            );
             found.sessions
         }
         Err(error) => {
@@ -53,19 +65,12 @@ pub(crate) fn open_user(words: &[String], metadata: Option<&Path>) -> anyhow::Re
     Ok(Some(inputs).filter(|inputs| !inputs.is_empty()))
 }
 
-/// The sessions whose packets lie somewhere in a file of physical memory.
+/// The sessions whose packets lie somewhere in an image.
 ///
 /// # Errors
-/// A file cannot be read.
-pub(crate) fn carve(path: &Path, metadata: Option<&Path>) -> anyhow::Result<Vec<Session>> {
-    let budget = Budget::default();
-    let named = || path.display().to_string();
-    let physical = vmcore::open_physical(path, &budget, &unwatched).with_context(named)?;
-    let image = match physical {
-        Some(physical) => physical.image,
-        None => lastwords_image::open(path, &budget, &unwatched).with_context(named)?.image,
-    };
-    let mut sessions = lastwords_walk::lttng::carve(&image, &budget, &unwatched).with_context(named)?;
+/// The Budget is spent; the file of metadata cannot be read.
+pub(crate) fn carve(image: &Arc<dyn Image>, metadata: Option<&Path>, budget: &Budget) -> anyhow::Result<Vec<Session>> {
+    let mut sessions = lastwords_walk::lttng::carve(image, budget, &unwatched)?;
     give_all(&mut sessions, metadata)?;
     Ok(sessions)
 }

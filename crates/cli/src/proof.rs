@@ -8,16 +8,18 @@ use std::path::Path;
 /// Decodes all packets of a session; how many events there are. None where its metadata cannot be read, which is noted.
 pub(crate) fn events(session: &mut Session) -> Option<u64> {
     if session.metadata.text.is_empty() {
+        session.forget_doubtful();
         return None;
     }
     let program = match program(session) {
         Ok(program) => program,
         Err(why) => {
             session.evidence.notes.push(format!("events were not decoded: {why}"));
+            session.forget_doubtful();
             return None;
         }
     };
-    Some(session.prove(&mut |bytes| decode(&program, bytes)))
+    Some(session.prove(&mut |bytes, only_likely| decode(&program, bytes, only_likely)))
 }
 
 fn program(session: &Session) -> Result<Program, String> {
@@ -38,7 +40,8 @@ pub(crate) fn class(metadata: &Metadata) -> Result<TraceClass, read::Error> {
     read::parse(Path::new("metadata"), &text)
 }
 
-fn decode(program: &Program, bytes: &[u8]) -> Proof {
+/// Decodes a packet's events. `only_likely`: one whose time leaps ends them, as nothing else says where they end.
+fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     let mut decoder = program.decoder();
     let packet = match program.packet(&mut decoder, bytes) {
         Ok(packet) => packet,
@@ -49,8 +52,13 @@ fn decode(program: &Program, bytes: &[u8]) -> Proof {
     let part = Part { bytes, base: 0, content_end: end };
     let mut proof = Proof { good: packet.events_at / 8, ..Proof::default() };
     let mut at = packet.events_at;
+    let mut pace = Pace::default();
     while at < end {
         match program.event(&mut decoder, packet.class, &part, at) {
+            Ok(event) if only_likely && (is_nothing(bytes, at) || !pace.allows(event.clock)) => {
+                proof.fault = Some(format!("offset {:#x}: the next event is not likely", at / 8));
+                break;
+            }
             Ok(event) => {
                 at = event.end;
                 proof.events += 1;
@@ -64,4 +72,47 @@ fn decode(program: &Program, bytes: &[u8]) -> Proof {
         }
     }
     proof
+}
+
+/// There are zeroes where an event would have id and time: a page that was never written.
+fn is_nothing(bytes: &[u8], at_bit: u64) -> bool {
+    let at = usize::try_from(at_bit / 8).unwrap_or(usize::MAX);
+    bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) == Some(&[0; 8])
+}
+
+/// How fast the clock goes on from event to event.
+#[derive(Default)]
+struct Pace {
+    last: Option<u64>,
+    longest: u64,
+}
+
+impl Pace {
+    /// Steps of the clock up to this, ticks, are always believed.
+    const SHORT: u64 = 1_000_000;
+    /// Others up to this multiple of the longest before.
+    const LEAP: u64 = 8;
+
+    /// The next event's time can be that: it does not go back, nor leap.
+    fn allows(&mut self, clock: u64) -> bool {
+        let step = self.last.map_or(Some(0), |last| clock.checked_sub(last));
+        let most = self.longest.saturating_mul(Self::LEAP).max(Self::SHORT);
+        self.last = Some(clock);
+        let allowed = step.filter(|step| *step <= most);
+        self.longest = self.longest.max(allowed.unwrap_or(0));
+        allowed.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pace;
+
+    #[test]
+    fn a_clock_that_goes_back_or_leaps_is_not_believed() {
+        let mut pace = Pace::default();
+        assert!([9, 9, 1_000_000, 8_000_000].into_iter().all(|clock| pace.allows(clock)));
+        assert!(!pace.allows(7_999_999));
+        assert!(!Pace { last: Some(8_000_000), longest: 10 }.allows(9_100_000));
+    }
 }

@@ -19,6 +19,7 @@ pub mod lttng_kernel;
 pub mod lttng_ust;
 mod open;
 pub mod own;
+pub(crate) mod pages;
 
 pub use open::{Options, Recovered, open, open_with};
 

@@ -49,6 +49,7 @@ fn session(inside: u64, loss: Loss) -> Session {
         shape,
         page_size: 4096,
         metadata: Metadata::default(),
+        is_cut: false,
         streams: Vec::new(),
         evidence: Evidence::default(),
     };

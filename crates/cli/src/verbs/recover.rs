@@ -1,5 +1,6 @@
 //! `lastwords recover`: one folder or file a session, and a line for each.
 
+mod carve;
 pub(crate) mod kernel;
 pub(crate) mod lttng;
 
@@ -45,7 +46,8 @@ pub(crate) struct Args {
     #[arg(long)]
     with_log: bool,
 
-    /// Look for LTTng's packets in all of the memory, where no structure leads to them; takes --metadata
+    /// Look in all of the memory, where no structure leads there: for sub-buffers of sessions and of ftrace (as text), for
+    /// LTTng's packets (with --metadata FILE)
     #[arg(long)]
     carve: bool,
 
@@ -65,7 +67,7 @@ pub(crate) struct Args {
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.carve {
-        return lttng::carve(args);
+        return carve::run(args);
     }
     if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return kernel::run(args, &mut machines);
@@ -105,7 +107,7 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
     let mut lines = Vec::new();
     for input in sessions {
         let name = taken.name(&input.session.schema().name);
-        let line = recover_one(args, input, &name)?;
+        let line = recover_one(args, input, &args.output, &name)?;
         if !args.json {
             say::line(output::text_of(&line))?;
             evidence::print(&input.session)?;
@@ -118,10 +120,10 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
     Ok(output::outcome(args.strict, &lines))
 }
 
-fn recover_one(args: &Args, input: &Input, name: &str) -> anyhow::Result<Line> {
+fn recover_one(args: &Args, input: &Input, folder: &Path, name: &str) -> anyhow::Result<Line> {
     let source: &dyn Source = &input.session;
     let format = args.to.unwrap_or(Format::Ctf);
-    let path = format.path(&args.output, name);
+    let path = format.path(folder, name);
     let Some(version) = format.ctf_version() else {
         let selection = Events::default().selection(&[source]);
         let totals = session::to_one(&[source], format, &selection, &path)?;

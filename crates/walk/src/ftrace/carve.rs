@@ -21,19 +21,19 @@ const CHUNK: usize = 1 << 20;
 
 /// A page of the image that may be a sub-buffer.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
-    address: u64,
-    look: Look,
+pub(super) struct Candidate {
+    pub(super) address: u64,
+    pub(super) look: Look,
 }
 
 /// A break in a ring, and the times between which its sub-buffers lie.
 #[derive(Debug, Clone, Copy)]
-struct Window {
-    ring: usize,
-    cpu: usize,
-    at: Break,
-    after: u64,
-    before: u64,
+pub(super) struct Window {
+    pub(super) ring: usize,
+    pub(super) cpu: usize,
+    pub(super) at: Break,
+    pub(super) after: u64,
+    pub(super) before: u64,
 }
 
 /// Finds sub-buffers for the breaks of these rings. Costs a pass over the image where there are any.
@@ -122,7 +122,7 @@ pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> Ha
 }
 
 /// Pages that could be sub-buffers in one of the windows.
-fn search(
+pub(super) fn search(
     kernel: &Kernel,
     physical: &Arc<dyn Image>,
     shape: Shape,

@@ -190,7 +190,7 @@ fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Look>) -> bool
 }
 
 /// Adds what a sub-buffer's events tell.
-fn ask(kernel: &Kernel, told: &mut Told, bytes: &[u8], shape: Shape, look: &Look) {
+pub(super) fn ask(kernel: &Kernel, told: &mut Told, bytes: &[u8], shape: Shape, look: &Look) {
     if look.events == 0 {
         return;
     }

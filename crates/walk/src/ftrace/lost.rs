@@ -10,12 +10,12 @@ use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 
 use super::carve;
-use super::lists::{self, List, number};
+use super::lists::{self, List, Told, number};
 use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
 
 /// Ids below are those of tracers, whose events every array can have.
-const TRACERS: u16 = 20;
+pub(super) const TRACERS: u16 = 20;
 /// Cost of a list without events: more than that of any whose events nothing speaks against.
 const EMPTY: f64 = 5.0;
 /// What a list costs that does not close.
@@ -77,7 +77,7 @@ fn lanes(rings: &mut [&mut MemoryRing]) -> Vec<Lane> {
 }
 
 /// CPUs of the tasks that run on one CPU alone, which their names tell: `ksoftirqd/1`, `kworker/1:0H`.
-fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
+pub(super) fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
     let mut bound = HashMap::new();
     let alone = |place: u64| {
         let task = kernel.object("task_struct", place).ok()?;
@@ -112,9 +112,9 @@ impl Span {
 }
 
 /// Events that tell the CPU: of this CPU, and in all.
-fn votes(list: &List, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
-    let tasks = list.told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
-    let idle = list.told.idle.iter().map(|(cpu, count)| (*cpu, *count));
+pub(super) fn votes(told: &Told, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
+    let tasks = told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
+    let idle = told.idle.iter().map(|(cpu, count)| (*cpu, *count));
     tasks.chain(idle).fold((0, 0), |(own, all), (of, count)| {
         (own.saturating_add(if of == cpu { count } else { 0 }), count.saturating_add(all))
     })
@@ -138,7 +138,7 @@ fn cost(
         return list.chains.closed.then_some(EMPTY);
     }
     let share = |part: u64, all: u64| if all == 0 { 0.5 } else { part as f64 / all as f64 };
-    let (own, all) = votes(list, bound, lane.number);
+    let (own, all) = votes(&list.told, bound, lane.number);
     let is_event = |id: &u16| *id >= TRACERS;
     let count = |wanted: &dyn Fn(&u16) -> bool| {
         list.told.ids.iter().filter(|(id, _)| wanted(id)).map(|(_, n)| *n).fold(0, u64::saturating_add)
@@ -202,7 +202,7 @@ fn put(
     evidence: &mut Evidence,
 ) {
     let cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
-    let (own, all) = votes(list, bound, lane.number);
+    let (own, all) = votes(&list.told, bound, lane.number);
     let which = if ring.role.is_snapshot { "snapshot" } else { "ring" };
     let sure = match all {
         0 => "nothing in it tells the CPU".to_owned(),

@@ -8,11 +8,14 @@ mod carve;
 mod chain;
 mod formats;
 mod lists;
+mod loose;
 mod lost;
 mod memory_ring;
 mod names;
 mod printk;
 mod ring;
+
+pub use loose::carve;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

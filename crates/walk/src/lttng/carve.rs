@@ -8,84 +8,126 @@
 use super::header::{Header, MAGIC, Shape};
 use super::metadata::Metadata;
 use super::plan::{Mode, Ring};
-use super::session::{Domain, Loss, Packet, Session, SetData, Stream};
+use super::session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
+use crate::pages::{PAGE, PageTables, pieces};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Hole, HoleCause, Image, Watch};
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Bytes of a page: of machines with larger ones, packets of one page are found.
-const PAGE: u64 = 4096;
-/// Bytes that are read at once.
-const PIECE: usize = 1 << 20;
 /// Most pages and bits of a sub-buffer, packets, CPUs and channels that are believed.
 const PAGES_MAX: u64 = 1 << 18;
 const BITS_MAX: u64 = PAGES_MAX << 15;
 const PACKETS_MAX: usize = 1 << 22;
 const CPUS_MAX: u32 = 1 << 13;
 const CHANNELS_MAX: u32 = 1 << 12;
+/// Pages of a sub-buffer whose size is not known, at most.
+const OPEN_MAX: u64 = 1 << 10;
+/// Tracers of 64 bits.
+const SHAPE: Shape = Shape { order: ByteOrder::Little, word: 8 };
 /// Kernel addresses are in the upper half.
 const KERNEL: u64 = 1 << 63;
 
+/// What says which pages a packet has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// A table of the kernel's tracer.
+    Table,
+    /// The page tables of a process.
+    PageTables,
+    /// It fits its first page.
+    OnePage,
+    /// Nothing: those behind the first are taken.
+    Adjacent,
+}
+
+impl How {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Table => "pages by a table of the tracer",
+            Self::PageTables => "pages by the page tables of a process",
+            Self::OnePage => "whole in one page",
+            Self::Adjacent => "its other pages are those behind the first, or lost",
+        }
+    }
+}
+
 /// A packet's header and its pages.
-type Candidate = (Header, Vec<u64>);
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) header: Header,
+    pub(super) pages: Vec<u64>,
+    pub(super) how: How,
+}
+
+impl Candidate {
+    /// What of it only events can prove.
+    pub(super) fn doubt(&self) -> Doubt {
+        match self.how {
+            _ if self.header.is_open() => Doubt::End,
+            How::Adjacent => Doubt::Pages,
+            _ => Doubt::None,
+        }
+    }
+}
 
 /// Sessions whose packets are in `image`, which is physical memory at its addresses.
 ///
 /// # Errors
 /// The Budget is spent.
 pub fn carve(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Session>, Error> {
-    let shape = Shape { order: ByteOrder::Little, word: 8 };
-    let firsts = first_pages(image, shape, budget, watch)?;
-    if firsts.is_empty() {
-        return Ok(Vec::new());
-    }
-    let tables = tables(image, &firsts, budget, watch)?;
     let mut traces: BTreeMap<[u8; 16], Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates(image, budget, watch)? {
+        traces.entry(candidate.header.uuid).or_default().push(candidate);
+    }
+    Ok(traces.into_iter().map(|(uuid, packets)| session(image, uuid, SHAPE, packets)).collect())
+}
+
+/// All packets of an image, with their pages.
+pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Candidate>, Error> {
+    let firsts = first_pages(image, SHAPE, budget, watch)?;
+    let mut found = Vec::new();
+    if firsts.is_empty() {
+        return Ok(found);
+    }
     let mut used = HashSet::new();
-    for (page, pages) in tables {
+    for (page, pages) in tables(image, &firsts, budget, watch)? {
         if let Some(header) = firsts.get(&page)
             && used.insert(page)
         {
-            traces.entry(header.uuid).or_default().push((*header, pages));
+            found.push(Candidate { header: *header, pages, how: How::Table });
         }
     }
-    for (page, header) in firsts.iter().filter(|(page, _)| !used.contains(page)) {
-        traces.entry(header.uuid).or_default().push((*header, vec![*page]));
+    let left: BTreeMap<u64, Header> =
+        firsts.iter().filter(|(page, _)| !used.contains(page)).map(|(p, h)| (*p, *h)).collect();
+    let large = |header: &Header| header.is_open() || header.packet_bits / 8 > PAGE;
+    let wanted: HashSet<u64> = left.iter().filter(|(_, header)| large(header)).map(|(page, _)| *page).collect();
+    let by_process = PageTables::find(&**image, &wanted, budget, watch)?;
+    for (page, header) in left {
+        found.push(without_table(&firsts, &by_process, page, header));
     }
-    Ok(traces.into_iter().map(|(uuid, packets)| session(image, uuid, shape, packets)).collect())
+    Ok(found)
 }
 
-/// Calls `each` with the address and bytes of pieces of all that the image has.
-fn pieces(
-    image: &Arc<dyn Image>,
-    what: &'static str,
-    watch: Watch<'_>,
-    mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let total = image.ranges().iter().map(|range| range.len).fold(0, u64::saturating_add);
-    let (mut done, mut bytes) = (0u64, Vec::new());
-    for range in image.ranges().iter().filter(|range| range.hole.is_none()) {
-        let mut at = range.address;
-        while at < range.end() {
-            // By pages from the first on, so that what lies before a hole within a piece is not lost.
-            let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
-            bytes.clear();
-            bytes.resize(len, 0);
-            let got = match image.read(at, &mut bytes) {
-                Ok(()) => len,
-                Err(hole) => usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0).min(len),
-            };
-            each(at, bytes.get(..got).unwrap_or_default())?;
-            // A hole costs its page.
-            let step = if got < len { (got as u64 & !PAGE.saturating_sub(1)).saturating_add(PAGE) } else { len as u64 };
-            at = at.saturating_add(step);
-            done = done.saturating_add(step);
-            watch(lastwords_image::Progress { what, done: done.min(total), total: Some(total) });
+/// A packet of whose pages the tracer's tables say nothing.
+fn without_table(firsts: &HashMap<u64, Header>, by_process: &PageTables<'_>, page: u64, header: Header) -> Candidate {
+    let is_next = |next: &u64| *next != page && firsts.contains_key(next);
+    let bytes = header.packet_bits / 8;
+    let count = if header.is_open() { OPEN_MAX } else { bytes.div_ceil(PAGE) };
+    let run = if count > 1 { by_process.runs(page, count).into_iter().next() } else { None };
+    if let Some(run) = run {
+        // The next packet begins behind the end of this one.
+        let pages: Vec<u64> = run.into_iter().map_while(|page| page).take_while(|next| !is_next(next)).collect();
+        if header.is_open() || pages.len() as u64 == count {
+            return Candidate { header, pages, how: How::PageTables };
         }
     }
-    Ok(())
+    if count <= 1 || header.is_open() {
+        return Candidate { header, pages: vec![page], how: How::OnePage };
+    }
+    let behind = (0..count).map(|n| page.saturating_add(n.saturating_mul(PAGE)));
+    Candidate { header, pages: behind.take_while(|next| !is_next(next)).collect(), how: How::Adjacent }
 }
 
 /// Pages that begin with a packet's header, by address.
@@ -96,7 +138,7 @@ fn first_pages(
     watch: Watch<'_>,
 ) -> Result<HashMap<u64, Header>, Error> {
     let mut found = HashMap::new();
-    pieces(image, "looking for packets", watch, |at, bytes| {
+    pieces(&**image, "looking for packets", watch, |at, bytes| {
         for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
             if page.starts_with(&MAGIC.to_le_bytes())
                 && let Ok(header) = Header::parse(page, shape)
@@ -128,7 +170,7 @@ fn tables(
 ) -> Result<Vec<(u64, Vec<u64>)>, Error> {
     // Rows whose page begins a packet: place of the row, that page, beginning of the kernel's map.
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
-    pieces(image, "looking for tables of pages", watch, |at, bytes| {
+    pieces(&**image, "looking for tables of pages", watch, |at, bytes| {
         let words = bytes.chunks_exact(8).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
         let mut before = 0u64;
         for (n, word) in words.enumerate() {
@@ -190,7 +232,7 @@ fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Cand
     let name = uuid.iter().take(4).fold(super::NAMELESS.to_owned(), |name, byte| format!("{name}{byte:02x}"));
     let mut session = Session {
         name: name.replace(super::NAMELESS, "carved-"),
-        domain: Domain::Kernel,
+        domain: if found.iter().any(|found| found.how == How::PageTables) { Domain::User } else { Domain::Kernel },
         folder: String::new(),
         created: String::new(),
         is_active: None,
@@ -198,12 +240,13 @@ fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Cand
         shape,
         page_size: PAGE,
         metadata: Metadata::default(),
+        is_cut: false,
         streams: Vec::new(),
         evidence: Evidence::default(),
     };
     let mut streams: BTreeMap<(u32, u32), Vec<Candidate>> = BTreeMap::new();
-    for (header, pages) in found {
-        streams.entry((header.stream_id, header.cpu)).or_default().push((header, pages));
+    for candidate in found {
+        streams.entry((candidate.header.stream_id, candidate.header.cpu)).or_default().push(candidate);
     }
     for ((channel, cpu), packets) in streams {
         let index = session.streams.len();
@@ -213,10 +256,11 @@ fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Cand
     session.evidence.notes.push(
         "carved: no structure of the tracer says which packets count; those of sessions that are gone may be among them".to_owned(),
     );
+    session.lose("between and behind packets: what was lost is not known".to_owned());
     session
 }
 
-fn stream(
+pub(super) fn stream(
     image: &Arc<dyn Image>,
     channel: u32,
     cpu: u32,
@@ -225,42 +269,42 @@ fn stream(
     index: usize,
     evidence: &mut Evidence,
 ) -> Stream {
-    // Where two have one number, the one with more pages is proven better.
-    found.sort_by_key(|(header, pages)| (header.sequence, std::cmp::Reverse(pages.len())));
+    // Where two have one number, the one that is closed, and then the one with more pages, is proven better.
+    found.sort_by_key(|c| {
+        (c.header.sequence, c.header.is_open(), c.how == How::Adjacent, std::cmp::Reverse(c.pages.len()))
+    });
     let mut sets = Sets { image: Arc::clone(image), sets: Vec::new() };
     let mut packets: Vec<Packet> = Vec::new();
-    for (header, pages) in found {
-        let room = (pages.len() as u64).saturating_mul(PAGE);
-        let (len, content) = (header.packet_bits / 8, header.content(shape).unwrap_or(0));
+    for candidate in found {
+        let Candidate { header, pages, how } = &candidate;
         let before = packets.last().map(|packet| packet.header);
         if before.is_some_and(|before| before.sequence == header.sequence) {
             // A copy, in a file's pages or in memory that was given back: what was proven better stands already.
             continue;
         }
-        let why = match before {
-            _ if header.is_open() => "it was being written; without its counters its end is not known",
-            _ if len > room => "its pages are not known: no table of them was found",
-            Some(before) if before.end > header.begin || before.discarded > header.discarded => {
-                "its time does not follow the packet before"
-            }
-            _ => "",
-        };
-        let verdict = if why.is_empty() { Verdict::Committed } else { Verdict::Invalid };
-        let proof = if pages.len() > 1 { "pages by a table of the tracer" } else { "whole in one page" };
+        let is_behind =
+            |before: Header| before.end <= header.begin && (header.is_open() || before.discarded <= header.discarded);
         let set = sets.sets.len() as u64;
-        sets.sets.push(pages);
-        let mut piece = vec![0; PAGE as usize];
-        let is_there = (0..len.div_ceil(PAGE)).all(|n| sets.read(set, n.saturating_mul(PAGE), &mut piece).is_ok());
-        let (verdict, why) = match verdict {
-            Verdict::Committed if !is_there => (Verdict::Missing, "a page of it is missing"),
-            Verdict::Committed => (verdict, ""),
-            verdict => (verdict, why),
+        sets.sets.push(pages.clone());
+        let (verdict, why) = match packet(&candidate, &sets, set, shape) {
+            Ok(_) if !before.is_none_or(is_behind) => (Verdict::Invalid, "its time does not follow the packet before"),
+            Ok(packet) => {
+                let verdict = packet.verdict;
+                packets.push(packet);
+                (
+                    verdict,
+                    if verdict == Verdict::Open {
+                        "it was being written; its events are taken as far as they decode"
+                    } else {
+                        ""
+                    },
+                )
+            }
+            Err(why) => (Verdict::Missing, why),
         };
-        let why = if why.is_empty() { String::new() } else { format!("{why} ({proof})") };
+        let content = if verdict == Verdict::Committed { header.content(shape).unwrap_or(0) } else { 0 };
+        let why = if why.is_empty() { String::new() } else { format!("{why} ({})", how.words()) };
         evidence.sub_buffers.push(SubBuffer { stream: index, sequence: header.sequence, verdict, content, why });
-        if verdict == Verdict::Committed {
-            packets.push(Packet { header, verdict, content, len, set, is_as_delivered: true });
-        }
     }
     let ring = Ring {
         sub_buffer_size: PAGE.saturating_mul(sets.sets.iter().map(Vec::len).max().unwrap_or(0) as u64),
@@ -285,10 +329,45 @@ fn stream(
     }
 }
 
+/// The packet of a candidate whose pages are set number `set`; else why there is none.
+pub(super) fn packet(
+    candidate: &Candidate,
+    sets: &dyn SetData,
+    set: u64,
+    shape: Shape,
+) -> Result<Packet, &'static str> {
+    let Candidate { header, pages, .. } = candidate;
+    let room = (pages.len() as u64).saturating_mul(PAGE);
+    let doubt = candidate.doubt();
+    let len = if header.is_open() { room } else { header.packet_bits / 8 };
+    let len = if doubt == Doubt::Pages { len.min(room) } else { len };
+    if len > room {
+        return Err("its pages are not known");
+    }
+    // Of guessed pages and of those behind an end that is not known, what is there will do.
+    let mut piece = vec![0; PAGE as usize];
+    let there =
+        (0..len.div_ceil(PAGE)).take_while(|n| sets.read(set, n.saturating_mul(PAGE), &mut piece).is_ok()).count();
+    let there = (there as u64).saturating_mul(PAGE).min(len);
+    if there < len && (doubt == Doubt::None || there == 0) {
+        return Err("a page of it is missing");
+    }
+    let verdict = if header.is_open() { Verdict::Open } else { Verdict::Committed };
+    if doubt == Doubt::None {
+        let content = header.content(shape).unwrap_or(0);
+        return Ok(Packet { header: *header, verdict, content, len, set, is_as_delivered: true, doubt });
+    }
+    let content = header.content(shape).unwrap_or(there).min(there);
+    let whole = Header { content_bits: content.saturating_mul(8), packet_bits: there.saturating_mul(8), ..*header };
+    let is_as_delivered = whole == *header;
+    let end = header.end.max(header.begin);
+    Ok(Packet { header: Header { end, ..whole }, verdict, content, len: there, set, is_as_delivered, doubt })
+}
+
 /// Pages of packets, by number of packet.
-struct Sets {
-    image: Arc<dyn Image>,
-    sets: Vec<Vec<u64>>,
+pub(super) struct Sets {
+    pub(super) image: Arc<dyn Image>,
+    pub(super) sets: Vec<Vec<u64>>,
 }
 
 impl SetData for Sets {

@@ -5,6 +5,7 @@
 //! counters ([`Ring`]); the packets say of themselves whether they are what the counters make of them ([`Header`]).
 
 mod carve;
+mod complete;
 mod header;
 pub(crate) mod metadata;
 mod plan;
@@ -12,9 +13,10 @@ mod prove;
 mod session;
 
 pub use carve::carve;
+pub use complete::complete;
 pub use header::{Header, Shape};
 pub use metadata::Metadata;
 pub use plan::{Counters, Mode, Ring, Slot};
 pub use prove::Proof;
 pub(crate) use session::NAMELESS;
-pub use session::{Domain, Loss, Packet, Session, SetData, Stream};
+pub use session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};

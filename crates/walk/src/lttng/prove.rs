@@ -1,6 +1,6 @@
 //! Packets proven by their events: each is decoded once, by whoever knows what they look like.
 
-use super::session::Session;
+use super::session::{Doubt, Session};
 use lastwords_trace::evidence::Verdict;
 
 /// What decoding a packet gave.
@@ -17,15 +17,16 @@ pub struct Proof {
 }
 
 impl Session {
-    /// Decodes all packets: `decode` is given each one's bytes, header, events and padding. A packet that cannot be decoded to
-    /// its end keeps what could be; one that was open ends with its last event. Returns how many events there are.
-    pub fn prove(&mut self, decode: &mut dyn FnMut(&[u8]) -> Proof) -> u64 {
+    /// Decodes all packets: `decode` is given each one's bytes, header, events and padding, and whether nothing but the events
+    /// says what belongs to it, so that unlikely ones end it. A packet that cannot be decoded to its end keeps what could be;
+    /// one that was open ends with its last event. Returns how many events there are.
+    pub fn prove(&mut self, decode: &mut dyn FnMut(&[u8], bool) -> Proof) -> u64 {
         let mut events = 0u64;
         let mut bytes = Vec::new();
         for stream in 0..self.streams.len() {
             for packet in 0..self.streams.get(stream).map_or(0, |stream| stream.packets.len()) {
                 if self.packet(stream, packet, &mut bytes) {
-                    let proof = decode(&bytes);
+                    let proof = self.proof(stream, packet, &mut bytes, decode);
                     events = events.saturating_add(proof.events);
                     self.judge(stream, packet, &proof);
                 }
@@ -38,6 +39,40 @@ impl Session {
         events
     }
 
+    fn proof(
+        &self,
+        stream: usize,
+        packet: usize,
+        bytes: &mut Vec<u8>,
+        decode: &mut dyn FnMut(&[u8], bool) -> Proof,
+    ) -> Proof {
+        let found = self.streams.get(stream).and_then(|stream| stream.packets.get(packet));
+        let Some(found) = found.filter(|packet| packet.doubt != Doubt::None) else { return decode(bytes, false) };
+        let end = found.header.end;
+        let proof = decode(bytes, true);
+        if found.doubt == Doubt::End || proof.fault.is_none() && proof.last.is_none_or(|last| last <= end) {
+            return proof;
+        }
+        // Other pages than the first are not its own: what ends in that one is.
+        bytes.truncate(usize::try_from(self.page_size).unwrap_or(usize::MAX));
+        let first = decode(bytes, true);
+        Proof { fault: first.fault.or(Some("its pages behind the first are not known".to_owned())), ..first }
+    }
+
+    /// Gives up the packets that only their events could prove: nobody knows what those look like.
+    pub fn forget_doubtful(&mut self) {
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            for packet in stream.packets.extract_if(.., |packet| packet.doubt != Doubt::None) {
+                let rows = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == index);
+                if let Some(row) = rows.into_iter().find(|row| row.sequence == packet.header.sequence) {
+                    row.verdict = Verdict::Missing;
+                    row.content = 0;
+                    row.why = "only its events could prove it, and there is no description of them".to_owned();
+                }
+            }
+        }
+    }
+
     fn judge(&mut self, stream: usize, packet: usize, proof: &Proof) {
         let page = self.page_size.max(1);
         let Some(packet) = self.streams.get_mut(stream).and_then(|stream| stream.packets.get_mut(packet)) else {
@@ -45,23 +80,26 @@ impl Session {
         };
         let last = proof.last.unwrap_or(packet.header.begin).max(packet.header.begin);
         if proof.fault.is_none() {
+            if packet.doubt == Doubt::End {
+                packet.content = proof.good.min(packet.content);
+            }
             if !packet.is_as_delivered && matches!(packet.verdict, Verdict::Open | Verdict::Torn) {
                 packet.header.end = last;
             }
             return;
         }
-        packet.verdict = Verdict::Invalid;
+        packet.verdict = if packet.doubt == Doubt::End { Verdict::Open } else { Verdict::Invalid };
         packet.is_as_delivered = false;
         packet.content = proof.good.min(packet.content);
         packet.len = packet.content.checked_next_multiple_of(page).unwrap_or(packet.content).min(packet.len);
         packet.header.content_bits = packet.content.saturating_mul(8);
         packet.header.packet_bits = packet.len.saturating_mul(8);
         packet.header.end = last;
-        let (number, content) = (packet.header.sequence, packet.content);
+        let (number, content, verdict) = (packet.header.sequence, packet.content, packet.verdict);
         let rows = self.evidence.sub_buffers.iter_mut();
         let row = rows.filter(|row| row.stream == stream).find(|row| row.sequence == number);
         if let (Some(row), Some(fault)) = (row, &proof.fault) {
-            row.verdict = Verdict::Invalid;
+            row.verdict = verdict;
             row.content = content;
             row.why = if row.why.is_empty() { fault.clone() } else { format!("{}; {fault}", row.why) };
         }

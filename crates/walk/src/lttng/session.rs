@@ -79,6 +79,20 @@ pub struct Packet {
     pub(super) set: u64,
     /// It is as the tracer delivered it, to the byte.
     pub is_as_delivered: bool,
+    /// What of it is not proven but by its events.
+    pub doubt: Doubt,
+}
+
+/// What of a packet only its events can prove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Doubt {
+    /// Nothing.
+    #[default]
+    None,
+    /// Where it ends: no counter says how far it was written.
+    End,
+    /// Which pages it has behind the first.
+    Pages,
 }
 
 /// A stream: one channel's ring on one CPU.
@@ -128,6 +142,8 @@ pub struct Session {
     pub page_size: u64,
     /// What its events look like.
     pub metadata: Metadata,
+    /// The walk could not read some of its channels or rings.
+    pub is_cut: bool,
     /// Its streams.
     pub streams: Vec<Stream>,
     /// What was found and lost; streams are numbered as in [`Session::streams`].
@@ -156,6 +172,16 @@ impl Session {
             place.copy_from_slice(&packet.header.bytes(self.shape));
         }
         true
+    }
+
+    /// Puts down that a part of it is not in the image.
+    pub(crate) fn lose(&mut self, place: String) {
+        self.evidence.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+    }
+
+    /// Puts a gap of a stream down.
+    pub(super) fn gap(&mut self, stream: usize, place: String, cause: Cause) {
+        self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: None });
     }
 
     /// Takes the session's name from its metadata, where nothing better is known.
@@ -383,7 +409,7 @@ impl Look<'_> {
             let before = self.packets.last().map_or(0, |before| before.header.discarded);
             header.discarded = header.discarded.max(before);
         }
-        self.packets.push(Packet { header, verdict, content, len, set, is_as_delivered });
+        self.packets.push(Packet { header, verdict, content, len, set, is_as_delivered, doubt: Doubt::None });
     }
 
     fn why(&self, header: &Header, wrong: &[String]) -> String {
@@ -438,7 +464,15 @@ impl Look<'_> {
             discarded: self.stream.loss.total(),
             ..last.header
         };
-        Packet { header, verdict: Verdict::Open, content, len, set: last.set, is_as_delivered: false }
+        Packet {
+            header,
+            verdict: Verdict::Open,
+            content,
+            len,
+            set: last.set,
+            is_as_delivered: false,
+            doubt: Doubt::None,
+        }
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, 
         shape,
         page_size: kernel.memory.page_size(),
         metadata,
+        is_cut: false,
         streams: Vec::new(),
         evidence,
     };
@@ -53,7 +54,10 @@ fn channels(memory: &Memory<'_>, object: &Object<'_>, session: &mut Session) -> 
         match entry {
             Ok(channel) => channels.push(channel),
             Err(error @ Error::Bytes(_)) => return Err(error),
-            Err(error) => session.evidence.notes.push(format!("the list of channels ends early: {error}")),
+            Err(error) => {
+                session.is_cut = true;
+                session.lose(format!("the list of channels ends early: {error}"));
+            }
         }
     }
     let mut found = Vec::new();
@@ -61,12 +65,14 @@ fn channels(memory: &Memory<'_>, object: &Object<'_>, session: &mut Session) -> 
         match streams(memory, &channel) {
             Ok((streams, notes)) => {
                 found.extend(streams);
-                session.evidence.notes.extend(notes);
+                session.is_cut |= !notes.is_empty();
+                notes.into_iter().for_each(|note| session.lose(note));
             }
             Err(error @ Error::Bytes(_)) => return Err(error),
             Err(error) => {
                 let id = channel.u64("id").map_or_else(|_| "?".to_owned(), |id| id.to_string());
-                session.evidence.notes.push(format!("channel {id} is not known: {error}"));
+                session.is_cut = true;
+                session.lose(format!("channel {id} is not known: {error}"));
             }
         }
     }

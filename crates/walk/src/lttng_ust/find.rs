@@ -278,6 +278,7 @@ fn session(group: Group, found: &mut Found, budget: &Budget) -> Result<(), Error
         shape,
         page_size: PAGE,
         metadata,
+        is_cut: false,
         streams: Vec::new(),
         evidence,
     };

@@ -44,6 +44,37 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
     walked
 }
 
+/// Walks as [`walk`] does, up to the first event that `is_likely` does not take: it is given the header's first bytes, the clock
+/// before and the event's.
+pub(crate) fn walk_while(
+    decoder: &ChannelDecoder,
+    bytes: &[u8],
+    at: usize,
+    begin: u64,
+    mut is_likely: impl FnMut([u8; 4], u64, u64) -> bool,
+) -> Walked {
+    let mut walked = Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None };
+    let mut position = Position { offset: at, clock: begin };
+    loop {
+        match decoder.step(&mut position, bytes) {
+            Ok(Some(event)) => {
+                let word = bytes.get(event.start..).and_then(|b| b.first_chunk()).copied().unwrap_or_default();
+                if event.clock < walked.clock || !is_likely(word, walked.clock, event.clock) {
+                    break;
+                }
+                walked.events = walked.events.saturating_add(1);
+                (walked.end, walked.clock) = (position.offset.min(bytes.len()), position.clock);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                walked.error = Some(error);
+                break;
+            }
+        }
+    }
+    walked
+}
+
 /// The clock of an event header with a full time stamp at the beginning of `bytes`.
 pub(crate) fn full_clock(bytes: &[u8], order: ByteOrder) -> Option<u64> {
     let reader = lastwords_bytes::Reader::new("event", bytes, order);

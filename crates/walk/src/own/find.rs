@@ -1,6 +1,7 @@
 //! Finding regions by their magic.
 
 use super::{mend, repair};
+use crate::pages;
 use lastwords_abi::region::{self as abi, RegionHeader};
 use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
@@ -73,6 +74,23 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
     }
     scan.mend();
     Ok(scan.found)
+}
+
+/// Heads of regions, wherever they are: in raw memory what follows a head need not be the rest of its region.
+pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
+    let scan = Scan { image, budget, found: Found::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
+    let mut heads = Vec::new();
+    pages::pieces(image, "looking for sessions", watch, |at, bytes| {
+        for (n, page) in bytes.chunks(abi::REGION_ALIGN as usize).enumerate() {
+            if page.starts_with(&abi::MAGIC) {
+                budget.steps(image.name(), 1)?;
+                let address = at.saturating_add((n as u64).saturating_mul(abi::REGION_ALIGN));
+                heads.extend(scan.parse(address).ok());
+            }
+        }
+        Ok(())
+    })?;
+    Ok(heads)
 }
 
 struct Scan<'a> {

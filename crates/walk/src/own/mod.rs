@@ -3,6 +3,7 @@
 //! Regions are found by their magic, grouped by the session's UUID, and each is read for itself: a damaged session region
 //! costs names and state, not the events; a damaged stream costs that stream; a damaged sub-buffer itself.
 
+mod carve;
 mod clock;
 mod data;
 mod events;
@@ -11,6 +12,7 @@ pub mod info;
 mod layout;
 mod linear;
 mod lockless;
+mod loose;
 mod mend;
 mod packet;
 mod plan;
@@ -35,6 +37,8 @@ use lastwords_trace::parallel;
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
 use layout::{Control, ThreadTable};
+use loose::{Loose, Pool};
+use packet::Identity;
 use plan::{Outcome, Planner};
 use session_region::SessionRegion;
 use spool::Spool;
@@ -63,6 +67,10 @@ pub struct Session {
     schema: Schema,
     streams: Vec<Stream>,
     data: Vec<(Data, Outcome)>,
+    /// Sub-buffers that were found by themselves, by stream: behind the streams of `data` come those that have nothing else.
+    loose: BTreeMap<usize, Vec<Loose>>,
+    /// Where they are.
+    image: Arc<dyn Image>,
     evidence: Evidence,
     spans: Vec<OpenSpan>,
 }
@@ -91,15 +99,19 @@ impl Source for Session {
     }
 
     fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
-        match self.data.get(stream) {
-            Some((data, outcome)) => Box::new(reader::Reader {
-                stream: data,
-                packets: outcome.packets.iter(),
-                spool: outcome.spool.as_ref(),
-                budget: Budget::default(),
-                buf: Vec::new(),
-            }),
-            None => Box::new(Nothing),
+        let planned = self.data.get(stream).map(|(data, outcome)| reader::Reader {
+            stream: data,
+            packets: outcome.packets.iter(),
+            spool: outcome.spool.as_ref(),
+            budget: Budget::default(),
+            buf: Vec::new(),
+        });
+        match (self.loose.get(&stream), planned) {
+            (Some(loose), planned) => {
+                Box::new(loose::Reader { image: &*self.image, planned, loose: loose.iter().peekable() })
+            }
+            (None, Some(planned)) => Box::new(planned),
+            (None, None) => Box::new(Nothing),
         }
     }
 
@@ -126,15 +138,47 @@ impl PacketReader for Nothing {
 /// # Errors
 /// The budget is spent.
 pub fn find(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    build(image, None, options, budget, watch)
+}
+
+/// Finds every session, and of each what no region leads to as well: sub-buffers that prove themselves, and regions whose pages
+/// lie anywhere in the memory of a machine.
+///
+/// # Errors
+/// The budget is spent.
+pub fn carve(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    let carved = carve::find(image, budget, watch)?;
+    let whole = Arc::clone(&carved.image);
+    build(&whole, Some((image, carved.loose)), options, budget, watch)
+}
+
+/// Sub-buffers by session, and the image that they are in.
+type Carved<'a> = (&'a Arc<dyn Image>, BTreeMap<[u8; 16], Vec<Loose>>);
+
+fn build(
+    image: &Arc<dyn Image>,
+    carved: Option<Carved<'_>>,
+    options: &Options,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Found, Error> {
     let regions = find::regions(&**image, budget, watch)?;
     let mut found = Found { notes: regions.notes, sessions: Vec::new() };
-    let mut groups: BTreeMap<[u8; 16], Vec<Region>> = BTreeMap::new();
+    let mut groups: BTreeMap<[u8; 16], (Vec<Region>, Vec<Loose>)> = BTreeMap::new();
     for region in regions.regions {
-        groups.entry(region.session).or_default().push(region);
+        groups.entry(region.session).or_default().0.push(region);
     }
-    for (uuid, regions) in groups {
-        let builder = Builder { image, options, budget, watch, notes: Vec::new() };
-        found.sessions.push(builder.build(uuid, regions)?);
+    let (raw, loose) = carved.map_or((image, BTreeMap::new()), |(raw, loose)| (raw, loose));
+    for (uuid, loose) in loose {
+        // What is open alone proves no session.
+        let is_proven = loose.iter().any(|l| l.verdict == lastwords_trace::evidence::Verdict::Committed);
+        if is_proven || groups.contains_key(&uuid) {
+            groups.entry(uuid).or_default().1 = loose;
+        }
+    }
+    for (uuid, (regions, loose)) in groups {
+        let builder = Builder { image, raw, options, budget, watch, notes: Vec::new() };
+        found.sessions.push(builder.build(uuid, regions, loose::sorted(loose))?);
     }
     found.sessions.sort_by_key(|s| (s.info.created_realtime, s.info.uuid));
     Ok(found)
@@ -142,6 +186,8 @@ pub fn find(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: W
 
 struct Builder<'a> {
     image: &'a Arc<dyn Image>,
+    /// Where sub-buffers that were found by themselves are.
+    raw: &'a Arc<dyn Image>,
     options: &'a Options,
     budget: &'a Budget,
     watch: Watch<'a>,
@@ -158,7 +204,7 @@ struct Regions {
 }
 
 impl Builder<'_> {
-    fn build(mut self, uuid: [u8; 16], all: Vec<Region>) -> Result<Session, Error> {
+    fn build(mut self, uuid: [u8; 16], all: Vec<Region>, loose: Vec<Loose>) -> Result<Session, Error> {
         let listed = all.iter().map(region_info).collect();
         let minor = all.iter().map(|r| r.minor).max().unwrap_or(0);
         let word_size = all.first().map_or(0, |r| r.word_size);
@@ -194,11 +240,20 @@ impl Builder<'_> {
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
-        let resolved = schema::resolve(&info, clock, &registry, &data, self.budget, &mut self.notes);
+        let mut pool = Pool { image: &**self.raw, loose };
+        let resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
         let threads = regions.session.as_ref().zip(session.threads);
         let planning = Planning { builder: &self, info: &info, flip: session.flip, resolved: &resolved, threads };
-        let outcomes = planning.all(&data)?;
-        let streams = data.iter().map(|d| stream_of(d, &resolved.schema)).collect();
+        let mut outcomes = planning.all(&data)?;
+        let mut found = BTreeMap::new();
+        for (index, (stream, outcome)) in data.iter().zip(&mut outcomes).enumerate() {
+            let taken = pool.fill(stream, outcome);
+            if !taken.is_empty() {
+                found.insert(index, taken);
+            }
+        }
+        let orphans = pool.orphans(|channel| resolved.decoder(channel));
+        let mut streams: Vec<Stream> = data.iter().map(|d| stream_of(&d.identity, &resolved.schema)).collect();
         info.streams = data.iter().zip(&outcomes).map(|(d, o)| stream_info(d, o)).collect();
         self.unsaid(&mut evidence);
         let mut planned = Vec::new();
@@ -208,7 +263,23 @@ impl Builder<'_> {
             evidence.notes.append(&mut outcome.notes);
             planned.push((data, outcome));
         }
-        Ok(Session { info, schema: resolved.schema, streams, data: planned, evidence, spans: spans.open })
+        for orphan in orphans {
+            orphan.tell(streams.len(), &mut evidence);
+            info.streams.push(orphan_info(&orphan.identity));
+            found.insert(streams.len(), orphan.loose);
+            streams.push(stream_of(&orphan.identity, &resolved.schema));
+        }
+        let image = Arc::clone(self.raw);
+        Ok(Session {
+            info,
+            schema: resolved.schema,
+            streams,
+            data: planned,
+            loose: found,
+            image,
+            evidence,
+            spans: spans.open,
+        })
     }
 
     /// Remarks on the whole come before those on streams.
@@ -368,9 +439,15 @@ fn cpu(number: u32) -> Option<u32> {
     (number != ANY_CPU).then_some(number)
 }
 
-fn stream_of(data: &Data, schema: &Schema) -> Stream {
-    let channel = schema.channels.iter().position(|c| c.id == data.geometry.channel).unwrap_or(0);
-    Stream { channel, instance: u64::from(data.region.index), cpu: cpu(data.geometry.cpu) }
+fn stream_of(of: &Identity, schema: &Schema) -> Stream {
+    let channel = schema.channels.iter().position(|c| c.id == of.channel).unwrap_or(0);
+    Stream { channel, instance: u64::from(of.stream), cpu: cpu(of.cpu) }
+}
+
+/// What is known of a stream by its sub-buffers alone.
+fn orphan_info(of: &Identity) -> StreamInfo {
+    let &Identity { stream: index, channel, size: sub_buffer_size, .. } = of;
+    StreamInfo { index, channel, cpu: cpu(of.cpu), sub_buffer_size, ..StreamInfo::default() }
 }
 
 fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {

@@ -29,6 +29,11 @@ impl PacketReader for Reader<'_> {
 }
 
 impl Reader<'_> {
+    /// Number of the packet that is next.
+    pub(crate) fn next_number(&self) -> Option<u64> {
+        self.packets.as_slice().first().map(|packet| packet.number)
+    }
+
     /// None where the image no longer has it, or a living writer came round to it.
     fn deliver(&mut self, packet: &Packet, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let end = packet.pieces.last().map_or(HEADER_LEN, |p| p.1);

@@ -3,6 +3,7 @@
 use super::data::Stream;
 use super::events::walk;
 use super::info::{ChannelInfo, Info};
+use super::loose::Pool;
 use super::packet::{Judged, judge};
 use super::registry::Registry;
 use lastwords_abi::packet::HEADER_LEN;
@@ -10,6 +11,7 @@ use lastwords_abi::session::context;
 use lastwords_bytes::{Budget, ByteOrder as Order};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::decode::ChannelDecoder;
+use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,21 +29,31 @@ pub(crate) struct Resolved {
     pub(crate) thorough: Vec<bool>,
 }
 
-/// Makes the schema. `streams` are all streams of the session.
+impl Resolved {
+    /// The decoder of a channel, by its id.
+    pub(crate) fn decoder(&self, channel: u32) -> Option<&ChannelDecoder> {
+        let position = self.schema.channels.iter().position(|c| c.id == channel)?;
+        self.decoders.get(position)?.as_ref()
+    }
+}
+
+/// Makes the schema. `streams` are all streams of the session, `pool` are sub-buffers that were found by themselves.
 pub(crate) fn resolve(
     info: &Info,
     clock: Clock,
     registry: &Registry,
-    streams: &[Stream],
+    (streams, pool): (&[Stream], &Pool<'_>),
     budget: &Budget,
     notes: &mut Vec<String>,
 ) -> Resolved {
-    let order = match streams.first().map(|s| s.identity.order) {
+    let mut orders = streams.iter().map(|s| s.identity.order).chain(pool.loose.iter().map(|l| l.identity.order));
+    let order = match orders.next() {
         Some(Order::Big) => ByteOrder::Big,
         _ => ByteOrder::Little,
     };
     let mut ids: BTreeSet<u32> = info.channels.iter().map(|c| c.id).collect();
     ids.extend(streams.iter().map(|s| s.geometry.channel));
+    ids.extend(pool.loose.iter().map(|l| l.identity.channel));
     ids.extend(registry.events.keys().map(|k| k.0));
     let mut resolved = Resolved {
         schema: Schema {
@@ -58,7 +70,7 @@ pub(crate) fn resolve(
     for id in ids {
         let described = info.channels.iter().find(|c| c.id == id);
         let mut resolver = Resolver { registry, order, id, budget, notes, doubt: !registry.damage.is_empty() };
-        let channel = resolver.channel(described, streams);
+        let channel = resolver.channel(described, streams, pool);
         resolved.thorough.push(resolver.doubt);
         resolved.decoders.push((!channel.events.is_empty()).then(|| ChannelDecoder::new(&channel, order)));
         resolved.schema.channels.push(channel);
@@ -114,7 +126,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn channel(&mut self, described: Option<&ChannelInfo>, streams: &[Stream]) -> Channel {
+    fn channel(&mut self, described: Option<&ChannelInfo>, streams: &[Stream], pool: &Pool<'_>) -> Channel {
         let events = self.registry.events.iter().filter(|(key, _)| key.0 == self.id).map(|(_, class)| class.clone());
         let name = described.map(|c| c.name.clone()).unwrap_or_default();
         let mut channel = Channel { id: self.id, name, contexts: Vec::new(), events: events.collect() };
@@ -122,7 +134,7 @@ impl Resolver<'_> {
         let bits = if channel.events.is_empty() {
             declared.unwrap_or(0)
         } else {
-            let samples = self.samples(streams);
+            let samples = self.samples(streams, pool);
             self.contexts(declared, &channel, &samples)
         };
         channel.contexts = self.fields(bits);
@@ -218,8 +230,17 @@ impl Resolver<'_> {
     }
 
     /// A few sub-buffers of the channel.
-    fn samples(&self, streams: &[Stream]) -> Samples {
+    fn samples(&self, streams: &[Stream], pool: &Pool<'_>) -> Samples {
         let mut samples = Samples::default();
+        for loose in pool.loose.iter().filter(|l| l.identity.channel == self.id) {
+            let is_whole = loose.verdict == Verdict::Committed;
+            let of_kind = if is_whole { &mut samples.whole } else { &mut samples.open };
+            if of_kind.len() < SAMPLES {
+                let mut bytes = Vec::new();
+                loose.load(pool.image, loose.content, &mut bytes);
+                of_kind.push(Sample { bytes, begin: loose.header.begin });
+            }
+        }
         for stream in streams.iter().filter(|s| s.geometry.channel == self.id) {
             for half in 0..2 {
                 if samples.whole.len() < SAMPLES {

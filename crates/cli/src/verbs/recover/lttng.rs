@@ -23,20 +23,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
     write_all(args, inputs).map(Some)
 }
 
-/// Writes the sessions whose packets lie in the inputs' memory, whether or not something leads to them.
-pub(super) fn carve(args: &Args) -> anyhow::Result<Outcome> {
-    let mut inputs = Vec::new();
-    for word in &args.inputs {
-        let path = PathBuf::from(word);
-        let sessions = lttng::carve(&path, args.metadata.as_deref())?;
-        if sessions.is_empty() {
-            bail!("{word}: no packet of LTTng is in it");
-        }
-        inputs.push((path, sessions));
-    }
-    write_all(args, inputs)
-}
-
 fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outcome> {
     if !matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)) {
         bail!("sessions of LTTng are written as CTF");

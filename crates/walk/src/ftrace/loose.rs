@@ -1,0 +1,223 @@
+//! Rings of which nothing is left but their sub-buffers.
+//!
+//! A page of the image is taken for a sub-buffer when its header fits, its events fill what is committed to the last, all are of
+//! kinds that the kernel has, with the fields of such, and by tasks whose numbers can be. Which CPU one is of is told by tasks that
+//! are bound to a CPU and by a CPU's idle task. Sub-buffers of one ring and CPU follow each other in time: as many rings are
+//! made as it takes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use lastwords_image::Image;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_kernel::{Error, Kernel, Mask};
+use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+use lastwords_trace::ftrace::page::Events;
+use lastwords_trace::ftrace::{Array, CpuRing, Format, HeaderPage, Stats, Tracing};
+
+use super::carve::{self, Window};
+use super::lists::{self, Told};
+use super::lost::{TRACERS, bound_tasks, votes};
+use super::memory_ring::MemoryRing;
+use super::ring::{Break, Cpu, Look, Place, Shape, Where};
+use super::{formats, without_arrays};
+use crate::own_order;
+
+/// Events of a sub-buffer that is believed, at least: fewer prove too little.
+const EVENTS: u64 = 4;
+/// Numbers of tasks are lower (`PID_MAX_LIMIT`).
+const PIDS: u32 = 1 << 22;
+/// Sub-buffers of the image that are looked at closer, at most.
+const PAGES_MAX: usize = 1 << 18;
+/// Options that every kernel begins with, as far as they show in a text.
+const OPTIONS: [&str; 5] = ["context-info", "hash-ptr", "irq-info", "markers", "print-parent"];
+
+/// A sub-buffer that proved itself.
+#[derive(Debug)]
+struct Loose {
+    address: u64,
+    look: Look,
+    /// Its CPU, where something tells it.
+    cpu: Option<u32>,
+}
+
+/// Sub-buffers of one ring and CPU, in the order of time.
+#[derive(Debug, Default)]
+struct Row {
+    pages: Vec<(u64, Look)>,
+}
+
+/// All sub-buffers of ftrace in `memory`, whether or not a ring has them: arrays called `carved`, `carved-2` and so on.
+///
+/// # Errors
+/// The kernel's event formats cannot be read.
+pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracing, Error> {
+    let mut tracing = without_arrays(kernel);
+    tracing.formats = formats::read(kernel, &mut tracing.evidence.notes)?;
+    let header = HeaderPage::of_word_size(kernel.memory.word_size());
+    let shape = Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header };
+    let pages = search(kernel, memory.physical(), shape, &tracing.formats);
+    let unknown = kernel.cpus(Mask::Possible).into_iter().max().unwrap_or(0).saturating_add(1);
+    let silent = pages.iter().filter(|page| page.cpu.is_none()).count();
+    tracing.evidence.notes.push(format!(
+        "carved: {} sub-buffers were found by their contents; those of rings that are gone may be among them, and nothing says what \
+         was lost between them",
+        pages.len()
+    ));
+    if silent > 0 {
+        tracing.evidence.notes.push(format!("{silent} sub-buffers tell no CPU: they stand as CPU {unknown}"));
+    }
+    for (n, rows) in rings(&pages, unknown).into_iter().enumerate() {
+        let name = if n == 0 { "carved".to_owned() } else { format!("carved-{}", n.saturating_add(1)) };
+        tracing.arrays.push(array(kernel, memory, shape, name, rows));
+    }
+    Ok(tracing)
+}
+
+/// Pages that prove to be sub-buffers, each once, in the order of time.
+fn search(kernel: &Kernel, physical: &Arc<dyn Image>, shape: Shape, formats: &BTreeMap<u16, Format>) -> Vec<Loose> {
+    let any = Window { ring: 0, cpu: 0, at: Break { before: 0, count: None }, after: 1, before: u64::MAX };
+    let bound = bound_tasks(kernel);
+    let (mut pages, mut bytes, mut seen) = (Vec::new(), vec![0u8; shape.size], HashSet::new());
+    for found in carve::search(kernel, physical, shape, &[any], &HashSet::new()) {
+        let look = found.look;
+        if pages.len() >= PAGES_MAX || look.events < EVENTS || physical.read(found.address, &mut bytes).is_err() {
+            continue;
+        }
+        if !are_known(kernel, &bytes, shape, &look, formats) {
+            continue;
+        }
+        // Files and pipes keep copies.
+        if !seen.insert((look.first, look.last, look.commit, look.events)) {
+            continue;
+        }
+        let mut told = Told::default();
+        lists::ask(kernel, &mut told, &bytes, shape, &look);
+        pages.push(Loose { address: found.address, look, cpu: cpu_of(&told, &bound) });
+    }
+    pages
+}
+
+/// All events are of kinds that the kernel has, with room for their fields, by tasks that can be.
+fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Look, formats: &BTreeMap<u16, Format>) -> bool {
+    Events::new(bytes, shape.header, own_order(kernel.memory.byte_order()), look.commit).flatten().all(|event| {
+        let Some([a, b, _, _, pid @ ..]) = bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>()) else {
+            return false;
+        };
+        let id = u16::from_le_bytes([*a, *b]);
+        let format = formats.get(&id);
+        let ends =
+            |format: &Format| format.fields.iter().map(|f| f.offset.saturating_add(f.size) as usize).max().unwrap_or(8);
+        // Events of tracers can be shorter than their format says.
+        let fits = |format: &Format| id < TRACERS || ends(format) <= event.payload.len().next_multiple_of(8);
+        format.is_some_and(fits) && u32::from_le_bytes(*pid) < PIDS
+    })
+}
+
+/// The CPU that nearly all events name that name one: a task can be bound to another CPU later.
+fn cpu_of(told: &Told, bound: &HashMap<u32, u32>) -> Option<u32> {
+    let named = told.pids.keys().filter_map(|pid| bound.get(pid)).chain(told.idle.keys());
+    let cpus: HashSet<u32> = named.copied().collect();
+    let best = cpus.into_iter().map(|cpu| (votes(told, bound, cpu), cpu)).max()?;
+    let ((own, all), cpu) = best;
+    (own > 0 && own.saturating_mul(10) >= all.saturating_mul(9)).then_some(cpu)
+}
+
+/// Puts sub-buffers, which are in the order of time, into as many rings as it takes so that no two of a CPU overlap.
+fn rings(pages: &[Loose], unknown: u32) -> Vec<BTreeMap<u32, Row>> {
+    let mut rings: Vec<BTreeMap<u32, Row>> = Vec::new();
+    for page in pages {
+        let cpu = page.cpu.unwrap_or(unknown);
+        let behind = |ring: &BTreeMap<u32, Row>| {
+            let last = ring.get(&cpu).and_then(|row| row.pages.last());
+            last.map_or(Some(u64::MAX), |(_, look)| page.look.first.checked_sub(look.last))
+        };
+        let near = rings.iter().enumerate().filter_map(|(n, ring)| Some((behind(ring)?, n))).min();
+        let at = near.map_or(rings.len(), |(_, n)| n);
+        if at == rings.len() {
+            rings.push(BTreeMap::new());
+        }
+        if let Some(ring) = rings.get_mut(at) {
+            ring.entry(cpu).or_default().pages.push((page.address, page.look));
+        }
+    }
+    rings
+}
+
+fn array(
+    kernel: &Arc<Kernel>,
+    memory: &Arc<VirtualMemory>,
+    shape: Shape,
+    name: String,
+    rows: BTreeMap<u32, Row>,
+) -> Array {
+    let found: Vec<Cpu> = rows.iter().enumerate().map(|(n, (cpu, row))| of_row(*cpu, n, row, shape)).collect();
+    let count = found.len();
+    let mut ring = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, found, false, 0);
+    (0..count).for_each(|cpu| ring.count_events(cpu));
+    ring.recount();
+    Array {
+        name,
+        tracer: "nop".to_owned(),
+        clock: "local".to_owned(),
+        clock_in_ns: true,
+        options: OPTIONS.iter().map(|option| (*option).to_owned()).collect(),
+        tracer_options: Vec::new(),
+        is_on: false,
+        live: Arc::new(ring),
+        snapshot: None,
+    }
+}
+
+fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {
+    let size = u32::try_from(shape.size).unwrap_or(u32::MAX);
+    let mut found =
+        Cpu { ring: CpuRing { cpu, sub_buffers: 0, sub_buffer_size: size, stats: Stats::default() }, ..Cpu::default() };
+    for (sequence, (address, look)) in row.pages.iter().enumerate() {
+        let verdict = Verdict::Committed;
+        found.places.push(Place { at: Where::Physical(*address), consumed: 0, verdict });
+        let (sequence, content) = (sequence as u64, look.commit as u64);
+        found.sub_buffers.push(SubBuffer { stream, sequence, verdict, content, why: String::new() });
+    }
+    let place = format!("CPU {cpu}: its ring: what was lost is not known");
+    found.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Missing, events: None, bytes: None });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loose(address: u64, times: (u64, u64), cpu: Option<u32>) -> Loose {
+        Loose { address, look: Look { first: times.0, last: times.1, commit: 64, events: 9 }, cpu }
+    }
+
+    #[test]
+    fn what_overlaps_is_of_another_ring() {
+        let pages = [
+            loose(1, (0, 10), Some(0)),
+            loose(2, (0, 30), Some(1)),
+            loose(3, (5, 25), Some(0)),
+            loose(4, (10, 20), Some(0)),
+            loose(5, (26, 40), Some(0)),
+            loose(6, (30, 50), None),
+        ];
+        let found: Vec<Vec<(u32, Vec<u64>)>> = rings(&pages, 2)
+            .into_iter()
+            .map(|ring| {
+                ring.into_iter().map(|(cpu, row)| (cpu, row.pages.iter().map(|page| page.0).collect())).collect()
+            })
+            .collect();
+        // The fifth is nearer behind the third than behind the fourth.
+        assert_eq!(found, [vec![(0, vec![1, 4]), (1, vec![2]), (2, vec![6])], vec![(0, vec![3, 5])]]);
+    }
+
+    #[test]
+    fn few_events_of_other_cpus_do_not_decide() {
+        let told = |pids: &[(u32, u64)]| Told { pids: pids.iter().copied().collect(), ..Told::default() };
+        let bound = HashMap::from([(10, 0), (11, 1)]);
+        assert_eq!(cpu_of(&told(&[(10, 19), (11, 1), (99, 50)]), &bound), Some(0));
+        assert_eq!(cpu_of(&told(&[(10, 5), (11, 5)]), &bound), None);
+        assert_eq!(cpu_of(&told(&[(99, 5)]), &bound), None);
+    }
+}

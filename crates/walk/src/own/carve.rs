@@ -1,0 +1,152 @@
+//! Sub-buffers that no region leads to: the region's head is overwritten or missing, or its pages lie anywhere in raw memory.
+//!
+//! A sub-buffer begins with its header, at a multiple of its size or of a page. One that was closed proves itself by its checksum,
+//! which covers header and events: so also which pages belong together. One that was open has nothing but its events; they are
+//! taken as far as they decode and their times are likely.
+
+use super::find::{self, Region};
+use super::loose::{Loose, load};
+use super::packet::{Header, Identity, Judged, judge};
+use crate::pages::{PAGE, PageTables, Stitched, pieces};
+use lastwords_abi::packet::{CTF_MAGIC, HEADER_LEN, TRAILER_LEN};
+use lastwords_bytes::{Budget, ByteOrder, Error};
+use lastwords_image::{Image, Watch};
+use lastwords_trace::evidence::Verdict;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// Sub-buffers begin at a multiple of this; no smaller ones exist.
+const STEP: usize = 128;
+/// Largest sub-buffer, largest number of a channel, CPU and stream, most sub-buffers that are believed.
+const SIZE_MAX: u64 = 1 << 28;
+const CHANNELS_MAX: u32 = lastwords_abi::session::MAX_CHANNELS as u32;
+const CPUS_MAX: u32 = 1 << 16;
+const STREAMS_MAX: u64 = 1 << 20;
+const FOUND_MAX: usize = 1 << 22;
+/// Pages of regions that are put together, at most.
+const PAGES_MAX: u64 = 1 << 26;
+
+/// What lies in an image, whether or not something leads to it.
+pub(crate) struct Found {
+    /// The image in which regions are whole: memory whose pages are scattered is put together.
+    pub(crate) image: Arc<dyn Image>,
+    /// Sub-buffers by session.
+    pub(crate) loose: BTreeMap<[u8; 16], Vec<Loose>>,
+}
+
+/// Finds sub-buffers, and puts regions together where they are scattered.
+pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    let headers = headers(&**image, budget, watch)?;
+    let heads = if image.is_virtual() { Vec::new() } else { find::heads(&**image, budget, watch)? };
+    let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
+    let wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
+    let tables = PageTables::find(&**image, &wanted, budget, watch)?;
+    let mut found = Found { image: Arc::clone(image), loose: BTreeMap::new() };
+    for (at, header, order) in headers {
+        if let Some(loose) = prove(&**image, &tables, at, header, order, budget)? {
+            found.loose.entry(header.uuid).or_default().push(loose);
+        }
+    }
+    if !heads.is_empty() {
+        found.image = Arc::new(stitched(image, &tables, &heads));
+    }
+    Ok(found)
+}
+
+/// Regions whole: their pages as a process has them, else one behind the other.
+fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -> Stitched {
+    let mut left = PAGES_MAX;
+    let mut mappings = Vec::new();
+    for head in heads {
+        let count = (head.size / PAGE).min(left);
+        let run = tables.runs(head.address, count).into_iter().next();
+        let held = (head.held / PAGE).min(count);
+        let here = || (0..held).map(|n| Some(head.address.saturating_add(n.saturating_mul(PAGE)))).collect();
+        let pages = run.unwrap_or_else(here);
+        left = left.saturating_sub(pages.len() as u64);
+        mappings.push(pages);
+    }
+    Stitched::new(image, mappings)
+}
+
+/// Headers of sub-buffers, and where they are.
+fn headers(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<(u64, Header, ByteOrder)>, Error> {
+    let mut found = Vec::new();
+    pieces(image, "looking for sub-buffers", watch, |at, bytes| {
+        for (n, place) in bytes.chunks(STEP).enumerate() {
+            let order = match place.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {
+                Some(CTF_MAGIC) => ByteOrder::Little,
+                Some(magic) if magic.swap_bytes() == CTF_MAGIC => ByteOrder::Big,
+                _ => continue,
+            };
+            let address = at.saturating_add((n as u64).saturating_mul(STEP as u64));
+            let header = Header::parse(place, order).ok().filter(|header| is_plausible(header, address));
+            if let Some(header) = header.filter(|_| found.len() < FOUND_MAX) {
+                budget.steps("sub-buffers", 1)?;
+                found.push((address, header, order));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn is_plausible(header: &Header, address: u64) -> bool {
+    let size = header.packet_bits / 8;
+    let sized =
+        header.packet_bits.is_multiple_of(8) && size.is_power_of_two() && (STEP as u64..=SIZE_MAX).contains(&size);
+    let placed = address & size.min(PAGE).wrapping_sub(1) == 0;
+    let ids = header.stream_id < CHANNELS_MAX && header.instance < STREAMS_MAX;
+    let cpu = header.cpu < CPUS_MAX || header.cpu == lastwords_abi::stream::ANY_CPU;
+    sized && placed && ids && cpu && header.uuid != [0; 16] && header.number < 1 << 48
+}
+
+/// The sub-buffer whose header is at `at`, if anything proves it.
+fn prove(
+    image: &dyn Image,
+    tables: &PageTables<'_>,
+    at: u64,
+    header: Header,
+    order: ByteOrder,
+    budget: &Budget,
+) -> Result<Option<Loose>, Error> {
+    let identity = Identity {
+        uuid: header.uuid,
+        channel: header.stream_id,
+        stream: u32::try_from(header.instance).unwrap_or(u32::MAX),
+        cpu: header.cpu,
+        size: header.packet_bits / 8,
+        order,
+    };
+    let size = usize::try_from(identity.size).unwrap_or(0);
+    let mut loose =
+        Loose { identity, header, verdict: Verdict::Open, content: HEADER_LEN, end: header.begin, pages: Vec::new() };
+    let is_closed = header.content_bits != 0;
+    let mut bytes = Vec::new();
+    for pages in arrangements(tables, at, identity.size) {
+        load(image, &pages, size, &mut bytes);
+        budget.bytes("sub-buffers", bytes.len() as u64)?;
+        if !is_closed {
+            // Which pages it has can only be read from tables, or there is but one.
+            loose.content = bytes.len().min(size.saturating_sub(TRAILER_LEN));
+            loose.pages = pages;
+            return Ok(Some(loose).filter(|loose| loose.content > HEADER_LEN));
+        }
+        if bytes.len() == size
+            && let Judged::Whole(header, content) = judge(&identity, header.number, &mut bytes)
+        {
+            return Ok(Some(Loose { verdict: Verdict::Committed, content, end: header.end, pages, ..loose }));
+        }
+    }
+    Ok(None)
+}
+
+/// The pages of `size` bytes from `at` on: as page tables have them, then one behind the other.
+fn arrangements(tables: &PageTables<'_>, at: u64, size: u64) -> Vec<Vec<u64>> {
+    let count = size.div_ceil(PAGE);
+    let runs = if count > 1 { tables.runs(at, count) } else { Vec::new() };
+    let known = |run: Vec<Option<u64>>| run.into_iter().map_while(|page| page).collect::<Vec<u64>>();
+    let mut all: Vec<Vec<u64>> = runs.into_iter().map(known).collect();
+    all.push((0..count).map(|n| at.saturating_add(n.saturating_mul(PAGE))).collect());
+    all
+}

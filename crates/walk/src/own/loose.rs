@@ -1,0 +1,271 @@
+//! Sub-buffers that were found by themselves, as a part of a session: which of them it lacks, where their events end.
+
+use super::data::Stream as Data;
+use super::events::{Walked, walk_while};
+use super::packet::{Header, Identity};
+use super::plan::Outcome;
+use crate::pages::PAGE;
+use lastwords_abi::packet::HEADER_LEN;
+use lastwords_bytes::ByteOrder;
+use lastwords_image::Image;
+use lastwords_trace::decode::{ChannelDecoder, TAG_FULL};
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
+use lastwords_trace::source::{PacketInfo, PacketReader};
+use std::collections::BTreeMap;
+
+/// A step of the clock, as a multiple of the longest before it, that is not believed where nothing else proves an event.
+const LEAP: u64 = 16;
+/// Sub-buffers of a stream by which its longest step is measured.
+const SAMPLES: usize = 8;
+
+/// A sub-buffer that was found by itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Loose {
+    pub(crate) identity: Identity,
+    pub(crate) header: Header,
+    pub(crate) verdict: Verdict,
+    /// Bytes of header and events.
+    pub(crate) content: usize,
+    /// Clock of its end.
+    pub(crate) end: u64,
+    pub(crate) pages: Vec<u64>,
+}
+
+impl Loose {
+    /// What tells sub-buffers apart.
+    fn key(&self) -> (u64, u64) {
+        (u64::from(self.identity.stream), self.header.number)
+    }
+
+    /// Puts its first `len` bytes into `buf`; fewer where the image does not have them.
+    pub(crate) fn load(&self, image: &dyn Image, len: usize, buf: &mut Vec<u8>) {
+        load(image, &self.pages, len, buf);
+    }
+}
+
+pub(crate) fn load(image: &dyn Image, pages: &[u64], len: usize, buf: &mut Vec<u8>) {
+    buf.clear();
+    for page in pages {
+        let step = (PAGE as usize).min(len.saturating_sub(buf.len()));
+        let end = buf.len().saturating_add(step);
+        let begin = buf.len();
+        buf.resize(end, 0);
+        if image.read(*page, buf.get_mut(begin..).unwrap_or_default()).is_err() {
+            buf.truncate(begin);
+            return;
+        }
+    }
+}
+
+/// Sub-buffers of a session in order of stream and number, each once; those with a checksum first.
+pub(crate) fn sorted(mut loose: Vec<Loose>) -> Vec<Loose> {
+    loose.sort_by_key(|l| (l.key(), l.verdict != Verdict::Committed, std::cmp::Reverse(l.content)));
+    loose.dedup_by_key(|l| l.key());
+    loose
+}
+
+/// The longest steps of the clock: of events whose headers have 27 bits of it, and of those that have all.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pace([u64; 2]);
+
+impl Pace {
+    /// The longest of this step and those before.
+    fn step(&mut self, word: [u8; 4], order: ByteOrder, step: u64) -> &mut u64 {
+        let tag = match order {
+            ByteOrder::Little => u32::from_le_bytes(word),
+            ByteOrder::Big => u32::from_be_bytes(word),
+        };
+        let [short, full] = &mut self.0;
+        let longest = if tag & 31 == TAG_FULL { full } else { short };
+        *longest = step.max(*longest);
+        longest
+    }
+
+    /// The step is not much longer than all before it; then it counts.
+    fn allows(&mut self, word: [u8; 4], order: ByteOrder, step: u64) -> bool {
+        let before = *self.step(word, order, 0);
+        let is_likely = word != [0; 4] && (before == 0 || step <= before.saturating_mul(LEAP));
+        if is_likely {
+            self.step(word, order, step);
+        }
+        is_likely
+    }
+
+    /// The longest of both.
+    fn with(self, other: Self) -> Self {
+        let ([a, b], [c, d]) = (self.0, other.0);
+        Self([a.max(c), b.max(d)])
+    }
+}
+
+/// Finds where the events of an open sub-buffer end. `pace`: that of the stream's others.
+fn end_of_open(loose: &mut Loose, image: &dyn Image, decoder: Option<&ChannelDecoder>, mut pace: Pace) {
+    let Some(decoder) = decoder else {
+        loose.content = HEADER_LEN;
+        return;
+    };
+    let (mut bytes, order) = (Vec::new(), loose.identity.order);
+    loose.load(image, loose.content, &mut bytes);
+    let walked: Walked = walk_while(decoder, &bytes, HEADER_LEN, loose.header.begin, |word, before, clock| {
+        pace.allows(word, order, clock.saturating_sub(before))
+    });
+    loose.content = walked.end.max(HEADER_LEN);
+    loose.end = walked.clock;
+}
+
+/// The pace of a closed sub-buffer.
+fn pace_of(loose: &Loose, image: &dyn Image, decoder: &ChannelDecoder) -> Pace {
+    let (mut bytes, mut pace, order) = (Vec::new(), Pace::default(), loose.identity.order);
+    loose.load(image, loose.content, &mut bytes);
+    walk_while(decoder, &bytes, HEADER_LEN, loose.header.begin, |word, before, clock| {
+        pace.step(word, order, clock.saturating_sub(before));
+        true
+    });
+    pace
+}
+
+/// What was found by itself of a session.
+pub(crate) struct Pool<'a> {
+    pub(crate) image: &'a dyn Image,
+    /// In order of stream and number, each once.
+    pub(crate) loose: Vec<Loose>,
+}
+
+/// A stream of which there is nothing but sub-buffers.
+pub(crate) struct Orphan {
+    pub(crate) identity: Identity,
+    pub(crate) loose: Vec<Loose>,
+}
+
+impl Pool<'_> {
+    /// Takes those that a walked stream lacks out of the pool, and their gaps out of its evidence.
+    pub(crate) fn fill(&mut self, stream: &Data, outcome: &mut Outcome) -> Vec<Loose> {
+        let own = self.loose.extract_if(.., |l| l.identity.stream == stream.region.index).collect::<Vec<_>>();
+        let mut taken = Vec::new();
+        for loose in own.into_iter().filter(|l| l.verdict == Verdict::Committed) {
+            let number = loose.header.number;
+            let lacks = |row: &&mut SubBuffer| {
+                row.sequence == number && matches!(row.verdict, Verdict::Missing | Verdict::Stale | Verdict::Invalid)
+            };
+            let Some(row) = outcome.sub_buffers.iter_mut().find(lacks) else { continue };
+            row.verdict = Verdict::Committed;
+            row.content = loose.content as u64;
+            row.why = "it was not in its place; found by itself, its checksum holds".to_owned();
+            outcome.packets.retain(|packet| packet.number != number);
+            let place = format!("sub-buffer {number}");
+            let rest =
+                |gap: &Gap| gap.place.strip_prefix(&place).map(|rest| rest.starts_with([':', ',']) || rest.is_empty());
+            outcome.gaps.retain(|gap| rest(gap) != Some(true));
+            taken.push(loose);
+        }
+        taken
+    }
+
+    /// The streams that no region describes. `decoder`: of a channel, by its id.
+    pub(crate) fn orphans<'d>(self, decoder: impl Fn(u32) -> Option<&'d ChannelDecoder>) -> Vec<Orphan> {
+        let mut streams: BTreeMap<u32, Vec<Loose>> = BTreeMap::new();
+        for loose in self.loose {
+            streams.entry(loose.identity.stream).or_default().push(loose);
+        }
+        let mut orphans = Vec::new();
+        for mut loose in streams.into_values() {
+            // What a checksum proves says of which channel and CPU the stream is.
+            let proven = loose.iter().rfind(|l| l.verdict == Verdict::Committed).or(loose.last());
+            let Some(identity) = proven.map(|l| l.identity) else { continue };
+            loose.retain(|l| (l.identity.channel, l.identity.cpu) == (identity.channel, identity.cpu));
+            let decoder = decoder(identity.channel);
+            let closed = loose.iter().rev().filter(|l| l.verdict == Verdict::Committed).take(SAMPLES);
+            let paces = closed.filter_map(|l| decoder.map(|d| pace_of(l, self.image, d)));
+            let pace = paces.fold(Pace::default(), Pace::with);
+            let newest = loose.iter().map(|l| l.header.number).max();
+            for open in loose.iter_mut().filter(|l| l.verdict == Verdict::Open) {
+                end_of_open(open, self.image, decoder, pace);
+                if Some(open.header.number) != newest {
+                    open.verdict = Verdict::Torn;
+                }
+            }
+            orphans.push(Orphan { identity, loose });
+        }
+        orphans
+    }
+}
+
+impl Orphan {
+    /// Puts down what is known of it; `stream` is its place in the session's streams.
+    pub(crate) fn tell(&self, stream: usize, evidence: &mut Evidence) {
+        let Identity { stream: index, .. } = self.identity;
+        let mut next = None;
+        for loose in &self.loose {
+            let number = loose.header.number;
+            if let Some(next) = next.filter(|next| *next < number) {
+                let place = format!("sub-buffers {next} to {}: not found", number.saturating_sub(1));
+                evidence.gaps.push(Gap {
+                    stream: Some(stream),
+                    place,
+                    cause: Cause::Missing,
+                    events: None,
+                    bytes: None,
+                });
+            }
+            next = number.checked_add(1);
+            let why = match loose.verdict {
+                Verdict::Committed => String::new(),
+                _ => {
+                    "where it ends is not known: its events are taken as far as they decode and their times are likely"
+                        .to_owned()
+                }
+            };
+            let (verdict, content) = (loose.verdict, loose.content as u64);
+            evidence.sub_buffers.push(SubBuffer { stream, sequence: number, verdict, content, why });
+        }
+        let place = "its control words: what was lost, cleared or overwritten is not known".to_owned();
+        evidence.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Missing, events: None, bytes: None });
+        let closed = self.loose.iter().filter(|loose| loose.verdict == Verdict::Committed).count();
+        evidence.notes.push(format!(
+            "stream {index}: no region describes it; {} sub-buffers were found by themselves, {closed} are proven by their checksums",
+            self.loose.len()
+        ));
+    }
+}
+
+/// Reads the sub-buffers that were planned of a stream and those that were found by themselves, by number.
+pub(crate) struct Reader<'a> {
+    pub(crate) image: &'a dyn Image,
+    pub(crate) planned: Option<super::reader::Reader<'a>>,
+    pub(crate) loose: std::iter::Peekable<std::slice::Iter<'a, Loose>>,
+}
+
+impl PacketReader for Reader<'_> {
+    fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
+        let planned = self.planned.as_ref().and_then(super::reader::Reader::next_number);
+        let next = self.loose.peek().map(|loose| loose.header.number);
+        match (planned, next) {
+            (Some(planned), Some(next)) if planned <= next => self.planned.as_mut()?.next_packet(bytes),
+            (Some(_), None) => self.planned.as_mut()?.next_packet(bytes),
+            _ => {
+                let loose = self.loose.next()?;
+                deliver(loose, self.image, bytes)
+            }
+        }
+    }
+}
+
+fn deliver(loose: &Loose, image: &dyn Image, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
+    loose.load(image, loose.content, bytes);
+    if bytes.len() < loose.content {
+        return None;
+    }
+    let discarded = if loose.verdict == Verdict::Committed { loose.header.discarded } else { 0 };
+    let content_bits = (loose.content as u64).saturating_mul(8);
+    let header = Header { end: loose.end, content_bits, discarded, ..loose.header };
+    bytes.get_mut(..HEADER_LEN)?.copy_from_slice(&header.bytes(loose.identity.order));
+    Some(PacketInfo {
+        sequence: header.number,
+        begin: header.begin,
+        end: loose.end,
+        discarded,
+        verdict: loose.verdict,
+        events_at: HEADER_LEN,
+        packet_len: loose.identity.size,
+    })
+}

@@ -1,0 +1,306 @@
+//! Which pages of physical memory follow each other in a process: its page tables are in that memory, too.
+//!
+//! Nothing leads to the tables. An entry is known by the page that it names and by what an entry of a process has: it is
+//! present, and programs may use the page (x86-64; arm64 with pages of 4 KiB). The tables above are found by the same means.
+
+use lastwords_bytes::{Budget, Error};
+use lastwords_image::{Hole, HoleCause, Image, Progress, Range, Watch};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Bytes of a page: of machines with larger ones, what fits one page is found.
+pub(crate) const PAGE: u64 = 4096;
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
+/// Bits of an entry that are a page's address.
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// Bytes of an entry.
+const ENTRY: u64 = 8;
+/// Most entries that name one page: as many processes have it.
+const SHARED_MAX: usize = 64;
+
+/// The page that an entry names, if it is one of a process.
+fn named(entry: u64) -> Option<u64> {
+    // x86-64: present, user. arm64: valid, accessed, inner shareable, for programs too.
+    let is_used = entry & 5 == 5 || entry & 0x743 == 0x743;
+    is_used.then_some(entry & ADDRESS).filter(|page| *page != 0)
+}
+
+/// The table that an entry of a table above names.
+fn table(entry: u64) -> Option<u64> {
+    let is_table = entry & 0xfff == 3 || entry & 0x85 == 5;
+    is_table.then_some(entry & ADDRESS).filter(|page| *page != 0)
+}
+
+/// Calls `each` with the address and bytes of pieces of all that an image has.
+pub(crate) fn pieces(
+    image: &dyn Image,
+    what: &'static str,
+    watch: Watch<'_>,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let total = image.ranges().iter().map(|range| range.len).fold(0, u64::saturating_add);
+    let (mut done, mut bytes) = (0u64, Vec::new());
+    for range in image.ranges().iter().filter(|range| range.hole.is_none()) {
+        let mut at = range.address;
+        while at < range.end() {
+            // By pages from the first on, so that what lies before a hole within a piece is not lost.
+            let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
+            bytes.clear();
+            bytes.resize(len, 0);
+            let got = match image.read(at, &mut bytes) {
+                Ok(()) => len,
+                Err(hole) => usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0).min(len),
+            };
+            each(at, bytes.get(..got).unwrap_or_default())?;
+            // A hole costs its page.
+            let step = if got < len { (got as u64 & !PAGE.saturating_sub(1)).saturating_add(PAGE) } else { len as u64 };
+            at = at.saturating_add(step);
+            done = done.saturating_add(step);
+            watch(Progress { what, done: done.min(total), total: Some(total) });
+        }
+    }
+    Ok(())
+}
+
+/// The 64-bit words of a piece, with their addresses.
+pub(crate) fn words(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let words = bytes.chunks_exact(8).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+    words.enumerate().map(move |(n, word)| (at.saturating_add((n as u64).saturating_mul(8)), word))
+}
+
+/// Where page tables name some pages.
+pub(crate) struct PageTables<'i> {
+    image: &'i dyn Image,
+    /// Of each page: the entries that name it.
+    entries: HashMap<u64, Vec<u64>>,
+    /// Of each table of these entries: the entries above that name it.
+    above: HashMap<u64, Vec<u64>>,
+}
+
+impl<'i> PageTables<'i> {
+    /// Looks for the entries of these pages: two passes over the image.
+    ///
+    /// # Errors
+    /// The Budget is spent.
+    pub(crate) fn find(
+        image: &'i dyn Image,
+        wanted: &HashSet<u64>,
+        budget: &Budget,
+        watch: Watch<'_>,
+    ) -> Result<Self, Error> {
+        let mut found = Self { image, entries: HashMap::new(), above: HashMap::new() };
+        if wanted.is_empty() || image.is_virtual() {
+            return Ok(found);
+        }
+        found.entries = naming(image, wanted, named, budget, watch)?;
+        let tables: HashSet<u64> = found.entries.values().flatten().map(|at| at & !PAGE.saturating_sub(1)).collect();
+        found.above = naming(image, &tables, table, budget, watch)?;
+        Ok(found)
+    }
+
+    /// The `count` pages that begin with `first`, as each process has them that has the first; none for a page that it has
+    /// not. Those with the most pages come first.
+    pub(crate) fn runs(&self, first: u64, count: u64) -> Vec<Vec<Option<u64>>> {
+        let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
+        let mut runs: Vec<_> = entries.iter().map(|entry| self.run(*entry, count)).collect();
+        runs.sort_by_key(|run| std::cmp::Reverse(run.iter().flatten().count()));
+        runs.dedup();
+        runs
+    }
+
+    fn run(&self, entry: u64, count: u64) -> Vec<Option<u64>> {
+        let mut pages = Vec::new();
+        let (mut at, mut above) = (entry, None);
+        while (pages.len() as u64) < count {
+            pages.push(self.word(at).and_then(named));
+            at = at.saturating_add(ENTRY);
+            if at & PAGE.saturating_sub(1) == 0 && (pages.len() as u64) < count {
+                let Some((entry, next)) = self.behind(at.saturating_sub(PAGE), above) else { break };
+                (above, at) = (Some(entry), next);
+            }
+        }
+        pages
+    }
+
+    /// The table behind a table, and the entry that names it. `entry`: that of the table itself, where it is known.
+    fn behind(&self, table_at: u64, entry: Option<u64>) -> Option<(u64, u64)> {
+        let next = |entry: u64| {
+            let next = entry.checked_add(ENTRY).filter(|next| next & PAGE.saturating_sub(1) != 0)?;
+            Some((next, self.word(next).and_then(table)?))
+        };
+        match entry {
+            Some(entry) => next(entry),
+            None => self.above.get(&table_at)?.iter().find_map(|entry| next(*entry)),
+        }
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let mut raw = [0u8; 8];
+        self.image.read(at, &mut raw).ok()?;
+        Some(u64::from_le_bytes(raw))
+    }
+}
+
+/// The places of words that name one of these pages.
+fn naming(
+    image: &dyn Image,
+    wanted: &HashSet<u64>,
+    page_of: impl Fn(u64) -> Option<u64>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<HashMap<u64, Vec<u64>>, Error> {
+    let mut found: HashMap<u64, Vec<u64>> = HashMap::new();
+    pieces(image, "looking for page tables", watch, |at, bytes| {
+        for (place, word) in words(at, bytes) {
+            let Some(page) = page_of(word).filter(|page| wanted.contains(page)) else { continue };
+            budget.steps("page tables", 1)?;
+            let places = found.entry(page).or_default();
+            if places.len() < SHARED_MAX {
+                places.push(place);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Mappings put together from pages, one behind the other from [`Stitched::BASE`] on, with a page between them that is not there.
+pub(crate) struct Stitched {
+    image: Arc<dyn Image>,
+    /// By address: pages of a mapping.
+    runs: BTreeMap<u64, Vec<Option<u64>>>,
+    ranges: Vec<Range>,
+}
+
+impl Stitched {
+    /// The first address.
+    const BASE: u64 = 1 << 40;
+
+    /// Puts mappings together.
+    pub(crate) fn new(image: &Arc<dyn Image>, mappings: Vec<Vec<Option<u64>>>) -> Self {
+        let (mut runs, mut ranges, mut address) = (BTreeMap::new(), Vec::new(), Self::BASE);
+        for pages in mappings {
+            let len = (pages.len() as u64).saturating_mul(PAGE);
+            let first = pages.first().copied().flatten().unwrap_or(0);
+            let name = format!("{}, pages from {first:#x} on", image.name());
+            ranges.push(Range { address, len, name: name.into(), offset: 0, hole: None });
+            runs.insert(address, pages);
+            address = address.saturating_add(len).saturating_add(PAGE);
+        }
+        Self { image: Arc::clone(image), runs, ranges }
+    }
+
+    fn page(&self, address: u64) -> Option<u64> {
+        let (begin, pages) = self.runs.range(..=address).next_back()?;
+        pages.get(usize::try_from(address.checked_sub(*begin)?.checked_div(PAGE)?).ok()?).copied().flatten()
+    }
+}
+
+impl Image for Stitched {
+    fn name(&self) -> &str {
+        self.image.name()
+    }
+
+    fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let mut done = 0usize;
+        while done < buf.len() {
+            let at = address.saturating_add(done as u64);
+            let inside = at & PAGE.saturating_sub(1);
+            let hole = Hole { address: at, cause: HoleCause::Unmapped };
+            let page = self.page(at).ok_or(hole)?;
+            let len = usize::try_from(PAGE.saturating_sub(inside)).unwrap_or(0).min(buf.len().saturating_sub(done));
+            let part = buf.get_mut(done..done.saturating_add(len)).unwrap_or_default();
+            self.image.read(page.saturating_add(inside), part).map_err(|gone| Hole {
+                address: at.saturating_add(gone.address.saturating_sub(page.saturating_add(inside))),
+                cause: gone.cause,
+            })?;
+            done = done.saturating_add(len);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords_image::unwatched;
+
+    struct Memory(Vec<u8>, [Range; 1]);
+
+    impl Image for Memory {
+        fn name(&self) -> &str {
+            "memory"
+        }
+        fn ranges(&self) -> &[Range] {
+            &self.1
+        }
+        fn is_virtual(&self) -> bool {
+            false
+        }
+        fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+            let from = address as usize;
+            let part = self.0.get(from..from + buf.len());
+            buf.copy_from_slice(part.ok_or(Hole { address, cause: HoleCause::Unmapped })?);
+            Ok(())
+        }
+    }
+
+    fn memory(words: &[(u64, u64)]) -> Memory {
+        let mut bytes = vec![0u8; 32 << 12];
+        for (at, word) in words {
+            bytes[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let len = bytes.len() as u64;
+        Memory(bytes, [Range { address: 0, len, name: "memory".into(), offset: 0, hole: None }])
+    }
+
+    #[test]
+    fn a_run_goes_on_in_the_next_table() {
+        // Entries 510 and 511 of the table at 0x3000, then 0 and 2 of that at 0x7000; both are in that at 0x9000. The kernel's own
+        // map has the first page too, at 0x2000.
+        let user = 0x8000_0000_0000_0067u64;
+        let image = memory(&[
+            (0x3ff0, user | 0x10000),
+            (0x3ff8, user | 0x5000),
+            (0x7000, user | 0x11000),
+            (0x7010, user | 0x6000),
+            (0x9020, 0x3067),
+            (0x9028, 0x7067),
+            (0x2000, 0x8000_0000_0000_0163 | 0x10000),
+        ]);
+        let budget = Budget::default();
+        let tables = PageTables::find(&image, &HashSet::from([0x10000]), &budget, &unwatched).unwrap();
+        let run = vec![Some(0x10000), Some(0x5000), Some(0x11000), None, Some(0x6000)];
+        assert_eq!(tables.runs(0x10000, 5), std::slice::from_ref(&run));
+        assert_eq!(tables.runs(0x5000, 1), Vec::<Vec<_>>::new());
+        let image: Arc<dyn Image> = Arc::new(image);
+        let stitched = Stitched::new(&image, vec![run]);
+        let mut bytes = [0u8; 16];
+        assert!(stitched.read(Stitched::BASE + 0x1ff8, &mut bytes).is_ok());
+        let hole = stitched.read(Stitched::BASE + 0x2ff8, &mut bytes).unwrap_err();
+        assert_eq!((hole.address, hole.cause), (Stitched::BASE + 0x3000, HoleCause::Unmapped));
+    }
+
+    #[test]
+    fn entries_of_two_machines() {
+        assert_eq!(named(0x00e8_0000_1234_5f43), Some(0x1234_5000));
+        assert_eq!(named(0x8000_0000_1234_5867), Some(0x1234_5000));
+        // Not present; the kernel's; nothing.
+        assert_eq!(named(0x8000_0000_1234_5866), None);
+        assert_eq!(named(0x8000_0000_1234_5163), None);
+        assert_eq!(named(0), None);
+        assert_eq!(
+            (table(0x1234_5003), table(0x1234_5067), table(0x1234_50e7)),
+            (Some(0x1234_5000), Some(0x1234_5000), None)
+        );
+    }
+}
