@@ -214,7 +214,7 @@ pub fn lttng(data: &[u8]) {
                 let _ = session.packet(stream, packet, &mut bytes);
             }
         }
-        session.prove(&mut |bytes| lttng::Proof {
+        session.prove(&mut |bytes, _| lttng::Proof {
             good: bytes.len() as u64 / 2,
             fault: Some(String::new()),
             ..Default::default()

@@ -1,6 +1,6 @@
 //! `recover --carve`: what lies in memory, whether or not something leads to it.
 
-use super::lttng::{Names, version_of, write};
+use super::lttng::{Names, write};
 use super::{Args, recover_one};
 use crate::exit::Outcome;
 use crate::ftrace::Machine;
@@ -95,7 +95,14 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
     let mut packets = lttng::carve(&source.image, args.metadata.as_deref(), &budget).with_context(named)?;
     // Sub-buffers of sessions have the same form.
     packets.retain(|packets| !ours.contains(&packets.uuid));
-    let more = write(&args.which, &source.path, &mut packets, folder, Names::beside(&lines), version_of(args.to))?;
+    let more = write(
+        &args.which,
+        &source.path,
+        &mut packets,
+        folder,
+        Names::beside(&lines),
+        args.to.and_then(Format::ctf_version),
+    )?;
     if !args.json {
         more.iter().try_for_each(|line| say::line(output::text_of(line)))?;
     }
