@@ -18,6 +18,7 @@ const PROGRAM: &str = r#"
 struct later;
 enum colour { RED = 1, GREEN = -2, FAR = 300 };
 enum huge { HUGE = 1L << 40 };
+enum { ALONE = 7 };
 typedef struct { int counter; } atomic_t;
 struct inner { char name[16]; union { long address; struct { unsigned level : 3; unsigned flags : 5; }; }; };
 struct outer {
@@ -123,6 +124,8 @@ fn check(types: &Types, truth: &BTreeMap<String, (u64, u64)>) {
     assert_eq!(member("count.counter").kind, Kind::Number { signed: true });
     assert_eq!(types.enum_value("GREEN"), Some(-2));
     assert_eq!(types.enum_value("FAR"), Some(300));
+    // Most of the kernel's flags are of enumerations without a name.
+    assert_eq!(types.enum_value("ALONE"), Some(7));
     assert_eq!(types.enum_value("HUGE"), Some(1 << 40));
     assert_eq!(types.size_of("atomic_t").unwrap(), 4);
 }

@@ -63,7 +63,7 @@ impl Converter {
         }
         let mut pass = Pass { to: self, unit, done: HashMap::new(), open: Vec::new() };
         for (index, entry) in unit.entries.iter().enumerate() {
-            if entry.depth == 1 && !entry.name.is_empty() && !entry.is_declaration && is_named(entry.tag) {
+            if entry.depth == 1 && !entry.is_declaration && is_looked_up(entry) {
                 pass.type_of(index, DEPTH);
                 pass.close(budget)?;
             }
@@ -268,15 +268,13 @@ fn members<'u, 'a>(unit: &'u Unit<'a>, index: usize) -> impl Iterator<Item = (us
     unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_member)
 }
 
-/// Those that are looked up by name.
-fn is_named(tag: gimli::DwTag) -> bool {
-    matches!(
-        tag,
-        gimli::DW_TAG_structure_type
-            | gimli::DW_TAG_union_type
-            | gimli::DW_TAG_enumeration_type
-            | gimli::DW_TAG_typedef
-    )
+/// It is looked up by name, or by the names of its enumerators.
+fn is_looked_up(entry: &Entry<'_>) -> bool {
+    match entry.tag {
+        gimli::DW_TAG_enumeration_type => true,
+        gimli::DW_TAG_structure_type | gimli::DW_TAG_union_type | gimli::DW_TAG_typedef => !entry.name.is_empty(),
+        _ => false,
+    }
 }
 
 fn bit(member: &Entry<'_>) -> (bool, u64) {
