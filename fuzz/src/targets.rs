@@ -493,6 +493,7 @@ fn tracing() -> Tracing {
         symbols: Arc::new(NoSymbols),
         pointer_key: None,
         preempt_dynamic_mode: None,
+        preempt_voluntary: false,
         clocks: String::new(),
         arrays: Vec::new(),
         evidence: lastwords_trace::evidence::Evidence::default(),

@@ -223,6 +223,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         symbols: Arc::new(Functions),
         pointer_key: None,
         preempt_dynamic_mode: None,
+        preempt_voluntary: false,
         clocks: "[local] global counter".into(),
         arrays: vec![array("", top), array("extra", extra)],
         evidence: Evidence::default(),

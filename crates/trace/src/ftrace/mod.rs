@@ -146,6 +146,8 @@ pub struct Tracing {
     /// What the kernel was told of preemption when it began (`preempt_dynamic_mode`: 0 none, 1 voluntary, 2 full, 3 lazy);
     /// none where that was settled when it was built, or is not known.
     pub preempt_dynamic_mode: Option<u8>,
+    /// The kernel was built to yield where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as far as that is known.
+    pub preempt_voluntary: bool,
     /// Clocks offered and, in brackets, the chosen one, as `trace_clock` has them, of the top level.
     pub clocks: String,
     /// The top level first, then the instances by name.

@@ -12,6 +12,7 @@ mod loose;
 mod lost;
 mod memory_ring;
 mod names;
+mod preempt;
 mod printk;
 mod ring;
 
@@ -55,7 +56,6 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     Tracing {
         uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
         release: uname.release,
-        machine: uname.machine,
         byte_order: crate::own_order(virtual_memory.byte_order()),
         word_size: virtual_memory.word_size(),
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
@@ -68,6 +68,8 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         printk_formats,
         symbols: Arc::new(names::Names(kernel.clone())),
         pointer_key: printk::pointer_key(kernel),
+        preempt_voluntary: preempt::is_voluntary(kernel, &uname.machine),
+        machine: uname.machine,
         preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),
         arrays: Vec::new(),

@@ -256,6 +256,7 @@ fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut ar
         symbols: Arc::new(machine.symbols),
         pointer_key: None,
         preempt_dynamic_mode: None,
+        preempt_voluntary: false,
         clocks: told.clocks.clone(),
         arrays,
         evidence: Evidence { notes: machine.notes, ..Evidence::default() },

@@ -149,6 +149,7 @@ fn preemption(tracing: &Tracing) -> String {
             Some(mode) => format!("PREEMPT({mode})"),
             None if has("PREEMPT_RT") => "PREEMPT_RT".into(),
             None if has("PREEMPT") => "PREEMPT".into(),
+            None if tracing.preempt_voluntary => "VOLUNTARY".into(),
             None => "NONE".into(),
         };
     }
@@ -157,6 +158,7 @@ fn preemption(tracing: &Tracing) -> String {
         _ if has("PREEMPT_RT") => "preempt_rt",
         _ if has("PREEMPT") => "preempt",
         Some(_) => "desktop",
+        None if tracing.preempt_voluntary => "desktop",
         None => "server",
     };
     word.into()

@@ -45,6 +45,7 @@ fn tracing() -> Tracing {
         symbols: Arc::new(Some2),
         pointer_key: Some([1, 2]),
         preempt_dynamic_mode: None,
+        preempt_voluntary: false,
         clocks: String::new(),
         arrays: Vec::new(),
         evidence: Evidence::default(),
