@@ -1,19 +1,23 @@
 //! Inputs that are folders of CTF traces.
 
 use crate::exit::Outcome;
-use crate::output::{Format, Line};
+use crate::output::{Format, Line, to_file};
 use crate::pager::Pager;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
 use anyhow::bail;
+use lastwords_formats::Totals;
 use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
+use lastwords_formats::json::ctf as json;
+use lastwords_formats::last::LastLines;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::text::ctf::{self as text, Note};
 use lastwords_trace::parallel;
 use serde::Serialize;
 use std::fmt::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Opens all words as folders of CTF traces; none where the first is something else.
@@ -39,11 +43,16 @@ pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Found>> {
 
 /// Converts to CTF of either version, or to text; a line for each thing written.
 pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) -> anyhow::Result<(Line, Outcome)> {
+    if to == Format::Json {
+        return to_json(found, events, out);
+    }
     let Some(version) = to.ctf_version() else {
-        bail!("a CTF trace is converted to ctf or ctf2; `report` prints it as text");
+        bail!("a CTF trace is converted to ctf, ctf2 or json; `report` prints it as text");
     };
     if !events.is_default() {
-        bail!("packets of a CTF trace are copied whole; --event, --since and --until are for `report`");
+        bail!(
+            "packets of a CTF trace are copied whole; --cpu, --event, --since, --until and --last are for json and `report`"
+        );
     }
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     let mut faults = found.faults.len();
@@ -51,6 +60,24 @@ pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) ->
         faults += 1;
         fault_line(&fault.to_string());
     })?;
+    Ok(written(found, out, &totals, faults))
+}
+
+/// Writes the chosen events as JSON lines.
+fn to_json(found: &Found, events: &Events, out: &Path) -> anyhow::Result<(Line, Outcome)> {
+    let selection = selection(found, events);
+    found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
+    let mut faults = found.faults.len();
+    let totals = to_file(out, |file| {
+        json::write(&found.traces, &selection, file, &mut |fault| {
+            faults += 1;
+            fault_line(&fault.to_string());
+        })
+    })?;
+    Ok(written(found, out, &totals, faults))
+}
+
+fn written(found: &Found, out: &Path, totals: &Totals, faults: usize) -> (Line, Outcome) {
     let first = found.traces.first();
     let line = Line {
         path: out.to_owned(),
@@ -63,7 +90,7 @@ pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) ->
         lost_events: 0,
         losses: faults > 0,
     };
-    Ok((line, if faults > 0 { Outcome::Negative } else { Outcome::Done }))
+    (line, if faults > 0 { Outcome::Negative } else { Outcome::Done })
 }
 
 /// Reports: text on stdout, what is missing and what cannot be read on stderr.
@@ -75,7 +102,11 @@ pub(crate) fn report(
     mut out: Pager,
 ) -> anyhow::Result<Outcome> {
     let mut readers = read::readers(&found.traces);
-    let selection = selection(found, events)?;
+    let selection = selection(found, events);
+    readers.retain(|(trace, reader)| {
+        let cpu = || found.traces.get(*trace).and_then(|trace| read::cpu(trace, reader.stream()));
+        selection.cpus.is_empty() || selection.wants_cpu(cpu())
+    });
     let (mut losses, mut faults) = (false, found.faults.len());
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     let mut notes = |note: Note| match note {
@@ -88,7 +119,16 @@ pub(crate) fn report(
             fault_line(&fault.to_string());
         }
     };
-    let printed = text::print(&found.traces, &mut readers, &selection, zone, &mut out, &mut notes);
+    let printed = match selection.last {
+        None => text::print(&found.traces, &mut readers, &selection, zone, &mut out, &mut notes),
+        Some(most) => {
+            let mut last = LastLines::new(most);
+            let printed = text::print(&found.traces, &mut readers, &selection, zone, &mut last, &mut notes);
+            let failed =
+                last.lines().enumerate().try_for_each(|(n, line)| out.write_all(&first_of(line, n == 0))).err();
+            text::Printed { failed, ..printed }
+        }
+    };
     out.finish()?;
     match printed.failed {
         Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
@@ -105,22 +145,27 @@ fn fault_line(text: &str) {
     say::error(plain(text));
 }
 
-fn selection(found: &Found, events: &Events) -> anyhow::Result<Selection> {
-    if events.cpus() != [None] {
-        bail!("--cpu: the streams of a CTF trace are no CPUs; select by --event, --since and --until");
+/// A line as it looks where nothing stands before it: the time since the event before is not known.
+fn first_of(mut line: Vec<u8>, is_first: bool) -> Vec<u8> {
+    let open = line.iter().position(|byte| *byte == b']').filter(|_| is_first && line.starts_with(b"["));
+    let delta = open.map(|open| open + 2).filter(|at| line.get(*at..).is_some_and(|rest| rest.starts_with(b"(+")));
+    if let Some((at, len)) = delta.and_then(|at| Some((at, line.get(at..)?.iter().position(|byte| *byte == b')')?))) {
+        line.splice(at..at + len, *b"(+?.?????????");
     }
-    if events.last().is_some() {
-        bail!("--last is for sessions; select by --since and --until");
-    }
+    line
+}
+
+fn selection(found: &Found, events: &Events) -> Selection {
     let (since, until) = events.moments();
     let relative = [since, until].iter().flatten().any(|moment| moment.needs_end());
     let end = if relative { newest(found) } else { 0 };
-    Ok(Selection {
+    Selection {
+        cpus: events.cpus().into_iter().flatten().collect(),
         events: events.globs().to_vec(),
         since: since.map(|moment| moment.resolve(end)),
         until: until.map(|moment| moment.resolve(end)),
-        ..Selection::default()
-    })
+        last: events.last(),
+    }
 }
 
 /// The end of the newest packet, nanoseconds since the epoch.
@@ -268,4 +313,18 @@ fn write_trace(trace: &TraceSummary, text: &mut String) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_of;
+
+    #[test]
+    fn the_first_line_has_no_time_since_the_one_before() {
+        let first = |line: &str| String::from_utf8(first_of(line.as_bytes().to_vec(), true)).unwrap();
+        assert_eq!(first("[10:00:00.1] (+0.5) box x: { a = 1 }"), "[10:00:00.1] (+?.?????????) box x: { a = 1 }");
+        assert_eq!(first("[10:00:00.1] (+?.?????????) x: "), "[10:00:00.1] (+?.?????????) x: ");
+        assert_eq!(first("x: { a = \"] (+1)\" }"), "x: { a = \"] (+1)\" }");
+        assert_eq!(first_of(b"[1] (+2) x".to_vec(), false), b"[1] (+2) x");
+    }
 }

@@ -1,5 +1,7 @@
 //! Events as JSON lines: docs/JSON.md.
 
+pub mod ctf;
+
 use crate::ctf::Version;
 use crate::ctf::names::members;
 use crate::error::{Error, Result};

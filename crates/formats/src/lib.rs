@@ -12,6 +12,7 @@ pub mod evidence;
 mod folder;
 pub mod ftrace;
 pub mod json;
+pub mod last;
 pub mod perfetto;
 pub mod select;
 pub mod text;

@@ -103,7 +103,10 @@ pub(crate) fn text_of(line: &Line) -> String {
 }
 
 /// Runs a writer over a new file; its errors name the file.
-fn to_file<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> lastwords_formats::Result<T>) -> anyhow::Result<T> {
+pub(crate) fn to_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> lastwords_formats::Result<T>,
+) -> anyhow::Result<T> {
     let mut out = BufWriter::new(create_file(path)?);
     let written = write(&mut out).with_context(|| path.display().to_string())?;
     out.flush().with_context(|| path.display().to_string())?;

@@ -234,3 +234,53 @@ fn fields(text: &str) -> Vec<String> {
     fields.sort();
     fields
 }
+
+/// The events of JSON lines, without what names the channel: a folder of CTF 1.8 calls it by its number.
+fn of_lines(path: &std::path::Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    assert_eq!(lines.next().unwrap()["schema"], "lastwords.events.v1");
+    let own = |mut event: serde_json::Value| {
+        for member in ["channel", "level", "format", "stream"] {
+            event.as_object_mut().unwrap().remove(member);
+        }
+        event
+    };
+    lines.map(own).collect()
+}
+
+#[test]
+fn ctf_as_json_has_what_the_session_has() {
+    let place = killed();
+    place.ok(&["convert", "app", "--to", "json", "-o", "own.jsonl"]);
+    place.ok(&["recover", "app", "-o", "out"]);
+    for version in ["ctf", "ctf2"] {
+        let from = format!("out-{version}");
+        place.ok(&["convert", "out", "--to", version, "-o", &from]);
+        let to = format!("{version}.jsonl");
+        place.ok(&["convert", &from, "--to", "json", "-o", &to]);
+        let (own, ctf) = (of_lines(&place.at("own.jsonl")), of_lines(&place.at(&to)));
+        assert_eq!(own.len() as u64, THREADS * EVENTS);
+        own.iter().zip(&ctf).for_each(|(own, ctf)| assert_eq!(own, ctf));
+        assert_eq!(own.len(), ctf.len());
+    }
+}
+
+#[test]
+fn selections_of_ctf() {
+    let place = killed();
+    place.ok(&["recover", "app", "-o", "out"]);
+    let all = place.ok(&["report", "out", "--utc"]);
+    let of_cpu = |line: &&str, cpu: &str| line.contains(&format!("{{ cpu_id = {cpu} }}"));
+    let cpu = all.split("{ cpu_id = ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let one = place.ok(&["report", "out", "--utc", "--cpu", cpu]);
+    assert_eq!(one.lines().count(), all.lines().filter(|line| of_cpu(line, cpu)).count());
+    assert_eq!(place.ok(&["report", "out", "--cpu", "9999"]), "");
+    let last = place.ok(&["report", "out", "--utc", "--last", "7"]);
+    let expected: Vec<&str> = all.lines().skip(all.lines().count() - 7).collect();
+    assert!(last.contains("] (+?.?????????) "), "{last}");
+    assert_eq!(last.lines().skip(1).collect::<Vec<_>>(), expected[1..]);
+    place.ok(&["convert", "out", "--to", "json", "-o", "some.jsonl", "--last", "3", "-e", "*tick"]);
+    let some = of_lines(&place.at("some.jsonl"));
+    assert!(some.len() == 3 && some.iter().all(|event| event["event"] == "test:tick"), "{some:?}");
+}

@@ -6,6 +6,7 @@
 //! What cannot be read costs a packet, or what is left of it, and is told with its place; the rest is read.
 
 mod copy;
+mod cpu;
 mod error;
 mod folder;
 mod index;
@@ -17,6 +18,7 @@ pub(crate) mod tournament;
 mod tsdl;
 
 pub use copy::copy;
+pub use cpu::cpu;
 pub use error::Error;
 pub use folder::{Found, Stream, Trace, is_trace, open};
 pub use index::Entry;
