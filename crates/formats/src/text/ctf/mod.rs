@@ -20,7 +20,7 @@ use std::sync::Arc;
 use value::Writer;
 
 /// Events that become text together.
-const BATCH: usize = 2048;
+const BATCH: usize = 512;
 /// Bytes of packets from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
 
