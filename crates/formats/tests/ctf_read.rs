@@ -391,3 +391,88 @@ fn mutants_cost_no_panic() {
         assert!(text.len() < 1 << 20 && remarks.len() < 1 << 10);
     }
 }
+
+/// The lines of a stream's events without the time since the one before, and whether something is remarked.
+fn lines(metadata: &str, stream: &[u8]) -> (Vec<String>, bool) {
+    let folder = folder(metadata.as_bytes(), &[("s", stream)]);
+    let (text, remarks) = report(folder.path());
+    let without = |line: &str| {
+        let (time, rest) = line.split_once(" (").unwrap_or((line, ""));
+        format!("{time}{}", rest.split_once(')').map_or("", |rest| rest.1))
+    };
+    (text.lines().map(without).collect(), !remarks.is_empty())
+}
+
+/// Bytes of the first packet of [`stream`], and of a packet's header and context.
+fn first_len(stream: &[u8]) -> usize {
+    stream.windows(4).skip(4).position(|w| w == &stream[..4]).expect("a second packet") + 4
+}
+const HEAD: usize = 52;
+
+#[test]
+fn cut_anywhere() {
+    for big in [false, true] {
+        let metadata = TSDL.replace("ORDER", if big { "be" } else { "le" });
+        let stream = stream(big);
+        let (whole, _) = lines(&metadata, &stream);
+        let mut before = 0;
+        for len in 0..stream.len() {
+            let (found, remarked) = lines(&metadata, &stream[..len]);
+            assert!(found.len() >= before && whole.starts_with(&found), "{len} bytes");
+            assert!(
+                found == whole || remarked || len == 0 || len == first_len(&stream),
+                "{len} bytes: nothing is said"
+            );
+            before = found.len();
+        }
+    }
+}
+
+#[test]
+fn each_bit_costs_its_packet_at_most() {
+    for big in [false, true] {
+        let metadata = TSDL.replace("ORDER", if big { "be" } else { "le" });
+        let stream = stream(big);
+        let first = first_len(&stream);
+        let (whole, _) = lines(&metadata, &stream);
+        for bit in 0..stream.len() * 8 {
+            let mut bad = stream.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let (found, _) = lines(&metadata, &bad);
+            if bit / 8 >= first {
+                assert_eq!(found.get(..3), whole.get(..3), "bit {bit}: the packet before");
+            } else if bit / 8 >= HEAD {
+                assert_eq!(found.last(), whole.last(), "bit {bit}: the packet behind");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_field_of_a_packet_kills() {
+    for big in [false, true] {
+        let metadata = TSDL.replace("ORDER", if big { "be" } else { "le" });
+        let stream = stream(big);
+        let (whole, _) = lines(&metadata, &stream);
+        let edges = |now: u64| {
+            let top = u64::MAX;
+            [0, 1, 7, 8, now - 1, now + 1, now / 2, now * 2, 1 << 31, (1 << 32) - 1, top - 7, top]
+        };
+        for packet in [0, first_len(&stream)] {
+            for (at, len) in [(0, 4), (4, 4), (8, 8), (16, 8), (24, 8), (32, 8), (40, 8), (48, 4)] {
+                let field = packet + at..packet + at + len;
+                let mut now = [0u8; 8];
+                now[..len].copy_from_slice(&stream[field.clone()]);
+                let now = if big { u64::from_be_bytes(now) >> (64 - 8 * len) } else { u64::from_le_bytes(now) };
+                for edge in edges(now.max(1)) {
+                    let mut bad = stream.clone();
+                    let raw = if big { (edge << (64 - 8 * len)).to_be_bytes() } else { edge.to_le_bytes() };
+                    bad[field.clone()].copy_from_slice(&raw[..len]);
+                    let (found, _) = lines(&metadata, &bad);
+                    assert!(found.len() <= whole.len() + 64, "offset {at}, {edge:#x}");
+                    assert!(packet == 0 || found.get(..3) == whole.get(..3), "offset {at}, {edge:#x}");
+                }
+            }
+        }
+    }
+}
