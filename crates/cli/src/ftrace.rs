@@ -262,10 +262,7 @@ pub(crate) fn evidence(machine: &Machine, array: usize, snapshot: bool) -> bool 
     let ring: Option<&Arc<dyn Ring>> = if snapshot { array.snapshot.as_ref() } else { Some(&array.live) };
     let mut evidence = machine.tracing.evidence.clone();
     if let Some(ring) = ring {
-        let of_ring = ring.evidence();
-        evidence.sub_buffers.extend(of_ring.sub_buffers);
-        evidence.gaps.extend(of_ring.gaps);
-        evidence.notes.extend(of_ring.notes);
+        evidence.append(ring.evidence());
     }
     machine.notes.iter().chain(&evidence.notes).for_each(|note| say::note(plain(note)));
     for row in evidence.sub_buffers.iter().filter(|s| !s.why.is_empty()).take(crate::evidence::LIMIT) {

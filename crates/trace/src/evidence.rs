@@ -121,6 +121,13 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// Takes what other evidence says besides.
+    pub fn append(&mut self, other: Self) {
+        self.sub_buffers.extend(other.sub_buffers);
+        self.gaps.extend(other.gaps);
+        self.notes.extend(other.notes);
+    }
+
     /// Anything that `--strict` calls a loss.
     #[must_use]
     pub fn has_losses(&self) -> bool {

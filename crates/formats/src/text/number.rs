@@ -82,23 +82,35 @@ pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
 /// `0x` and upper-case digits, as many as needed.
 #[inline]
 pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
-    let leading = (value | 1).leading_zeros() / 4;
-    let (high, low) = (eight_hexadecimal((value >> 32) as u32), eight_hexadecimal(value as u32));
-    let digits = u128::from(high) | u128::from(low) << 64;
     out.extend_from_slice(b"0x");
+    hexadecimal_digits(out, value, b'A');
+}
+
+/// Lower-case hexadecimal digits, as many as needed.
+#[inline]
+pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
+    hexadecimal_digits(out, value, b'a');
+}
+
+#[inline]
+fn hexadecimal_digits(out: &mut Vec<u8>, value: u64, ten: u8) {
+    let leading = (value | 1).leading_zeros() / 4;
+    let (high, low) = (eight_hexadecimal((value >> 32) as u32, ten), eight_hexadecimal(value as u32, ten));
+    let digits = u128::from(high) | u128::from(low) << 64;
     block(out, &(digits >> (8 * leading)).to_le_bytes(), 16 - leading as usize);
 }
 
-/// Eight hexadecimal digits of a number, a byte each, the first in the lowest byte.
+/// Eight hexadecimal digits of a number, a byte each, the first in the lowest byte: half bytes are spread, those over nine
+/// lifted to the letters from `ten` on.
 #[inline]
-fn eight_hexadecimal(number: u32) -> u64 {
+fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     let mut digits = u64::from(number);
     digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
     digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
     digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
     // With six more, those that are letters have the fifth bit.
     let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
-    (digits + ZEROES + letters * u64::from(b'A' - b'9' - 1)).swap_bytes()
+    (digits + ZEROES + letters * u64::from(ten - b'0' - 10)).swap_bytes()
 }
 
 /// Appends the first `used` bytes of a block: all are copied, which is a few stores, then the rest is cut again.
@@ -236,6 +248,7 @@ mod tests {
             assert_eq!(text(|out| unsigned(out, value)), format!("={value}"));
             assert_eq!(text(|out| signed(out, value.cast_signed())), format!("={}", value.cast_signed()));
             assert_eq!(text(|out| hexadecimal(out, value)), format!("={value:#X}").replace('X', "x"));
+            assert_eq!(text(|out| hex(out, value)), format!("={value:x}"));
             let small = (value % 1_000_000_000) as u32;
             assert_eq!(nine(small).as_slice(), format!("{small:09}").as_bytes());
             assert_eq!(six(small % 1_000_000).as_slice(), format!("{:06}", small % 1_000_000).as_bytes());

@@ -218,9 +218,7 @@ impl Session {
         look.losses();
         let Look { packets, evidence, .. } = look;
         stream.packets = packets;
-        self.evidence.sub_buffers.extend(evidence.sub_buffers);
-        self.evidence.gaps.extend(evidence.gaps);
-        self.evidence.notes.extend(evidence.notes);
+        self.evidence.append(evidence);
         self.streams.push(stream);
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! `number()` and `string()` of `lib/vsprintf.c`: flags, width, precision.
 
+pub(crate) use crate::text::number::hex;
+use crate::text::number::unsigned;
+
 /// How a value is laid out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
@@ -35,7 +38,7 @@ pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bo
         if negative {
             out.push(b'-');
         }
-        return if base == 10 { crate::text::number::unsigned(out, magnitude) } else { hex(out, magnitude) };
+        return if base == 10 { unsigned(out, magnitude) } else { hex(out, magnitude) };
     }
     let mut digits = [0u8; 24];
     let length = reversed(&mut digits, magnitude, base, upper);
@@ -88,38 +91,6 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
     }
 }
 
-/// Lower-case hexadecimal, no padding.
-#[inline]
-pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
-    let (top, rest) = ((value >> 32) as u32, value as u32);
-    if top == 0 {
-        hex_up_to_eight(out, rest);
-    } else {
-        hex_up_to_eight(out, top);
-        out.extend_from_slice(&hex_eight(rest).to_le_bytes());
-    }
-}
-
-/// Without leading zeroes: all eight are appended, what is behind the number is cut again.
-#[inline]
-fn hex_up_to_eight(out: &mut Vec<u8>, value: u32) {
-    let leading = (value | 1).leading_zeros() / 4;
-    let end = out.len() + 8 - leading as usize;
-    out.extend_from_slice(&(hex_eight(value) >> (8 * leading)).to_le_bytes());
-    out.truncate(end);
-}
-
-/// Eight digits, the first in the lowest byte: nibbles are spread to bytes, those over 9 lifted to the letters.
-#[inline]
-fn hex_eight(value: u32) -> u64 {
-    let mut digits = u64::from(value);
-    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
-    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
-    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
-    let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
-    (digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'0' - 10)).swap_bytes()
-}
-
 /// Appends text: cut at the precision, padded to the width.
 pub(crate) fn text(out: &mut Vec<u8>, spec: Spec, text: &[u8]) {
     let text = spec.precision.map_or(text, |p| &text[..text.len().min(p as usize)]);
@@ -159,13 +130,6 @@ mod tests {
         assert_eq!(show(Spec { prefix: true, ..base }, 8, 8), "010");
         assert_eq!(show(Spec { precision: Some(4), width: 6, ..base }, 42, 10), "  0042");
         assert_eq!(show(Spec { plus: true, ..base }, 42, 10), "+42");
-        for bit in 0..64 {
-            for value in [1u64 << bit, (1 << bit) - 1, 0x9abc_def0_1234_5678 >> bit] {
-                let mut out = b"=".to_vec();
-                hex(&mut out, value);
-                assert_eq!(String::from_utf8(out).unwrap(), format!("={value:x}"));
-            }
-        }
         let mut out = Vec::new();
         text(&mut out, Spec { width: 6, precision: Some(3), ..base }, b"abcdef");
         assert_eq!(out, b"   abc");
