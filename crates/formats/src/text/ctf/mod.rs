@@ -19,8 +19,8 @@ use std::io::Write;
 use std::sync::Arc;
 use value::Writer;
 
-/// Events that become text together.
-const BATCH: usize = 512;
+/// Events that become text together: so many that handing them to another thread costs little beside.
+const BATCH: usize = 8192;
 /// Bytes of packets from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
 
