@@ -8,7 +8,7 @@ use crate::select::Selection;
 use crate::text::number::{signed, unsigned};
 use crate::text::time::rfc3339;
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::ctf::{Code, Event, NodeId, Scope, Shape, Visitor};
+use lastwords_trace::ctf::{Code, Event, EventClass, NodeId, Scope, Shape, Visitor};
 use lastwords_trace::parallel;
 use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, json};
@@ -42,7 +42,7 @@ pub fn write(
     let all = readers.iter().zip(cpus).zip(numbers).zip(&wanted);
     let streams: Vec<State> = all
         .filter(|(_, wanted)| **wanted)
-        .map(|(((reader, cpu), number), _)| State::new(traces, reader, cpu, number))
+        .map(|(((reader, cpu), number), _)| State::new(traces, reader, selection, cpu, number))
         .collect();
     let mut wanted = wanted.into_iter();
     readers.retain(|_| wanted.next() == Some(true));
@@ -130,16 +130,33 @@ struct State {
     trace: usize,
     number: u64,
     cpu: Option<u32>,
+    channel: String,
+    /// By event class: its name, and whether events of it are shown.
+    events: Vec<(String, bool)>,
     /// Rounds as for sessions, which babeltrace2 does not.
     clock: Option<Converter>,
 }
 
 impl State {
-    fn new(traces: &[Trace], (trace, reader): &(usize, Reader<'_>), cpu: Option<u32>, number: u64) -> Self {
-        let class = traces.get(*trace).map(Trace::class);
-        let clock = class.and_then(|class| class.clocks.get(class.streams.get(reader.stream().class)?.clock?));
+    fn new(
+        traces: &[Trace],
+        (trace, reader): &(usize, Reader<'_>),
+        selection: &Selection,
+        cpu: Option<u32>,
+        number: u64,
+    ) -> Self {
+        let class = reader.stream().class;
+        let of = traces.get(*trace);
+        let described = of.and_then(|of| of.class().streams.get(class));
+        let clock = of.and_then(|of| of.class().clocks.get(described?.clock?));
         let clock = clock.map(|clock| Converter::new(&clock.to_clock(), Rounding::Floor));
-        Self { trace: *trace, number, cpu, clock }
+        let event = |event: &EventClass| {
+            let name = event.name.as_deref().unwrap_or("<unknown>");
+            (name.to_owned(), selection.wants_name(name))
+        };
+        let events = described.map_or_else(Vec::new, |of| of.events.iter().map(event).collect());
+        let channel = of.map_or_else(String::new, |of| channel(of, class));
+        Self { trace: *trace, number, cpu, channel, events, clock }
     }
 }
 
@@ -158,17 +175,14 @@ impl Sink for Lines<'_> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Event, nanoseconds: Option<i64>) -> bool {
         let Some(state) = self.streams.get_mut(stream) else { return true };
         let Some(trace) = self.traces.get(state.trace) else { return true };
-        let class = reader.stream().class;
-        let described = trace.class().streams.get(class).and_then(|of| of.events.get(event.class));
-        let name = described.and_then(|event| event.name.as_deref()).unwrap_or("<unknown>");
-        let is_out_of_time = nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment));
-        if !self.selection.wants_name(name) || is_out_of_time {
+        let Some((name, wanted)) = state.events.get(event.class) else { return true };
+        if !wanted || nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
             return true;
         }
         self.line.clear();
         let time = state.clock.as_mut().map(|clock| clock.nanoseconds(event.clock));
-        head(&mut self.line, state, event, time, &channel(trace, class), name);
-        scopes(&mut self.line, trace, reader, class, event);
+        head(&mut self.line, state, event, time, name);
+        scopes(&mut self.line, trace, reader, event);
         self.line.extend_from_slice(b"}\n");
         self.totals.events += 1;
         self.totals.bytes += self.line.len() as u64;
@@ -189,7 +203,7 @@ impl Sink for Lines<'_> {
 }
 
 /// From the time to the event's name.
-fn head(out: &mut Vec<u8>, state: &State, event: &Event, nanoseconds: Option<i64>, channel: &str, name: &str) {
+fn head(out: &mut Vec<u8>, state: &State, event: &Event, nanoseconds: Option<i64>, name: &str) {
     out.push(b'{');
     if let Some(nanoseconds) = nanoseconds {
         out.extend_from_slice(b"\"time\":\"");
@@ -207,13 +221,14 @@ fn head(out: &mut Vec<u8>, state: &State, event: &Event, nanoseconds: Option<i64
         unsigned(out, u64::from(cpu));
     }
     out.extend_from_slice(b",\"channel\":");
-    text(out, channel.as_bytes());
+    text(out, state.channel.as_bytes());
     out.extend_from_slice(b",\"event\":");
     text(out, name.as_bytes());
 }
 
 /// The contexts as one object, and the event's own fields as another.
-fn scopes(out: &mut Vec<u8>, trace: &Trace, reader: &mut Reader<'_>, class: usize, event: &Event) {
+fn scopes(out: &mut Vec<u8>, trace: &Trace, reader: &mut Reader<'_>, event: &Event) {
+    let class = reader.stream().class;
     let (program, decoder, part) = reader.parts();
     let mut at = event.body;
     let mut open = false;
@@ -261,7 +276,6 @@ impl<'a> Fields<'a> {
 
 impl Visitor for Fields<'_> {
     fn integer(&mut self, node: NodeId, value: u64) {
-        let wide = |signed: bool| if signed { i128::from(value.cast_signed()) } else { i128::from(value) };
         match self.name(node) {
             Some(Shape::Integer { signed: is_signed, mappings, .. }) => {
                 let number = |out: &mut Vec<u8>| match is_signed {
@@ -274,8 +288,8 @@ impl Visitor for Fields<'_> {
                 self.out.extend_from_slice(b"{\"value\":");
                 number(self.out);
                 self.out.extend_from_slice(b",\"label\":");
-                let fits = |m: &&lastwords_trace::ctf::Mapping| m.ranges.iter().any(|r| r.contains(wide(*is_signed)));
-                match mappings.iter().find(fits) {
+                let value = if *is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                match mappings.iter().find(|mapping| mapping.names(value)) {
                     Some(mapping) => text(self.out, mapping.label.as_bytes()),
                     None => self.out.extend_from_slice(b"null"),
                 }

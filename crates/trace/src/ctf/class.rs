@@ -96,6 +96,14 @@ pub struct Mapping {
     pub ranges: Vec<Range>,
 }
 
+impl Mapping {
+    /// The label is this value's.
+    #[must_use]
+    pub fn names(&self, value: i128) -> bool {
+        self.ranges.iter().any(|range| range.contains(value))
+    }
+}
+
 /// Values from `lower` to `upper`, both included. Wide enough for signed and unsigned ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {

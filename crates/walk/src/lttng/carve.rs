@@ -9,7 +9,7 @@ use super::header::{Header, MAGIC, Shape};
 use super::metadata::Metadata;
 use super::plan::{Mode, Ring};
 use super::session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
-use crate::pages::{PAGE, PageTables, pieces};
+use crate::pages::{PAGE, PageTables, pieces, words};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Hole, HoleCause, Image, Watch};
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
@@ -171,9 +171,8 @@ fn tables(
     // Rows whose page begins a packet: place of the row, that page, beginning of the kernel's map.
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
     pieces(&**image, "looking for tables of pages", watch, |at, bytes| {
-        let words = bytes.chunks_exact(8).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
         let mut before = 0u64;
-        for (n, word) in words.enumerate() {
+        for (place, word) in words(at, bytes) {
             let (address, frame) = (std::mem::replace(&mut before, word), word);
             if address & (KERNEL | PAGE.saturating_sub(1)) != KERNEL || frame == 0 || frame >= 1 << 40 {
                 continue;
@@ -181,8 +180,7 @@ fn tables(
             let page = frame.wrapping_shl(12);
             if firsts.contains_key(&page) && rows.len() < PACKETS_MAX {
                 budget.steps("tables", 1)?;
-                let row = at.saturating_add((n as u64).saturating_mul(8)).saturating_sub(8);
-                rows.push((row, page, address.wrapping_sub(page)));
+                rows.push((place.saturating_sub(8), page, address.wrapping_sub(page)));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::carve::{Candidate, Sets, candidates, packet, stream};
 use super::session::{Session, SetData};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Hole, Image, Watch};
-use lastwords_trace::evidence::{Cause, Evidence, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -81,12 +81,16 @@ fn fill(session: &mut Session, index: usize, mut found: Vec<Candidate>, image: &
     let mut others = Sets { image: Arc::clone(image), sets: Vec::new() };
     found.sort_by_key(|c| (c.header.sequence, c.header.is_open(), std::cmp::Reverse(c.pages.len())));
     let mut count = 0usize;
+    let rows = session.evidence.sub_buffers.iter_mut();
+    let mut missed: BTreeMap<u64, &mut SubBuffer> = rows
+        .filter(|row| row.stream == index && row.verdict == Verdict::Missing)
+        .map(|row| (row.sequence, row))
+        .collect();
     for candidate in found {
         let number = candidate.header.sequence;
-        let is_missed = |row: &&mut lastwords_trace::evidence::SubBuffer| {
-            row.stream == index && row.sequence == number && row.verdict == Verdict::Missing
-        };
-        let Some(row) = session.evidence.sub_buffers.iter_mut().find(is_missed) else { continue };
+        if !missed.contains_key(&number) {
+            continue;
+        }
         let at = stream.packets.partition_point(|packet| packet.header.sequence < number);
         let before = at.checked_sub(1).and_then(|at| stream.packets.get(at));
         let after = stream.packets.get(at);
@@ -99,6 +103,7 @@ fn fill(session: &mut Session, index: usize, mut found: Vec<Candidate>, image: &
         others.sets.push(candidate.pages.clone());
         let Ok(mut packet) = packet(&candidate, &others, set, shape) else { continue };
         packet.set = set.saturating_add(OTHERS);
+        let Some(row) = missed.remove(&number) else { continue };
         row.verdict = packet.verdict;
         row.content = packet.content;
         row.why = format!("no structure leads to it; it was found by itself ({})", candidate.how.words());

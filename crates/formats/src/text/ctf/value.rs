@@ -128,7 +128,7 @@ pub(super) fn number(out: &mut Vec<u8>, look: Look<'_>, value: u64) {
         Look::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
             out.extend_from_slice(b"( ");
-            let mut matching = mappings.iter().filter(|m| m.ranges.iter().any(|r| r.contains(wide)));
+            let mut matching = mappings.iter().filter(|mapping| mapping.names(wide));
             match (matching.next(), matching.next()) {
                 (None, _) => out.extend_from_slice(b"<unknown>"),
                 (Some(only), None) => quoted(out, only.label.as_bytes()),
@@ -155,9 +155,7 @@ pub(super) fn number(out: &mut Vec<u8>, look: Look<'_>, value: u64) {
 /// The number, and the names of the bits that are set.
 fn bit_map(out: &mut Vec<u8>, value: u64, flags: &[Mapping]) {
     hexadecimal(out, value);
-    let is_set = |flag: &&Mapping| {
-        (0..64).any(|bit| value >> bit & 1 == 1 && flag.ranges.iter().any(|range| range.contains(bit)))
-    };
+    let is_set = |flag: &&Mapping| (0..64).any(|bit| value >> bit & 1 == 1 && flag.names(bit));
     for (i, flag) in flags.iter().filter(is_set).enumerate() {
         out.extend_from_slice(if i == 0 { b" { " } else { b", " });
         quoted(out, flag.label.as_bytes());
