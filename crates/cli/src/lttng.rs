@@ -65,14 +65,43 @@ pub(crate) fn open_user(words: &[String], metadata: Option<&Path>) -> anyhow::Re
     Ok(Some(inputs).filter(|inputs| !inputs.is_empty()))
 }
 
-/// The sessions whose packets lie somewhere in an image.
+/// The sessions whose packets lie somewhere in an image: those of user space by their streams, where these are whole. Where no
+/// file of metadata is given, they are looked for in the image.
 ///
 /// # Errors
 /// The Budget is spent; the file of metadata cannot be read.
 pub(crate) fn carve(image: &Arc<dyn Image>, metadata: Option<&Path>, budget: &Budget) -> anyhow::Result<Vec<Session>> {
-    let mut sessions = lastwords_walk::lttng::carve(image, budget, &unwatched)?;
+    let user = lttng_ust::memory(image, budget, &unwatched)?;
+    user.notes.iter().for_each(|note| say::note(plain(note)));
+    let mut sessions = user.sessions;
+    let known: Vec<[u8; 16]> = sessions.iter().map(|session| session.uuid).collect();
+    let mut carved = lastwords_walk::lttng::carve(image, budget, &unwatched)?;
+    carved.retain(|session| !known.contains(&session.uuid));
+    sessions.append(&mut carved);
+    let lacking: Vec<&mut Session> =
+        sessions.iter_mut().filter(|session| session.metadata.text.is_empty() && metadata.is_none()).collect();
+    if !lacking.is_empty() && !image.is_virtual() {
+        let traces: Vec<[u8; 16]> = lacking.iter().map(|session| session.uuid).collect();
+        let texts = lastwords_walk::lttng::texts(image, &traces, budget, &unwatched)?;
+        lacking.into_iter().for_each(|session| take(session, &texts));
+    }
     give_all(&mut sessions, metadata)?;
     Ok(sessions)
+}
+
+/// Gives a session what was found of its metadata: the longest text that can be read.
+fn take(session: &mut Session, texts: &[Metadata]) {
+    let mut own: Vec<&Metadata> = texts.iter().filter(|text| text.names(&session.uuid)).collect();
+    own.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
+    if let Some(text) = own.into_iter().find(|text| crate::proof::class(text).is_ok()) {
+        session.metadata = text.clone();
+        session.name_by_metadata();
+        let bytes = text.text.len();
+        session
+            .evidence
+            .notes
+            .push(format!("the metadata, {bytes} bytes, were found in memory: newer events may lack in them"));
+    }
 }
 
 /// Gives sessions their metadata from a file, and says where there are none.

@@ -19,11 +19,26 @@ const ENTRY: u64 = 8;
 /// Most entries that name one page: as many processes have it.
 const SHARED_MAX: usize = 64;
 
-/// The page that an entry names, if it is one of a process.
-fn named(entry: u64) -> Option<u64> {
-    // x86-64: present, user. arm64: valid, accessed, inner shareable, for programs too.
-    let is_used = entry & 5 == 5 || entry & 0x743 == 0x743;
-    is_used.then_some(entry & ADDRESS).filter(|page| *page != 0)
+/// Whose page tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Those of processes.
+    Process,
+    /// The kernel's, of what it may write to. Its map of all memory is among them: in that, pages follow each other as they lie.
+    Kernel,
+}
+
+impl Whose {
+    /// The page that an entry names, if it is one of theirs.
+    fn named(self, entry: u64) -> Option<u64> {
+        let is_used = match self {
+            // x86-64: present, user. arm64: valid, accessed, inner shareable, for programs too.
+            Self::Process => entry & 5 == 5 || entry & 0x743 == 0x743,
+            // x86-64: present, writable. arm64: a valid page.
+            Self::Kernel => entry & 3 == 3,
+        };
+        is_used.then_some(entry & ADDRESS).filter(|page| *page != 0)
+    }
 }
 
 /// The table that an entry of a table above names.
@@ -72,6 +87,7 @@ pub(crate) fn words(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> +
 /// Where page tables name some pages.
 pub(crate) struct PageTables<'i> {
     image: &'i dyn Image,
+    whose: Whose,
     /// Of each page: the entries that name it.
     entries: HashMap<u64, Vec<u64>>,
     /// Of each table of these entries: the entries above that name it.
@@ -86,14 +102,15 @@ impl<'i> PageTables<'i> {
     pub(crate) fn find(
         image: &'i dyn Image,
         wanted: &HashSet<u64>,
+        whose: Whose,
         budget: &Budget,
         watch: Watch<'_>,
     ) -> Result<Self, Error> {
-        let mut found = Self { image, entries: HashMap::new(), above: HashMap::new() };
+        let mut found = Self { image, whose, entries: HashMap::new(), above: HashMap::new() };
         if wanted.is_empty() || image.is_virtual() {
             return Ok(found);
         }
-        found.entries = naming(image, wanted, named, budget, watch)?;
+        found.entries = naming(image, wanted, |entry| whose.named(entry), budget, watch)?;
         let tables: HashSet<u64> = found.entries.values().flatten().map(|at| at & !PAGE.saturating_sub(1)).collect();
         found.above = naming(image, &tables, table, budget, watch)?;
         Ok(found)
@@ -103,17 +120,32 @@ impl<'i> PageTables<'i> {
     /// not. Those with the most pages come first.
     pub(crate) fn runs(&self, first: u64, count: u64) -> Vec<Vec<Option<u64>>> {
         let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
-        let mut runs: Vec<_> = entries.iter().map(|entry| self.run(*entry, count)).collect();
+        let mut runs: Vec<_> = entries.iter().map(|entry| self.run(*entry, count, false)).collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.iter().flatten().count()));
         runs.dedup();
         runs
     }
 
-    fn run(&self, entry: u64, count: u64) -> Vec<Option<u64>> {
+    /// The pages that begin with `first` up to one that is not there, `most` of them at most; the longest come first.
+    pub(crate) fn whole_runs(&self, first: u64, most: u64) -> Vec<Vec<u64>> {
+        let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
+        let whole = |entry: &u64| self.run(*entry, most, true).into_iter().flatten().collect();
+        let mut runs: Vec<Vec<u64>> = entries.iter().map(whole).collect();
+        runs.sort_by_key(|run| std::cmp::Reverse(run.len()));
+        runs.dedup();
+        runs
+    }
+
+    /// `is_whole`: it ends with the first page that is not there.
+    fn run(&self, entry: u64, count: u64, is_whole: bool) -> Vec<Option<u64>> {
         let mut pages = Vec::new();
         let (mut at, mut above) = (entry, None);
         while (pages.len() as u64) < count {
-            pages.push(self.word(at).and_then(named));
+            let page = self.word(at).and_then(|entry| self.whose.named(entry));
+            if is_whole && page.is_none() {
+                break;
+            }
+            pages.push(page);
             at = at.saturating_add(ENTRY);
             if at & PAGE.saturating_sub(1) == 0 && (pages.len() as u64) < count {
                 let Some((entry, next)) = self.behind(at.saturating_sub(PAGE), above) else { break };
@@ -230,11 +262,11 @@ impl Image for Stitched {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use lastwords_image::unwatched;
 
-    struct Memory(Vec<u8>, [Range; 1]);
+    pub(crate) struct Memory(Vec<u8>, [Range; 1]);
 
     impl Image for Memory {
         fn name(&self) -> &str {
@@ -254,7 +286,8 @@ mod tests {
         }
     }
 
-    fn memory(words: &[(u64, u64)]) -> Memory {
+    /// 128 KiB of memory with these words at these addresses.
+    pub(crate) fn memory(words: &[(u64, u64)]) -> Memory {
         let mut bytes = vec![0u8; 32 << 12];
         for (at, word) in words {
             bytes[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());
@@ -278,7 +311,7 @@ mod tests {
             (0x2000, 0x8000_0000_0000_0163 | 0x10000),
         ]);
         let budget = Budget::default();
-        let tables = PageTables::find(&image, &HashSet::from([0x10000]), &budget, &unwatched).unwrap();
+        let tables = PageTables::find(&image, &HashSet::from([0x10000]), Whose::Process, &budget, &unwatched).unwrap();
         let run = vec![Some(0x10000), Some(0x5000), Some(0x11000), None, Some(0x6000)];
         assert_eq!(tables.runs(0x10000, 5), std::slice::from_ref(&run));
         assert_eq!(tables.runs(0x5000, 1), Vec::<Vec<_>>::new());
@@ -292,12 +325,13 @@ mod tests {
 
     #[test]
     fn entries_of_two_machines() {
-        assert_eq!(named(0x00e8_0000_1234_5f43), Some(0x1234_5000));
-        assert_eq!(named(0x8000_0000_1234_5867), Some(0x1234_5000));
+        assert_eq!(Whose::Process.named(0x00e8_0000_1234_5f43), Some(0x1234_5000));
+        assert_eq!(Whose::Process.named(0x8000_0000_1234_5867), Some(0x1234_5000));
         // Not present; the kernel's; nothing.
-        assert_eq!(named(0x8000_0000_1234_5866), None);
-        assert_eq!(named(0x8000_0000_1234_5163), None);
-        assert_eq!(named(0), None);
+        assert_eq!(Whose::Process.named(0x8000_0000_1234_5866), None);
+        assert_eq!(Whose::Process.named(0x8000_0000_1234_5163), None);
+        assert_eq!(Whose::Process.named(0), None);
+        assert_eq!(Whose::Kernel.named(0x8000_0000_1234_5163), Some(0x1234_5000));
         assert_eq!(
             (table(0x1234_5003), table(0x1234_5067), table(0x1234_50e7)),
             (Some(0x1234_5000), Some(0x1234_5000), None)

@@ -5,11 +5,12 @@
 //! the kernel's map of all memory: no other data look like that, so a table proves which pages belong together. A packet that
 //! ends in its first page needs no table.
 
+use super::committed::{self, Open};
 use super::header::{Header, MAGIC, Shape};
 use super::metadata::Metadata;
 use super::plan::{Mode, Ring};
 use super::session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
-use crate::pages::{PAGE, PageTables, pieces, words};
+use crate::pages::{PAGE, PageTables, Whose, pieces, words};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Hole, HoleCause, Image, Watch};
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
@@ -59,12 +60,15 @@ pub(super) struct Candidate {
     pub(super) header: Header,
     pub(super) pages: Vec<u64>,
     pub(super) how: How,
+    /// Where it ends, as commit counters that fit tell it: bytes, if it is open.
+    pub(super) ends: Vec<u64>,
 }
 
 impl Candidate {
     /// What of it only events can prove.
     pub(super) fn doubt(&self) -> Doubt {
         match self.how {
+            How::Table if self.ends.len() == 1 => Doubt::None,
             _ if self.header.is_open() => Doubt::End,
             How::Adjacent => Doubt::Pages,
             _ => Doubt::None,
@@ -96,38 +100,54 @@ pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'
         if let Some(header) = firsts.get(&page)
             && used.insert(page)
         {
-            found.push(Candidate { header: *header, pages, how: How::Table });
+            found.push(Candidate { header: *header, pages, how: How::Table, ends: Vec::new() });
         }
     }
     let left: BTreeMap<u64, Header> =
         firsts.iter().filter(|(page, _)| !used.contains(page)).map(|(p, h)| (*p, *h)).collect();
     let large = |header: &Header| header.is_open() || header.packet_bits / 8 > PAGE;
     let wanted: HashSet<u64> = left.iter().filter(|(_, header)| large(header)).map(|(page, _)| *page).collect();
-    let by_process = PageTables::find(&**image, &wanted, budget, watch)?;
+    let by_process = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
     for (page, header) in left {
         found.push(without_table(&firsts, &by_process, page, header));
     }
+    find_ends(image, &mut found, budget, watch)?;
     Ok(found)
+}
+
+/// Looks for the commit counters of sub-buffers that were being written.
+fn find_ends(image: &Arc<dyn Image>, found: &mut [Candidate], budget: &Budget, watch: Watch<'_>) -> Result<(), Error> {
+    let is_open = |found: &&mut Candidate| found.header.is_open() && found.how == How::Table;
+    let mut open: Vec<&mut Candidate> = found.iter_mut().filter(is_open).collect();
+    let sizes: Vec<Open> = open
+        .iter()
+        .map(|c| Open { sequence: c.header.sequence, size: PAGE.saturating_mul(c.pages.len() as u64) })
+        .collect();
+    for (open, ends) in open.iter_mut().zip(committed::ends(image, &sizes, budget, watch)?) {
+        open.ends = ends;
+        open.ends.retain(|end| *end >= SHAPE.len() as u64);
+    }
+    Ok(())
 }
 
 /// A packet of whose pages the tracer's tables say nothing.
 fn without_table(firsts: &HashMap<u64, Header>, by_process: &PageTables<'_>, page: u64, header: Header) -> Candidate {
     let is_next = |next: &u64| *next != page && firsts.contains_key(next);
-    let bytes = header.packet_bits / 8;
+    let (bytes, ends) = (header.packet_bits / 8, Vec::new());
     let count = if header.is_open() { OPEN_MAX } else { bytes.div_ceil(PAGE) };
     let run = if count > 1 { by_process.runs(page, count).into_iter().next() } else { None };
     if let Some(run) = run {
         // The next packet begins behind the end of this one.
         let pages: Vec<u64> = run.into_iter().map_while(|page| page).take_while(|next| !is_next(next)).collect();
         if header.is_open() || pages.len() as u64 == count {
-            return Candidate { header, pages, how: How::PageTables };
+            return Candidate { header, pages, how: How::PageTables, ends };
         }
     }
     if count <= 1 || header.is_open() {
-        return Candidate { header, pages: vec![page], how: How::OnePage };
+        return Candidate { header, pages: vec![page], how: How::OnePage, ends };
     }
     let behind = (0..count).map(|n| page.saturating_add(n.saturating_mul(PAGE)));
-    Candidate { header, pages: behind.take_while(|next| !is_next(next)).collect(), how: How::Adjacent }
+    Candidate { header, pages: behind.take_while(|next| !is_next(next)).collect(), how: How::Adjacent, ends }
 }
 
 /// Pages that begin with a packet's header, by address.
@@ -274,7 +294,7 @@ pub(super) fn stream(
     let mut sets = Sets { image: Arc::clone(image), sets: Vec::new() };
     let mut packets: Vec<Packet> = Vec::new();
     for candidate in found {
-        let Candidate { header, pages, how } = &candidate;
+        let Candidate { header, pages, how, .. } = &candidate;
         let before = packets.last().map(|packet| packet.header);
         if before.is_some_and(|before| before.sequence == header.sequence) {
             // A copy, in a file's pages or in memory that was given back: what was proven better stands already.
@@ -284,23 +304,22 @@ pub(super) fn stream(
             |before: Header| before.end <= header.begin && (header.is_open() || before.discarded <= header.discarded);
         let set = sets.sets.len() as u64;
         sets.sets.push(pages.clone());
+        let mut content = 0;
         let (verdict, why) = match packet(&candidate, &sets, set, shape) {
             Ok(_) if !before.is_none_or(is_behind) => (Verdict::Invalid, "its time does not follow the packet before"),
             Ok(packet) => {
+                let why = match (packet.verdict, packet.doubt) {
+                    (Verdict::Open, Doubt::None) => "it was being written; commit counters tell how far",
+                    (Verdict::Open, _) => "it was being written; its events are taken as far as they decode",
+                    _ => "",
+                };
+                content = packet.content;
                 let verdict = packet.verdict;
                 packets.push(packet);
-                (
-                    verdict,
-                    if verdict == Verdict::Open {
-                        "it was being written; its events are taken as far as they decode"
-                    } else {
-                        ""
-                    },
-                )
+                (verdict, why)
             }
             Err(why) => (Verdict::Missing, why),
         };
-        let content = if verdict == Verdict::Committed { header.content(shape).unwrap_or(0) } else { 0 };
         let why = if why.is_empty() { String::new() } else { format!("{why} ({})", how.words()) };
         evidence.sub_buffers.push(SubBuffer { stream: index, sequence: header.sequence, verdict, content, why });
     }
@@ -334,11 +353,13 @@ pub(super) fn packet(
     set: u64,
     shape: Shape,
 ) -> Result<Packet, &'static str> {
-    let Candidate { header, pages, .. } = candidate;
+    let Candidate { header, pages, ends, .. } = candidate;
     let room = (pages.len() as u64).saturating_mul(PAGE);
     let doubt = candidate.doubt();
     let len = if header.is_open() { room } else { header.packet_bits / 8 };
     let len = if doubt == Doubt::Pages { len.min(room) } else { len };
+    let known = ends.first().copied().filter(|_| header.is_open() && doubt == Doubt::None);
+    let len = known.and_then(|end| end.checked_next_multiple_of(PAGE)).unwrap_or(len);
     if len > room {
         return Err("its pages are not known");
     }
@@ -351,15 +372,17 @@ pub(super) fn packet(
         return Err("a page of it is missing");
     }
     let verdict = if header.is_open() { Verdict::Open } else { Verdict::Committed };
-    if doubt == Doubt::None {
+    if doubt == Doubt::None && known.is_none() {
         let content = header.content(shape).unwrap_or(0);
-        return Ok(Packet { header: *header, verdict, content, len, set, is_as_delivered: true, doubt });
+        let header = *header;
+        return Ok(Packet { header, verdict, content, len, set, is_as_delivered: true, doubt, ends: Vec::new() });
     }
-    let content = header.content(shape).unwrap_or(there).min(there);
+    let content = known.or_else(|| header.content(shape)).unwrap_or(there).min(there);
     let whole = Header { content_bits: content.saturating_mul(8), packet_bits: there.saturating_mul(8), ..*header };
     let is_as_delivered = whole == *header;
     let end = header.end.max(header.begin);
-    Ok(Packet { header: Header { end, ..whole }, verdict, content, len: there, set, is_as_delivered, doubt })
+    let (header, ends) = (Header { end, ..whole }, ends.clone());
+    Ok(Packet { header, verdict, content, len: there, set, is_as_delivered, doubt, ends })
 }
 
 /// Pages of packets, by number of packet.

@@ -9,6 +9,8 @@ const HEADER: usize = 37;
 const SEPARATOR: u8 = 0x1e;
 /// What metadata begin with where they lie in a daemon's memory.
 const BEGINNINGS: [&[u8]; 2] = [b"/* CTF 1.8 */", b"\x1e{\"type\":\"preamble\""];
+/// What the cache of the kernel's tracer begins with, up to 2.14 and where CTF 1.8 was asked for.
+pub(super) const BEGINNING_OF_CACHE: &[u8] = b"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;";
 
 /// The description of a session's events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,12 +5,14 @@
 //! counters ([`Ring`]); the packets say of themselves whether they are what the counters make of them ([`Header`]).
 
 mod carve;
+mod committed;
 mod complete;
 mod header;
 pub(crate) mod metadata;
 mod plan;
 mod prove;
 mod session;
+mod texts;
 
 pub use carve::carve;
 pub use complete::complete;
@@ -20,3 +22,4 @@ pub use plan::{Counters, Mode, Ring, Slot};
 pub use prove::Proof;
 pub(crate) use session::NAMELESS;
 pub use session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
+pub use texts::texts;

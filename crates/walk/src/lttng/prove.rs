@@ -48,6 +48,13 @@ impl Session {
     ) -> Proof {
         let found = self.streams.get(stream).and_then(|stream| stream.packets.get(packet));
         let Some(found) = found.filter(|packet| packet.doubt != Doubt::None) else { return decode(bytes, false) };
+        // Where counters of more than one ring fit, those are its own that end where an event does.
+        for end in found.ends.iter().rev().filter_map(|end| bytes.get(..usize::try_from(*end).ok()?)) {
+            let proof = decode(end, false);
+            if proof.fault.is_none() {
+                return proof;
+            }
+        }
         let end = found.header.end;
         let proof = decode(bytes, true);
         if found.doubt == Doubt::End || proof.fault.is_none() && proof.last.is_none_or(|last| last <= end) {
@@ -82,6 +89,9 @@ impl Session {
         if proof.fault.is_none() {
             if packet.doubt == Doubt::End {
                 packet.content = proof.good.min(packet.content);
+                let number = packet.header.sequence;
+                let mut rows = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == stream);
+                rows.find(|row| row.sequence == number).into_iter().for_each(|row| row.content = packet.content);
             }
             if !packet.is_as_delivered && matches!(packet.verdict, Verdict::Open | Verdict::Torn) {
                 packet.header.end = last;

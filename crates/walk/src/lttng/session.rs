@@ -81,6 +81,8 @@ pub struct Packet {
     pub is_as_delivered: bool,
     /// What of it is not proven but by its events.
     pub doubt: Doubt,
+    /// Where it may end, bytes, if that is in doubt: commit counters that fit say so.
+    pub(super) ends: Vec<u64>,
 }
 
 /// What of a packet only its events can prove.
@@ -407,7 +409,16 @@ impl Look<'_> {
             let before = self.packets.last().map_or(0, |before| before.header.discarded);
             header.discarded = header.discarded.max(before);
         }
-        self.packets.push(Packet { header, verdict, content, len, set, is_as_delivered, doubt: Doubt::None });
+        self.packets.push(Packet {
+            header,
+            verdict,
+            content,
+            len,
+            set,
+            is_as_delivered,
+            doubt: Doubt::None,
+            ends: Vec::new(),
+        });
     }
 
     fn why(&self, header: &Header, wrong: &[String]) -> String {
@@ -470,6 +481,7 @@ impl Look<'_> {
             set: last.set,
             is_as_delivered: false,
             doubt: Doubt::None,
+            ends: Vec::new(),
         }
     }
 }

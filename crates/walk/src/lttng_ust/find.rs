@@ -2,10 +2,11 @@
 
 use super::stream::{self, Raw};
 use crate::lttng::{Domain, Metadata, NAMELESS, Session, metadata};
+use crate::pages::{PageTables, Stitched, Whose};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::Evidence;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ const METADATA_MAX: u64 = 256 << 20;
 const PAGE: u64 = 4096;
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
+/// Most pages of streams in raw memory.
+const PAGES_MAX: u64 = 1 << 22;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -99,6 +102,35 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
         session(group, &mut found, budget)?;
     }
     Ok(found)
+}
+
+/// All streams in `image`, which is physical memory at its addresses: the page tables of processes that have a stream mapped
+/// tell its pages.
+///
+/// # Errors
+/// The Budget is spent.
+pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    let firsts = beginnings(image, watch);
+    if firsts.is_empty() || image.is_virtual() {
+        return Ok(Found::default());
+    }
+    let wanted: HashSet<u64> = firsts.iter().copied().collect();
+    let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
+    let (mut left, mut mappings) = (PAGES_MAX, Vec::new());
+    for first in firsts {
+        let mut length = [0u8; 8];
+        if image.read(first.saturating_add(super::abi::MAGIC.len() as u64), &mut length).is_err() {
+            continue;
+        }
+        let count = u64::from_le_bytes(length).div_ceil(PAGE).min(left);
+        budget.steps("streams", count)?;
+        // Of those that have it mapped, the one that has used most of it.
+        let pages = tables.runs(first, count).into_iter().next().unwrap_or_else(|| vec![Some(first)]);
+        left = left.saturating_sub(pages.len() as u64);
+        mappings.push(pages);
+    }
+    let stitched: Arc<dyn Image> = Arc::new(Stitched::new(image, mappings));
+    self::image(&stitched, budget, watch)
 }
 
 /// All metadata that lie in an image as text: those of a session or consumer daemon.

@@ -7,7 +7,7 @@
 use super::find::{self, Region};
 use super::loose::{Loose, load};
 use super::packet::{Header, Identity, Judged, judge};
-use crate::pages::{PAGE, PageTables, Stitched, pieces};
+use crate::pages::{PAGE, PageTables, Stitched, Whose, pieces};
 use lastwords_abi::packet::{CTF_MAGIC, HEADER_LEN, TRAILER_LEN};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Image, Watch};
@@ -40,7 +40,7 @@ pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) ->
     let heads = if image.is_virtual() { Vec::new() } else { find::heads(&**image, budget, watch)? };
     let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
     let wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
-    let tables = PageTables::find(&**image, &wanted, budget, watch)?;
+    let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
     let mut found = Found { image: Arc::clone(image), loose: BTreeMap::new() };
     for (at, header, order) in headers {
         if let Some(loose) = prove(&**image, &tables, at, header, order, budget)? {

@@ -77,7 +77,11 @@ fn build(store: &Store, kernel: &Kernel, root: &Path, modules: &Path) -> Result<
     std::fs::create_dir_all(modules.join("extra"))?;
     let script = format!(
         "export PATH=/usr/bin:/usr/sbin LC_ALL=C
-         [ -e /usr/bin/gcc ] || ln -s $(ls /usr/bin/gcc-[0-9][0-9] | head -1) /usr/bin/gcc
+         # Newer suites have them under the machine's name alone.
+         for tool in gcc objcopy; do
+             [ -e /usr/bin/$tool ] && continue
+             ln -s $(ls /usr/bin | grep -E \"^({machine}-)?$tool(-[0-9]+)?$\" | head -1) /usr/bin/$tool
+         done
          make -j$(nproc) -C /usr/src/{headers} M=/usr/src/{source} modules CONFIG_LTTNG=m
          find /usr/src/{source} -name '*.ko' | while read f; do
              objcopy -g $f /guest/lib/modules/{release}/extra/$(basename $f)
@@ -90,6 +94,7 @@ fn build(store: &Store, kernel: &Kernel, root: &Path, modules: &Path) -> Result<
          depmod -b /guest {release}",
         source = source.file_name().unwrap_or_default().to_string_lossy(),
         release = kernel.release,
+        machine = format_args!("{}-linux-gnu", std::env::consts::ARCH),
     );
     std::fs::create_dir_all(root.join("guest/usr/lib"))?;
     run_quietly(Command::new("unshare").args(["-r", "-m", "sh", "-ec", IN_ROOT, "sh"]).arg(root).arg(script)).map(drop)
