@@ -2,13 +2,13 @@
 
 use super::{SCHEMA, float, octets, safe, text};
 use crate::Totals;
-use crate::ctf::read::{Error, Loss, Next, Reader, Sink, Trace, cpu, readers, run};
+use crate::ctf::read::{Due, Error, Loss, Next, Reader, Sink, Trace, cpu, readers, run};
 use crate::last::LastLines;
 use crate::select::Selection;
 use crate::text::number::{signed, unsigned};
 use crate::text::time::rfc3339;
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::ctf::{Code, Event, EventClass, NodeId, Scope, Shape, Visitor};
+use lastwords_trace::ctf::{Code, EventClass, NodeId, Scope, Shape, Visitor};
 use lastwords_trace::parallel;
 use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, json};
@@ -172,11 +172,11 @@ struct Lines<'a> {
 }
 
 impl Sink for Lines<'_> {
-    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Event, nanoseconds: Option<i64>) -> bool {
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         let Some(state) = self.streams.get_mut(stream) else { return true };
         let Some(trace) = self.traces.get(state.trace) else { return true };
         let Some((name, wanted)) = state.events.get(event.class) else { return true };
-        if !wanted || nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
+        if !wanted || event.nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
             return true;
         }
         self.line.clear();
@@ -203,7 +203,7 @@ impl Sink for Lines<'_> {
 }
 
 /// From the time to the event's name.
-fn head(out: &mut Vec<u8>, state: &State, event: &Event, nanoseconds: Option<i64>, name: &str) {
+fn head(out: &mut Vec<u8>, state: &State, event: &Due, nanoseconds: Option<i64>, name: &str) {
     out.push(b'{');
     if let Some(nanoseconds) = nanoseconds {
         out.extend_from_slice(b"\"time\":\"");
@@ -227,7 +227,7 @@ fn head(out: &mut Vec<u8>, state: &State, event: &Event, nanoseconds: Option<i64
 }
 
 /// The contexts as one object, and the event's own fields as another.
-fn scopes(out: &mut Vec<u8>, trace: &Trace, reader: &mut Reader<'_>, event: &Event) {
+fn scopes(out: &mut Vec<u8>, trace: &Trace, reader: &mut Reader<'_>, event: &Due) {
     let class = reader.stream().class;
     let (program, decoder, part) = reader.parts();
     let mut at = event.body;

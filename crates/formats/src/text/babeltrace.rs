@@ -113,7 +113,8 @@ fn parts(fields: &[Field], version: Version) -> Vec<Part<'_>> {
 impl Line for Lines<'_> {
     #[inline]
     fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        self.stamp.put(event.nanoseconds, out);
+        self.stamp.go(event.nanoseconds);
+        self.stamp.put(out);
         let plan = &self.plans[event.source];
         let channel = &plan.channels[event.channel];
         let class = &channel.classes[event.raw.class];

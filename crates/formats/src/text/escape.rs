@@ -1,5 +1,6 @@
 //! Text that cannot steer a terminal.
 
+use super::page::Put;
 use crate::ctf::names::is_unsafe;
 
 /// Bytes that are not copied as they are: control characters, quotes, backslash, `?`, and all that is not ASCII.
@@ -18,19 +19,21 @@ const fn special() -> [bool; 256] {
 /// Appends `text` in double quotes, escaped as babeltrace2 does; and, where it would let them pass, C1 control
 /// characters, characters that reorder a line, and bytes that are not UTF-8 as `\xNN`.
 #[inline]
-pub(crate) fn quoted(out: &mut Vec<u8>, text: &[u8]) {
-    out.push(b'"');
+pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
+    out.block(b"\"", 1);
     within_quotes(out, text);
-    out.push(b'"');
+    out.block(b"\"", 1);
 }
 
 /// What [`quoted`] puts between the quotes.
 #[inline]
-pub(crate) fn within_quotes(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn within_quotes(out: &mut impl Put, text: &[u8]) {
     if text.iter().fold(false, |special, b| special | SPECIAL[usize::from(*b)]) {
-        escaped(out, text);
+        let mut safe = Vec::new();
+        escaped(&mut safe, text);
+        out.text(&safe);
     } else {
-        out.extend_from_slice(text);
+        out.text(text);
     }
 }
 

@@ -8,6 +8,7 @@ mod columns;
 pub mod ctf;
 pub(crate) mod escape;
 pub(crate) mod number;
+pub(crate) mod page;
 mod raw;
 pub(crate) mod time;
 

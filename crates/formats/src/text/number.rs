@@ -1,10 +1,10 @@
 //! Numbers, without the formatting machinery.
 
+use super::page::Put;
 use std::io::Write;
 
 /// ASCII zeroes.
 const ZEROES: u64 = 0x3030_3030_3030_3030;
-const EIGHT: u64 = 100_000_000;
 
 /// Two decimal digits of a number under 100.
 #[inline]
@@ -12,25 +12,45 @@ pub(crate) fn two(number: u32) -> [u8; 2] {
     [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8]
 }
 
-/// Eight decimal digits of a number under 10^8, a byte each, the first in the lowest byte. In lanes of one word: first
-/// halves of four digits, then quarters of two, then digits.
-#[inline]
-fn eight(number: u64) -> u64 {
-    let halves = (number / 10_000) | ((number % 10_000) << 32);
-    let hundreds = ((halves * 10_486) >> 20) & 0x7f_0000_007f;
-    let quarters = (halves - hundreds * 100) << 16 | hundreds;
-    let tens = ((quarters * 103) >> 10) & 0x000f_000f_000f_000f;
-    (quarters - tens * 10) << 8 | tens
-}
-
 /// Nine decimal digits of a number under 10^9.
 #[inline]
 pub(crate) fn nine(number: u32) -> [u8; 9] {
-    let (top, rest) = (number / 100_000_000, number % 100_000_000);
-    let mut digits = [0; 9];
-    digits[0] = b'0' + (top % 10) as u8;
-    digits[1..].copy_from_slice(&(eight(u64::from(rest)) | ZEROES).to_le_bytes());
+    let [digits @ .., _, _, _, _, _, _, _] = nine_before(number, b"");
     digits
+}
+
+/// [`nine`], and at most seven bytes behind them.
+#[inline]
+pub(crate) fn nine_before<const N: usize>(number: u32, behind: &[u8; N]) -> [u8; 16] {
+    let [a, b, c, d, e, f, g] = std::array::from_fn(|at| behind.get(at).copied().unwrap_or(0));
+    let behind = u64::from_le_bytes([0, a, b, c, d, e, f, g]);
+    let [first, second, third] =
+        [number / MILLION % THOUSAND, number / THOUSAND % THOUSAND, number % THOUSAND].map(three);
+    let (low, high) = (first | second << 24 | third << 48, third >> 16 | behind);
+    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+}
+
+const THOUSAND: u32 = 1000;
+const MILLION: u32 = 1_000_000;
+
+/// Three decimal digits of a number under 1000, the first in the lowest byte.
+#[inline]
+fn three(number: u32) -> u64 {
+    u64::from(THREE.get(number as usize).copied().unwrap_or(0))
+}
+
+/// The numbers under 1000 as three digits, the first in the lowest byte.
+static THREE: [u32; 1000] = three_digits();
+
+const fn three_digits() -> [u32; 1000] {
+    let mut table = [0; 1000];
+    let mut number = 0;
+    while number < table.len() {
+        let [hundreds, tens, ones] = [number / 100, number / 10 % 10, number % 10];
+        table[number] = u32::from_le_bytes([b'0' + hundreds as u8, b'0' + tens as u8, b'0' + ones as u8, 0]);
+        number += 1;
+    }
+    table
 }
 
 /// Six decimal digits of a number under 10^6.
@@ -43,61 +63,65 @@ pub(crate) fn six(number: u32) -> [u8; 6] {
 
 /// Decimal.
 #[inline]
-pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
-    if value < EIGHT {
-        up_to_eight(out, value);
-    } else if value < EIGHT * EIGHT {
-        up_to_eight(out, value / EIGHT);
-        exactly_eight(out, value % EIGHT);
+pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
+    if value < 1000 {
+        let (digits, used) = up_to_three(value as u32);
+        out.block(&(digits as u32).to_le_bytes(), used);
+    } else if value < 1_000_000 {
+        let (digits, used) = up_to_three(value as u32 / THOUSAND);
+        out.block(&(digits | three(value as u32 % THOUSAND) << (8 * used)).to_le_bytes(), used + 3);
     } else {
-        let (top, rest) = (value / (EIGHT * EIGHT), value % (EIGHT * EIGHT));
-        up_to_eight(out, top);
-        exactly_eight(out, rest / EIGHT);
-        exactly_eight(out, rest % EIGHT);
+        large(out, value);
     }
 }
 
-/// Without leading zeroes: all eight are appended, what is behind the number is cut again.
+/// Digits of a number under 1000 without leading zeroes, the first in the lowest byte; how many.
 #[inline]
-fn up_to_eight(out: &mut Vec<u8>, value: u64) {
-    let digits = eight(value);
-    let leading = (digits.trailing_zeros() / 8).min(7);
-    block(out, &((digits | ZEROES) >> (8 * leading)).to_le_bytes(), 8 - leading as usize);
+fn up_to_three(number: u32) -> (u64, usize) {
+    let leading = if number < 10 { 2 } else { usize::from(number < 100) };
+    (three(number) >> (8 * leading), 3 - leading)
 }
 
-#[inline]
-fn exactly_eight(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(&(eight(value) | ZEROES).to_le_bytes());
+/// From a million on: all of nine digits of the first part are appended, then those behind it are cut again.
+fn large(out: &mut impl Put, value: u64) {
+    const BILLION: u64 = 1_000_000_000;
+    if value >= BILLION {
+        unsigned(out, value / BILLION);
+        return out.block(&nine_before((value % BILLION) as u32, b""), 9);
+    }
+    let digits = u128::from_le_bytes(nine_before(value as u32, b""));
+    let leading = if value < 10_000_000 { 2 } else { usize::from(value < 100_000_000) };
+    out.block(&(digits >> (8 * leading)).to_le_bytes(), 9 - leading);
 }
 
 /// Decimal.
 #[inline]
-pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
+pub(crate) fn signed(out: &mut impl Put, value: i64) {
     if value < 0 {
-        out.push(b'-');
+        out.block(b"-", 1);
     }
     unsigned(out, value.unsigned_abs());
 }
 
 /// `0x` and upper-case digits, as many as needed.
 #[inline]
-pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(b"0x");
+pub(crate) fn hexadecimal(out: &mut impl Put, value: u64) {
+    out.block(b"0x", 2);
     hexadecimal_digits(out, value, b'A');
 }
 
 /// Lower-case hexadecimal digits, as many as needed.
 #[inline]
-pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn hex(out: &mut impl Put, value: u64) {
     hexadecimal_digits(out, value, b'a');
 }
 
 #[inline]
-fn hexadecimal_digits(out: &mut Vec<u8>, value: u64, ten: u8) {
+fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
     let leading = (value | 1).leading_zeros() / 4;
     let (high, low) = (eight_hexadecimal((value >> 32) as u32, ten), eight_hexadecimal(value as u32, ten));
     let digits = u128::from(high) | u128::from(low) << 64;
-    block(out, &(digits >> (8 * leading)).to_le_bytes(), 16 - leading as usize);
+    out.block(&(digits >> (8 * leading)).to_le_bytes(), 16 - leading as usize);
 }
 
 /// Eight hexadecimal digits of a number, a byte each, the first in the lowest byte: half bytes are spread, those over nine
@@ -113,15 +137,7 @@ fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     (digits + ZEROES + letters * u64::from(ten - b'0' - 10)).swap_bytes()
 }
 
-/// Appends the first `used` bytes of a block: all are copied, which is a few stores, then the rest is cut again.
-#[inline]
-pub(crate) fn block<const N: usize>(out: &mut Vec<u8>, block: &[u8; N], used: usize) {
-    let end = out.len() + used;
-    out.extend_from_slice(block);
-    out.truncate(end);
-}
-
-/// A constant text that is appended often: one [`block`] where it is short.
+/// A constant text that is appended often: one [`Put::block`] where it is short.
 #[derive(Debug, Clone)]
 pub(crate) struct Constant {
     block: [u8; Self::BLOCK],
@@ -149,11 +165,11 @@ impl Constant {
     }
 
     #[inline]
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut impl Put) {
         if self.long.is_empty() {
-            block(out, &self.block, self.len);
+            out.block(&self.block, self.len);
         } else {
-            out.extend_from_slice(&self.long);
+            out.text(&self.long);
         }
     }
 }
@@ -251,6 +267,7 @@ mod tests {
             assert_eq!(text(|out| hex(out, value)), format!("={value:x}"));
             let small = (value % 1_000_000_000) as u32;
             assert_eq!(nine(small).as_slice(), format!("{small:09}").as_bytes());
+            assert_eq!(nine_before(small, b"] (+0.").as_slice(), format!("{small:09}] (+0.\0").as_bytes());
             assert_eq!(six(small % 1_000_000).as_slice(), format!("{:06}", small % 1_000_000).as_bytes());
         }
     }

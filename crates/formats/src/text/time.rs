@@ -1,6 +1,7 @@
 //! Times of day, one conversion a second.
 
-use super::number::{block, nine, two, unsigned};
+use super::number::{nine, nine_before, two, unsigned};
+use super::page::Put;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -77,7 +78,7 @@ impl TimeOfDay {
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
         let fraction = out.len() + self.before + TO_SECOND;
-        block(out, &self.block, self.len);
+        out.block(&self.block, self.len);
         if let Some(place) = out.get_mut(fraction..fraction + 9) {
             place.copy_from_slice(&nine(within as u32));
         }
@@ -96,51 +97,65 @@ impl TimeOfDay {
     }
 }
 
-/// Bytes of `[HH:MM:SS.nnnnnnnnn] (+`, of what stands before the fractions of a second, and of all of a [`Stamp`].
-const TO_DELTA: usize = 23;
+/// Bytes of `[HH:MM:SS.`, of `nnnnnnnnn] (+0.`, and of `nnnnnnnnn) `.
 const TO_FRACTION: usize = 10;
-const TO_DELTA_FRACTION: usize = 25;
-const STAMP: usize = 36;
+const TO_DELTA: usize = 15;
+const TO_END: usize = 11;
 
-/// Writes times of day, each with the time since the one before: `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `.
+/// Times of day, each with the time since the one before: `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     time: TimeOfDay,
     /// The time before.
     pub(crate) previous: Option<i64>,
-    /// All of it within the second that `time` shows, less than one after the time before; and room for whole stores.
-    block: [u8; 48],
+    /// What stands before the nanoseconds of the second that `time` shows.
+    second: [u8; 16],
+    /// Nanoseconds within that second, and since the time before, where that was less than one earlier.
+    near: (u32, u32),
+    /// All of it elsewhere.
+    far: Vec<u8>,
 }
 
 impl Stamp {
     /// Before the first time.
     pub(crate) fn new(zone: &Zone) -> Self {
-        let mut block = [0; 48];
-        block[..STAMP].copy_from_slice(b"[00:00:00.000000000] (+0.000000000) ");
-        Self { time: TimeOfDay::new(zone, b"[", b"] (+"), previous: None, block }
+        let time = TimeOfDay::new(zone, b"[", b"] (+");
+        Self { time, previous: None, second: [0; 16], near: (0, 0), far: Vec::new() }
     }
 
-    /// Appends the time and what passed since the one before; where that is later, what babeltrace2 makes of it.
+    /// Goes on to a time; what passed since the one before is, where that was later, what babeltrace2 makes of it.
     #[inline]
-    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
+    pub(crate) fn go(&mut self, nanoseconds: i64) {
         let since =
             self.previous.replace(nanoseconds).map(|previous| nanoseconds.wrapping_sub(previous).cast_unsigned());
         let within = nanoseconds.wrapping_sub(self.time.begin).cast_unsigned();
         let Some(since) = since.filter(|since| *since < NANOSECONDS && within < NANOSECONDS && self.time.known) else {
-            return self.far(nanoseconds, since, out);
+            return self.go_far(nanoseconds, since);
         };
-        let at = out.len();
-        block(out, &self.block, STAMP);
-        if let Some(place) = out.get_mut(at..).and_then(|place| place.first_chunk_mut::<STAMP>()) {
-            place[TO_FRACTION..TO_FRACTION + 9].copy_from_slice(&nine(within as u32));
-            place[TO_DELTA_FRACTION..TO_DELTA_FRACTION + 9].copy_from_slice(&nine(since as u32));
+        self.far.clear();
+        self.near = (within as u32, since as u32);
+    }
+
+    /// Appends where it is.
+    #[inline]
+    pub(crate) fn put(&self, out: &mut impl Put) {
+        if !self.far.is_empty() {
+            return out.text(&self.far);
         }
+        // Digits are joined to what stands behind them in a register: patched into a template they would be in the way of
+        // reading it.
+        let (within, since) = self.near;
+        out.block(&self.second, TO_FRACTION);
+        out.block(&nine_before(within, b"] (+0."), TO_DELTA);
+        out.block(&nine_before(since, b") "), TO_END);
     }
 
     #[cold]
-    fn far(&mut self, nanoseconds: i64, since: Option<u64>, out: &mut Vec<u8>) {
+    fn go_far(&mut self, nanoseconds: i64, since: Option<u64>) {
+        let out = &mut self.far;
+        out.clear();
         self.time.put(nanoseconds, out);
-        self.block[..TO_DELTA].copy_from_slice(&self.time.block[..TO_DELTA]);
+        self.second[..TO_FRACTION].copy_from_slice(&self.time.block[..TO_FRACTION]);
         match since {
             Some(since) => {
                 unsigned(out, since / NANOSECONDS);

@@ -92,19 +92,22 @@ pub(super) struct State {
 }
 
 impl State {
-    /// A reading of the low bits: CTF2-SPEC-2.0, "Clock value update procedure".
     #[inline]
     pub(super) fn update_clock(&mut self, value: u64, bits: u8) {
-        if bits >= 64 {
-            self.clock = value;
-            return;
-        }
-        let mask = (1u64 << bits) - 1;
-        if value < self.clock & mask {
-            self.clock = self.clock.wrapping_add(mask + 1);
-        }
-        self.clock = self.clock & !mask | value;
+        self.clock = updated_clock(self.clock, value, bits);
     }
+}
+
+/// The clock after a reading of its low bits: CTF2-SPEC-2.0, "Clock value update procedure".
+#[inline]
+pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
+    if bits >= 64 {
+        return value;
+    }
+    let mask = (1u64 << bits) - 1;
+    let high = clock & !mask;
+    // Below the last: it has gone round once.
+    if value < clock & mask { high.wrapping_add(mask + 1) | value } else { high | value }
 }
 
 /// The bytes of a packet, or of a part of it.

@@ -1,7 +1,7 @@
 //! A trace class compiled: what decodes its packets.
 
 use super::compile::{Compiler, Known, Slots};
-use super::decode::{Nobody, Runner, State, Visitor, Window, load};
+use super::decode::{Nobody, Runner, State, Visitor, Window, load, updated_clock};
 use super::fault::{Expected, Fault, SchemaError};
 use super::header::{self, Word};
 use super::op::{Code, NodeId};
@@ -316,15 +316,31 @@ impl Program {
         Ok(Event { class, clock, at, body: body + base, end: end + base })
     }
 
-    /// As [`Self::event`], where the event is of a simple form and ends in the part; else none, and nothing has changed.
+    /// Takes at most `most` events as [`Self::event`] would, from a place on, as far as they are of simple forms and end in
+    /// the part; returns where the last of them ends.
     #[inline]
-    #[must_use]
-    pub fn simple(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Option<Event> {
+    pub fn ahead(
+        &self,
+        decoder: &mut Decoder,
+        stream: usize,
+        part: &Part<'_>,
+        at: u64,
+        most: usize,
+        mut take: impl FnMut(Event),
+    ) -> u64 {
         let window = part.window();
-        let found = self.streams.get(stream)?.simple(&window, at.wrapping_sub(window.base))?;
-        decoder.state.update_clock(found.clock, found.clock_bits);
-        let (body, end) = (found.body + window.base, found.end + window.base);
-        Some(Event { class: found.class as usize, clock: decoder.state.clock, at, body, end })
+        let Some(program) = self.streams.get(stream) else { return at };
+        let mut clock = decoder.state.clock;
+        let mut here = at.wrapping_sub(window.base);
+        for _ in 0..most {
+            let Some(found) = program.simple(&window, here) else { break };
+            clock = updated_clock(clock, found.clock, found.clock_bits);
+            let [at, body, end] = [here, found.body, found.end].map(|place| place.wrapping_add(window.base));
+            take(Event { class: found.class as usize, clock, at, body, end });
+            here = found.end;
+        }
+        decoder.state.clock = clock;
+        here.wrapping_add(window.base)
     }
 
     /// Passes over events as [`Self::event`] would, from a place on, as far as they are of simple forms.
@@ -379,7 +395,7 @@ struct Found {
 
 impl StreamProgram {
     /// The event at a place, where it is of a simple form.
-    #[inline]
+    #[inline(always)]
     fn simple(&self, window: &Window<'_>, begin: u64) -> Option<Found> {
         let (id, clock, clock_bits, body) = self.quick(window, begin)?;
         let Simple { class, stride } = (*self.simple.get(id as usize)?)?;
@@ -388,7 +404,7 @@ impl StreamProgram {
     }
 
     /// The header as one number: id, clock, its bits, and where it ends.
-    #[inline]
+    #[inline(always)]
     fn quick(&self, window: &Window<'_>, begin: u64) -> Option<(u64, u64, u8, u64)> {
         let word = self.word.as_ref()?;
         let at = begin.wrapping_add(word.alignment - 1) & !(word.alignment - 1);

@@ -37,7 +37,7 @@ impl Stride {
     }
 
     /// Where it ends if it begins at `body`; none where it does not end in the window.
-    #[inline]
+    #[inline(always)]
     pub(super) fn over(self, window: &Window<'_>, body: u64) -> Option<u64> {
         let mut at = body.checked_add(self.before)?;
         if let Some(behind) = self.string {

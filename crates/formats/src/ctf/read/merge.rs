@@ -9,10 +9,25 @@ use super::stream::{Loss, Next, Reader};
 use super::tournament::Tournament;
 use lastwords_trace::ctf::Event;
 
+/// An event that is due. Places are bits from the packet's beginning.
+#[derive(Debug, Clone, Copy)]
+pub struct Due {
+    /// Position of its class in the stream class.
+    pub class: usize,
+    /// Default clock.
+    pub clock: u64,
+    /// Where its contexts begin.
+    pub body: u64,
+    /// Its time in nanoseconds from its clock's origin, where the stream has a clock.
+    pub nanoseconds: Option<i64>,
+    /// Its place in the order.
+    place: i64,
+}
+
 /// What takes the events.
 pub trait Sink {
-    /// An event, its time in nanoseconds from its clock's origin, where it has one. The reader stands behind it.
-    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Event, nanoseconds: Option<i64>) -> bool;
+    /// An event, which is in the reader's window; the reader may stand behind others that follow it, all of simple forms.
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool;
     /// A packet has begun.
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>);
     /// Something is missing before the stream's next event.
@@ -45,70 +60,91 @@ pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
     readers.into_iter().map(|(_, position, reader)| (position, reader)).collect()
 }
 
+/// Most events of a stream that are read before they are due, so that one stream is read for some time.
+const AHEAD: usize = 32;
+
+/// What a stream has reached.
 struct Head {
-    event: Option<Event>,
-    nanoseconds: Option<i64>,
+    /// Events that were read, all in the reader's window.
+    events: Vec<Due>,
+    /// Position of the first that was not given.
+    next: usize,
     /// Events come out in the order of what their stream has reached, even if its clock goes back.
     floor: i64,
 }
 
 impl Head {
-    /// Takes the stream's next event; its place in the order.
     #[inline]
-    fn put(&mut self, event: Event, reader: &mut Reader<'_>) -> i64 {
-        self.nanoseconds = reader.nanoseconds(event.clock);
-        self.event = Some(event);
-        match self.nanoseconds {
+    fn push(&mut self, event: Event, nanoseconds: Option<i64>) {
+        let place = match nanoseconds {
             Some(nanoseconds) => {
                 self.floor = self.floor.max(nanoseconds);
                 self.floor
             }
             None => i64::MIN,
+        };
+        let Event { class, clock, body, .. } = event;
+        self.events.push(Due { class, clock, body, nanoseconds, place });
+    }
+
+    #[inline]
+    fn due(&self) -> Option<&Due> {
+        self.events.get(self.next)
+    }
+
+    /// Goes on to the stream's next event.
+    #[inline]
+    fn advance<S: Sink + ?Sized>(&mut self, stream: usize, reader: &mut Reader<'_>, sink: &mut S) {
+        self.next += 1;
+        if self.next >= self.events.len() {
+            self.read(stream, reader, sink);
+        }
+    }
+
+    /// Reads on, as far as the next event at least.
+    #[inline(never)]
+    fn read<S: Sink + ?Sized>(&mut self, stream: usize, reader: &mut Reader<'_>, sink: &mut S) {
+        self.events.clear();
+        self.next = 0;
+        reader.ahead(AHEAD, |event, nanoseconds| self.push(event, nanoseconds));
+        while self.events.is_empty() {
+            match reader.advance() {
+                Next::Event(event) => {
+                    let nanoseconds = reader.nanoseconds(event.clock);
+                    self.push(event, nanoseconds);
+                }
+                Next::Packet => {
+                    let begin = reader.packet().and_then(|packet| packet.begin);
+                    if let Some(begin) = begin.and_then(|begin| reader.nanoseconds(begin)) {
+                        self.floor = self.floor.max(begin);
+                    }
+                    sink.packet(stream, reader);
+                }
+                Next::Loss(loss) => sink.loss(stream, reader, loss),
+                Next::Fault(fault) => sink.fault(stream, fault),
+                Next::End => return,
+            }
         }
     }
 }
 
 /// Gives all events to `sink`, until it says that it has enough.
 pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
-    let head = || Head { event: None, nanoseconds: None, floor: i64::MIN };
+    let head = || Head { events: Vec::with_capacity(AHEAD), next: 0, floor: i64::MIN };
     let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
-    let streams = readers.iter_mut().zip(&mut heads).enumerate();
-    let firsts: Vec<Option<i64>> =
-        streams.map(|(stream, ((_, reader), head))| advance(stream, reader, head, sink)).collect();
+    for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
+        head.read(stream, reader, sink);
+    }
+    let firsts: Vec<Option<i64>> = heads.iter().map(|head| head.due().map(|due| due.place)).collect();
     let mut tournament = Tournament::new(&firsts);
     while let Some(stream) = tournament.first() {
         let (Some((_, reader)), Some(head)) = (readers.get_mut(stream), heads.get_mut(stream)) else { break };
-        if let Some(event) = &head.event
-            && !sink.event(stream, reader, event, head.nanoseconds)
+        if let Some(due) = head.due()
+            && !sink.event(stream, reader, due)
         {
             return;
         }
-        tournament.replace(advance(stream, reader, head, sink));
-    }
-}
-
-/// Goes to the stream's next event; its place in the order.
-#[inline]
-fn advance<S: Sink + ?Sized>(stream: usize, reader: &mut Reader<'_>, head: &mut Head, sink: &mut S) -> Option<i64> {
-    if let Some(event) = reader.simple() {
-        return Some(head.put(event, reader));
-    }
-    loop {
-        match reader.advance() {
-            Next::Event(event) => return Some(head.put(event, reader)),
-            Next::Packet => {
-                let begin = reader.packet().and_then(|packet| packet.begin);
-                if let Some(begin) = begin.and_then(|begin| reader.nanoseconds(begin)) {
-                    head.floor = head.floor.max(begin);
-                }
-                sink.packet(stream, reader);
-            }
-            Next::Loss(loss) => sink.loss(stream, reader, loss),
-            Next::Fault(fault) => sink.fault(stream, fault),
-            Next::End => {
-                head.event = None;
-                return None;
-            }
-        }
+        head.advance(stream, reader, sink);
+        tournament.replace(head.due().map(|due| due.place));
     }
 }

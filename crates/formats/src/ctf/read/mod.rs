@@ -22,6 +22,6 @@ pub use cpu::cpu;
 pub use error::Error;
 pub use folder::{Found, Stream, Trace, is_trace, open};
 pub use index::Entry;
-pub use merge::{Sink, readers, run};
+pub use merge::{Due, Sink, readers, run};
 pub use metadata::{metadata, parse};
 pub use stream::{Loss, Next, Reader};

@@ -141,14 +141,15 @@ impl<'t> Reader<'t> {
         (&self.program, &mut self.decoder, part)
     }
 
-    /// The next event, where it is of a simple form and all of it is in memory; else [`Self::advance`] says what comes.
+    /// Takes at most `most` events that follow, with their times, as far as they are of simple forms and in memory;
+    /// [`Self::advance`] goes on behind them.
     #[inline]
-    pub fn simple(&mut self) -> Option<Event> {
-        let class = self.packet.as_ref()?.class;
+    pub fn ahead(&mut self, most: usize, mut take: impl FnMut(Event, Option<i64>)) {
+        let Some(packet) = &self.packet else { return };
         let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
-        let event = self.program.simple(&mut self.decoder, class, &part, self.at)?;
-        self.at = event.end;
-        Some(event)
+        let (class, clock) = (packet.class, &mut self.clock);
+        let timed = |event: Event| take(event, clock.as_mut().map(|clock| clock.nanoseconds(event.clock)));
+        self.at = self.program.ahead(&mut self.decoder, class, &part, self.at, most, timed);
     }
 
     /// Passes over events that follow in the packet, as far as they are of simple forms; returns how many.

@@ -1,58 +1,50 @@
 //! Which stream is next: a tree of losers, so that a stream that goes on meets one rival on each level.
 
+/// The time of a stream's next event, and the stream: its rank among those of one time.
+type Entry = (i64, usize);
+
+/// A stream that has ended: behind all that are at the end of time.
+const ENDED: Entry = (i64::MAX, usize::MAX);
+
 /// Streams by the time of their next event; of one time, the first.
 pub(super) struct Tournament {
-    /// By stream, padded to a power of two: the time of its next event, and its rank among those of one time.
-    keys: Vec<(i64, usize)>,
-    /// By inner node from 1 on, whose children are 2n and 2n + 1: the stream that lost there. At 0, who lost nowhere.
-    losers: Vec<usize>,
+    /// By inner node from 1 on, whose children are 2n and 2n + 1, and whose leaves are the streams, padded to a power of
+    /// two: who lost there. At 0, who lost nowhere.
+    losers: Vec<Entry>,
 }
 
 impl Tournament {
     /// Of streams whose next events are at these times; those without have ended.
     pub(super) fn new(times: &[Option<i64>]) -> Self {
         let leaves = times.len().next_power_of_two();
-        let mut this = Self { keys: vec![(i64::MAX, usize::MAX); leaves], losers: vec![0; leaves] };
-        for (stream, time) in times.iter().enumerate() {
-            this.set(stream, *time);
-        }
+        let mut losers = vec![ENDED; leaves];
         // From the leaves upwards: who won, by node.
-        let mut winners: Vec<usize> = (0..2 * leaves).map(|node| node.saturating_sub(leaves)).collect();
+        let mut winners = vec![ENDED; leaves];
+        winners.extend((0..leaves).map(|stream| entry(times.get(stream).copied().flatten(), stream)));
         for node in (1..leaves).rev() {
             let (a, b) = (winners[2 * node], winners[2 * node + 1]);
-            let (winner, loser) = if this.keys[a] <= this.keys[b] { (a, b) } else { (b, a) };
-            (winners[node], this.losers[node]) = (winner, loser);
+            (winners[node], losers[node]) = if a <= b { (a, b) } else { (b, a) };
         }
-        this.losers[0] = winners.get(1).copied().unwrap_or(0);
-        this
-    }
-
-    fn set(&mut self, stream: usize, time: Option<i64>) {
-        if let Some(key) = self.keys.get_mut(stream) {
-            // Behind all that are at the end of time.
-            *key = time.map_or((i64::MAX, usize::MAX), |time| (time, stream));
-        }
+        losers[0] = winners.get(1).copied().unwrap_or(ENDED);
+        Self { losers }
     }
 
     /// The stream whose next event is the first, unless all have ended.
     #[inline]
     pub(super) fn first(&self) -> Option<usize> {
-        let first = *self.losers.first()?;
-        (self.keys.get(first)?.1 != usize::MAX).then_some(first)
+        let (_, stream) = *self.losers.first()?;
+        (stream != usize::MAX).then_some(stream)
     }
 
     /// The first has gone on: to an event of this time, or to its end.
     #[inline]
     pub(super) fn replace(&mut self, time: Option<i64>) {
-        let Some(mut winner) = self.losers.first().copied() else { return };
-        self.set(winner, time);
-        let Some(mut key) = self.keys.get(winner).copied() else { return };
-        let mut node = (winner + self.keys.len()) / 2;
+        let Some(stream) = self.first() else { return };
+        let mut winner = entry(time, stream);
+        let mut node = (stream + self.losers.len()) / 2;
         while let Some(loser) = self.losers.get_mut(node).filter(|_| node > 0) {
-            let rival = self.keys.get(*loser).copied().unwrap_or((i64::MAX, usize::MAX));
-            if rival < key {
+            if *loser < winner {
                 std::mem::swap(loser, &mut winner);
-                key = rival;
             }
             node /= 2;
         }
@@ -60,6 +52,11 @@ impl Tournament {
             *first = winner;
         }
     }
+}
+
+#[inline]
+fn entry(time: Option<i64>, stream: usize) -> Entry {
+    time.map_or(ENDED, |time| (time, stream))
 }
 
 #[cfg(test)]

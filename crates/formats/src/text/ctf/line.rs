@@ -4,7 +4,8 @@
 use super::plan::{Look, ScopePlan};
 use super::value::number;
 use crate::text::escape::{plain, within_quotes};
-use crate::text::number::{Constant, block, hexadecimal, signed, unsigned};
+use crate::text::number::{Constant, hexadecimal, signed, unsigned};
+use crate::text::page::Put;
 use lastwords_trace::ctf::{Encoding, Flat};
 use lastwords_trace::nul;
 use lastwords_trace::schema::ByteOrder;
@@ -69,11 +70,11 @@ impl<'t> Line<'t> {
 
     /// Appends an event whose contexts begin at the beginning of `bytes`, up to the line feed; as far as the bytes go.
     #[inline]
-    pub(super) fn put(&self, bytes: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) {
         let mut rest = bytes;
         for Step { prefix, value } in &self.steps {
             prefix.put(out);
-            let Some(behind) = value.put(rest, out) else { return out.push(b'\n') };
+            let Some(behind) = value.put(rest, out) else { return out.block(b"\n", 1) };
             rest = behind;
         }
         self.tail.put(out);
@@ -83,7 +84,7 @@ impl<'t> Line<'t> {
 impl Value<'_> {
     /// Appends the value at the beginning of `bytes`; what is behind it.
     #[inline]
-    fn put<'b>(&self, bytes: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
+    fn put<'b>(&self, bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
         match self {
             Self::Unsigned32 => {
                 let (value, rest) = bytes.split_first_chunk()?;
@@ -162,7 +163,7 @@ fn integer<'b>(
     is_signed: bool,
     order: ByteOrder,
     look: Look<'_>,
-    out: &mut Vec<u8>,
+    out: &mut impl Put,
 ) -> Option<&'b [u8]> {
     let raw = take_integer(&mut bytes, size, order)?;
     let value = if is_signed { extend(raw, size).cast_unsigned() } else { raw };
@@ -175,11 +176,11 @@ fn integer<'b>(
 }
 
 #[inline]
-fn text<'b>(bytes: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
+fn text<'b>(bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
     if let Some(short) = bytes.first_chunk() {
         let length = plain(short);
         if short.get(length) == Some(&0) {
-            block(out, short, length);
+            out.block(short, length);
             return bytes.get(length + 1..);
         }
     }
@@ -190,12 +191,12 @@ fn text<'b>(bytes: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
 
 /// Text of so many bytes, as far as its first NUL.
 #[inline]
-fn chars<'b>(bytes: &'b [u8], length: usize, out: &mut Vec<u8>) -> Option<&'b [u8]> {
+fn chars<'b>(bytes: &'b [u8], length: usize, out: &mut impl Put) -> Option<&'b [u8]> {
     let (all, rest) = bytes.split_at_checked(length)?;
     if let Some(short) = all.first_chunk() {
         let length = plain(short);
         if short.get(length) == Some(&0) {
-            block(out, short, length);
+            out.block(short, length);
             return Some(rest);
         }
     }

@@ -7,11 +7,10 @@ mod plan;
 mod value;
 
 use super::time::{TimeOfDay, Zone};
-use crate::ctf::read::{Error, Loss, Reader, Sink, Trace, run};
+use crate::ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use crate::ctf::uuid_text;
 use crate::select::Selection;
 use batch::{Batch, Context, Formatter, Record, Window};
-use lastwords_trace::ctf::Event;
 use lastwords_trace::parallel;
 use pipeline::Pipeline;
 use plan::{StreamPlan, plan};
@@ -21,6 +20,8 @@ use value::Writer;
 
 /// Events that become text together: so many that handing them to another thread costs little beside.
 const BATCH: usize = 8192;
+/// Without threads: so few that they stay in the cache.
+const SMALL_BATCH: usize = 512;
 /// Bytes of packets from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
 
@@ -104,6 +105,8 @@ struct Printer<'p, 't, 'o> {
     moments: TimeOfDay,
     previous: Option<i64>,
     batch: Batch,
+    /// Events of a full batch.
+    full: usize,
     /// Counts batches.
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
@@ -120,7 +123,7 @@ struct StreamState {
     context: Arc<Context>,
     /// The batch and the reader's window that `window` is the position of.
     known: Option<(u64, u64)>,
-    window: usize,
+    window: u32,
 }
 
 impl<'p, 't, 'o> Printer<'p, 't, 'o> {
@@ -142,6 +145,7 @@ impl<'p, 't, 'o> Printer<'p, 't, 'o> {
             moments: TimeOfDay::new(zone, b"[", b"]"),
             previous: None,
             batch: Batch::default(),
+            full: if pipeline.has_threads() { BATCH } else { SMALL_BATCH },
             number: 0,
             pipeline,
             printed: Printed::default(),
@@ -183,35 +187,41 @@ impl<'p, 't, 'o> Printer<'p, 't, 'o> {
 
 impl Sink for Printer<'_, '_, '_> {
     #[inline]
-    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Event, nanoseconds: Option<i64>) -> bool {
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         let Some(state) = self.streams.get_mut(stream) else { return true };
-        let mut depends = false;
         if !state.all_alike {
             let plan = self.plans.get(state.plan);
             let Some(class) = plan.and_then(|plan| plan.events.get(event.class)) else { return true };
-            if !class.wanted || nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
+            if !class.wanted || event.nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
                 return true;
             }
-            depends = class.depends;
+            if class.depends {
+                let decoder = reader.parts().1.clone();
+                self.batch.decoders.push((self.batch.records.len(), decoder));
+            }
         }
         let known = Some((self.number, reader.windows()));
         if state.known != known {
             state.known = known;
-            state.window = self.batch.windows.len();
+            state.window = self.batch.windows.len() as u32;
             let (bytes, base, content_end) = reader.window();
             let context = Arc::clone(&state.context);
             let (trace, plan) = (state.trace, state.plan);
-            self.batch.windows.push(Window { bytes, base, content_end, context, trace, plan });
+            let is_timed = event.nanoseconds.is_some();
+            self.batch.windows.push(Window { bytes, base, content_end, context, trace, plan, is_timed });
         }
+        let nanoseconds = event.nanoseconds.unwrap_or(0);
+        if event.nanoseconds.is_some() {
+            self.previous = event.nanoseconds;
+        }
+        // Classes are in memory, each with a name: fewer than 2^32.
         self.batch.records.push(Record {
             window: state.window,
-            class: event.class,
+            class: event.class as u32,
             body: event.body,
             nanoseconds,
-            decoder: depends.then(|| Box::new(reader.parts().1.clone())),
         });
-        self.previous = nanoseconds.or(self.previous);
-        self.batch.records.len() < BATCH || self.send()
+        self.batch.records.len() < self.full || self.send()
     }
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {

@@ -1,6 +1,7 @@
 //! Batches become text on several threads, and come back in order.
 
 use super::batch::{Batch, Formatter};
+use crate::text::page::Page;
 use std::collections::VecDeque;
 use std::io::{Error, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -10,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 struct Sheet {
     batch: Batch,
-    text: Vec<u8>,
+    text: Page,
 }
 
 /// A sheet without text, and whom it goes back to.
@@ -62,6 +63,11 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
         let (jobs, queue) = sync_channel(most);
         let way = Way::Threads { jobs, waiting: VecDeque::new(), most };
         (Self { out, way, spares: Vec::new() }, Queue(Mutex::new(queue)))
+    }
+
+    /// Whether batches go to other threads.
+    pub(super) fn has_threads(&self) -> bool {
+        matches!(self.way, Way::Threads { .. })
     }
 
     /// Takes the events of a batch, which is empty then.
@@ -118,7 +124,7 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
 
     /// Writes the text of a sheet, which is a spare one then.
     fn written(&mut self, mut sheet: Sheet) -> Result<(), Error> {
-        self.out.write_all(&sheet.text)?;
+        self.out.write_all(sheet.text.text())?;
         sheet.text.clear();
         sheet.batch.restart(None);
         self.spares.push(sheet);

@@ -3,8 +3,8 @@
 use super::plan::{Look, Part};
 use crate::text::escape::quoted;
 use crate::text::number::{general, hexadecimal, signed, unsigned};
+use crate::text::page::Put;
 use lastwords_trace::ctf::{Encoding, Mapping, NodeId, Visitor};
-use std::io::Write;
 
 pub(super) struct Writer<'a, 't> {
     pub(super) out: &'a mut Vec<u8>,
@@ -122,63 +122,64 @@ impl Visitor for Writer<'_, '_> {
 }
 
 /// Numbers that are not plain decimal ones.
-pub(super) fn number(out: &mut Vec<u8>, look: Look<'_>, value: u64) {
+pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
     match look {
         Look::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
         Look::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-            out.extend_from_slice(b"( ");
+            out.text(b"( ");
             let mut matching = mappings.iter().filter(|mapping| mapping.names(wide));
             match (matching.next(), matching.next()) {
-                (None, _) => out.extend_from_slice(b"<unknown>"),
+                (None, _) => out.text(b"<unknown>"),
                 (Some(only), None) => quoted(out, only.label.as_bytes()),
                 (Some(first), Some(second)) => {
-                    out.extend_from_slice(b"{ ");
+                    out.text(b"{ ");
                     quoted(out, first.label.as_bytes());
                     for mapping in std::iter::once(second).chain(matching) {
-                        out.extend_from_slice(b", ");
+                        out.text(b", ");
                         quoted(out, mapping.label.as_bytes());
                     }
-                    out.extend_from_slice(b" }");
+                    out.text(b" }");
                 }
             }
-            out.extend_from_slice(b" : container = ");
+            out.text(b" : container = ");
             based(out, value, length, is_signed, base);
-            out.extend_from_slice(b" )");
+            out.text(b" )");
         }
-        Look::Bool => out.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
+        Look::Bool => out.text(if value == 0 { b"false" } else { b"true" }),
         Look::Bits(flags) => bit_map(out, value, flags),
         _ => unsigned(out, value),
     }
 }
 
 /// The number, and the names of the bits that are set.
-fn bit_map(out: &mut Vec<u8>, value: u64, flags: &[Mapping]) {
+fn bit_map(out: &mut impl Put, value: u64, flags: &[Mapping]) {
     hexadecimal(out, value);
     let is_set = |flag: &&Mapping| (0..64).any(|bit| value >> bit & 1 == 1 && flag.names(bit));
     for (i, flag) in flags.iter().filter(is_set).enumerate() {
-        out.extend_from_slice(if i == 0 { b" { " } else { b", " });
+        out.text(if i == 0 { b" { " } else { b", " });
         quoted(out, flag.label.as_bytes());
     }
     if flags.iter().any(|flag| is_set(&flag)) {
-        out.extend_from_slice(b" }");
+        out.text(b" }");
     }
 }
 
-fn based(out: &mut Vec<u8>, value: u64, length: u8, is_signed: bool, base: u8) {
+fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) {
     let rounded = |unit: u32| {
         let bits = u32::from(length).next_multiple_of(unit);
         if bits >= 64 || length == 64 { u64::MAX } else { (1 << bits) - 1 }
     };
     match base {
         2 => {
-            out.extend_from_slice(b"0b");
-            out.extend((0..length).rev().map(|bit| if value >> bit & 1 == 1 { b'1' } else { b'0' }));
+            out.text(b"0b");
+            (0..length).rev().for_each(|bit| out.text(if value >> bit & 1 == 1 { b"1" } else { b"0" }));
         }
         8 => {
             let value = if is_signed { value & rounded(3) } else { value };
-            // Writing to memory cannot fail.
-            let _ = write!(out, "0{value:o}");
+            out.text(b"0");
+            let digits = (64 - (value | 1).leading_zeros()).div_ceil(3);
+            (0..digits).rev().for_each(|digit| out.text(&[b'0' + (value >> (3 * digit) & 7) as u8]));
         }
         16 => hexadecimal(out, value & rounded(4)),
         _ if is_signed => signed(out, value.cast_signed()),
