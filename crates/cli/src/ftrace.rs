@@ -13,8 +13,10 @@ use lastwords_formats::ftrace::log::{Log, LogLine, Relation};
 use lastwords_formats::ftrace::{Choice, dat, text};
 use lastwords_image::vmcore;
 use lastwords_kernel::{Kernel, find};
+use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::page::Events as PageEvents;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use std::cell::Cell;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct Machine {
     pub(crate) tracing: Tracing,
     /// Sessions of LTTng in it.
     pub(crate) lttng: Vec<lastwords_walk::lttng::Session>,
+    /// What concerns it as a whole was said on stderr.
+    pub(crate) is_told: Cell<bool>,
 }
 
 /// Opens what a word names, if it is a kernel's memory or a trace.dat file.
@@ -53,6 +57,7 @@ fn open(word: &str, memory: &Memory) -> anyhow::Result<Option<Machine>> {
             kernel: None,
             tracing,
             lttng: Vec::new(),
+            is_told: Cell::default(),
         }));
     }
     let budget = Arc::new(Budget::default());
@@ -92,7 +97,8 @@ fn of_memory(
         }
         tracing => tracing.with_context(|| path.display().to_string())?,
     };
-    Ok(Machine { from: path.to_owned(), kind: physical.format.words(), notes, kernel: Some(kernel), tracing, lttng })
+    let (from, kind) = (path.to_owned(), physical.format.words());
+    Ok(Machine { from, kind, notes, kernel: Some(kernel), tracing, lttng, is_told: Cell::default() })
 }
 
 /// Opens the parts of one split dump.
@@ -256,15 +262,22 @@ fn newest(machine: &Machine, array: &Array) -> i64 {
     i64::try_from(newest).unwrap_or(i64::MAX)
 }
 
-/// Prints what is known of losses on stderr; whether there are any.
+/// Prints what is known of an array's losses on stderr, and once what concerns the whole machine; whether there are any.
 pub(crate) fn evidence(machine: &Machine, array: usize, snapshot: bool) -> bool {
     let Some(array) = machine.tracing.arrays.get(array) else { return false };
     let ring: Option<&Arc<dyn Ring>> = if snapshot { array.snapshot.as_ref() } else { Some(&array.live) };
-    let mut evidence = machine.tracing.evidence.clone();
-    if let Some(ring) = ring {
-        evidence.append(ring.evidence());
+    let whole = &machine.tracing.evidence;
+    if !machine.is_told.replace(true) {
+        machine.notes.iter().for_each(|note| say::note(plain(note)));
+        tell(whole);
     }
-    machine.notes.iter().chain(&evidence.notes).for_each(|note| say::note(plain(note)));
+    let of_ring = ring.map(|ring| ring.evidence());
+    of_ring.iter().for_each(tell);
+    whole.has_losses() || of_ring.is_some_and(|evidence| evidence.has_losses())
+}
+
+fn tell(evidence: &Evidence) {
+    evidence.notes.iter().for_each(|note| say::note(plain(note)));
     for row in evidence.sub_buffers.iter().filter(|s| !s.why.is_empty()).take(crate::evidence::LIMIT) {
         say::note(format_args!(
             "stream {}: sub-buffer {} is {}: {}",
@@ -278,5 +291,4 @@ pub(crate) fn evidence(machine: &Machine, array: usize, snapshot: bool) -> bool 
         let bytes = gap.bytes.map_or_else(String::new, |n| format!(", {n} bytes"));
         say::note(format_args!("{}: {}{bytes}", plain(&gap.place), gap.cause.word()));
     }
-    evidence.has_losses()
 }

@@ -31,10 +31,10 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
 /// A line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`.
 fn field(line: &str, is_common: bool) -> Option<Field> {
     let line = line.trim_start().strip_prefix("field:")?;
-    let (declaration, rest) = line.split_once(";\t")?;
+    let (declaration, rest) = line.split_once(';')?;
     let number = |key: &str| -> Option<u32> {
-        let (_, value) = rest.split_once(key)?;
-        value.split(';').next()?.trim().parse().ok()
+        let value = rest.split(';').find_map(|part| part.trim_start().strip_prefix(key))?;
+        value.trim().parse().ok()
     };
     Some(Field {
         declaration: declaration.to_owned(),

@@ -61,6 +61,13 @@ pub(crate) fn six(number: u32) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
+/// Six decimal digits of a number under 10^6, and two bytes behind them.
+#[inline]
+pub(crate) fn six_before(number: u32, behind: [u8; 2]) -> [u8; 8] {
+    let digits = three(number / THOUSAND) | three(number % THOUSAND) << 24;
+    (digits | u64::from(u16::from_le_bytes(behind)) << 48).to_le_bytes()
+}
+
 /// Decimal.
 #[inline]
 pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
@@ -118,6 +125,10 @@ pub(crate) fn hex(out: &mut impl Put, value: u64) {
 
 #[inline]
 fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
+    if let Ok(low) = u32::try_from(value) {
+        let leading = (low | 1).leading_zeros() / 4;
+        return out.block(&(eight_hexadecimal(low, ten) >> (8 * leading)).to_le_bytes(), 8 - leading as usize);
+    }
     let leading = (value | 1).leading_zeros() / 4;
     let (high, low) = (eight_hexadecimal((value >> 32) as u32, ten), eight_hexadecimal(value as u32, ten));
     let digits = u128::from(high) | u128::from(low) << 64;
@@ -268,7 +279,9 @@ mod tests {
             let small = (value % 1_000_000_000) as u32;
             assert_eq!(nine(small).as_slice(), format!("{small:09}").as_bytes());
             assert_eq!(nine_before(small, b"] (+0.").as_slice(), format!("{small:09}] (+0.\0").as_bytes());
-            assert_eq!(six(small % 1_000_000).as_slice(), format!("{:06}", small % 1_000_000).as_bytes());
+            let micros = small % 1_000_000;
+            assert_eq!(six(micros).as_slice(), format!("{micros:06}").as_bytes());
+            assert_eq!(six_before(micros, *b": ").as_slice(), format!("{micros:06}: ").as_bytes());
         }
     }
 

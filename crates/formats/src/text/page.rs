@@ -46,6 +46,20 @@ impl Page {
         self.used = 0;
     }
 
+    /// Bytes of the text.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Appends a text of any length.
+    pub(crate) fn append(&mut self, text: &[u8]) {
+        self.line(|line| {
+            line.text(text);
+            true
+        });
+    }
+
     /// Appends the line that `put` writes, if it says that it did; it is asked again where there was too little room.
     #[inline]
     pub(crate) fn line(&mut self, mut put: impl FnMut(&mut Line<'_>) -> bool) -> bool {
@@ -114,10 +128,13 @@ mod tests {
                 round % 3 > 0
             });
             assert_eq!(written, round % 3 > 0);
+            assert_eq!(page.len(), expected.len() + if written { round + 4 } else { 0 });
             if written {
                 expected.extend_from_slice(&[b"blo", long.as_slice(), b"\n"].concat());
             }
         }
+        page.append(&expected.clone());
+        expected.extend_from_within(..);
         assert_eq!(page.text(), expected);
         page.clear();
         assert!(page.text().is_empty());

@@ -14,6 +14,8 @@ pub const MISSED_EVENTS: u64 = 1 << 31;
 /// Set beside it: their number stands behind the last event.
 pub const MISSED_STORED: u64 = 1 << 30;
 
+/// The longest payload that a kind tells, in words.
+const LONGEST_SHORT: u32 = 28;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
@@ -133,6 +135,31 @@ impl Cursor {
     /// A length does not fit in what is committed. The sub-buffer is at its end then.
     #[inline]
     pub fn next(&mut self, bytes: &[u8]) -> Option<Result<Event, Misfit>> {
+        match self.short(bytes) {
+            Some(event) => Some(Ok(event)),
+            None => self.any(bytes),
+        }
+    }
+
+    /// The next event, if its head has its length and that fits: nearly all are such.
+    #[inline]
+    fn short(&mut self, bytes: &[u8]) -> Option<Event> {
+        let head = bytes.get(self.at..self.end)?.first_chunk()?;
+        let (kind, delta) = match self.order {
+            ByteOrder::Little => (u32::from_le_bytes(*head) & 31, u32::from_le_bytes(*head) >> 5),
+            ByteOrder::Big => (u32::from_be_bytes(*head) >> 27, u32::from_be_bytes(*head) & 0x07ff_ffff),
+        };
+        let (begin, end) = (self.at + 4, self.at + 4 + kind as usize * 4);
+        if !(1..=LONGEST_SHORT).contains(&kind) || end > self.end {
+            return None;
+        }
+        self.time = self.time.wrapping_add(u64::from(delta));
+        self.at = end;
+        Some(Event { time: self.time, payload: begin..end })
+    }
+
+    /// The next event, of whatever kind.
+    fn any(&mut self, bytes: &[u8]) -> Option<Result<Event, Misfit>> {
         while self.at + 4 <= self.end {
             let head = word(bytes, self.at, self.order);
             let (kind, delta) = match self.order {
@@ -140,7 +167,7 @@ impl Cursor {
                 ByteOrder::Big => (head >> 27, head & 0x07ff_ffff),
             };
             let (begin, length) = match kind {
-                1..=28 => (self.at + 4, kind as usize * 4),
+                1..=LONGEST_SHORT => (self.at + 4, kind as usize * 4),
                 0 => {
                     let length = word(bytes, self.at + 4, self.order) as usize;
                     if length < 4 || self.at + 8 > self.end {

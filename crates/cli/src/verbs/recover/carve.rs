@@ -17,6 +17,7 @@ use lastwords_formats::ftrace::Choice;
 use lastwords_image::{Image, Kind, core::CoreInfo, unwatched, vmcore};
 use lastwords_kernel::{Kernel, find};
 use lastwords_walk::{Options, own};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -145,7 +146,15 @@ fn machine(args: &Args, path: &Path, physical: &vmcore::Physical) -> anyhow::Res
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, args.memory.sources(&found.info)?, budget)?);
     let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
     let kind = physical.format.words();
-    Ok(Machine { from: path.to_owned(), kind, notes: Vec::new(), kernel: Some(kernel), tracing, lttng: Vec::new() })
+    Ok(Machine {
+        from: path.to_owned(),
+        kind,
+        notes: Vec::new(),
+        kernel: Some(kernel),
+        tracing,
+        lttng: Vec::new(),
+        is_told: Cell::default(),
+    })
 }
 
 /// A session whose name is lost is called by its UUID.

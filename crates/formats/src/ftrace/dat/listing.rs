@@ -31,10 +31,18 @@ pub(super) fn reader(bytes: &[u8], order: ByteOrder) -> Reader<'_> {
     Reader::new("trace.dat", bytes, order)
 }
 
+/// Bytes as text; what is no UTF-8 is replaced.
+fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
 /// A length of eight bytes and text.
 fn sized(from: &mut Reader<'_>) -> Result<String, Error> {
     let size = usize::try_from(from.u64()?).unwrap_or(usize::MAX);
-    Ok(String::from_utf8_lossy(from.take(size)?).into_owned())
+    Ok(text(from.take(size)?))
 }
 
 /// Text up to a NUL.
@@ -43,9 +51,9 @@ pub(super) fn string(from: &mut Reader<'_>) -> Result<String, Error> {
     let Some(end) = rest.iter().position(|b| *b == 0) else {
         return Err(from.unexpected(rest.len() as u64, "a text that ends with NUL"));
     };
-    let text = String::from_utf8_lossy(&rest[..end]).into_owned();
+    let found = text(&rest[..end]);
     from.skip(end + 1)?;
-    Ok(text)
+    Ok(found)
 }
 
 impl Machine {
@@ -96,14 +104,14 @@ impl Machine {
     /// `/proc/kallsyms`.
     pub(super) fn kallsyms(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
-        self.symbols = Listed::new(&String::from_utf8_lossy(from.take(size)?));
+        self.symbols = Listed::new(text(from.take(size)?));
         Ok(())
     }
 
     /// `printk_formats`.
     pub(super) fn printk(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
-        let text = String::from_utf8_lossy(from.take(size)?).into_owned();
+        let text = text(from.take(size)?);
         for line in text.lines() {
             let Some((address, format)) = line.split_once(" : ") else { continue };
             let Ok(address) = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16) else { continue };

@@ -1,5 +1,7 @@
 //! The symbols that a file lists.
 
+use std::sync::OnceLock;
+
 use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
 
 /// Bytes behind the last symbol that still count as its own.
@@ -12,18 +14,23 @@ struct Row {
     module: Option<(u32, u32)>,
 }
 
-/// Symbols of `/proc/kallsyms`.
+/// Symbols of `/proc/kallsyms`, taken apart when the first is asked for: many a trace names none.
 #[derive(Default)]
 pub(super) struct Listed {
     text: String,
+    table: OnceLock<Table>,
+}
+
+/// What stands where in the text.
+struct Table {
     /// In the order of the file.
     rows: Vec<Row>,
     /// Positions in `rows`, by address; of equal ones the first of the file first.
     sorted: Vec<u32>,
 }
 
-impl Listed {
-    pub(super) fn new(text: &str) -> Self {
+impl Table {
+    fn new(text: &str) -> Self {
         let place = |part: &str| {
             let begin = part.as_ptr() as usize - text.as_ptr() as usize;
             (begin as u32, (begin + part.len()) as u32)
@@ -42,11 +49,7 @@ impl Listed {
         let counts = |r: &Row| if is_wide { r.address >> 63 == 1 } else { r.address != 0 };
         let mut sorted: Vec<u32> = (0..rows.len() as u32).filter(|at| counts(&rows[*at as usize])).collect();
         sorted.sort_by_key(|at| rows[*at as usize].address);
-        Self { text: text.to_owned(), rows, sorted }
-    }
-
-    fn part(&self, place: (u32, u32)) -> &str {
-        self.text.get(place.0 as usize..place.1 as usize).unwrap_or_default()
+        Self { rows, sorted }
     }
 
     fn address(&self, at: usize) -> Option<u64> {
@@ -54,17 +57,32 @@ impl Listed {
     }
 }
 
+impl Listed {
+    pub(super) fn new(text: String) -> Self {
+        Self { text, table: OnceLock::new() }
+    }
+
+    fn table(&self) -> &Table {
+        self.table.get_or_init(|| Table::new(&self.text))
+    }
+
+    fn part(&self, place: (u32, u32)) -> &str {
+        self.text.get(place.0 as usize..place.1 as usize).unwrap_or_default()
+    }
+}
+
 impl Symbols for Listed {
     fn at(&self, address: u64) -> Option<Symbol> {
-        let of = |at: &u32| self.rows[*at as usize].address;
-        let behind = self.sorted.partition_point(|at| of(at) <= address);
-        let start = self.address(behind.checked_sub(1)?)?;
-        let end = self.address(behind).unwrap_or(start.saturating_add(LAST));
+        let table = self.table();
+        let of = |at: &u32| table.rows[*at as usize].address;
+        let behind = table.sorted.partition_point(|at| of(at) <= address);
+        let start = table.address(behind.checked_sub(1)?)?;
+        let end = table.address(behind).unwrap_or(start.saturating_add(LAST));
         if address >= end {
             return None;
         }
-        let first = self.sorted.partition_point(|at| of(at) < start);
-        let row = &self.rows[*self.sorted.get(first)? as usize];
+        let first = table.sorted.partition_point(|at| of(at) < start);
+        let row = &table.rows[*table.sorted.get(first)? as usize];
         Some(Symbol {
             name: self.part(row.name).to_owned(),
             offset: address - start,
@@ -74,7 +92,7 @@ impl Symbols for Listed {
     }
 
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
-        for row in &self.rows {
+        for row in &self.table().rows {
             let module = row.module.map(|place| self.part(place));
             each(SymbolRow { address: row.address, kind: row.kind, name: self.part(row.name), module });
         }

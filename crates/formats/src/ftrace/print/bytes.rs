@@ -76,7 +76,7 @@ pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Resu
 
 /// The bytes up to the first NUL.
 pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let end = lastwords_trace::nul::find(bytes).unwrap_or(bytes.len());
     &bytes[..end]
 }
 

@@ -1,6 +1,7 @@
 //! Print formats into programs.
 
 use lastwords_trace::ftrace::{Format, Symbols};
+use lastwords_trace::schema::ByteOrder;
 
 use super::arith::Int;
 use super::bytes::{Value, locate, read, until_nul};
@@ -8,9 +9,11 @@ use super::directive::{Directive, Kind, Part, Size, part};
 use super::lex::{Token, tokens};
 use super::number::{self, WIDEST};
 use super::parse::Parser;
+use super::plain::{Plain, chars, simplify};
 use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, helpers};
 use crate::text::number::Constant;
+use crate::text::page::Put;
 
 /// Bytes of the longest print format that is read.
 const LONGEST: usize = 1 << 20;
@@ -24,8 +27,19 @@ pub struct Program {
 }
 
 #[derive(Debug)]
-enum Piece {
+pub(super) enum Piece {
     Text(Constant),
+    /// A number, and the text before it.
+    Number {
+        before: Constant,
+        number: Plain,
+    },
+    /// Text of so many bytes at most, and the text before it.
+    Chars {
+        before: Constant,
+        offset: u32,
+        length: u32,
+    },
     /// A text that a probe read.
     Probed(Locator),
     Show {
@@ -82,7 +96,7 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
     if format.system == "synthetic" {
         space_synthetic(&mut pieces);
     }
-    Ok(Program { pieces })
+    Ok(Program { pieces: simplify(pieces, machine.word_size) })
 }
 
 fn show(parser: &mut Parser<'_>, directive: Directive) -> Result<Piece, String> {
@@ -162,53 +176,119 @@ fn space_synthetic(pieces: &mut [Piece]) {
 }
 
 impl Program {
-    /// Appends the text of the event in `env`.
+    /// The same with a text before it.
+    #[must_use]
+    pub fn behind(mut self, head: &[u8]) -> Self {
+        match self.pieces.first_mut() {
+            Some(Piece::Text(text) | Piece::Number { before: text, .. } | Piece::Chars { before: text, .. }) => {
+                *text = Constant::new(&[head, text.bytes()].concat());
+            }
+            _ => self.pieces.insert(0, Piece::Text(Constant::new(head))),
+        }
+        self
+    }
+
+    /// All that it shows are fields as they are, which is what [`Program::line`] can.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_plain = |piece: &Piece| matches!(piece, Piece::Text(_) | Piece::Number { .. } | Piece::Chars { .. });
+        self.pieces.iter().all(is_plain)
+    }
+
+    /// As [`Program::print`], of a program that is plain.
     ///
     /// # Errors
-    /// Why it could not be evaluated; some of it may have been appended.
-    pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        env.scratch.clear();
+    /// A field lies outside the event, or the program is not plain.
+    #[inline]
+    pub(crate) fn line(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
         for piece in &self.pieces {
             match piece {
+                Piece::Number { before, number } => {
+                    before.put(out);
+                    number.put(payload, order, out)?;
+                }
                 Piece::Text(text) => text.put(out),
-                Piece::Probed(locator) => {
-                    let place = locate(env.payload, *locator, env.machine)?;
-                    match env.payload.get(place.at..place.end).filter(|text| !text.is_empty()) {
-                        None => out.extend_from_slice(b"(fault)"),
-                        Some(text) => {
-                            out.push(b'"');
-                            out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
-                            out.push(b'"');
-                        }
-                    }
+                Piece::Chars { before, offset, length } => {
+                    before.put(out);
+                    chars(payload, *offset, *length, out)?;
                 }
-                Piece::Show { directive, width, precision, value } => {
-                    let mut directive = *directive;
-                    if let Some(width) = width {
-                        let given = width.int(env)?.0 as i32;
-                        directive.spec.left |= given < 0;
-                        directive.spec.width = given.unsigned_abs().min(WIDEST);
-                    }
-                    if let Some(precision) = precision {
-                        // A negative precision is 0 in the kernel.
-                        directive.spec.precision = Some((precision.int(env)?.0 as i32).max(0) as u32);
-                    }
-                    print_value(directive, value, env, out)?;
-                }
-                Piece::Address { offset, kind, show } => {
-                    let address = read(env.payload, *offset as usize, *kind, env.machine.order)?;
-                    // Probes of programs have addresses of the lower half.
-                    if address >> (u32::from(kind.size) * 8 - 1) == 0 && env.machine.word_size == 8 {
-                        out.extend_from_slice(b"0x");
-                        number::hex(out, address);
-                    } else {
-                        env.names.show(out, address, *show);
-                    }
-                }
+                Piece::Probed(_) | Piece::Show { .. } | Piece::Address { .. } => return Err(Fault::Kind),
             }
         }
         Ok(())
     }
+
+    /// Appends the text of the event in `env`.
+    ///
+    /// # Errors
+    /// Why it could not be evaluated; some of it may have been appended.
+    #[inline]
+    pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        env.scratch.clear();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Number { before, number } => {
+                    before.put(out);
+                    number.put(env.payload, env.machine.order, out)?;
+                }
+                Piece::Chars { before, offset, length } => {
+                    before.put(out);
+                    chars(env.payload, *offset, *length, out)?;
+                }
+                Piece::Text(text) => text.put(out),
+                Piece::Probed(locator) => probed(*locator, env, out)?,
+                Piece::Show { directive, width, precision, value } => {
+                    show_value(*directive, width.as_ref(), precision.as_ref(), value, env, out)?;
+                }
+                Piece::Address { offset, kind, show } => address(*offset, *kind, *show, env, out)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn probed(locator: Locator, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let place = locate(env.payload, locator, env.machine)?;
+    match env.payload.get(place.at..place.end).filter(|text| !text.is_empty()) {
+        None => out.extend_from_slice(b"(fault)"),
+        Some(text) => {
+            out.push(b'"');
+            out.extend_from_slice(until_nul(text));
+            out.push(b'"');
+        }
+    }
+    Ok(())
+}
+
+fn address(offset: u32, kind: Int, show: Show, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let address = read(env.payload, offset as usize, kind, env.machine.order)?;
+    // Probes of programs have addresses of the lower half.
+    if address >> (u32::from(kind.size) * 8 - 1) == 0 && env.machine.word_size == 8 {
+        out.extend_from_slice(b"0x");
+        number::hex(out, address);
+    } else {
+        env.names.show(out, address, show);
+    }
+    Ok(())
+}
+
+fn show_value(
+    mut directive: Directive,
+    width: Option<&Expr>,
+    precision: Option<&Expr>,
+    value: &Expr,
+    env: &mut Env<'_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    if let Some(width) = width {
+        let given = width.int(env)?.0 as i32;
+        directive.spec.left |= given < 0;
+        directive.spec.width = given.unsigned_abs().min(WIDEST);
+    }
+    if let Some(precision) = precision {
+        // A negative precision is 0 in the kernel.
+        directive.spec.precision = Some((precision.int(env)?.0 as i32).max(0) as u32);
+    }
+    print_value(directive, value, env, out)
 }
 
 fn print_value(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {

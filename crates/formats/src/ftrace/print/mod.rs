@@ -16,6 +16,7 @@ mod lex;
 mod names;
 mod number;
 mod parse;
+mod plain;
 mod pointer;
 mod primary;
 mod siphash;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
 use lastwords_trace::ftrace::Tracing;
+use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::print::{Mix, Spec, number, padded};
 use crate::text::number::{six, unsigned};
@@ -32,16 +33,31 @@ pub(crate) struct Common {
 impl Common {
     /// Reads them; what is missing is 0.
     #[inline]
-    pub(crate) fn read(payload: &[u8], order: lastwords_trace::schema::ByteOrder) -> Self {
+    pub(crate) fn read(payload: &[u8], order: ByteOrder) -> Self {
         let Some(raw) = payload.first_chunk::<8>() else { return Self { id: 0, flags: 0, preempt: 0, pid: 0 } };
         let [a, b, flags, preempt, c, d, e, f] = *raw;
         let (id, pid) = match order {
-            lastwords_trace::schema::ByteOrder::Little => {
-                (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f]))
-            }
-            lastwords_trace::schema::ByteOrder::Big => (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
+            ByteOrder::Little => (u16::from_le_bytes([a, b]), u32::from_le_bytes([c, d, e, f])),
+            ByteOrder::Big => (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])),
         };
         Self { id, flags, preempt, pid }
+    }
+}
+
+impl Common {
+    /// All in one: the id in the lowest bits, then flags, depth of preemption, pid.
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.pid) << 32 | u64::from(self.preempt) << 24 | u64::from(self.flags) << 16 | u64::from(self.id)
+    }
+
+    /// The same of a payload; none where that is too short.
+    #[inline]
+    pub(crate) fn read_word(payload: &[u8], order: ByteOrder) -> Option<u64> {
+        match order {
+            ByteOrder::Little => payload.first_chunk().map(|raw| u64::from_le_bytes(*raw)),
+            ByteOrder::Big => payload.first_chunk::<8>().map(|raw| Self::read(raw, order).word()),
+        }
     }
 }
 

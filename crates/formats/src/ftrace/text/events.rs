@@ -5,14 +5,17 @@ use lastwords_trace::schema::ByteOrder;
 
 use super::arguments::Form;
 use super::context::{self, Common, Tasks};
+use super::fields::Fields;
 use super::flags::Flags;
 use super::graph::{Graph, State};
-use super::merge::Merge;
+use super::head::Heads;
+use super::merge::{Front, Merge};
 use super::own::Own;
 use super::syscall::Syscall;
-use super::{Options, fields, is_selected};
+use super::{Options, is_selected};
 use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, hex, number};
 use crate::text::number::unsigned;
+use crate::text::page::{Page, Put};
 
 /// What prints the text of a kind of event.
 enum How {
@@ -29,7 +32,10 @@ struct Kind<'a> {
     is_selected: bool,
     /// It was said that an event of it could not be printed.
     is_noted: bool,
+    /// Its text is made by a program that is plain.
+    is_line: bool,
     how: How,
+    fields: Fields,
 }
 
 /// Prints events.
@@ -43,11 +49,14 @@ pub(crate) struct Printer<'a> {
     /// By event id; made when the first of a kind comes.
     kinds: Vec<Option<Box<Kind<'a>>>>,
     state: State<'a>,
+    heads: Heads,
     scratch: Vec<u8>,
     /// Payload of the event being printed, where later ones must be looked at meanwhile.
     kept: Vec<u8>,
     graph: Graph,
     is_graph: bool,
+    /// Lines are those of the default form.
+    is_default: bool,
     /// The ring has overwritten events: the beginning of each CPU's events is marked.
     annotate: bool,
     time_start: u64,
@@ -67,6 +76,7 @@ impl<'a> Printer<'a> {
     pub(crate) fn new(tracing: &'a Tracing, array: &'a Array, ring: &dyn Ring, options: &'a Options) -> Self {
         let flags = Flags::new(array, options);
         let overrun = ring.cpus().iter().any(|c| c.stats.overrun > 0);
+        let is_graph = array.tracer == "function_graph";
         Self {
             flags,
             notes: Vec::new(),
@@ -87,10 +97,13 @@ impl<'a> Printer<'a> {
                     _ => None,
                 }),
             },
+            heads: Heads::new(flags.irq, array.clock_in_ns),
             scratch: Vec::new(),
             kept: Vec::new(),
             graph: Graph::new(tracing, array, ring),
-            is_graph: array.tracer == "function_graph",
+            is_graph,
+            is_default: flags.context
+                && !(is_graph || flags.latency || flags.raw || flags.fields || flags.message_only),
             annotate: flags.annotate && overrun,
             time_start: ring.time_start(),
             printed: 0,
@@ -134,7 +147,7 @@ impl<'a> Printer<'a> {
             How::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
-                Ok(program) => How::Program(program),
+                Ok(program) => How::Program(program.behind(format!("{}: ", format.name).as_bytes())),
                 Err(why) => {
                     is_noted = true;
                     let (system, name) = (&format.system, &format.name);
@@ -144,7 +157,31 @@ impl<'a> Printer<'a> {
             }
         };
         let is_selected = is_selected(self.globs, &format.system, &format.name);
-        self.kinds[at] = Some(Box::new(Kind { format, is_selected, is_noted, how }));
+        let is_line = matches!(&how, How::Program(program) if program.is_plain());
+        let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
+        self.kinds[at] = Some(Box::new(Kind { format, is_selected, is_noted, is_line, how, fields }));
+    }
+
+    /// Appends the line of an event that needs no more than a look at its fields, which is most of them; says whether it is
+    /// such an event.
+    #[inline]
+    pub(crate) fn line(&mut self, page: &mut Page, front: &Front<'_>) -> bool {
+        let is_marked = front.is_behind_lost || (self.annotate && !front.is_started);
+        if is_marked || !self.is_default {
+            return false;
+        }
+        let order = self.order();
+        let Some(word) = Common::read_word(front.payload, order) else { return false };
+        let Some(Some(kind)) = self.kinds.get(usize::from(word as u16)) else { return false };
+        let (true, How::Program(program)) = (kind.is_line, &kind.how) else { return false };
+        let is_put = page.line(|line| {
+            let is_put = self.heads.again(line, front.lane, front.time, word >> 16)
+                && program.line(front.payload, order, line).is_ok();
+            line.block(b"\n", 1);
+            is_put
+        });
+        self.printed += u64::from(is_put);
+        is_put
     }
 
     /// Appends the lines of the next event of `merge` and passes over it.
@@ -186,7 +223,7 @@ impl<'a> Printer<'a> {
             return;
         }
         if self.flags.context {
-            self.context(out, at);
+            self.heads.put(out, &mut self.state.tasks, at);
         }
         if matches!(self.own(common.id), Some(Own::GraphEntry(_) | Own::GraphExit(_))) && !self.flags.fields {
             self.kept.clear();
@@ -205,17 +242,6 @@ impl<'a> Printer<'a> {
             How::Own(own) => Some(own),
             _ => None,
         }
-    }
-
-    #[inline]
-    fn context(&mut self, out: &mut Vec<u8>, at: At) {
-        self.state.tasks.begin(out, at.common.pid);
-        context::cpu(out, at.cpu);
-        if self.flags.irq {
-            context::irq_flags(out, at.common);
-        }
-        context::time(out, at.time, self.in_ns);
-        out.extend_from_slice(b": ");
     }
 
     fn latency_context(&mut self, out: &mut Vec<u8>, at: At, next: u64) {
@@ -248,8 +274,7 @@ impl<'a> Printer<'a> {
             } else {
                 out.extend_from_slice(kind.format.name.as_bytes());
                 out.push(b':');
-                let named = is_since(&self.tracing.release, (6, 15));
-                fields::write(out, kind.format, payload, order, &mut self.state.names, named);
+                kind.fields.write(out, payload, order, &mut self.state.names);
                 out.push(b'\n');
             }
             return;
@@ -283,8 +308,6 @@ impl<'a> Printer<'a> {
             }
             How::Program(program) => {
                 let begin = out.len();
-                out.extend_from_slice(kind.format.name.as_bytes());
-                out.extend_from_slice(b": ");
                 let mut env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
                 match program.print(&mut env, out) {
@@ -306,8 +329,7 @@ impl<'a> Printer<'a> {
         }
         out.extend_from_slice(kind.format.name.as_bytes());
         out.push(b':');
-        let named = is_since(&self.tracing.release, (6, 15));
-        fields::write(out, kind.format, payload, order, &mut self.state.names, named);
+        kind.fields.write(out, payload, order, &mut self.state.names);
         out.push(b'\n');
     }
 

@@ -5,16 +5,40 @@ use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::page::{long, word};
 use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};
-use crate::text::number::unsigned;
+use crate::text::number::{Constant, unsigned};
 
 /// How a field is shown; the kernel decides so by the words of its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
-    DynamicText { relative: bool },
+    DynamicText {
+        relative: bool,
+    },
     PointerText,
     Mask,
+    /// The bytes that a locator tells.
+    Array {
+        relative: bool,
+    },
     Other,
+}
+
+/// The own fields of a kind of event.
+pub(crate) struct Fields {
+    /// Addresses of the kernel's functions are shown by their names, as since Linux 6.15.
+    named: bool,
+    all: Vec<Shown>,
+}
+
+/// How a field is shown.
+struct Shown {
+    /// ` name=`.
+    head: Constant,
+    offset: usize,
+    size: usize,
+    form: Form,
+    /// It is what a system call was given.
+    is_copy: bool,
 }
 
 fn form(declaration: &str) -> Form {
@@ -34,38 +58,49 @@ fn form(declaration: &str) -> Form {
     }
 }
 
-/// Appends ` name=value` for each field that is the event's own. `named`: addresses of the kernel's functions are shown by
-/// their names, as since Linux 6.15.
-pub(crate) fn write(
-    out: &mut Vec<u8>,
-    format: &Format,
-    payload: &[u8],
-    order: ByteOrder,
-    names: &mut Names,
-    named: bool,
-) {
-    for field in format.fields.iter().filter(|f| !f.is_common) {
-        out.push(b' ');
-        out.extend_from_slice(field.name.as_bytes());
-        out.push(b'=');
-        let begin = field.offset as usize;
-        match payload.get(begin..begin.saturating_add(field.size as usize)) {
-            None => out.extend_from_slice(b"<OVERFLOW>"),
-            Some(bytes) if named && bytes.len() == 8 && form(&field.declaration) == Form::Other => {
-                let value = long(bytes, 0, order);
-                both(out, value, value as i64, Some(names));
+impl Fields {
+    /// Of a format. `named`: addresses of the kernel's functions are shown by their names.
+    pub(crate) fn new(format: &Format, named: bool) -> Self {
+        let shown = |field: &Field| Shown {
+            head: Constant::new(format!(" {}=", field.name).as_bytes()),
+            offset: field.offset as usize,
+            size: field.size as usize,
+            form: match form(&field.declaration) {
+                Form::Other if field.size == 4 => array(&field.declaration),
+                form => form,
+            },
+            is_copy: is_copy(&field.name),
+        };
+        Self { named, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
+    }
+
+    /// Appends ` name=value` for each.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, names: &mut Names) {
+        for field in &self.all {
+            field.head.put(out);
+            match payload.get(field.offset..field.offset.saturating_add(field.size)) {
+                None => out.extend_from_slice(b"<OVERFLOW>"),
+                Some(bytes) if self.named && bytes.len() == 8 && field.form == Form::Other => {
+                    let value = long(bytes, 0, order);
+                    both(out, value, value as i64, Some(names));
+                }
+                Some(bytes) => value(out, field, bytes, payload, order, names),
             }
-            Some(bytes) => value(out, field, bytes, payload, order, names),
         }
     }
 }
 
-fn value(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
+fn array(declaration: &str) -> Form {
+    let relative = declaration.contains("__rel_loc");
+    if relative || declaration.contains("__data_loc") { Form::Array { relative } } else { Form::Other }
+}
+
+fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
     let until_nul = |text: &'_ [u8]| text.iter().position(|b| *b == 0).unwrap_or(text.len());
-    match form(&field.declaration) {
+    match field.form {
         Form::Text => out.extend_from_slice(&bytes[..until_nul(bytes)]),
         Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
-            Some(text) if is_copy(&field.name) => copied(out, text.strip_suffix(b"\0").unwrap_or(text)),
+            Some(text) if field.is_copy => copied(out, text.strip_suffix(b"\0").unwrap_or(text)),
             Some(text) => padded(out, Spec::default(), &text[..until_nul(text)]),
             None => out.extend_from_slice(b"<OVERFLOW>"),
         },
@@ -81,7 +116,16 @@ fn value(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
             out.push(b')');
         }
         Form::Mask => out.extend_from_slice(b"<INVALID-TYPE>"),
-        Form::Other => other(out, field, bytes, payload, order),
+        Form::Array { relative } => match located(field, bytes, payload, relative, order) {
+            None => out.extend_from_slice(b"<OVERFLOW>"),
+            Some(array) => {
+                for (index, byte) in array.iter().enumerate() {
+                    out.extend((index > 0).then_some(b','));
+                    number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
+                }
+            }
+        },
+        Form::Other => other(out, bytes, order),
     }
 }
 
@@ -105,9 +149,9 @@ fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b')');
 }
 
-fn located<'a>(field: &Field, bytes: &[u8], payload: &'a [u8], relative: bool, order: ByteOrder) -> Option<&'a [u8]> {
+fn located<'a>(field: &Shown, bytes: &[u8], payload: &'a [u8], relative: bool, order: ByteOrder) -> Option<&'a [u8]> {
     let told = word(bytes, 0, order);
-    let base = if relative { field.offset as usize + 4 } else { 0 };
+    let base = if relative { field.offset + 4 } else { 0 };
     let begin = base + (told & 0xffff) as usize;
     payload.get(begin..begin + (told >> 16) as usize)
 }
@@ -126,7 +170,7 @@ fn both(out: &mut Vec<u8>, value: u64, signed: i64, names: Option<&mut Names>) {
     out.push(b')');
 }
 
-fn other(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: ByteOrder) {
+fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
     match bytes.len() {
         1 => {
             if matches!(bytes[0], 0x20..=0x7e | 0xa0..) {
@@ -142,24 +186,6 @@ fn other(out: &mut Vec<u8>, field: &Field, bytes: &[u8], payload: &[u8], order: 
                 ByteOrder::Big => u16::from_be_bytes([bytes[0], bytes[1]]),
             };
             both(out, u64::from(value), i64::from(value), None);
-        }
-        4 if field.declaration.contains("__data_loc") || field.declaration.contains("__rel_loc") => {
-            match located(field, bytes, payload, field.declaration.contains("__rel_loc"), order) {
-                None => out.extend_from_slice(b"<OVERFLOW>"),
-                Some(array) => {
-                    for (index, byte) in array.iter().enumerate() {
-                        out.extend((index > 0).then_some(b','));
-                        number(
-                            out,
-                            Spec { width: 2, zero: true, ..Spec::default() },
-                            u64::from(*byte),
-                            false,
-                            16,
-                            false,
-                        );
-                    }
-                }
-            }
         }
         4 => {
             let value = word(bytes, 0, order);

@@ -43,6 +43,17 @@ pub(crate) struct Merge<'a> {
     pub(crate) notes: Vec<String>,
 }
 
+/// The next event.
+pub(crate) struct Front<'m> {
+    pub(crate) time: u64,
+    pub(crate) lane: usize,
+    pub(crate) payload: &'m [u8],
+    /// Events are missing before it.
+    pub(crate) is_behind_lost: bool,
+    /// Its CPU had events that [`Merge::take_start`] was asked about.
+    pub(crate) is_started: bool,
+}
+
 impl<'a> Merge<'a> {
     pub(crate) fn new(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize]) -> Self {
         let cpus = ring.cpus();
@@ -77,6 +88,21 @@ impl<'a> Merge<'a> {
     pub(crate) fn head(&self) -> Option<u64> {
         let lane = &self.lanes[self.current?];
         lane.head.as_ref().map(|event| event.time)
+    }
+
+    /// The next event; none at the end.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Front<'_>> {
+        let at = self.current?;
+        let lane = self.lanes.get(at)?;
+        let event = lane.head.as_ref()?;
+        Some(Front {
+            time: event.time,
+            lane: at,
+            payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
+            is_behind_lost: lane.lost.is_some(),
+            is_started: lane.started,
+        })
     }
 
     /// Payload of the next event.

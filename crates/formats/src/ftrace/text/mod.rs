@@ -9,6 +9,7 @@ mod events;
 mod fields;
 mod flags;
 mod graph;
+mod head;
 mod header;
 mod merge;
 mod own;
@@ -22,6 +23,7 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use crate::error::{Error, Result};
 use crate::ftrace::log::{Log, write_text};
 use crate::select::matches;
+use crate::text::page::Page;
 pub(crate) use context::{Common, irq_flags};
 pub(crate) use events::{At, Printer};
 pub(crate) use merge::Merge;
@@ -104,13 +106,13 @@ pub fn write_with_log(
 ) -> Result<Summary> {
     let array =
         tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
-    let mut buffer = Vec::with_capacity(2 * CHUNK);
+    let mut buffer = Vec::new();
     let mut summary = Summary::default();
     let snapshot = array.snapshot.as_deref().filter(|_| options.snapshot);
     let ring = if options.snapshot { snapshot } else { Some(&*array.live) };
     let Some(ring) = ring else {
         header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), false);
-        flush(&mut buffer, out, &mut summary)?;
+        write(out, &buffer, &mut summary)?;
         return Ok(summary);
     };
     let lanes = lanes(ring, options.cpu)?;
@@ -156,7 +158,10 @@ fn run(
     let mut skip = to_skip(tracing, ring, lanes, printer, options);
     log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::new(tracing, ring, lanes);
-    while let Some(time) = merge.head() {
+    let mut page = Page::default();
+    page.append(buffer);
+    while let Some(front) = merge.front() {
+        let time = front.time;
         if options.until.is_some_and(|until| time > until) && options.since.is_none_or(|since| since <= time) {
             // Clocks of CPUs may disagree, but not within a lane: the merge is in order of time.
             break;
@@ -172,18 +177,29 @@ fn run(
             continue;
         }
         while let Some((_, line)) = log.before(Some(time)) {
+            buffer.clear();
             write_text(buffer, line);
+            page.append(buffer);
         }
-        printer.event(buffer, &mut merge);
+        if printer.line(&mut page, &front) {
+            merge.advance();
+        } else {
+            buffer.clear();
+            printer.event(buffer, &mut merge);
+            page.append(buffer);
+        }
         summary.events += 1;
-        if buffer.len() >= CHUNK {
-            flush(buffer, out, summary)?;
+        if page.len() >= CHUNK {
+            write(out, page.text(), summary)?;
+            page.clear();
         }
     }
+    buffer.clear();
     while let Some((_, line)) = log.before(options.until) {
         write_text(buffer, line);
     }
-    flush(buffer, out, summary)?;
+    page.append(buffer);
+    write(out, page.text(), summary)?;
     out.flush().map_err(Error::Output)?;
     summary.faults = merge.faults;
     merge.notes.truncate(MOST_NOTES);
@@ -211,10 +227,9 @@ fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Pr
     count.saturating_sub(last)
 }
 
-fn flush(buffer: &mut Vec<u8>, out: &mut dyn Write, summary: &mut Summary) -> Result<()> {
-    out.write_all(buffer).map_err(Error::Output)?;
-    summary.bytes += buffer.len() as u64;
-    buffer.clear();
+fn write(out: &mut dyn Write, text: &[u8], summary: &mut Summary) -> Result<()> {
+    out.write_all(text).map_err(Error::Output)?;
+    summary.bytes += text.len() as u64;
     Ok(())
 }
 

@@ -243,3 +243,39 @@ proptest! {
         prop_assert!(out.len() < 1 << 20);
     }
 }
+
+proptest! {
+    /// The quick way and the slow one print the same.
+    #[test]
+    fn lines_in_place_are_those_of_the_printer(
+        pages in proptest::collection::vec(
+            (0usize..2, proptest::option::of(0u64..9), proptest::collection::vec((0u64..400_000_000, 0u32..12, 0u16..6), 1..60)),
+            1..12,
+        ),
+        overrun in 0u64..2,
+    ) {
+        let (mut cpus, mut now) = (vec![Vec::new(), Vec::new()], [1_000_000_000u64, 1_200_000_000]);
+        for (cpu, missed, events) in pages {
+            let event = |(delta, pid, kind): (u64, u32, u16)| {
+                now[cpu] += delta % (1 << 27);
+                let rest = payload(BROKEN, kind as u8, 0, pid, &pid.to_le_bytes());
+                (now[cpu], if kind == 0 { rest } else { wake(pid) })
+            };
+            let events: Vec<_> = events.into_iter().map(event).collect();
+            cpus[cpu].push(page(&events, missed));
+        }
+        let tracing = tracing(ring(cpus, stats(5, overrun)), empty());
+        let options = Options { no_header: true, ..Options::default() };
+        let ring = &*tracing.arrays[0].live;
+        let mut merge = Merge::new(&tracing, ring, &[0, 1]);
+        let mut printer = Printer::new(&tracing, &tracing.arrays[0], ring, &options);
+        let (mut slow, mut events) = (Vec::new(), 0);
+        while merge.head().is_some() {
+            printer.event(&mut slow, &mut merge);
+            events += 1;
+        }
+        let (quick, summary) = text(&tracing, &options);
+        prop_assert_eq!(quick.as_bytes(), slow.as_slice());
+        prop_assert_eq!(summary.events, events);
+    }
+}

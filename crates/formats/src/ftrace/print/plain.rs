@@ -1,0 +1,156 @@
+//! What most arguments are: an integer field shown as it is, or text of a fixed size. They are read and shown in one step,
+//! without an expression.
+
+use super::Fault;
+use super::arith::Int;
+use super::bytes::until_nul;
+use super::compile::Piece;
+use super::directive::{Directive, Kind, Size};
+use super::number::Spec;
+use super::tree::Expr;
+use crate::text::number::{Constant, hex, signed, unsigned};
+use crate::text::page::Put;
+use lastwords_trace::schema::ByteOrder;
+
+/// Bytes of a task's name (`TASK_COMM_LEN`), the most frequent text.
+const NAME: usize = 16;
+
+/// How an integer looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Signed,
+    Unsigned,
+    Hexadecimal,
+}
+
+/// An integer field, as the last bytes of a word of eight: no field of an event's own lies in its first eight bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plain {
+    /// Where the word begins.
+    begin: u32,
+    /// Bits of the word that are before the field.
+    shift: u8,
+    look: Look,
+}
+
+impl Plain {
+    /// Of an argument; none where more is to be done than to read and show it.
+    fn new(directive: Directive, value: &Expr, word_size: u8) -> Option<Self> {
+        let of = |size: Size| if let Size::Bytes(size) = size { size } else { word_size };
+        let (shown, look) = match directive.kind {
+            Kind::Signed(size) => (Int { size: of(size), signed: true }, Look::Signed),
+            Kind::Unsigned { size, base: 10, .. } => (Int { size: of(size), signed: false }, Look::Unsigned),
+            Kind::Unsigned { size, base: 16, upper: false } => {
+                (Int { size: of(size), signed: false }, Look::Hexadecimal)
+            }
+            _ => return None,
+        };
+        let (offset, field) = part(value)?;
+        let kept = converted(field, shown)?;
+        // What has no sign and is wider when it is shown is not negative.
+        let look = if look == Look::Signed && !kept.signed { Look::Unsigned } else { look };
+        let begin = (offset + u32::from(kept.size)).checked_sub(8)?;
+        Some(Self { begin, shift: 64 - 8 * kept.size, look })
+    }
+
+    /// Appends the field of an event.
+    #[inline]
+    pub(super) fn put(self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
+        let word = payload.get(self.begin as usize..).and_then(|rest| rest.first_chunk()).ok_or(Fault::Outside)?;
+        let word = match order {
+            ByteOrder::Little => u64::from_le_bytes(*word),
+            ByteOrder::Big => u64::from_be_bytes(*word) << self.shift,
+        };
+        match self.look {
+            Look::Signed => signed(out, word.cast_signed() >> self.shift),
+            Look::Unsigned => unsigned(out, word >> self.shift),
+            Look::Hexadecimal => hex(out, word >> self.shift),
+        }
+        Ok(())
+    }
+}
+
+/// Place and type of the field that an expression is, casts and all.
+fn part(value: &Expr) -> Option<(u32, Int)> {
+    match value {
+        Expr::Field { offset, kind } => Some((*offset, *kind)),
+        Expr::Cast(kind, inner) => {
+            let (offset, field) = part(inner)?;
+            Some((offset, converted(field, *kind)?))
+        }
+        _ => None,
+    }
+}
+
+/// The type in which the bytes of a field are its value in another type; none where the value is another one, or of a part
+/// of the field.
+fn converted(field: Int, into: Int) -> Option<Int> {
+    match into.size.cmp(&field.size) {
+        std::cmp::Ordering::Greater => (!field.signed || into.signed).then_some(field),
+        std::cmp::Ordering::Equal => Some(into),
+        std::cmp::Ordering::Less => None,
+    }
+}
+
+/// Puts plain arguments, and the text that stands before each, in the place of pieces that say the same.
+pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
+    let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let plain = match &piece {
+            Piece::Show { directive, width: None, precision: None, value } => shown(*directive, value, word_size),
+            _ => None,
+        };
+        let Some((text, found)) = plain else {
+            simple.push(piece);
+            continue;
+        };
+        let before = match simple.pop() {
+            Some(Piece::Text(before)) => before,
+            other => {
+                simple.extend(other);
+                Constant::new(b"")
+            }
+        };
+        let before = Constant::new(&[before.bytes(), text].concat());
+        simple.push(match found {
+            Found::Number(number) => Piece::Number { before, number },
+            Found::Chars { offset, length } => Piece::Chars { before, offset, length },
+        });
+    }
+    simple
+}
+
+enum Found {
+    Number(Plain),
+    Chars { offset: u32, length: u32 },
+}
+
+/// A plain argument, and what it begins with whatever its value.
+fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], Found)> {
+    let prefix = directive.spec.prefix;
+    if directive.spec != (Spec { prefix, ..Spec::default() }) {
+        return None;
+    }
+    if let (Kind::Text, Expr::Place { offset, length: length @ 1.., .. }) = (directive.kind, value) {
+        return Some((b"", Found::Chars { offset: *offset, length: *length }));
+    }
+    let text: &[u8] = match directive.kind {
+        Kind::Unsigned { base: 16, .. } if prefix => b"0x",
+        _ => b"",
+    };
+    Some((text, Found::Number(Plain::new(directive, value, word_size)?)))
+}
+
+/// Appends the text in `length` bytes of an event.
+#[inline]
+pub(super) fn chars(payload: &[u8], offset: u32, length: u32, out: &mut impl Put) -> Result<(), Fault> {
+    let rest = payload.get(offset as usize..).ok_or(Fault::Outside)?;
+    match rest.first_chunk::<NAME>() {
+        Some(name) if length as usize == NAME => out.block(name, until_nul(name).len()),
+        _ => out.text(until_nul(rest.get(..length as usize).ok_or(Fault::Outside)?)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What stands before the text of an event, as it was for the event before on the same CPU: but for the fractions of the
+//! second it seldom changes.
+
+use super::context::{self, Common, Tasks};
+use super::events::At;
+use crate::text::number::six_before;
+use crate::text::page::Put;
+
+/// Bytes of the longest line head that is remembered, up to the fractions of the second.
+const ROOM: usize = 64;
+/// Bytes of these and of what stands behind them.
+const FRACTION: usize = 8;
+
+/// The line head of a CPU.
+#[derive(Clone)]
+struct Known {
+    /// The common fields but for the id.
+    key: u64,
+    /// The first microsecond of the second.
+    begin: u64,
+    /// All up to the fractions of the second.
+    block: [u8; ROOM],
+    len: usize,
+}
+
+/// The line heads of CPUs.
+pub(crate) struct Heads {
+    irq: bool,
+    in_ns: bool,
+    /// By lane.
+    known: Vec<Known>,
+}
+
+impl Heads {
+    /// With or without the column of flags, of a clock that counts nanoseconds or something else.
+    pub(crate) fn new(irq: bool, in_ns: bool) -> Self {
+        Self { irq, in_ns, known: Vec::new() }
+    }
+
+    /// Appends `            init-1       [000] ..... 67437.081273: `.
+    #[inline]
+    pub(crate) fn put(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {
+        if !self.again(out, at.lane, at.time, key(at.common)) {
+            self.change(out, tasks, at);
+        }
+    }
+
+    /// Appends it, if it is known; says whether it is. `key`: the common fields but for the id, as [`Common::word`] has them.
+    #[inline]
+    pub(crate) fn again(&self, out: &mut impl Put, lane: usize, time: u64, key: u64) -> bool {
+        let Some(known) = self.known.get(lane) else { return false };
+        let within = (time.wrapping_add(500) / 1000).wrapping_sub(known.begin);
+        let is_known = known.key == key && within < 1_000_000;
+        if is_known {
+            out.block(&known.block, known.len);
+            out.block(&six_before(within as u32, *b": "), FRACTION);
+        }
+        is_known
+    }
+
+    /// Appends it and remembers it, where it is one that can be.
+    #[cold]
+    fn change(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {
+        let from = out.len();
+        tasks.begin(out, at.common.pid);
+        context::cpu(out, at.cpu);
+        if self.irq {
+            context::irq_flags(out, at.common);
+        }
+        context::time(out, at.time, self.in_ns);
+        out.extend_from_slice(b": ");
+        if !self.in_ns {
+            return;
+        }
+        let line = out.get(from..out.len() - FRACTION).unwrap_or_default();
+        let mut block = [0; ROOM];
+        let Some(place) = block.get_mut(..line.len()) else { return };
+        place.copy_from_slice(line);
+        let begin = at.time.wrapping_add(500) / 1_000_000_000 * 1_000_000;
+        let known = Known { key: key(at.common), begin, block, len: line.len() };
+        if self.known.len() <= at.lane {
+            self.known.resize(at.lane + 1, Known { key: u64::MAX, begin: 0, block, len: 0 });
+        }
+        if let Some(place) = self.known.get_mut(at.lane) {
+            *place = known;
+        }
+    }
+}
+
+#[inline]
+fn key(common: Common) -> u64 {
+    common.word() >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::samples::{ring, tracing};
+    use lastwords_trace::ftrace::Stats;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is remembered of any lane is what is made anew.
+        #[test]
+        fn remembered_or_not(
+            events in proptest::collection::vec((0usize..5, 0u64..4, 0u64..3_000_000_000, 0u8..2, 0u8..2, 6u32..9), 1..200),
+            in_ns in any::<bool>(),
+            tgid in any::<bool>(),
+        ) {
+            let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+            machine.comms.insert(8, "a name that is longer than what is remembered of a line's head, by far".into());
+            let mut tasks = Tasks::new(&machine, tgid);
+            let mut heads = Heads::new(true, in_ns);
+            for (lane, far, near, flags, preempt, pid) in events {
+                let time = (u64::MAX / 4).wrapping_mul(far).wrapping_add(near);
+                let at = At { time, cpu: lane as u32 * 600, lane, common: Common { id: 1, flags, preempt, pid } };
+                let (mut remembered, mut anew) = (Vec::new(), Vec::new());
+                heads.put(&mut remembered, &mut tasks, at);
+                Heads::new(true, in_ns).put(&mut anew, &mut tasks, at);
+                prop_assert_eq!(&remembered, &anew);
+                let mut again = Vec::new();
+                if heads.again(&mut again, lane, time, at.common.word() >> 16) {
+                    prop_assert_eq!(again, anew);
+                }
+            }
+        }
+    }
+}
