@@ -181,15 +181,16 @@ pub(crate) fn stream_name(session: &Session, stream: usize) -> String {
     }
 }
 
-/// Prints what is known of losses on stderr; whether there are any.
-pub(crate) fn evidence(session: &Session) -> bool {
+/// Prints what is known of losses on stderr; whether there are any. `is_named`: each line names the session.
+pub(crate) fn evidence(session: &Session, is_named: bool) -> bool {
     let evidence = &session.evidence;
-    evidence.notes.iter().for_each(|note| say::note(plain(note)));
+    let whose = if is_named { format!("session {}: ", plain(&session.name)) } else { String::new() };
+    evidence.notes.iter().for_each(|note| say::note(format_args!("{whose}{}", plain(note))));
     for row in evidence.sub_buffers.iter().filter(|row| !row.why.is_empty()).take(LIMIT) {
         let (stream, verdict) = (stream_name(session, row.stream), row.verdict.word());
         let content = row.content;
         say::note(format_args!(
-            "{}: packet {} is {verdict}, {content} bytes kept: {}",
+            "{whose}{}: packet {} is {verdict}, {content} bytes kept: {}",
             plain(&stream),
             row.sequence,
             plain(&row.why)
@@ -199,7 +200,7 @@ pub(crate) fn evidence(session: &Session) -> bool {
         let stream = gap.stream.map_or_else(|| "all streams".to_owned(), |stream| stream_name(session, stream));
         let sizes = [(gap.events, "events"), (gap.bytes, "bytes")];
         let sizes: String = sizes.iter().filter_map(|(n, unit)| n.map(|n| format!(", {n} {unit}"))).collect();
-        say::note(format_args!("{}: {}: {}{sizes}", plain(&stream), plain(&gap.place), gap.cause.word()));
+        say::note(format_args!("{whose}{}: {}: {}{sizes}", plain(&stream), plain(&gap.place), gap.cause.word()));
     }
     evidence.has_losses()
 }

@@ -68,7 +68,6 @@ impl Candidate {
     /// What of it only events can prove.
     pub(super) fn doubt(&self) -> Doubt {
         match self.how {
-            How::Table if self.ends.len() == 1 => Doubt::None,
             _ if self.header.is_open() => Doubt::End,
             How::Adjacent => Doubt::Pages,
             _ => Doubt::None,
@@ -245,12 +244,18 @@ fn pages(image: &Arc<dyn Image>, row: u64, map: u64, budget: &Budget) -> Result<
     Ok(pages)
 }
 
+/// Processes have pages of the kernel's tracer mapped, too, but that alone has tables of them.
+fn domain(found: &[Candidate]) -> Domain {
+    let any = |how| found.iter().any(|found| found.how == how);
+    if any(How::PageTables) && !any(How::Table) { Domain::User } else { Domain::Kernel }
+}
+
 /// Makes a session of what was found of a trace.
 fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Candidate>) -> Session {
-    let name = uuid.iter().take(4).fold(super::NAMELESS.to_owned(), |name, byte| format!("{name}{byte:02x}"));
+    let name = uuid.iter().take(4).fold(super::CARVED.to_owned(), |name, byte| format!("{name}{byte:02x}"));
     let mut session = Session {
-        name: name.replace(super::NAMELESS, "carved-"),
-        domain: if found.iter().any(|found| found.how == How::PageTables) { Domain::User } else { Domain::Kernel },
+        name,
+        domain: domain(&found),
         folder: String::new(),
         created: String::new(),
         is_active: None,
@@ -308,11 +313,8 @@ pub(super) fn stream(
         let (verdict, why) = match packet(&candidate, &sets, set, shape) {
             Ok(_) if !before.is_none_or(is_behind) => (Verdict::Invalid, "its time does not follow the packet before"),
             Ok(packet) => {
-                let why = match (packet.verdict, packet.doubt) {
-                    (Verdict::Open, Doubt::None) => "it was being written; commit counters tell how far",
-                    (Verdict::Open, _) => "it was being written; its events are taken as far as they decode",
-                    _ => "",
-                };
+                let is_open = packet.verdict == Verdict::Open;
+                let why = if is_open { "it was being written; its events are taken as far as they decode" } else { "" };
                 content = packet.content;
                 let verdict = packet.verdict;
                 packets.push(packet);
@@ -358,8 +360,6 @@ pub(super) fn packet(
     let doubt = candidate.doubt();
     let len = if header.is_open() { room } else { header.packet_bits / 8 };
     let len = if doubt == Doubt::Pages { len.min(room) } else { len };
-    let known = ends.first().copied().filter(|_| header.is_open() && doubt == Doubt::None);
-    let len = known.and_then(|end| end.checked_next_multiple_of(PAGE)).unwrap_or(len);
     if len > room {
         return Err("its pages are not known");
     }
@@ -372,12 +372,12 @@ pub(super) fn packet(
         return Err("a page of it is missing");
     }
     let verdict = if header.is_open() { Verdict::Open } else { Verdict::Committed };
-    if doubt == Doubt::None && known.is_none() {
+    if doubt == Doubt::None {
         let content = header.content(shape).unwrap_or(0);
         let header = *header;
         return Ok(Packet { header, verdict, content, len, set, is_as_delivered: true, doubt, ends: Vec::new() });
     }
-    let content = known.or_else(|| header.content(shape)).unwrap_or(there).min(there);
+    let content = header.content(shape).unwrap_or(there).min(there);
     let whole = Header { content_bits: content.saturating_mul(8), packet_bits: there.saturating_mul(8), ..*header };
     let is_as_delivered = whole == *header;
     let end = header.end.max(header.begin);

@@ -59,7 +59,8 @@ impl Table {
         image.read(own, &mut raw).ok()?;
         let mut row = words(own, &raw).map(|(_, word)| word);
         let (committed, contiguous) = (row.next()?, row.next()?);
-        let fits = self.begin <= contiguous && contiguous <= committed && committed <= self.full;
+        // One that is full has a header that says so.
+        let fits = self.begin <= contiguous && contiguous <= committed && committed < self.full;
         if !fits {
             return None;
         }
@@ -132,7 +133,8 @@ mod tests {
         // Four sub-buffers, the eleventh packet (number 10) in the third: two were filled three times, one twice.
         let full = |laps: u64| (0x4000 * laps, 0x4000 * laps);
         assert_eq!(ends_of(&[full(3), full(3), (0x9000, 0x8f00), full(2)], 10), [0xf00]);
-        // One of them was not filled; more is committed than there is; nothing was.
+        // Two full rows are no sub-buffer that is being written. One of the others was not filled; more is committed than there is; nothing was.
+        assert!(ends_of(&[full(3), full(3), full(3), full(2)], 10).is_empty());
         assert!(ends_of(&[full(2), full(3), (0x9000, 0x8f00), full(2)], 10).is_empty());
         assert!(ends_of(&[full(3), full(3), (0xc001, 0x8f00), full(2)], 10).is_empty());
         assert!(ends_of(&[full(3), full(3), (0x9000, 0x7f00), full(2)], 10).is_empty());

@@ -20,6 +20,6 @@ pub use header::{Header, Shape};
 pub use metadata::Metadata;
 pub use plan::{Counters, Mode, Ring, Slot};
 pub use prove::Proof;
-pub(crate) use session::NAMELESS;
+pub(crate) use session::{CARVED, NAMELESS};
 pub use session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
 pub use texts::texts;

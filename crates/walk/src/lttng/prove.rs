@@ -1,7 +1,10 @@
 //! Packets proven by their events: each is decoded once, by whoever knows what they look like.
 
-use super::session::{Doubt, Session};
+use super::session::{Doubt, Packet, Session};
 use lastwords_trace::evidence::Verdict;
+
+/// Why an open packet ends where it does.
+const BY_COUNTERS: &str = "it was being written; commit counters tell how far";
 
 /// What decoding a packet gave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +17,16 @@ pub struct Proof {
     pub good: u64,
     /// Why the next could not be decoded, with its place; none where all were.
     pub fault: Option<String>,
+}
+
+impl Packet {
+    /// Ends it behind `content` bytes, padded to whole pages.
+    fn cut(&mut self, content: u64, page: u64) {
+        self.content = content.min(self.content);
+        self.len = self.content.checked_next_multiple_of(page).unwrap_or(self.content).min(self.len);
+        self.header.content_bits = self.content.saturating_mul(8);
+        self.header.packet_bits = self.len.saturating_mul(8);
+    }
 }
 
 impl Session {
@@ -48,12 +61,13 @@ impl Session {
     ) -> Proof {
         let found = self.streams.get(stream).and_then(|stream| stream.packets.get(packet));
         let Some(found) = found.filter(|packet| packet.doubt != Doubt::None) else { return decode(bytes, false) };
-        // Where counters of more than one ring fit, those are its own that end where an event does.
-        for end in found.ends.iter().rev().filter_map(|end| bytes.get(..usize::try_from(*end).ok()?)) {
-            let proof = decode(end, false);
-            if proof.fault.is_none() {
-                return proof;
-            }
+        // Counters are its own if an event ends where they say; of other rings there may be some that fit.
+        let whole = |only_likely: bool, decode: &mut dyn FnMut(&[u8], bool) -> Proof| {
+            let ends = found.ends.iter().rev().filter_map(|end| bytes.get(..usize::try_from(*end).ok()?));
+            ends.map(|bytes| decode(bytes, only_likely)).find(|proof| proof.fault.is_none())
+        };
+        if let Some(proof) = whole(true, decode).or_else(|| whole(false, decode)) {
+            return proof;
         }
         let end = found.header.end;
         let proof = decode(bytes, true);
@@ -68,10 +82,20 @@ impl Session {
 
     /// Gives up the packets that only their events could prove: nobody knows what those look like.
     pub fn forget_doubtful(&mut self) {
+        let page = self.page_size.max(1);
         for (index, stream) in self.streams.iter_mut().enumerate() {
+            let mut rows: Vec<_> = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == index).collect();
+            for packet in &mut stream.packets {
+                let Some(end) = packet.ends.first().copied().filter(|_| packet.ends.len() == 1) else { continue };
+                packet.cut(end, page);
+                packet.doubt = Doubt::None;
+                if let Some(row) = rows.iter_mut().find(|row| row.sequence == packet.header.sequence) {
+                    row.content = packet.content;
+                    row.why = BY_COUNTERS.to_owned();
+                }
+            }
             for packet in stream.packets.extract_if(.., |packet| packet.doubt != Doubt::None) {
-                let rows = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == index);
-                if let Some(row) = rows.into_iter().find(|row| row.sequence == packet.header.sequence) {
+                if let Some(row) = rows.iter_mut().find(|row| row.sequence == packet.header.sequence) {
                     row.verdict = Verdict::Missing;
                     row.content = 0;
                     row.why = "only its events could prove it, and there is no description of them".to_owned();
@@ -88,10 +112,15 @@ impl Session {
         let last = proof.last.unwrap_or(packet.header.begin).max(packet.header.begin);
         if proof.fault.is_none() {
             if packet.doubt == Doubt::End {
-                packet.content = proof.good.min(packet.content);
+                packet.cut(proof.good, page);
                 let number = packet.header.sequence;
                 let mut rows = self.evidence.sub_buffers.iter_mut().filter(|row| row.stream == stream);
-                rows.find(|row| row.sequence == number).into_iter().for_each(|row| row.content = packet.content);
+                if let Some(row) = rows.find(|row| row.sequence == number) {
+                    row.content = packet.content;
+                    if packet.ends.contains(&packet.content) {
+                        row.why = BY_COUNTERS.to_owned();
+                    }
+                }
             }
             if !packet.is_as_delivered && matches!(packet.verdict, Verdict::Open | Verdict::Torn) {
                 packet.header.end = last;
@@ -100,10 +129,7 @@ impl Session {
         }
         packet.verdict = if packet.doubt == Doubt::End { Verdict::Open } else { Verdict::Invalid };
         packet.is_as_delivered = false;
-        packet.content = proof.good.min(packet.content);
-        packet.len = packet.content.checked_next_multiple_of(page).unwrap_or(packet.content).min(packet.len);
-        packet.header.content_bits = packet.content.saturating_mul(8);
-        packet.header.packet_bits = packet.len.saturating_mul(8);
+        packet.cut(proof.good, page);
         packet.header.end = last;
         let (number, content, verdict) = (packet.header.sequence, packet.content, packet.verdict);
         let rows = self.evidence.sub_buffers.iter_mut();

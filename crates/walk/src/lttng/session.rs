@@ -11,8 +11,9 @@ use std::sync::Arc;
 /// Bytes that are read at once to see whether they are there.
 const PIECE: u64 = 1 << 16;
 
-/// Begins the names of sessions that have none.
+/// Begin the names of sessions that have none: of user space, and of those whose packets were found by themselves.
 pub(crate) const NAMELESS: &str = "ust-";
+pub(crate) const CARVED: &str = "carved-";
 
 /// Which tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +189,7 @@ impl Session {
 
     /// Takes the session's name from its metadata, where nothing better is known.
     pub fn name_by_metadata(&mut self) {
-        if self.name.starts_with(NAMELESS)
+        if [NAMELESS, CARVED].iter().any(|nameless| self.name.starts_with(nameless))
             && let Some(name) = self.metadata.property("trace_name")
         {
             self.name = name;

@@ -95,6 +95,7 @@ pub(crate) fn write(
     version: Option<Version>,
 ) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
+    let is_named = sessions.iter().filter(|session| which.wants(&session.name)).count() > 1;
     for session in sessions.iter_mut().filter(|session| which.wants(&session.name)) {
         if let Some(version) = version {
             describe(session, version);
@@ -104,7 +105,7 @@ pub(crate) fn write(
         if session.metadata.text.is_empty() && totals.packets == 0 {
             say::note(format_args!("session {}: nothing was ever recorded", plain(&session.name)));
         }
-        let losses = evidence(session);
+        let losses = evidence(session, is_named);
         lines.push(Line {
             path,
             session: session.name.clone(),
