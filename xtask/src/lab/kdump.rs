@@ -1,4 +1,5 @@
-//! The kdump path: a crash kernel's initramfs has our static program, which saves the trace out of `/proc/vmcore`.
+//! Our static program in a guest: in a crash kernel's initramfs, where it saves the trace out of `/proc/vmcore` (the kdump
+//! path), and beside the traced kernel, where it reads `/proc/kcore`.
 
 use std::path::Path;
 
@@ -49,11 +50,24 @@ pub(super) fn judge(rows: &mut Rows, saved: &Path, truth: &Path) -> Result<()> {
         rows.row(peak < MOST, &format!("/proc/vmcore {verb} memory"), &detail);
     }
     rows.same_text("/proc/vmcore top trace", &std::fs::read(truth.join("top/trace"))?, &read("report"));
-    let said: Value = serde_json::from_slice(&read("inspect")?).context("inspect --json")?;
+    let panic = inspected(rows, "/proc/vmcore inspect", &read("inspect")?, truth)?;
+    rows.row(panic.contains("sysrq triggered crash"), "/proc/vmcore panic", &panic);
+    judge_trace_dat(rows, "/proc/vmcore trace.dat", &saved.join("out/trace.dat"), truth)
+}
+
+/// Judges what our program printed of the running kernel's `/proc/kcore`.
+pub(super) fn judge_running(rows: &mut Rows, truth: &Path) -> Result<()> {
+    let folder = truth.join("kcore");
+    let read = |name: &str| std::fs::read(folder.join(name)).with_context(|| format!("{name} of {}", folder.display()));
+    rows.same_text("/proc/kcore top trace", &std::fs::read(truth.join("top/trace"))?, &read("report"));
+    inspected(rows, "/proc/kcore inspect", &read("inspect")?, truth).map(drop)
+}
+
+/// A row for the kernel's release that `inspect --json` printed; its panic.
+fn inspected(rows: &mut Rows, name: &str, printed: &[u8], truth: &Path) -> Result<String> {
+    let said: Value = serde_json::from_slice(printed).context("inspect --json")?;
     let release = std::fs::read_to_string(truth.join("system/release"))?;
     let kernel = &said["kernels"][0];
-    let ok = kernel["release"] == release.trim()
-        && kernel["panic"].as_str().is_some_and(|p| p.contains("sysrq triggered crash"));
-    rows.row(ok, "/proc/vmcore inspect", &format!("kernel {}, panic {}", kernel["release"], kernel["panic"]));
-    judge_trace_dat(rows, "/proc/vmcore trace.dat", &saved.join("out/trace.dat"), truth)
+    rows.row(kernel["release"] == release.trim(), name, &format!("kernel {}", kernel["release"]));
+    Ok(kernel["panic"].as_str().unwrap_or_default().to_owned())
 }

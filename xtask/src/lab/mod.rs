@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// The kernel's flavour, for example arm64-16k; without it, the cloud kernel
     #[arg(long)]
     flavour: Option<String>,
-    /// The program to judge, in place of the one that is built here; for the scenario kdump it must be static
+    /// The program to judge, in place of the one that is built here; for the scenarios kcore and kdump it must be static
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
     /// Keep dumps and truth
@@ -323,11 +323,7 @@ impl Lab<'_> {
         for disk in &disks {
             File::create(disk)?.set_len(DISK)?;
         }
-        let end = match scenario.end {
-            End::Stopped => "stopped",
-            End::Live => "live",
-            End::Kdump => "kdump",
-        };
+        let end = scenario.end.name();
         let mut arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}", scenario.name);
         if !scenario.arguments.is_empty() {
             arguments += &format!(" {}", scenario.arguments);
@@ -380,10 +376,13 @@ impl Lab<'_> {
         }
         let names: Vec<&str> = more.iter().map(|(name, _)| name.as_str()).collect();
         archive.program("scenario-modules", names.join("\n").as_bytes());
-        if scenario.end == End::Kdump {
+        if matches!(scenario.end, End::Kcore | End::Kdump) {
             let ours = if self.given { self.program.to_path_buf() } else { static_build::build(None)? };
             static_build::prove(&ours)?;
-            kdump::add(&mut archive, self.kernel, &busybox, self.store, &ours)?;
+            match scenario.end {
+                End::Kdump => kdump::add(&mut archive, self.kernel, &busybox, self.store, &ours)?,
+                _ => archive.copy("bin/lastwords", &ours)?,
+            }
         }
         let path = folder.join("initramfs");
         std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
@@ -399,7 +398,7 @@ impl Lab<'_> {
         folder: &Path,
     ) -> Result<(Vec<Dump>, String)> {
         match scenario.end {
-            End::Stopped => {
+            End::Stopped | End::Kcore => {
                 guest.wait_for("end Kernel panic", PANIC)?;
                 guest.qmp("stop", json!({}))?;
                 Ok((dump::make(guest, self.store, formats, folder)?, guest.console()))
@@ -431,6 +430,9 @@ impl Lab<'_> {
         compare::check_truth(&truth, scenario)?;
         if scenario.end == End::Kdump {
             return kdump::judge(rows, &folder.join("saved"), &truth);
+        }
+        if scenario.end == End::Kcore {
+            kdump::judge_running(rows, &truth)?;
         }
         // Function tracers overwrite the markers.
         let told = std::fs::read_to_string(truth.join("system/last_marker"))?;

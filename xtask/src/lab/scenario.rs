@@ -7,8 +7,22 @@ pub(super) enum End {
     Stopped,
     /// The kernel panics while it traces, and prints its rings itself as it dies.
     Live,
+    /// As stopped, and before the panic our program reads the living kernel's `/proc/kcore`.
+    Kcore,
     /// As stopped, and a crash kernel recovers from `/proc/vmcore`.
     Kdump,
+}
+
+impl End {
+    /// How the guest's command line names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Live => "live",
+            Self::Kcore => "kcore",
+            Self::Kdump => "kdump",
+        }
+    }
 }
 
 /// A row of [`SCENARIOS`].
@@ -103,6 +117,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..stopped("excluded", &["top"], "dumps without free, cache, user and zero pages (makedumpfile -d 31)")
     },
     Scenario {
+        end: End::Kcore,
+        formats: ONE,
+        ..stopped("kcore", &["top"], "the static program on the running kernel's /proc/kcore")
+    },
+    Scenario {
         end: End::Kdump,
         formats: &[],
         memory: 640,
@@ -121,7 +140,7 @@ mod tests {
     use crate::lab::dump;
 
     /// Those that do in the guest what the script does for all others.
-    const SHARED: &[&str] = &["excluded", "kdump", "nokaslr", "large"];
+    const SHARED: &[&str] = &["excluded", "kcore", "kdump", "nokaslr", "large"];
 
     #[test]
     fn every_row_can_be_run() {

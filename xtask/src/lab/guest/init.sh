@@ -186,6 +186,11 @@ cat /proc/kallsyms > /t/truth/system/kallsyms
 dmesg > /t/truth/system/dmesg
 echo $((n - 1)) > /t/truth/system/last_marker
 cat events/*/*/format > /t/truth/system/formats
+if [ "$END" = kcore ]; then
+    mkdir /t/truth/kcore
+    lastwords report /proc/kcore > /t/truth/kcore/report 2> /t/truth/kcore/errors
+    lastwords inspect --json /proc/kcore > /t/truth/kcore/inspect 2>> /t/truth/kcore/errors
+fi
 tar c -C /t truth > /dev/vda || fail "the disk"
 sync
 echo "LAB-TRUTH-DONE"
