@@ -13,6 +13,8 @@ use std::sync::{Arc, RwLock};
 const DEPTH: usize = 32;
 /// Parameters of a function that are taken; registers hold fewer.
 const PARAMETERS: usize = 64;
+/// Structures of one name that are looked at for a member.
+const ALIKE: usize = 16;
 /// Members looked at for one name, so that made-up types that hold themselves cost little.
 const STEPS: usize = 1 << 14;
 
@@ -128,7 +130,7 @@ impl Types {
         {
             // Another structure of the name.
             let others = self.btf.named(self.btf.string(raw.name));
-            let mut others = others.into_iter().filter(|other| *other != id.0);
+            let mut others = others.into_iter().filter(|other| *other != id.0).take(ALIKE);
             found = others.find_map(|other| self.resolve(TypeId(self.strip(other)), path).ok()).ok_or(()).or(found);
         }
         let member = found?;
