@@ -19,6 +19,8 @@ pub struct Trace {
     pub program: Arc<Program>,
     /// Its streams, in order of the path of their first file.
     pub streams: Vec<Stream>,
+    /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
+    name: String,
 }
 
 /// A stream: packets in one or more files.
@@ -41,11 +43,17 @@ impl Trace {
         self.program.class()
     }
 
-    /// Name: of the host, as babeltrace2 calls a trace.
+    /// As babeltrace2 calls the trace: its host, and where its folder stands below the one that was opened.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.class().text("hostname").unwrap_or_default()
+        &self.name
     }
+}
+
+/// The name of a trace; `below`: the path from the folder that was opened to its own.
+fn name(class: &TraceClass, below: &Path) -> String {
+    let parts = [class.text("hostname").unwrap_or_default(), &below.to_string_lossy()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 
 /// What was found in a folder.
@@ -84,7 +92,7 @@ pub fn open(path: &Path) -> Result<Found, Error> {
         return Err(Error::metadata(&path.join("metadata"), 0, "there is no such file, nor one in a folder below"));
     }
     for folder in folders {
-        match open_one(&folder, &mut found.faults) {
+        match open_one(path, &folder, &mut found.faults) {
             Ok(trace) => found.traces.push(trace),
             Err(fault) => found.faults.push(fault),
         }
@@ -116,7 +124,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn open_one(folder: &Path, faults: &mut Vec<Error>) -> Result<Trace, Error> {
+fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace, Error> {
     let path = folder.join("metadata");
     let class = metadata(&path)?;
     let program = Program::new(class).map_err(|source| Error::Schema { path, source })?;
@@ -136,7 +144,8 @@ fn open_one(folder: &Path, faults: &mut Vec<Error>) -> Result<Trace, Error> {
             None => streams.push(stream),
         }
     }
-    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams })
+    let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
+    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, name })
 }
 
 /// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name.
@@ -195,6 +204,7 @@ fn unite(trace: &mut Trace, mut other: Trace) {
     if classes(&other) > classes(trace) {
         std::mem::swap(trace, &mut other);
     }
+    trace.name = name(trace.class(), Path::new(""));
     let (into, from) = (ids(trace), ids(&other));
     for mut stream in other.streams {
         let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
