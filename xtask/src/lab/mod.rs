@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// The program to judge, in place of the one that is built here; for the scenarios kcore and kdump it must be static
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
+    /// Source of LTTng's modules, a folder or an archive, in place of the package of the kernel's suite
+    #[arg(long, value_name = "SOURCE")]
+    lttng_modules: Option<PathBuf>,
     /// Keep dumps and truth
     #[arg(long)]
     keep: bool,
@@ -179,7 +182,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for scenario in &of_lttng {
             let begin = Instant::now();
             let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
-            if let Err(error) = lttng::run((&store, &kernel), scenario, &program, &formats, args.keep, &mut rows) {
+            let guest = (&store, &kernel, args.lttng_modules.as_deref());
+            if let Err(error) = lttng::run(guest, scenario, &program, &formats, args.keep, &mut rows) {
                 rows.row(false, "run", &format!("{error:#}"));
             }
             summary.push((rows, begin.elapsed()));

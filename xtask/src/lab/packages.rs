@@ -113,22 +113,71 @@ impl Store {
         self.folder.join(name)
     }
 
-    /// Packages with all that they need, and one alone beside, of the first suite that has `named`.
-    pub(super) fn packages_of(&self, named: &str, wanted: &[&str], alone: &str) -> Result<(Vec<PathBuf>, PathBuf)> {
-        for suite in SUITES {
-            let apt = self.apt(suite, &apt::architecture()?)?;
-            if apt.names(named)?.iter().any(|name| name == named) {
-                return Ok((apt.with_all_they_need(wanted)?, apt.download(alone, &self.folder.join("packages"))?));
+    /// The suite to build modules for a kernel with: the first that has its headers, or else its image.
+    pub(super) fn suite_of_headers(&self, release: &str) -> Result<&'static str> {
+        for package in [format!("linux-headers-{release}"), format!("linux-image-{release}")] {
+            for suite in SUITES {
+                let names = self.apt(suite, &apt::architecture()?)?.names(&package)?;
+                if names.contains(&package) {
+                    return Ok(suite);
+                }
             }
         }
-        bail!("no package {named} in Debian's {}", SUITES.join(", "))
+        bail!("no package linux-headers-{release} in Debian's {}", SUITES.join(", "))
     }
 
-    /// Lists of a suite; fetched where they never were.
+    /// A kernel's headers and other packages, with all that they need, of a suite and the one that it adds to.
+    pub(super) fn headers(&self, suite: &str, release: &str, others: &[&str]) -> Result<Vec<PathBuf>> {
+        let base = suite.strip_suffix("-backports");
+        let suites = base.map_or(suite.to_string(), |base| format!("{base} {suite}"));
+        let apt = self.apt(&suites, &apt::architecture()?)?;
+        let headers = format!("linux-headers-{release}");
+        if apt.names(&headers)?.contains(&headers) {
+            return apt.with_all_they_need(&[&[headers.as_str()], others].concat());
+        }
+        let (dropped, needed) = self.dropped(&apt, release)?;
+        let wanted: Vec<&str> = needed.iter().map(String::as_str).chain(others.iter().copied()).collect();
+        Ok([apt.with_all_they_need(&wanted)?, dropped].concat())
+    }
+
+    /// A package alone.
+    pub(super) fn package(&self, suite: &str, name: &str) -> Result<PathBuf> {
+        let base = suite.strip_suffix("-backports").unwrap_or(suite);
+        self.apt(base, &apt::architecture()?)?.download(name, &self.folder.join("packages"))
+    }
+
+    /// Headers of a kernel whose image alone is still in the lists of its suite: backports keep signed images longer than what was
+    /// built with them, and the pool keeps both. The files, and what else they need.
+    fn dropped(&self, apt: &Apt, release: &str) -> Result<(Vec<PathBuf>, Vec<String>)> {
+        let (pool, version) = apt.place(&format!("linux-image-{release}"))?;
+        let (mut files, mut needed) = (Vec::new(), Vec::new());
+        let mut wanted = vec![format!("linux-headers-{release}")];
+        while let Some(name) = wanted.pop() {
+            let architecture = if name.ends_with("-common") { "all".to_string() } else { apt::architecture()? };
+            let file = format!("{name}_{version}_{architecture}.deb");
+            eprintln!("fetching {name}, which is in no list any more: nothing signs it");
+            let to = self.folder.join("packages").join(&file);
+            apt.fetch(&format!("{pool}/main/l/linux/{file}"), &to)?;
+            let depends = run_quietly(Command::new("dpkg-deb").arg("-f").arg(&to).arg("Depends"))?;
+            for need in depends.split(',').filter_map(|d| d.split([' ', ':', '(']).find(|word| !word.trim().is_empty()))
+            {
+                let is_part = need.starts_with("linux-headers-") || need.starts_with("linux-kbuild-");
+                if is_part {
+                    wanted.push(need.trim().to_string());
+                } else if !need.starts_with("linux-") {
+                    needed.push(need.trim().to_string());
+                }
+            }
+            files.push(to);
+        }
+        Ok((files, needed))
+    }
+
+    /// Lists of a suite, or of several with blanks between; fetched where they never were.
     fn apt(&self, suite: &str, architecture: &str) -> Result<Apt> {
         let system = System::of_host()?;
         let mirror = if system.id == "debian" { Mirror::of_host(&system)? } else { Mirror::of_debian()? };
-        let folder = self.folder.join(format!("apt-{suite}-{architecture}"));
+        let folder = self.folder.join(format!("apt-{}-{architecture}", suite.replace(' ', "+")));
         let apt = Apt::open(&folder, &mirror.source(suite, "main"), architecture)?;
         if !apt.is_updated() {
             eprintln!("fetching the package lists of {suite} ({architecture})");

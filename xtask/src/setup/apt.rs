@@ -57,6 +57,24 @@ impl Apt {
         Ok(at)
     }
 
+    /// Where the archive's pool is that has a package, and the package's version.
+    pub(crate) fn place(&self, package: &str) -> Result<(String, String)> {
+        let printed = run_quietly(self.get().args(["-q", "download", "--print-uris", package]))?;
+        let uri = printed.lines().find_map(|line| line.strip_prefix('\'')?.split('\'').next());
+        let pool = uri.and_then(|uri| Some(format!("{}/pool", uri.split("/pool/").next()?)));
+        let shown = Command::new("apt-cache").args(&self.options).args(["show", package]).output()?.stdout;
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        let version = shown.lines().find_map(|line| line.strip_prefix("Version: "));
+        let (Some(pool), Some(version)) = (pool, version) else { bail!("{package}: in no pool") };
+        Ok((pool, version.to_string()))
+    }
+
+    /// Fetches a file of an archive that is in no list.
+    pub(crate) fn fetch(&self, uri: &str, to: &Path) -> Result<()> {
+        let helper = "/usr/lib/apt/apt-helper";
+        run_quietly(Command::new(helper).args(&self.options).arg("download-file").arg(uri).arg(to)).map(drop)
+    }
+
     /// Fetches packages and all that they depend on, the C library included; returns the files.
     pub(crate) fn with_all_they_need(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
         make_empty(&self.folder.join("cache/archives"))?;

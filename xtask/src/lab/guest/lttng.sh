@@ -97,7 +97,49 @@ lttng-live)
     l start full
     work 3
     killall -STOP lttng-consumerd
-    work 25 ;;
+    work 25
+    after() {
+        killall -CONT lttng-consumerd
+        l stop live
+        l snapshot record -s live
+        l snapshot record -s old
+        l stop full
+        l destroy full
+    } ;;
+lttng-shapes)
+    l create gone --snapshot -o /t/gone
+    channel gone sched --subbuf-size=8k --num-subbuf=4
+    events gone sched $SCHED
+    l start gone
+    work 2
+    l create shapes --snapshot -o $TRUTH/shapes
+    channel shapes tiny --subbuf-size=4k --num-subbuf=2
+    channel shapes many --subbuf-size=4k --num-subbuf=64
+    channel shapes big --subbuf-size=1M --num-subbuf=2
+    channel shapes stack --subbuf-size=64k --num-subbuf=4
+    channel shapes who --subbuf-size=16k --num-subbuf=4 --output=splice
+    events shapes tiny sched_switch
+    events shapes many "sched_*,irq_*"
+    events shapes big --syscall --all
+    events shapes stack sched_process_fork,sched_process_exit
+    events shapes who sched_switch
+    l add-context -k -s shapes -c stack -t callstack-kernel -t callstack-user
+    l add-context -k -s shapes -c who -t prio -t hostname -t pid_ns -t uid -t gid
+    # So few events that no sub-buffer is ever closed.
+    l create quiet --snapshot -o $TRUTH/quiet
+    channel quiet exec --subbuf-size=512k --num-subbuf=2
+    events quiet exec sched_process_exec
+    l start shapes
+    l start quiet
+    work 5
+    l destroy gone
+    work 20
+    l stop shapes
+    l stop quiet
+    after() {
+        l snapshot record -s shapes
+        l snapshot record -s quiet
+    } ;;
 *) fail "no scenario $SCENARIO" ;;
 esac
 
@@ -106,13 +148,8 @@ if [ "$END" = paused ]; then
     echo "LAB-MARKER $((n - 1))"
     echo "LAB-PAUSE"
     sleep 2
-    killall -CONT lttng-consumerd
     cp /t/sizes $TRUTH/sizes
-    l stop live
-    l snapshot record -s live
-    l snapshot record -s old
-    l stop full
-    l destroy full
+    after
 fi
 uname -r > $TRUTH/release
 lttng -n version | head -1 > $TRUTH/version

@@ -32,7 +32,14 @@ struct Events {
 ///
 /// # Errors
 /// The truth cannot be read.
-pub(super) fn judge(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path, is_stopped: bool) -> Result<()> {
+pub(super) fn judge(
+    rows: &mut Rows,
+    ours: &Ours<'_>,
+    dump: &Dump,
+    truth: &Path,
+    is_stopped: bool,
+    module: &Path,
+) -> Result<()> {
     let out = truth.with_file_name(format!("recovered-{}", dump.format));
     let told = ours.run("recover", dump, &["-o", &out.display().to_string(), "--json"]);
     if let Err(error) = told {
@@ -53,6 +60,7 @@ pub(super) fn judge(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path,
     }
     rows.row(events > 0, &format!("{} truth", dump.format), &format!("{events} events"));
     other_version(rows, ours, dump, &out)?;
+    other_types(rows, ours, dump, &out, module)?;
     std::fs::remove_dir_all(&out)?;
     Ok(())
 }
@@ -136,6 +144,42 @@ fn other_version(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, out: &Path) -> R
         let what = format!("{} --to {version}", dump.format);
         rows.row(before == after, &what, &format!("{} events, {} in the tracer's own", after.len(), before.len()));
         std::fs::remove_dir_all(&to)?;
+    }
+    Ok(())
+}
+
+/// Wherever the types of the tracer's modules come from, the packets are the same.
+fn other_types(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, out: &Path, module: &Path) -> Result<()> {
+    let module = module.display().to_string();
+    let sources: [(&str, &[&str]); 2] =
+        [("layouts of the releases", &["--known-layouts"]), ("the module's DWARF", &["--module", &module])];
+    for (name, options) in sources {
+        let what = format!("{} by {name}", dump.format);
+        let to = out.with_extension("types");
+        if let Err(error) = ours.run("recover", dump, &[&["-o", &to.display().to_string()], options].concat()) {
+            rows.row(false, &what, &format!("{error:#}"));
+            continue;
+        }
+        let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+        contents(out, out, &mut before)?;
+        contents(&to, &to, &mut after)?;
+        let files = before.len();
+        rows.row(files > 0 && before == after, &what, &format!("{} files, {files} by the image's types", after.len()));
+        std::fs::remove_dir_all(&to)?;
+    }
+    Ok(())
+}
+
+/// All files below a folder, by their paths in it.
+fn contents(root: &Path, folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            contents(root, &path, files)?;
+        } else {
+            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            files.insert(path.strip_prefix(root)?.to_path_buf(), bytes);
+        }
     }
     Ok(())
 }

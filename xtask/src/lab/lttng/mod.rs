@@ -5,7 +5,7 @@ mod build;
 mod judge;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -13,38 +13,60 @@ use serde_json::json;
 
 use super::compare::{Ours, Rows};
 use super::dump::{self, Dump, Format};
-use super::packages::{Kernel, Program, Store};
+use super::packages::{Kernel, Store};
 use super::qemu::Config;
 use super::{Arch, DISK, DISK_MODULES, PANIC, QEMU_MODULES, TRUTH, boot, guest_base};
 use crate::setup::{make_empty, run_quietly};
 use build::Tracer;
 
-/// A row of [`SCENARIOS`]. What the guest does in each stands in `guest/lttng.sh`.
+/// A row of [`SCENARIOS`].
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
-    /// It ends with a panic, all sessions stopped; else it is dumped while it records.
+    /// Which part of `guest/lttng.sh` it runs.
+    part: &'static str,
+    /// It ends with a panic, all sessions stopped; else it is dumped while it runs, and goes on.
     is_stopped: bool,
     /// CPUs of the guest.
     cpus: u32,
+    /// More of the kernel's command line.
+    arguments: &'static str,
 }
+
+const LIVE: Scenario = Scenario {
+    name: "lttng-live",
+    what: "sessions recording, stopped and fresh; discard mode, splice, a reader that stands still",
+    part: "lttng-live",
+    is_stopped: false,
+    cpus: 2,
+    arguments: "",
+};
 
 /// All of them.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "lttng-snapshot",
         what: "a stopped session: channels of four shapes, compact and large headers, contexts",
+        part: "lttng-snapshot",
         is_stopped: true,
-        cpus: 2,
+        ..LIVE
+    },
+    LIVE,
+    Scenario {
+        name: "lttng-shapes",
+        what: "rings of 2 to 64 sub-buffers of 4 KB to 1 MB, call stacks, a ring never full, a session destroyed before",
+        part: "lttng-shapes",
+        ..LIVE
     },
     Scenario {
-        name: "lttng-live",
-        what: "sessions recording, stopped and fresh; discard mode, splice, a reader that stands still",
-        is_stopped: false,
-        cpus: 2,
+        name: "lttng-8-cpus",
+        what: "lttng-live on eight CPUs of a kernel at its usual address",
+        cpus: 8,
+        arguments: " nokaslr",
+        ..LIVE
     },
-    Scenario { name: "lttng-4-cpus", what: "lttng-live on four CPUs", is_stopped: false, cpus: 4 },
-    Scenario { name: "lttng-1-cpu", what: "lttng-live on one CPU", is_stopped: false, cpus: 1 },
+    Scenario { name: "lttng-4-cpus", what: "lttng-live on four CPUs", cpus: 4, ..LIVE },
+    Scenario { name: "lttng-1-cpu", what: "lttng-live on one CPU", cpus: 1, ..LIVE },
 ];
 
 /// The dumps that are made where the user names none.
@@ -64,7 +86,7 @@ pub(super) fn find(name: &str) -> Option<&'static Scenario> {
 
 /// Runs one scenario on one kernel.
 pub(super) fn run(
-    (store, kernel): (&Store, &Kernel),
+    (store, kernel, modules): (&Store, &Kernel, Option<&Path>),
     scenario: &Scenario,
     program: &Path,
     formats: &[&'static Format],
@@ -73,7 +95,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let own = FORMATS.iter().map(|name| dump::find(name)).collect::<Result<Vec<_>>>()?;
     let formats = if formats.is_empty() { &own } else { formats };
-    let tracer = Tracer::of(store, kernel)?;
+    let tracer = Tracer::of(store, kernel, modules)?;
     let qemu = super::qemu(store, Arch::Amd64)?;
     let folder = store.runs().join(format!("{}-{}", kernel.release, scenario.name));
     make_empty(&folder)?;
@@ -82,44 +104,33 @@ pub(super) fn run(
     let disk = folder.join("truth.tar");
     File::create(&disk)?.set_len(DISK)?;
     let disks = [disk.clone()];
-    let config = config(kernel, scenario, &qemu, &initramfs, &disks, &folder);
+    let end = if scenario.is_stopped { "stopped" } else { "paused" };
+    let arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}{}", scenario.part, scenario.arguments);
+    let config = Config {
+        arch: Arch::Amd64,
+        qemu: &qemu,
+        kernel: &kernel.image,
+        initramfs: &initramfs,
+        arguments: &arguments,
+        memory: MEMORY,
+        cpus: scenario.cpus,
+        more_cpu: "",
+        pause_at_panic: false,
+        disks: &disks,
+        folder: &folder,
+    };
     let dumps = dumps(&config, store, scenario, formats)?;
     std::fs::remove_file(&initramfs)?;
     run_quietly(Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(&disk))?;
     std::fs::remove_file(&disk)?;
     for dump in &dumps {
-        judge::judge(rows, &Ours { program }, dump, &folder.join("truth"), scenario.is_stopped)?;
+        let ours = Ours { program };
+        judge::judge(rows, &ours, dump, &folder.join("truth"), scenario.is_stopped, &tracer.debug)?;
     }
     if !keep && rows.failed == 0 {
         std::fs::remove_dir_all(&folder)?;
     }
     Ok(())
-}
-
-fn config<'a>(
-    kernel: &'a Kernel,
-    scenario: &Scenario,
-    qemu: &'a Program,
-    initramfs: &'a Path,
-    disks: &'a [PathBuf],
-    folder: &'a Path,
-) -> Config<'a> {
-    Config {
-        arch: Arch::Amd64,
-        qemu,
-        kernel: &kernel.image,
-        initramfs,
-        arguments: match scenario.is_stopped {
-            true => "loglevel=4 panic=0 lab.scenario=lttng-snapshot lab.end=stopped",
-            false => "loglevel=4 panic=0 lab.scenario=lttng-live lab.end=paused",
-        },
-        memory: MEMORY,
-        cpus: scenario.cpus,
-        more_cpu: "",
-        pause_at_panic: false,
-        disks,
-        folder,
-    }
 }
 
 /// Runs the guest to its end; the dumps.
@@ -180,7 +191,7 @@ mod tests {
     #[test]
     fn every_row_is_in_the_script() {
         let script = include_str!("../guest/lttng.sh");
-        assert!(["lttng-snapshot", "lttng-live"].iter().all(|name| script.contains(&format!("\n{name})"))));
+        assert!(SCENARIOS.iter().all(|row| script.contains(&format!("\n{})", row.part))));
         assert!(FORMATS.iter().all(|name| dump::find(name).is_ok()));
         assert!(find("lttng-live").is_some());
     }
