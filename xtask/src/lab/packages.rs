@@ -159,15 +159,9 @@ impl Store {
             let to = self.folder.join("packages").join(&file);
             apt.fetch(&format!("{pool}/main/l/linux/{file}"), &to)?;
             let depends = run_quietly(Command::new("dpkg-deb").arg("-f").arg(&to).arg("Depends"))?;
-            for need in depends.split(',').filter_map(|d| d.split([' ', ':', '(']).find(|word| !word.trim().is_empty()))
-            {
-                let is_part = need.starts_with("linux-headers-") || need.starts_with("linux-kbuild-");
-                if is_part {
-                    wanted.push(need.trim().to_string());
-                } else if !need.starts_with("linux-") {
-                    needed.push(need.trim().to_string());
-                }
-            }
+            let (parts, others) = header_parts(&depends);
+            wanted.extend(parts);
+            needed.extend(others);
             files.push(to);
         }
         Ok((files, needed))
@@ -229,6 +223,14 @@ fn kernel_parts(file: &Path) -> Result<Vec<String>> {
     let names = depends.split([',', '|']).filter_map(|d| d.split_whitespace().next());
     let part = |n: &&str| n.starts_with("linux-binary-") || n.starts_with("linux-modules-");
     Ok(names.filter(part).map(str::to_string).collect())
+}
+
+/// What headers of a kernel depend on: names of parts of them, and of what is not of the kernel.
+fn header_parts(depends: &str) -> (Vec<String>, Vec<String>) {
+    let names = depends.split(',').filter_map(|d| d.trim().split([' ', ':']).next()).map(str::to_string);
+    let is_part = |name: &String| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");
+    let (parts, others): (Vec<_>, Vec<_>) = names.partition(is_part);
+    (parts, others.into_iter().filter(|name| !name.starts_with("linux-")).collect())
 }
 
 /// A package's name is `begin`, then the rest of a version, then the flavour.
@@ -392,6 +394,15 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_headers_depend_on() {
+        let depends = "gcc-14-for-host, linux-base (>= 4.12~), linux-headers-6.18.15+deb13-common (= 6.18.15-1~bpo13+1), \
+                       linux-kbuild-6.18.15+deb13, python3:any\n";
+        let (parts, others) = header_parts(depends);
+        assert_eq!(parts, ["linux-headers-6.18.15+deb13-common", "linux-kbuild-6.18.15+deb13"]);
+        assert_eq!(others, ["gcc-14-for-host", "python3"]);
+    }
 
     #[test]
     fn a_series_is_not_another() {

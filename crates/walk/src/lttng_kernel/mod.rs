@@ -1,8 +1,8 @@
 //! LTTng's kernel tracer in a kernel's memory: every session, stopped or recording.
 //!
 //! The list of sessions is a variable of the module `lttng_tracer`; everything else follows by the names of members, from the
-//! module's own types. Which release it is shows in which members there are: lists are called `chan` and `list` up to 2.14,
-//! `chan_head` and `node` in 2.16.
+//! module's own types. Which release it is shows in which members there are: lists are called `chan` and `list` in 2.13,
+//! `chan_head` and `node` from 2.14 on.
 
 mod check;
 pub mod layouts;

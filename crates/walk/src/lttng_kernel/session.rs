@@ -95,7 +95,7 @@ fn streams(memory: &Memory<'_>, channel: &Object<'_>) -> Result<(Vec<crate::lttn
     ring::streams(memory, channel)
 }
 
-/// 2.16 keeps counters in the list of channels (`enum lttng_kernel_channel_type`).
+/// From 2.14 on counters are in the list of channels (`enum lttng_kernel_channel_type`).
 pub(super) fn is_counter(memory: &Memory<'_>, channel: &Object<'_>) -> Result<bool, Error> {
     if !channel.has("parent.node") {
         return Ok(false);
