@@ -165,7 +165,7 @@ pub(super) fn texts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path)
         one("trace.raw", "raw", &["--style", "raw"])?;
         one("trace.fields", "fields", &["--style", "fields"])?;
         one("trace.latency-format", "latency", &["--style", "latency"])?;
-        for cpu in ["0", "1", "2", "3"] {
+        for cpu in ["0", "1", "2", "3", "4", "5", "6", "7"] {
             one(&format!("cpu{cpu}/trace"), &format!("cpu{cpu}"), &["--cpu", cpu])?;
             one(&format!("cpu{cpu}/snapshot"), &format!("cpu{cpu} snapshot"), &["--snapshot", "--cpu", cpu])?;
         }
@@ -209,7 +209,7 @@ pub(super) fn counts(rows: &mut Rows, ours: &Ours<'_>, dump: &Dump, truth: &Path
         let name = if array == "top" { "" } else { &array };
         let instances = kernel["instances"].as_array().map_or(&[][..], Vec::as_slice);
         let live = instances.iter().find(|i| i["name"] == name).map_or(&Value::Null, |i| &i["live"]);
-        for cpu in 0..4 {
+        for cpu in 0..8 {
             let Ok(stats) = std::fs::read_to_string(folder.join(format!("cpu{cpu}/stats"))) else { continue };
             let differ = stats_that_differ(&stats, &live[cpu]);
             let detail = if differ.is_empty() { "all counters".into() } else { differ.join(", ") };

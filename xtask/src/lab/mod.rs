@@ -329,6 +329,10 @@ impl Lab<'_> {
         }
         let end = scenario.end.name();
         let mut arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}", scenario.name);
+        if self.arch == Arch::Amd64 {
+            // On a host that has much to do, a guest finds its timer too slow to work.
+            arguments += " no_timer_check";
+        }
         if !scenario.arguments.is_empty() {
             arguments += &format!(" {}", scenario.arguments);
         }

@@ -51,6 +51,9 @@ pub(super) struct Scenario {
 
 const USUAL: &[&str] = &["elf", "kdump-zlib"];
 const ONE: &[&str] = &["elf"];
+/// Tracing from the boot on.
+const BOOT: &str = "trace_buf_size=200k trace_clock=mono trace_options=sym-offset,stacktrace,record-tgid \
+                    trace_event=sched:sched_switch,irq:*,printk:* trace_instance=early,sched:sched_waking,timer:hrtimer_start";
 
 const fn stopped(name: &'static str, arrays: &'static [&'static str], what: &'static str) -> Scenario {
     let (end, formats, memory, cpus) = (End::Stopped, USUAL, 256, 2);
@@ -107,6 +110,38 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         more_cpu: ",la57=off",
         memory: 5120,
         ..stopped("large", &["top"], "memory above 4 GB, page tables of four levels (else there are five)")
+    },
+    Scenario {
+        formats: ONE,
+        ..stopped("latency", &["top"], "the tracers wakeup_rt, osnoise and hwlat (flavour rt-amd64)")
+    },
+    Scenario {
+        formats: ONE,
+        ..stopped("latency-graph", &["top"], "the tracer wakeup, drawing graphs (flavour rt-amd64)")
+    },
+    Scenario { formats: ONE, ..stopped("timerlat", &["top"], "the tracer timerlat (flavour rt-amd64)") },
+    Scenario { formats: ONE, ..stopped("block", &["top", "plain"], "the tracer blk") },
+    Scenario { formats: ONE, ..stopped("block-classic", &["top"], "the tracer blk with its own lines") },
+    Scenario { formats: ONE, ..stopped("mmiotrace", &["top"], "the tracer mmiotrace") },
+    Scenario {
+        formats: ONE,
+        memory: 512,
+        cpus: 8,
+        ..stopped(
+            "sizes",
+            &["top", "tiny", "uneven", "masked", "mine", "refusing", "paused"],
+            "rings of one page to 64 MB, on eight CPUs",
+        )
+    },
+    Scenario {
+        formats: ONE,
+        cpus: 1,
+        arguments: BOOT,
+        ..stopped(
+            "boot",
+            &["top"],
+            "one CPU, tracing from the boot on, with an instance where the kernel has them (from 6.4 on)",
+        )
     },
     Scenario {
         end: End::Live,

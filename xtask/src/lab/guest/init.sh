@@ -13,6 +13,7 @@ fail() { echo "LAB-FAILED: $*"; while :; do sleep 100; done; }
 for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
 T=/sys/kernel/tracing
 mount -t tracefs tr $T || fail "tracefs"
+mount -t debugfs d /sys/kernel/debug 2> /dev/null
 cd $T || fail "cd"
 word() { tr ' ' '\n' < /proc/cmdline | sed -n "s/^$1=//p"; }
 SCENARIO=$(word lab.scenario)
@@ -46,7 +47,7 @@ work() {
     done
 }
 
-echo 64 > buffer_size_kb
+[ "$SCENARIO" = boot ] || echo 64 > buffer_size_kb
 case $SCENARIO in
 nop) enable . "$EVENTS"; work 15 ;;
 function) echo 256 > buffer_size_kb; enable . sched/sched_switch; echo function > current_tracer || fail "function"; work 3 ;;
@@ -131,6 +132,60 @@ modules)
     # Neither finds its file system; both look for it.
     work 1; mount -t xfs /dev/vdb /disk 2> /dev/null; mount -t btrfs /dev/vdb /disk 2> /dev/null; work 2 ;;
 unplugged) echo 1024 > buffer_size_kb; enable . "$EVENTS"; work 5; echo 0 > /sys/devices/system/cpu/cpu2/online || fail "offline"; work 10 ;;
+latency|latency-graph)
+    # Debian's kernels with PREEMPT_RT have these tracers; on others the events alone are left.
+    has() { grep -qw "$1" available_tracers; }
+    enable . sched
+    echo 200000 > osnoise/runtime_us 2> /dev/null && echo 400000 > osnoise/period_us
+    echo 200000 > hwlat_detector/width 2> /dev/null && echo 400000 > hwlat_detector/window
+    if has osnoise; then instance noise osnoise 64; echo osnoise > instances/noise/current_tracer || fail "osnoise"; fi
+    if has hwlat; then instance hardware "" 16; echo hwlat > instances/hardware/current_tracer || fail "hwlat"; fi
+    tracer=wakeup_rt
+    if [ $SCENARIO = latency-graph ]; then tracer=wakeup; set_options . display-graph; fi
+    if has $tracer; then echo $tracer > current_tracer || fail "$tracer"; fi
+    work 8; sleep 1 ;;
+timerlat)
+    enable . "sched osnoise"
+    if grep -qw timerlat available_tracers; then echo timerlat > current_tracer || fail "timerlat"; fi
+    work 3; sleep 1 ;;
+block)
+    enable . block
+    for disk in vda vdb; do echo 1 > /sys/block/$disk/trace/enable || fail "block trace"; done
+    echo blk > current_tracer || fail "blk"
+    instance plain block 32
+    work 3
+    dd if=/dev/zero of=/dev/vdb bs=64k count=20 2> /dev/null; sync
+    dd if=/dev/vdb of=/dev/null bs=4k count=40 skip=400 2> /dev/null
+    echo "a word of ours" > /sys/kernel/debug/block/vdb/msg 2> /dev/null ;;
+block-classic)
+    echo 1 > /sys/block/vdb/trace/enable || fail "block trace"
+    echo blk > current_tracer || fail "blk"
+    echo 1 > options/blk_classic
+    dd if=/dev/zero of=/dev/vdb bs=64k count=20 2> /dev/null; sync ;;
+mmiotrace)
+    # What the second disk's driver does to its device as it begins again.
+    echo mmiotrace > current_tracer || fail "mmiotrace"
+    device=$(basename "$(readlink -f /sys/block/vdb/device/..)")
+    driver=/sys/bus/pci/drivers/virtio-pci
+    echo "$device" > $driver/unbind
+    echo "$device" > $driver/bind || fail "bind $device"
+    work 2 ;;
+sizes)
+    cpus=$(ls -d per_cpu/cpu* | wc -l)
+    echo 65536 > per_cpu/cpu1/buffer_size_kb
+    set_options . record-tgid event-fork
+    enable . "$EVENTS"
+    instance tiny "sched irq" 1
+    mkdir instances/uneven; n=0
+    while [ $n -lt "$cpus" ]; do echo $((4 + 24 * n)) > instances/uneven/per_cpu/cpu$n/buffer_size_kb; n=$((n + 1)); done
+    n=0; enable instances/uneven "sched timer"
+    instance masked sched 32; echo 5 > instances/masked/tracing_cpumask
+    instance mine "sched syscalls" 32; echo $$ > instances/mine/set_event_pid; set_options instances/mine event-fork
+    instance refusing sched 8; echo 0 > instances/refusing/options/overwrite
+    work 5
+    instance paused sched 32; work 2; echo 0 > instances/paused/tracing_on
+    work 5 ;;
+boot) work 10 ;;
 live-crash)
     echo 16 > buffer_size_kb
     instance errors "signal irq" 16
@@ -171,7 +226,7 @@ truth() {
             echo 0 > "$1/options/$s"
         fi
     done
-    for c in 0 1 2 3; do
+    for c in 0 1 2 3 4 5 6 7; do
         [ -e "$1/per_cpu/cpu$c" ] || continue
         mkdir -p "$o/cpu$c"
         for f in trace stats snapshot; do [ -e "$1/per_cpu/cpu$c/$f" ] && cat "$1/per_cpu/cpu$c/$f" > "$o/cpu$c/$f" 2> /dev/null; done
