@@ -15,7 +15,7 @@ use lastwords_image::vmcore;
 use lastwords_kernel::{Kernel, find};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::page::Events as PageEvents;
-use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use lastwords_trace::ftrace::{Array, Tracing};
 use std::cell::Cell;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -265,7 +265,7 @@ fn newest(machine: &Machine, array: &Array) -> i64 {
 /// Prints what is known of an array's losses on stderr, and once what concerns the whole machine; whether there are any.
 pub(crate) fn evidence(machine: &Machine, array: usize, snapshot: bool) -> bool {
     let Some(array) = machine.tracing.arrays.get(array) else { return false };
-    let ring: Option<&Arc<dyn Ring>> = if snapshot { array.snapshot.as_ref() } else { Some(&array.live) };
+    let ring = array.shown(snapshot);
     let whole = &machine.tracing.evidence;
     if !machine.is_told.replace(true) {
         machine.notes.iter().for_each(|note| say::note(plain(note)));

@@ -144,7 +144,13 @@ pub(crate) const BROKEN: u16 = 301;
 pub(crate) const OPEN: u16 = 302;
 
 /// Fields are `declaration:offset:size:signed`; those of all events are put before them.
-fn format(system: &str, id: u16, name: &str, fields: &[&str], print: &str) -> (u16, lastwords_trace::ftrace::Format) {
+pub(crate) fn format(
+    system: &str,
+    id: u16,
+    name: &str,
+    fields: &[&str],
+    print: &str,
+) -> (u16, lastwords_trace::ftrace::Format) {
     let common = [
         "unsigned short common_type:0:2:0",
         "unsigned char common_flags:2:1:0",
@@ -203,6 +209,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         clock_in_ns: true,
         options: ["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec(),
         tracer_options: Vec::new(),
+        shows_longest: false,
         is_on: false,
         live,
         snapshot: None,

@@ -171,12 +171,24 @@ pub struct Array {
     pub options: Vec<String>,
     /// Options of the tracer that are on: `funcgraph-cpu`, ….
     pub tracer_options: Vec<String>,
+    /// The tracer keeps the longest latency in the spare, and the array's text is that of the spare (`tracer.print_max`).
+    pub shows_longest: bool,
     /// Recording was on.
     pub is_on: bool,
     /// The ring that is being written.
     pub live: Arc<dyn Ring>,
     /// The spare, where a snapshot is allocated.
     pub snapshot: Option<Arc<dyn Ring>>,
+}
+
+impl Array {
+    /// The ring that is the array's text: the live one, or the spare where a tracer of latencies has what it keeps; with
+    /// `snapshot` the spare, if there is one.
+    #[must_use]
+    pub fn shown(&self, snapshot: bool) -> Option<&Arc<dyn Ring>> {
+        let spare = self.snapshot.as_ref().filter(|_| snapshot || self.shows_longest);
+        if snapshot { spare } else { spare.or(Some(&self.live)) }
+    }
 }
 
 /// A ring: sub-buffers for each CPU.

@@ -65,16 +65,28 @@ struct Draft {
     clock_in_ns: bool,
     options: Vec<String>,
     tracer_options: Vec<String>,
+    shows_longest: bool,
     live: MemoryRing,
     snapshot: Option<MemoryRing>,
 }
 
 impl Draft {
     fn finish(self) -> Array {
-        let Self { name, tracer, clock, clock_in_ns, options, tracer_options, live, snapshot } = self;
+        let Self { name, tracer, clock, clock_in_ns, options, tracer_options, shows_longest, live, snapshot } = self;
         let is_on = live.is_on;
         let snapshot = snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
-        Array { name, tracer, clock, clock_in_ns, options, tracer_options, is_on, live: Arc::new(live), snapshot }
+        Array {
+            name,
+            tracer,
+            clock,
+            clock_in_ns,
+            options,
+            tracer_options,
+            shows_longest,
+            is_on,
+            live: Arc::new(live),
+            snapshot,
+        }
     }
 }
 
@@ -103,6 +115,7 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64) 
         clock_in_ns,
         options: options(kernel, &array).or_else(|_| options(kernel, &global))?,
         tracer_options: tracer_options(&array, &tracer).unwrap_or_default(),
+        shows_longest: tracer.bool("print_max").unwrap_or(false),
         live,
         snapshot,
     })

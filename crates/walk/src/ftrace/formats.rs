@@ -35,11 +35,40 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
             Err(error) => notes.push(format!("an event's format at {:#x} is not known: {error}", call.place())),
         }
     }
+    if let Some(format) = of_block_tracer(kernel, &common) {
+        formats.insert(format.id, format);
+    }
     if without_text > 0 {
         notes
             .push(format!("the print formats of {without_text} events are not in the image: their fields are printed"));
     }
     Ok(formats)
+}
+
+/// The entries of the tracer `blk`, of which the kernel has no format, as trace-cmd makes it: an event is a `struct blk_io_trace`
+/// (`blk_io_trace2` from Linux 6.19 on) whose first bytes are the common fields. None for a kernel without that tracer.
+fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Format> {
+    kernel.symbol("blk_tracer").ok()?;
+    let id = u16::try_from(kernel.types.enum_value("TRACE_BLK")?).ok()?;
+    let entry = ["blk_io_trace2", "blk_io_trace"].into_iter().find(|name| kernel.types.id(name).is_ok())?;
+    let mut fields = common.to_vec();
+    for name in ["sector", "bytes", "action", "pid", "device", "cpu", "error", "pdu_len"] {
+        let member = kernel.types.member(entry, name).ok()?;
+        let bits = member.size.checked_mul(8)?;
+        fields.push(Field {
+            declaration: format!("u{bits} {name}"),
+            name: name.to_owned(),
+            offset: u32::try_from(member.offset).ok()?,
+            size: u32::try_from(member.size).ok()?,
+            is_signed: false,
+            is_common: false,
+        });
+    }
+    let offset = u32::try_from(kernel.types.size_of(entry).ok()?).ok()?;
+    let (declaration, name) = ("char data[]".to_owned(), "data".to_owned());
+    fields.push(Field { declaration, name, offset, size: 0, is_signed: false, is_common: false });
+    let (system, name) = ("ftrace".to_owned(), "blktrace".to_owned());
+    Some(Format { id, system, name, fields, print_format: "\"%d\", REC->pid".to_owned(), probed: None })
 }
 
 /// The calls from the list's end back to a hole: the oldest, which the kernel was built with.

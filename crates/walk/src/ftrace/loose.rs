@@ -163,6 +163,7 @@ fn array(
         clock_in_ns: true,
         options: OPTIONS.iter().map(|option| (*option).to_owned()).collect(),
         tracer_options: Vec::new(),
+        shows_longest: false,
         is_on: false,
         live: Arc::new(ring),
         snapshot: None,

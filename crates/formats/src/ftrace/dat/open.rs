@@ -217,6 +217,7 @@ fn array(
         clock,
         options: Vec::new(),
         tracer_options: Vec::new(),
+        shows_longest: false,
         is_on: false,
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,

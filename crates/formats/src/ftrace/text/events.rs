@@ -7,7 +7,7 @@ use super::arguments::Form;
 use super::context::{self, Common, Tasks};
 use super::fields::Fields;
 use super::flags::Flags;
-use super::graph::{Graph, State};
+use super::graph::{self, Graph, State};
 use super::head::Heads;
 use super::merge::{Front, Merge};
 use super::own::Own;
@@ -55,6 +55,8 @@ pub(crate) struct Printer<'a> {
     kept: Vec<u8>,
     graph: Graph,
     is_graph: bool,
+    /// The tracer is `mmiotrace`.
+    is_memory: bool,
     /// Lines are those of the default form.
     is_default: bool,
     /// The ring has overwritten events: the beginning of each CPU's events is marked.
@@ -76,7 +78,8 @@ impl<'a> Printer<'a> {
     pub(crate) fn new(tracing: &'a Tracing, array: &'a Array, ring: &dyn Ring, options: &'a Options) -> Self {
         let flags = Flags::new(array, options);
         let overrun = ring.cpus().iter().any(|c| c.stats.overrun > 0);
-        let is_graph = array.tracer == "function_graph";
+        let is_graph = graph::draws(array);
+        let is_memory = array.tracer == "mmiotrace";
         Self {
             flags,
             notes: Vec::new(),
@@ -102,8 +105,9 @@ impl<'a> Printer<'a> {
             kept: Vec::new(),
             graph: Graph::new(tracing, array, ring),
             is_graph,
+            is_memory,
             is_default: flags.context
-                && !(is_graph || flags.latency || flags.raw || flags.fields || flags.message_only),
+                && !(is_graph || is_memory || flags.latency || flags.raw || flags.fields || flags.message_only),
             annotate: flags.annotate && overrun,
             time_start: ring.time_start(),
             printed: 0,
@@ -197,6 +201,20 @@ impl<'a> Printer<'a> {
         self.printed += 1;
         if self.is_graph && self.graph_line(out, merge, at) {
             return;
+        }
+        if self.is_memory {
+            super::memory::line(out, self.own(common.id), merge.payload(), self.order(), time);
+            return merge.advance();
+        }
+        if self.flags.block.classic && matches!(self.own(common.id), Some(Own::Block(_))) {
+            self.kept.clear();
+            self.kept.extend_from_slice(merge.payload());
+            let kept = std::mem::take(&mut self.kept);
+            let fields = std::mem::replace(&mut self.flags.fields, false);
+            self.text(out, &kept, at, None);
+            self.flags.fields = fields;
+            self.kept = kept;
+            return merge.advance();
         }
         if self.flags.raw {
             self.raw(out, merge.payload(), at);

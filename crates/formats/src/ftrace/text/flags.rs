@@ -2,6 +2,7 @@
 
 use lastwords_trace::ftrace::Array;
 
+use super::block::Manner;
 use super::{Options, Style, has};
 
 /// Trace options that shape the text.
@@ -20,6 +21,8 @@ pub(crate) struct Flags {
     pub(crate) irq: bool,
     pub(crate) message_only: bool,
     pub(crate) hash: bool,
+    /// Of the tracer `blk`.
+    pub(crate) block: Manner,
 }
 
 impl Flags {
@@ -33,6 +36,7 @@ impl Flags {
             Style::Raw => (true, false),
             Style::Fields => (false, true),
         };
+        let of_tracer = |name: &str| array.tracer == "blk" && array.tracer_options.iter().any(|o| o == name);
         Self {
             parent: unknown || on("print-parent"),
             symbol_offset: on("sym-offset"),
@@ -47,6 +51,11 @@ impl Flags {
             irq: unknown || on("irq-info"),
             message_only: on("printk-msg-only"),
             hash: options.hash_pointers.unwrap_or(unknown || on("hash-ptr")),
+            block: Manner {
+                classic: of_tracer("blk_classic"),
+                long: on("verbose"),
+                group_names: of_tracer("blk_cgname"),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ use super::arguments::Form;
 use super::context::{self, Common, Tasks};
 use super::events::At;
 use super::flags::Flags;
+use super::has;
 use super::merge::Merge;
 use super::own::{GraphEntry, GraphExit};
 use crate::ftrace::print::{Names, Show, Spec, hex, number};
@@ -18,6 +19,17 @@ const DEPTH: usize = 50;
 const DEEPEST: i64 = 500;
 /// Bytes of the middle column of `task-pid`.
 const TASK_WIDTH: usize = 14;
+
+/// The tracer of that name.
+const FUNCTION_GRAPH: &str = "function_graph";
+/// Tracers of latencies, which draw graphs by an option.
+const LATENCY_TRACERS: [&str; 6] = ["irqsoff", "preemptoff", "preemptirqsoff", "wakeup", "wakeup_rt", "wakeup_dl"];
+
+/// The array's tracer prints graphs of functions.
+pub(crate) fn draws(array: &Array) -> bool {
+    let is_asked = LATENCY_TRACERS.contains(&array.tracer.as_str()) && has(array, "display-graph");
+    array.tracer == FUNCTION_GRAPH || is_asked
+}
 
 /// What printing shares between the kinds of lines.
 pub(crate) struct State<'a> {
@@ -50,17 +62,21 @@ struct Columns {
 
 impl Columns {
     fn new(array: &Array) -> Self {
-        let unknown = array.tracer_options.is_empty();
+        let is_own = array.tracer == FUNCTION_GRAPH;
+        let unknown = is_own && array.tracer_options.is_empty();
+        // A tracer of latencies that draws graphs has columns of its own.
+        let is_other = !is_own && draws(array);
+        let wakes = is_other && array.tracer.starts_with("wakeup");
         let on = |name: &str| array.tracer_options.iter().any(|o| o.strip_prefix("funcgraph-") == Some(name));
         Self {
             overrun: on("overrun"),
-            cpu: unknown || on("cpu"),
-            overhead: unknown || on("overhead"),
-            task: on("proc"),
-            duration: unknown || on("duration"),
+            cpu: unknown || is_other || on("cpu"),
+            overhead: unknown || wakes || on("overhead"),
+            task: is_other || on("proc"),
+            duration: unknown || is_other || on("duration"),
             absolute: on("abstime"),
-            relative: on("reltime"),
-            irqs: unknown || on("irqs"),
+            relative: is_other || on("reltime"),
+            irqs: unknown || wakes || on("irqs"),
             tail: on("tail"),
             value: on("retval"),
             value_hex: on("retval-hex"),
@@ -99,7 +115,7 @@ enum Fill {
 impl Graph {
     pub(crate) fn new(tracing: &Tracing, array: &Array, ring: &dyn Ring) -> Self {
         let highest = ring.cpus().iter().map(|c| c.cpu).max().unwrap_or(0).max(tracing.cpus.saturating_sub(1));
-        let is_graph = array.tracer == "function_graph";
+        let is_graph = draws(array);
         let mut irq_text = (0, 0);
         if is_graph {
             tracing.symbols.each(&mut |row| match row.name {

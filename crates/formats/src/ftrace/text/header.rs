@@ -17,7 +17,7 @@ pub(crate) fn write(
     is_empty: bool,
 ) {
     tracer(out, array);
-    if array.tracer == "function_graph" {
+    if graph::draws(array) {
         if flags.context && flags.latency {
             if is_empty {
                 return;
@@ -27,7 +27,15 @@ pub(crate) fn write(
         return graph::header(out, array, flags);
     }
     if array.tracer == "osnoise" || array.tracer == "timerlat" {
-        return noise(out, &array.tracer);
+        return noise(out, &array.tracer, is_real_time(tracing));
+    }
+    if array.tracer == "branch" {
+        return out.extend_from_slice(BRANCH_COLUMNS.as_bytes());
+    }
+    if array.tracer == "blk" {
+        return if flags.block.classic {
+            out.extend_from_slice(BLOCK_COLUMNS.as_bytes())
+        };
     }
     if !flags.context {
         return;
@@ -45,6 +53,14 @@ pub(crate) fn write(
         columns(out, tracing, ring, flags);
     }
 }
+
+const BRANCH_COLUMNS: &str = concat!(
+    "#           TASK-PID    CPU#    TIMESTAMP  CORRECT  FUNC:FILE:LINE\n",
+    "#              | |       |          |         |       |\n",
+);
+
+const BLOCK_COLUMNS: &str =
+    concat!("# DEV   CPU TIMESTAMP     PID ACT FLG\n", "#  |     |     |           |   |   |\n",);
 
 fn tracer(out: &mut Vec<u8>, array: &Array) {
     out.extend_from_slice(format!("# tracer: {}\n#\n", array.tracer).as_bytes());
@@ -112,7 +128,7 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring,
          #    -----------------\n",
         tracer = array.tracer,
         release = tracing.release,
-        time = longest.time.saturating_add(500) / 1000,
+        time = longest.time / 1000,
         cpu = longest.cpu,
         cpus = tracing.cpus,
         comm = longest.comm,
@@ -135,9 +151,18 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring,
     out.extend_from_slice(b"#\n");
 }
 
+/// The version string has a word.
+fn is_built(tracing: &Tracing, word: &str) -> bool {
+    tracing.uname.split_whitespace().any(|w| w == word)
+}
+
+fn is_real_time(tracing: &Tracing) -> bool {
+    is_built(tracing, "PREEMPT_RT")
+}
+
 /// The word for the kernel's preemption; where it was not chosen at boot, as far as its version string tells it.
 fn preemption(tracing: &Tracing) -> String {
-    let has = |word| tracing.uname.split_whitespace().any(|w| w == word);
+    let has = |word| is_built(tracing, word);
     let mode = |names: [&'static str; 4]| {
         let mode = tracing.preempt_dynamic_mode.and_then(|mode| names.get(usize::from(mode)));
         mode.copied().or(has("PREEMPT_DYNAMIC").then_some("undef"))
@@ -153,9 +178,12 @@ fn preemption(tracing: &Tracing) -> String {
             None => "NONE".into(),
         };
     }
+    // Linux 6.13 is the first to say `lazy`; some before it were lazy by a patch.
+    let is_said = |word| word != "undef" && (word != "lazy" || is_since(&tracing.release, (6, 13)));
     let word = match mode(["server", "desktop", "preempt", "lazy"]) {
-        Some(word) if word != "undef" => word,
+        Some(word) if is_said(word) => word,
         _ if has("PREEMPT_RT") => "preempt_rt",
+        Some("lazy") => "unknown",
         _ if has("PREEMPT") => "preempt",
         Some(_) => "desktop",
         None if tracing.preempt_voluntary => "desktop",
@@ -164,34 +192,66 @@ fn preemption(tracing: &Tracing) -> String {
     word.into()
 }
 
-fn noise(out: &mut Vec<u8>, tracer: &str) {
-    let text = if tracer == "osnoise" {
-        concat!(
-            "#                                _-----=> irqs-off\n",
-            "#                               / _----=> need-resched\n",
-            "#                              | / _---=> hardirq/softirq\n",
-            "#                              || / _--=> preempt-depth\n",
-            "#                              ||| / _-=> migrate-disable                         MAX\n",
-            "#                              |||| /     delay                                   SINGLE      Interference counters:\n",
-            "#                              |||||               RUNTIME      NOISE  % OF CPU  NOISE    +-----------------------------+\n",
-            "#           TASK-PID      CPU# |||||   TIMESTAMP    IN US       IN US  AVAILABLE  IN US     HW    NMI    IRQ   SIRQ THREAD\n",
-            "#              | |         |   |||||      |           |             |    |            |      |      |      |      |      |\n",
-        )
-    } else {
-        concat!(
-            "#                                _-----=> irqs-off\n",
-            "#                               / _----=> need-resched\n",
-            "#                              | / _---=> hardirq/softirq\n",
-            "#                              || / _--=> preempt-depth\n",
-            "#                              ||| / _-=> migrate-disable\n",
-            "#                              |||| /     delay\n",
-            "#                              |||||            ACTIVATION    CONTEXT                TIMER_LATENCY\n",
-            "#           TASK-PID      CPU# |||||   TIMESTAMP   ID            CONTEXT                 LATENCY\n",
-            "#              | |         |   |||||      |         |                  |                       |\n",
-        )
-    };
-    out.extend_from_slice(text.as_bytes());
+/// The columns of `osnoise` and `timerlat`, which have one for each flag by the kernel's preemption.
+fn noise(out: &mut Vec<u8>, tracer: &str, is_real_time: bool) {
+    let flags = if is_real_time { REAL_TIME_FLAGS } else { USUAL_FLAGS };
+    out.extend_from_slice(flags.as_bytes());
+    out.extend_from_slice(match (tracer == "osnoise", is_real_time) {
+        (true, true) => REAL_TIME_NOISE.as_bytes(),
+        (true, false) => USUAL_NOISE.as_bytes(),
+        (false, true) => REAL_TIME_LATENCY.as_bytes(),
+        (false, false) => USUAL_LATENCY.as_bytes(),
+    });
 }
+
+const USUAL_FLAGS: &str = concat!(
+    "#                                _-----=> irqs-off\n",
+    "#                               / _----=> need-resched\n",
+    "#                              | / _---=> hardirq/softirq\n",
+    "#                              || / _--=> preempt-depth\n",
+);
+
+/// The kernel writes both percent signs.
+const USUAL_NOISE: &str = concat!(
+    "#                              ||| / _-=> migrate-disable                         MAX\n",
+    "#                              |||| /     delay                                   SINGLE      Interference counters:\n",
+    "#                              |||||               RUNTIME      NOISE  %% OF CPU  NOISE    +-----------------------------+\n",
+    "#           TASK-PID      CPU# |||||   TIMESTAMP    IN US       IN US  AVAILABLE  IN US     HW    NMI    IRQ   SIRQ THREAD\n",
+    "#              | |         |   |||||      |           |             |    |            |      |      |      |      |      |\n",
+);
+
+const USUAL_LATENCY: &str = concat!(
+    "#                              ||| / _-=> migrate-disable\n",
+    "#                              |||| /     delay\n",
+    "#                              |||||            ACTIVATION\n",
+    "#           TASK-PID      CPU# |||||   TIMESTAMP   ID            CONTEXT                 LATENCY\n",
+    "#              | |         |   |||||      |         |                  |                       |\n",
+);
+
+const REAL_TIME_FLAGS: &str = concat!(
+    "#                                _-------=> irqs-off\n",
+    "#                               / _------=> need-resched\n",
+    "#                              | / _-----=> need-resched-lazy\n",
+    "#                              || / _----=> hardirq/softirq\n",
+    "#                              ||| / _---=> preempt-depth\n",
+    "#                              |||| / _--=> preempt-lazy-depth\n",
+    "#                              ||||| / _-=> migrate-disable\n",
+);
+
+const REAL_TIME_NOISE: &str = concat!(
+    "#                              |||||| /                                               MAX\n",
+    "#                              ||||| /                                             SINGLE      Interference counters:\n",
+    "#                              |||||||               RUNTIME      NOISE  %% OF CPU  NOISE    +-----------------------------+\n",
+    "#           TASK-PID      CPU# |||||||   TIMESTAMP    IN US       IN US  AVAILABLE  IN US     HW    NMI    IRQ   SIRQ THREAD\n",
+    "#              | |         |   |||||||      |           |             |    |            |      |      |      |      |      |\n",
+);
+
+const REAL_TIME_LATENCY: &str = concat!(
+    "#                              |||||| /\n",
+    "#                              |||||||             ACTIVATION\n",
+    "#           TASK-PID      CPU# |||||||   TIMESTAMP    ID            CONTEXT                LATENCY\n",
+    "#              | |         |   |||||||      |         |                  |                       |\n",
+);
 
 /// The text of `snapshot` where there is nothing to show: how to use it.
 pub(crate) fn unused_snapshot(out: &mut Vec<u8>, array: &Array, one_cpu: bool, allocated: bool) {

@@ -4,6 +4,7 @@
 //! trace.
 
 mod arguments;
+mod block;
 mod context;
 mod events;
 mod fields;
@@ -11,6 +12,7 @@ mod flags;
 mod graph;
 mod head;
 mod header;
+mod memory;
 mod merge;
 mod own;
 mod own_text;
@@ -108,9 +110,7 @@ pub fn write_with_log(
         tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
-    let snapshot = array.snapshot.as_deref().filter(|_| options.snapshot);
-    let ring = if options.snapshot { snapshot } else { Some(&*array.live) };
-    let Some(ring) = ring else {
+    let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
         header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), false);
         write(out, &buffer, &mut summary)?;
         return Ok(summary);
@@ -239,20 +239,32 @@ pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
     globs.is_empty() || globs.iter().any(|glob| matches(glob, if glob.contains(':') { &whole } else { name }))
 }
 
-/// Counts events and overwritten ones as the header of the text tells them: by the ring's counters, or, where these were
-/// not kept, by decoding.
+/// Counts the events to show, and those written, as the header of the text tells them (`get_total_entries_cpu`): by the ring's
+/// counters, or, where these were not kept, by decoding. Of a CPU whose first events are from before the reset of the ring,
+/// and so not shown, the overwritten ones are not counted.
 pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
-    let sum = |of: fn(&lastwords_trace::ftrace::Stats) -> u64| ring.cpus().iter().map(|c| of(&c.stats)).sum::<u64>();
-    let (mut entries, overrun) = (sum(|s| s.entries), sum(|s| s.overrun));
+    let all: Vec<usize> = (0..ring.cpus().len()).collect();
+    let mut skipped: Vec<u64> = Vec::new();
+    if ring.time_start() > 0 {
+        skipped.extend(Merge::new(tracing, ring, &all).skipped());
+    }
+    let (mut entries, mut written) = (0u64, 0u64);
+    for (at, cpu) in ring.cpus().iter().enumerate() {
+        let hidden = skipped.get(at).copied().unwrap_or(0);
+        let shown = cpu.stats.entries.saturating_sub(hidden);
+        let overrun = if hidden > 0 { 0 } else { cpu.stats.overrun };
+        entries = entries.saturating_add(shown);
+        written = written.saturating_add(shown).saturating_add(overrun);
+    }
     if entries == 0 {
-        let all: Vec<usize> = (0..ring.cpus().len()).collect();
         let mut merge = Merge::new(tracing, ring, &all);
         while merge.head().is_some() {
             entries += 1;
             merge.advance();
         }
+        written = written.saturating_add(entries);
     }
-    (entries, entries + overrun)
+    (entries, written)
 }
 
 /// A trace option of the array is on.

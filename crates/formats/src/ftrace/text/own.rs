@@ -3,6 +3,8 @@
 use lastwords_trace::ftrace::Format;
 use lastwords_trace::schema::ByteOrder;
 
+use super::block::Block;
+use super::memory::Memory;
 use crate::ftrace::page::{long, word};
 
 /// Where a field lies.
@@ -44,6 +46,13 @@ impl Slot {
             1 => i64::from(value as u8 as i8),
             _ => value as i64,
         }
+    }
+
+    /// The text in an array of letters, without its NUL.
+    pub(crate) fn text(self, payload: &[u8]) -> &[u8] {
+        let all = self.rest(payload);
+        let all = all.get(..self.size as usize).unwrap_or(all);
+        all.split(|b| *b == 0).next().unwrap_or_default()
     }
 
     /// The bytes from it to the end.
@@ -102,6 +111,15 @@ pub(crate) enum Own {
     Hardware([Slot; 8]),
     OsNoise([Slot; 8]),
     TimerLatency([Slot; 3]),
+    /// Only the tracer `mmiotrace` prints it.
+    Memory(Memory),
+    Branch {
+        correct: Slot,
+        function: Slot,
+        file: Slot,
+        line: Slot,
+    },
+    Block(Block),
 }
 
 /// `funcgraph_entry`, `fgraph_retaddr_entry`.
@@ -188,6 +206,12 @@ impl Own {
                 .map(slot),
             ),
             "timerlat" => Self::TimerLatency(["seqnum", "context", "timer_latency"].map(slot)),
+            "mmiotrace_rw" | "mmiotrace_map" => Self::Memory(Memory::of(format)),
+            "branch" => {
+                let [correct, function, file, line] = ["correct", "func", "file", "line"].map(slot);
+                Self::Branch { correct, function, file, line }
+            }
+            "blktrace" => Self::Block(Block::of(format)),
             _ => return None,
         })
     }

@@ -70,10 +70,29 @@ pub(crate) fn write(
         Own::Hardware(slots) => hardware(out, slots, &env, &tracing.machine),
         Own::OsNoise(slots) => noise(out, slots, &env),
         Own::TimerLatency([number, context, latency]) => {
-            let context = if get(context) != 0 { "thread" } else { "irq" };
+            let context = match get(context) {
+                0 => "irq",
+                1 => "thread",
+                _ => "user-ret",
+            };
             let line = format!("#{:<5} context {context:>6} timer_latency {:>9} ns\n", get(number), get(latency));
             out.extend_from_slice(line.as_bytes());
         }
+        Own::Branch { correct, function, file, line } => {
+            let mark = if get(correct) != 0 { "  ok  " } else { " MISS " };
+            out.extend_from_slice(format!("[{mark}] ").as_bytes());
+            for name in [function, file] {
+                out.extend_from_slice(name.text(payload));
+                out.push(b':');
+            }
+            // The kernel's `%d`.
+            out.extend_from_slice(format!("{}\n", get(line) as u32 as i32).as_bytes());
+        }
+        Own::Block(block) => {
+            block.write(out, payload, order, at, tasks, flags.block);
+        }
+        // No tracer but its own knows it.
+        Own::Memory(_) => out.extend_from_slice(format!("Unknown type {}\n", at.common.id).as_bytes()),
         // Printed by `graph`.
         Own::GraphEntry(_) | Own::GraphExit(_) => {}
     }
@@ -235,7 +254,13 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
         }
         Own::OsNoise(slots) => numbers(out, &slots.map(|slot| get(&slot))),
         Own::TimerLatency(slots) => numbers(out, &slots.map(|slot| get(&slot))),
-        Own::KernelStack { .. } | Own::UserStack { .. } | Own::GraphEntry(_) | Own::GraphExit(_) => return false,
+        Own::KernelStack { .. }
+        | Own::UserStack { .. }
+        | Own::GraphEntry(_)
+        | Own::GraphExit(_)
+        | Own::Memory(_)
+        | Own::Branch { .. }
+        | Own::Block(_) => return false,
     }
     true
 }

@@ -136,7 +136,7 @@ fn the_latency_format_begins_with_the_longest() {
     tracing.arrays[0].options = vec!["context-info".into(), "latency-format".into()];
     let latency = Latency {
         cpu: 1,
-        time: 12_499,
+        time: 12_999,
         comm: "worker".into(),
         pid: 7,
         uid: 1000,
@@ -279,3 +279,5 @@ proptest! {
         prop_assert_eq!(summary.events, events);
     }
 }
+
+mod tracers;

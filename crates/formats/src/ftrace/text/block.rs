@@ -1,0 +1,205 @@
+//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format of them; readers make one, named `blktrace`, of
+//! `struct blk_io_trace`, as trace-cmd does.
+
+use lastwords_trace::ftrace::Format;
+use lastwords_trace::schema::ByteOrder;
+
+use super::context::Tasks;
+use super::events::At;
+use super::own::Slot;
+
+/// Where the numbers of an entry lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    sector: Slot,
+    bytes: Slot,
+    action: Slot,
+    device: Slot,
+    error: Slot,
+    length: Slot,
+    data: Slot,
+}
+
+/// How the text is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// With a line's beginning of its own (option `blk_classic`).
+    pub(crate) classic: bool,
+    /// With names of actions (option `verbose`).
+    pub(crate) long: bool,
+    /// Groups have names, which the machine alone knew (option `blk_cgname`).
+    pub(crate) group_names: bool,
+}
+
+/// Bits of `action`: a control group stands before the data; what it is about.
+const GROUP: u64 = 0x100;
+const FLUSH: u64 = 1 << 2;
+const WRITE: u64 = 1 << 1;
+const SYNC: u64 = 1 << 3;
+const NOTIFY: u64 = 1 << 10;
+const COMMAND: u64 = 1 << 9;
+const AHEAD: u64 = 1 << 11;
+const META: u64 = 1 << 12;
+const DISCARD: u64 = 1 << 13;
+const FUA: u64 = 1 << 15;
+const WRITE_ZEROES: u64 = 1 << 22;
+/// A message for whoever reads.
+const MESSAGE: u64 = 2 | NOTIFY << 16;
+
+/// Names of actions by number, short and long, and what is shown of them.
+const ACTIONS: [(&str, &str, What); 15] = [
+    ("Q", "queue", What::Request),
+    ("M", "backmerge", What::Request),
+    ("F", "frontmerge", What::Request),
+    ("G", "getrq", What::Request),
+    ("S", "sleeprq", What::Request),
+    ("R", "requeue", What::Outcome),
+    ("D", "issue", What::Request),
+    ("C", "complete", What::Outcome),
+    ("P", "plug", What::Task),
+    ("U", "unplug_io", What::Unplug),
+    ("UT", "unplug_timer", What::Unplug),
+    ("I", "insert", What::Request),
+    ("X", "split", What::Split),
+    ("B", "bounce", What::Request),
+    ("A", "remap", What::Remap),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Request,
+    Outcome,
+    Task,
+    Unplug,
+    Split,
+    Remap,
+}
+
+impl Block {
+    pub(crate) fn of(format: &Format) -> Self {
+        let slot = |name| Slot::of(format, name);
+        let [sector, bytes, action, device] = ["sector", "bytes", "action", "device"].map(slot);
+        let [error, length, data] = ["error", "pdu_len", "data"].map(slot);
+        Self { sector, bytes, action, device, error, length, data }
+    }
+
+    /// Appends the text, line feed included.
+    pub(crate) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        payload: &[u8],
+        order: ByteOrder,
+        at: At,
+        tasks: &Tasks<'_>,
+        manner: Manner,
+    ) {
+        let get = |slot: Slot| slot.unsigned(payload, order);
+        let (action, length) = (get(self.action), get(self.length) as usize);
+        let data = self.data.rest(payload);
+        let data = data.get(..length.min(data.len())).unwrap_or_default();
+        let group = (action & GROUP != 0).then(|| Slot { offset: 0, size: 8 }.unsigned(data, order));
+        let data = if group.is_some() { data.get(8..).unwrap_or_default() } else { data };
+        let number = (action & 0xffff & !GROUP) as usize;
+        let (short, long, what) = if action & !GROUP == MESSAGE {
+            ("m", "message", None)
+        } else {
+            match number.checked_sub(1).and_then(|n| ACTIONS.get(n)) {
+                Some((short, long, what)) => (*short, *long, Some(*what)),
+                None => return out.extend_from_slice(format!("Unknown action {number:x}\n").as_bytes()),
+            }
+        };
+        let name = if manner.long { long } else { short };
+        let kind = kind(action >> 16, what.is_none(), get(self.bytes));
+        let (major, minor) = device(get(self.device) as u32);
+        let place = format!("{major:3},{minor:<3} ");
+        let line = match group {
+            _ if manner.classic => {
+                let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
+                let (cpu, pid) = (at.cpu, at.common.pid);
+                format!("{place}{cpu:2} {:5}.{rest:09} {pid:5} {name:>2} {kind:>3} ", seconds as i32)
+            }
+            Some(_) if manner.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
+            Some(id) => format!("{place}{:x},{:x} {name:>2} {kind:>3} ", id as u32, id >> 32),
+            None => format!("{place}{name:>2} {kind:>3} "),
+        };
+        out.extend_from_slice(line.as_bytes());
+        let Some(what) = what else {
+            out.extend_from_slice(data);
+            return out.push(b'\n');
+        };
+        let comm = tasks.comm(at.common.pid);
+        let big = |at: usize| data.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b));
+        let (sector, bytes, error) = (get(self.sector), get(self.bytes), get(self.error));
+        let sectors = bytes >> 9;
+        let is_command = action >> 16 & COMMAND != 0;
+        let line = match what {
+            What::Request if is_command => format!("{bytes} {}[{comm}]\n", command(data)),
+            What::Request if sectors == 0 => format!("[{comm}]\n"),
+            What::Request => format!("{sector} + {sectors} [{comm}]\n"),
+            What::Outcome if is_command => format!("{}[{error}]\n", command(data)),
+            What::Outcome if sectors == 0 => format!("{sector} [{error}]\n"),
+            What::Outcome => format!("{sector} + {sectors} [{error}]\n"),
+            What::Task => format!("[{comm}]\n"),
+            What::Unplug => format!("[{comm}] {}\n", big(0)),
+            What::Split => format!("{sector} / {} [{comm}]\n", big(0)),
+            What::Remap => {
+                // `struct blk_io_trace_remap`: two devices, a sector; most significant byte first.
+                let (major, minor) = device((big(0) >> 32) as u32);
+                format!("{sector} + {sectors} <- ({major},{minor}) {}\n", big(8))
+            }
+        };
+        out.extend_from_slice(line.as_bytes());
+    }
+}
+
+/// The kernel's own number of a device: 12 and 20 bits.
+fn device(number: u32) -> (u32, u32) {
+    (number >> 20, number & 0xf_ffff)
+}
+
+/// Letters of what was asked for (`fill_rwbs`).
+fn kind(category: u64, is_message: bool, bytes: u64) -> String {
+    if is_message {
+        return "N".into();
+    }
+    let has = |bit: u64| category & bit != 0;
+    let mut letters = String::new();
+    letters.push_str(if has(FLUSH) { "F" } else { "" });
+    letters.push_str(match () {
+        () if has(DISCARD) => "D",
+        () if has(WRITE_ZEROES) => "WZ",
+        () if has(WRITE) => "W",
+        () if bytes > 0 => "R",
+        () => "N",
+    });
+    for (bit, letter) in [(FUA, 'F'), (AHEAD, 'A'), (SYNC, 'S'), (META, 'M')] {
+        letters.extend(has(bit).then_some(letter));
+    }
+    letters
+}
+
+/// `(00 01 ..) `: a command up to where it is zero to its end.
+fn command(data: &[u8]) -> String {
+    if data.is_empty() {
+        return String::new();
+    }
+    let end = data.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
+    let is_cut = end + 1 < data.len();
+    let shown = if is_cut { &data[..=end] } else { data };
+    let bytes: Vec<String> = shown.iter().map(|b| format!("{b:02x}")).collect();
+    format!("({}{}) ", bytes.join(" "), if is_cut { " .." } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command;
+
+    #[test]
+    fn commands_are_cut_where_only_zeroes_follow() {
+        assert_eq!(command(&[]), "");
+        assert_eq!(command(&[0x12, 0, 0x24]), "(12 00 24) ");
+        assert_eq!(command(&[0x12, 0, 0, 0]), "(12 00 ..) ");
+        assert_eq!(command(&[0x12, 0]), "(12 00) ");
+        assert_eq!(command(&[0, 0, 0]), "(00 ..) ");
+    }
+}

@@ -1,0 +1,74 @@
+//! Entries of the tracer `mmiotrace` (`kernel/trace/trace_mmiotrace.c`), which has lines of its own.
+
+use lastwords_trace::ftrace::Format;
+use lastwords_trace::schema::ByteOrder;
+
+use super::own::{Own, Slot};
+
+/// An access to a device's memory, or a mapping of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    is_map: bool,
+    physical: Slot,
+    /// What was read or written; of a mapping where it lies.
+    value: Slot,
+    /// Where the instruction stands; of a mapping its length.
+    place: Slot,
+    map: Slot,
+    operation: Slot,
+    width: Slot,
+}
+
+/// Values of `enum mm_io_opcode`.
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+const PROBE: u64 = 3;
+const UNPROBE: u64 = 4;
+const UNKNOWN: u64 = 5;
+
+impl Memory {
+    /// Of `mmiotrace_rw` or `mmiotrace_map`.
+    pub(crate) fn of(format: &Format) -> Self {
+        let is_map = format.name == "mmiotrace_map";
+        let slot = |name| Slot::of(format, name);
+        let [value, place] = if is_map { ["virt", "len"] } else { ["value", "pc"] }.map(slot);
+        let [physical, map, operation, width] = ["phys", "map_id", "opcode", "width"].map(slot);
+        Self { is_map, physical, value, place, map, operation, width }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, time: &str) {
+        let get = |slot: Slot| slot.unsigned(payload, order);
+        let (physical, value, place) = (get(self.physical), get(self.value), get(self.place));
+        let (map, width) = (self.map.signed(payload, order), get(self.width));
+        let line = match (self.is_map, get(self.operation)) {
+            (false, operation @ (READ | WRITE)) => {
+                let letter = if operation == READ { 'R' } else { 'W' };
+                format!("{letter} {width} {time} {map} {physical:#x} {value:#x} {place:#x} 0\n")
+            }
+            (false, UNKNOWN) => {
+                let [a, b, c] = [value >> 16, value >> 8, value].map(|byte| byte & 0xff);
+                format!("UNKNOWN {time} {map} {physical:#x} {a:02x},{b:02x},{c:02x} {place:#x} 0\n")
+            }
+            (true, PROBE) => format!("MAP {time} {map} {physical:#x} {value:#x} {place:#x} 0x0 0\n"),
+            (true, UNPROBE) => format!("UNMAP {time} {map} 0x0 0\n"),
+            (false, _) => "rw what?\n".into(),
+            (true, _) => "map what?\n".into(),
+        };
+        out.extend_from_slice(line.as_bytes());
+    }
+}
+
+/// Appends the line of an event while `mmiotrace` is the tracer: of other kinds than its own and messages there is none.
+pub(crate) fn line(out: &mut Vec<u8>, own: Option<&Own>, payload: &[u8], order: ByteOrder, time: u64) {
+    let micros = time.wrapping_add(500) / 1000;
+    let time = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    match own {
+        Some(Own::Memory(memory)) => memory.write(out, payload, order, &time),
+        Some(Own::Print { text, .. }) => {
+            out.extend_from_slice(format!("MARK {time} ").as_bytes());
+            let text = text.rest(payload);
+            out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
+        }
+        _ => {}
+    }
+}
