@@ -47,6 +47,20 @@ work() {
     done
 }
 
+# has TRACER
+has() { grep -qw "$1" available_tracers; }
+# latency TRACER: it and others that measure. Debian's kernels with PREEMPT_RT have them; on others the events alone are left.
+latency() {
+    enable . sched
+    echo 200000 > osnoise/runtime_us 2> /dev/null && echo 400000 > osnoise/period_us
+    echo 200000 > hwlat_detector/width 2> /dev/null && echo 400000 > hwlat_detector/window
+    if has osnoise; then instance noise osnoise 64; echo osnoise > instances/noise/current_tracer || fail "osnoise"; fi
+    if has hwlat; then instance hardware "" 16; echo hwlat > instances/hardware/current_tracer || fail "hwlat"; fi
+    if has "$1"; then echo "$1" > current_tracer || fail "$1"; fi
+    work 8
+    sleep 1
+}
+
 [ "$SCENARIO" = boot ] || echo 64 > buffer_size_kb
 case $SCENARIO in
 nop) enable . "$EVENTS"; work 15 ;;
@@ -132,21 +146,11 @@ modules)
     # Neither finds its file system; both look for it.
     work 1; mount -t xfs /dev/vdb /disk 2> /dev/null; mount -t btrfs /dev/vdb /disk 2> /dev/null; work 2 ;;
 unplugged) echo 1024 > buffer_size_kb; enable . "$EVENTS"; work 5; echo 0 > /sys/devices/system/cpu/cpu2/online || fail "offline"; work 10 ;;
-latency|latency-graph)
-    # Debian's kernels with PREEMPT_RT have these tracers; on others the events alone are left.
-    has() { grep -qw "$1" available_tracers; }
-    enable . sched
-    echo 200000 > osnoise/runtime_us 2> /dev/null && echo 400000 > osnoise/period_us
-    echo 200000 > hwlat_detector/width 2> /dev/null && echo 400000 > hwlat_detector/window
-    if has osnoise; then instance noise osnoise 64; echo osnoise > instances/noise/current_tracer || fail "osnoise"; fi
-    if has hwlat; then instance hardware "" 16; echo hwlat > instances/hardware/current_tracer || fail "hwlat"; fi
-    tracer=wakeup_rt
-    if [ $SCENARIO = latency-graph ]; then tracer=wakeup; set_options . display-graph; fi
-    if has $tracer; then echo $tracer > current_tracer || fail "$tracer"; fi
-    work 8; sleep 1 ;;
+latency) latency wakeup_rt ;;
+latency-graph) set_options . display-graph; latency wakeup ;;
 timerlat)
     enable . "sched osnoise"
-    if grep -qw timerlat available_tracers; then echo timerlat > current_tracer || fail "timerlat"; fi
+    if has timerlat; then echo timerlat > current_tracer || fail "timerlat"; fi
     work 3; sleep 1 ;;
 block)
     enable . block
