@@ -5,8 +5,9 @@ use lastwords_bytes::Budget;
 use lastwords_image::unwatched;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
+use lastwords_testkit::ring::Form;
 use lastwords_testkit::samples;
-use lastwords_testkit::session::Session as Truth;
+use lastwords_testkit::session::{ChannelSpec, Session as Truth};
 use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source;
@@ -98,6 +99,26 @@ fn streams_without_their_heads() {
         assert!(evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.cause == Cause::Missing));
         assert!(evidence.notes.iter().any(|note| note.contains("proven by their checksums")), "{:?}", evidence.notes);
         assert!(evidence.sub_buffers.iter().any(|row| row.verdict == Verdict::Open && !row.why.is_empty()));
+    }
+}
+
+/// Steps of the clock tell nothing where memory behind the last event was never written.
+#[test]
+fn a_program_that_waited_long_in_its_first_lap() {
+    for order in [Order::Little, Order::Big] {
+        let mut session = Truth::new("waits", lastwords_testkit::layout::session::RSEQ);
+        session.order = order;
+        let channel = session.channel(ChannelSpec::new("main", 16384, 4));
+        samples::describe(&mut session, channel);
+        session.stream(channel, 0, lastwords_testkit::layout::session::RSEQ);
+        let mut clock = 1000;
+        for (n, step) in [10, 10, 100_000_000, 10, 1 << 40, 10].into_iter().enumerate() {
+            clock += step;
+            session.rings[0].push_as(&samples::event(order, n as u32, clock, &[]), Form::Auto);
+        }
+        let found = carve(&overwritten(&session.image(), &["stream"]));
+        let (all, closed) = events(&found.sessions[0]);
+        assert_eq!((all.into_iter().collect::<BTreeSet<_>>(), closed.len()), (truth(&session), 0));
     }
 }
 

@@ -98,16 +98,28 @@ impl Pace {
     }
 }
 
-/// Finds where the events of an open sub-buffer end. `pace`: that of the stream's others.
-fn end_of_open(loose: &mut Loose, image: &dyn Image, decoder: Option<&ChannelDecoder>, mut pace: Pace) {
+/// Finds where the events of an open sub-buffer end. `pace`: that of the stream's others. In its first lap, memory behind the last
+/// event was never written: if it is all zero, whatever decodes before it is an event, however long it waited.
+fn end_of_open(
+    loose: &mut Loose,
+    image: &dyn Image,
+    decoder: Option<&ChannelDecoder>,
+    mut pace: Pace,
+    is_first_lap: bool,
+) {
     let Some(decoder) = decoder else {
         loose.content = HEADER_LEN;
         return;
     };
     let (mut bytes, order) = (Vec::new(), loose.identity.order);
     loose.load(image, loose.content, &mut bytes);
-    let walked: Walked = walk_while(decoder, &bytes, HEADER_LEN, loose.header.begin, |word, before, clock| {
-        pace.allows(word, order, clock.saturating_sub(before))
+    let begin = loose.header.begin;
+    let fresh = is_first_lap.then(|| walk_while(decoder, &bytes, HEADER_LEN, begin, |word, _, _| word != [0; 4]));
+    let proven = fresh.filter(|walked| bytes.iter().skip(walked.end).all(|&byte| byte == 0));
+    let walked: Walked = proven.unwrap_or_else(|| {
+        walk_while(decoder, &bytes, HEADER_LEN, begin, |word, before, clock| {
+            pace.allows(word, order, clock.saturating_sub(before))
+        })
     });
     loose.content = walked.end.max(HEADER_LEN);
     loose.end = walked.clock;
@@ -178,8 +190,10 @@ impl Pool<'_> {
             let paces = closed.filter_map(|l| decoder.map(|d| pace_of(l, self.image, d)));
             let pace = paces.fold(Pace::default(), Pace::with);
             let newest = loose.iter().map(|l| l.header.number).max();
+            // The first sub-buffer is the first to be overwritten.
+            let is_first_lap = loose.iter().any(|l| l.header.number == 0);
             for open in loose.iter_mut().filter(|l| l.verdict == Verdict::Open) {
-                end_of_open(open, self.image, decoder, pace);
+                end_of_open(open, self.image, decoder, pace, is_first_lap);
                 if Some(open.header.number) != newest {
                     open.verdict = Verdict::Torn;
                 }
