@@ -20,6 +20,9 @@ use crate::memory::Memory;
 use crate::record::{Lost, Pieces, Record};
 use crate::stream::Stream;
 
+#[cfg(not(any(target_arch = "x86_64", loom)))]
+#[path = "rseq_general.rs"]
+mod general;
 #[cfg(all(target_arch = "aarch64", not(loom)))]
 #[path = "rseq_aarch64.rs"]
 pub(super) mod section;

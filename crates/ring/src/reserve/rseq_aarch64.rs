@@ -15,6 +15,8 @@ use crate::cpu;
 use crate::record::Piece;
 use crate::reserve::quick::Quick;
 
+pub(in crate::reserve) use super::general::{record_framed, record_framed_text, record_text};
+
 /// Copies the pieces and publishes.
 ///
 /// # Safety
@@ -231,40 +233,4 @@ unsafe fn publish_words<const W: usize>(quick: &Quick, check: &Check<'_>, words:
         );
     }
     done != 0
-}
-
-/// Texts go the general way.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_text<const W: usize>(
-    _: &Quick,
-    _: u32,
-    _: &[u64; W],
-    _: usize,
-    _: &[u8],
-) -> bool {
-    false
-}
-
-/// Events in frames go the general way.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
-    false
-}
-
-/// Events in frames go the general way.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
-    _: &Quick,
-    _: u32,
-    _: &[u64; W],
-    _: usize,
-    _: &[u8],
-) -> bool {
-    false
 }

@@ -4,6 +4,8 @@ use super::Commit;
 use crate::record::Piece;
 use crate::reserve::quick::Quick;
 
+pub(in crate::reserve) use super::general::{record_framed, record_framed_text, record_text};
+
 /// Never publishes.
 ///
 /// # Safety
@@ -17,41 +19,5 @@ pub(super) unsafe fn publish(_commit: &Commit<'_>, _pieces: &[Piece]) -> bool {
 /// # Safety
 /// None needed.
 pub(in crate::reserve) unsafe fn record_words<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
-    false
-}
-
-/// Never records.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_text<const W: usize>(
-    _: &Quick,
-    _: u32,
-    _: &[u64; W],
-    _: usize,
-    _: &[u8],
-) -> bool {
-    false
-}
-
-/// Events in frames go the general way.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
-    false
-}
-
-/// Events in frames go the general way.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
-    _: &Quick,
-    _: u32,
-    _: &[u64; W],
-    _: usize,
-    _: &[u8],
-) -> bool {
     false
 }
