@@ -2,7 +2,7 @@
 //!
 //! The numbers of two runs, or of two machines, don't compare; ratios within a run do. That is what `--check` looks at.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -74,6 +74,39 @@ impl Clock {
     }
 }
 
+/// What every bench is asked besides.
+#[derive(clap::Args)]
+struct Judging {
+    /// What is compared
+    #[arg(long, value_enum, default_value_t = Clock::Wall)]
+    clock: Clock,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail unless every floor is met
+    #[arg(long)]
+    check: bool,
+}
+
+impl Judging {
+    /// Writes the results, an object, with the machine and the floors where they are wanted as data; where it is asked for, an
+    /// error if a floor was not met, or not measured.
+    fn end(&self, mut results: Value, verdicts: &[Verdict]) -> Result<()> {
+        if let Some(file) = &self.json {
+            results["machine"] = machine();
+            results["clock"] = self.clock.name().into();
+            results["floors"] = report::verdict_data(verdicts);
+            std::fs::write(file, format!("{results:#}\n"))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let failed: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.is_met()).map(|v| v.what).collect();
+        if self.check && !failed.is_empty() {
+            bail!("{} of {} floors not met: {}", failed.len(), verdicts.len(), failed.join("; "));
+        }
+        Ok(())
+    }
+}
+
 /// The machine, as `--json` names it.
 fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -106,21 +139,6 @@ fn parse_cpus(list: &str) -> Result<Vec<usize>> {
         bail!("CPU list `{list}` is empty");
     }
     Ok(cpus)
-}
-
-/// Writes the results as data, where they are wanted so.
-fn write_json(file: Option<&Path>, value: &Value) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    std::fs::write(file, format!("{value:#}\n")).with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// An error if a floor was not met, or not measured.
-fn check(verdicts: &[Verdict]) -> Result<()> {
-    let failed: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.is_met()).map(|v| v.what).collect();
-    if !failed.is_empty() {
-        bail!("{} of {} floors not met: {}", failed.len(), verdicts.len(), failed.join("; "));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::floors::{Limit, Verdict};
 use super::programs::Programs;
 use super::scratch::Scratch;
 use super::stopwatch::Laps;
-use super::{Clock, report};
+use super::{Clock, Judging, report};
 
 /// Streams of the trace, and bytes of their packets.
 const STREAMS: u64 = 4;
@@ -37,15 +37,8 @@ pub(crate) struct Args {
     /// Where the trace is made; memory where there is room
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// What is compared
-    #[arg(long, value_enum, default_value_t = Clock::Wall)]
-    clock: Clock,
-    /// Write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail unless every floor is met
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    judging: Judging,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -87,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut rows = Vec::new();
     for (lap, (name, _)) in laps.iter().zip(&commands) {
-        let seconds = lap.seconds(args.clock).context("no runs")?;
+        let seconds = lap.seconds(args.judging.clock).context("no runs")?;
         let rate = args.events as f64 / seconds.median / 1e6;
         let cpu = lap.seconds(Clock::Cpu).map_or(0.0, |cpu| cpu.median);
         let memory = lap.peak_rss() as f64 / 1e6;
@@ -105,11 +98,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     print!("{}", report::floors(&verdicts));
     let data: Vec<_> =
         rows.iter().map(|(name, rate, rss)| json!({"name": name, "million_events_s": rate, "peak_rss": rss})).collect();
-    super::write_json(
-        args.json.as_deref(),
-        &json!({ "machine": super::machine(), "events": args.events, "rows": data }),
-    )?;
-    if args.check { super::check(&verdicts) } else { Ok(()) }
+    args.judging.end(json!({ "events": args.events, "rows": data }), &verdicts)
 }
 
 /// What LTTng's metadata of such a trace says, shortened.

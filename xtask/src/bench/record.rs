@@ -11,7 +11,7 @@ use super::contenders::{self, Contender, Payload, Source};
 use super::floors::{self, Row, Verdict};
 use super::programs::{Programs, output};
 use super::stats::Spread;
-use super::{Clock, lttng, report};
+use super::{Clock, Judging, lttng, report};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,15 +30,8 @@ pub(crate) struct Args {
     /// The CPUs: two threads run on the first two, one on the second of them [default: all that we may use]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// What is compared
-    #[arg(long, value_enum, default_value_t = Clock::Wall)]
-    clock: Clock,
-    /// Write the results, samples included, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail unless every floor is met
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    judging: Judging,
 }
 
 /// What was asked for and what came of it.
@@ -79,7 +72,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let chosen = choose(&args.only)?;
     let cpus = args.cpus.as_deref().map_or_else(super::allowed_cpus, super::parse_cpus)?;
     let (rounds, events) = if args.quick { (3, 400_000) } else { (args.rounds.max(1), args.events.max(1)) };
-    let mut results = Results { rounds, events, clock: args.clock, samples: Vec::new(), missing: BTreeMap::new() };
+    let mut results =
+        Results { rounds, events, clock: args.judging.clock, samples: Vec::new(), missing: BTreeMap::new() };
     let mut field = Field::set_up(&chosen, &mut results)?;
     measure(&mut field, &cpus, &mut results)?;
     if let Some(session) = &field.session {
@@ -88,8 +82,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     drop(field);
     let verdicts = verdicts(&results, &chosen);
     print!("{}", report::table(&results, &verdicts));
-    super::write_json(args.json.as_deref(), &data(&results, &verdicts))?;
-    if args.check { super::check(&verdicts) } else { Ok(()) }
+    args.judging.end(data(&results), &verdicts)
 }
 
 fn choose(only: &[String]) -> Result<Vec<&'static Contender>> {
@@ -189,18 +182,15 @@ fn verdicts(results: &Results, chosen: &[&Contender]) -> Vec<Verdict> {
     asked.map(|floor| floor.verdict(|row| results.median(row))).collect()
 }
 
-fn data(results: &Results, verdicts: &[Verdict]) -> Value {
+fn data(results: &Results) -> Value {
     let rows: Vec<Value> = results.samples.iter().map(|samples| row(samples, results)).collect();
     json!({
         "schema": 1,
         "bench": "record",
-        "machine": super::machine(),
-        "clock": results.clock.name(),
         "rounds": results.rounds,
         "events": results.events,
         "rows": rows,
         "missing": results.missing,
-        "floors": report::verdict_data(verdicts),
     })
 }
 

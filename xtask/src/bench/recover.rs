@@ -17,7 +17,7 @@ use super::lttng::stream_bytes;
 use super::programs::{Programs, output};
 use super::scratch::Scratch;
 use super::stopwatch::Laps;
-use super::{Clock, report};
+use super::{Clock, Judging, report};
 
 /// Lines that `report` may print besides those of events.
 const HEADER_LINES: u64 = 100;
@@ -47,15 +47,8 @@ pub(crate) struct Args {
     /// One CPU that everything runs on; without it, all, of which babeltrace2 and cp use one
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// What is compared
-    #[arg(long, value_enum, default_value_t = Clock::Wall)]
-    clock: Clock,
-    /// Write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail unless every floor is met
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    judging: Judging,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -72,12 +65,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let small = bench.session(args.session.as_deref(), "small", events)?;
     let large = bench.session(args.session.as_deref(), "large", copy_events)?;
     let (text, copy) = (bench.text(&small)?, bench.copy(&large)?);
-    let results =
-        Results { text, copy, clock: args.clock, cpus: if args.cpu.is_some() { "one CPU" } else { "all CPUs" } };
+    let results = Results {
+        text,
+        copy,
+        clock: args.judging.clock,
+        cpus: if args.cpu.is_some() { "one CPU" } else { "all CPUs" },
+    };
     let verdicts = results.verdicts();
     print!("{}{}", results.table(), report::floors(&verdicts));
-    super::write_json(args.json.as_deref(), &results.data(rounds, &verdicts))?;
-    if args.check { super::check(&verdicts) } else { Ok(()) }
+    args.judging.end(results.data(rounds), &verdicts)
 }
 
 struct Bench {
@@ -290,7 +286,7 @@ impl Results {
         text + &format!(", peak RSS {:.1} MiB, {:.1} MiB of it of no file\n\n", peaks.0, peaks.1)
     }
 
-    fn data(&self, rounds: usize, verdicts: &[Verdict]) -> Value {
+    fn data(&self, rounds: usize) -> Value {
         let laps = |laps: &Laps, amount: u64| {
             json!({
                 "wall_s": laps.seconds(Clock::Wall).map(report::spread_data),
@@ -305,13 +301,10 @@ impl Results {
         json!({
             "schema": 1,
             "bench": "recover",
-            "machine": super::machine(),
-            "clock": self.clock.name(),
             "rounds": rounds,
             "events": self.text.events,
             "rows": rows,
             "copy": { "bytes": self.copy.bytes, "recover": laps(&self.copy.recover, self.copy.bytes), "cp": laps(&self.copy.cp, self.copy.bytes) },
-            "floors": report::verdict_data(verdicts),
         })
     }
 }

@@ -15,7 +15,7 @@ use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
 use super::scratch::Scratch;
 use super::stopwatch::Laps;
-use super::{Clock, report};
+use super::{Judging, report};
 
 /// Where the tracer's files are.
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -37,15 +37,8 @@ pub(crate) struct Args {
     /// How often each program runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// What is compared
-    #[arg(long, value_enum, default_value_t = Clock::Wall)]
-    clock: Clock,
-    /// Write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail unless the floor is met
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    judging: Judging,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -79,8 +72,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         laps.run(&programs.bench, Some(cpu), &ours)?;
         their_laps.run(&programs.bench, Some(cpu), &theirs)?;
     }
-    let seconds = laps.seconds(args.clock).context("no runs")?.median;
-    let their_seconds = their_laps.seconds(args.clock).context("no runs")?.median;
+    let seconds = laps.seconds(args.judging.clock).context("no runs")?.median;
+    let their_seconds = their_laps.seconds(args.judging.clock).context("no runs")?.median;
     for (name, seconds, rss) in
         [("lastwords report", seconds, laps.peak_rss()), ("trace-cmd report", their_seconds, their_laps.peak_rss())]
     {
@@ -94,15 +87,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }];
     print!("{}", report::floors(&verdicts));
     let results = json!({
-        "machine": super::machine(),
-        "clock": args.clock.name(),
         "events": events,
         "seconds": seconds,
         "trace_cmd_seconds": their_seconds,
-        "floors": report::verdict_data(&verdicts),
     });
-    super::write_json(args.json.as_deref(), &results)?;
-    if args.check { super::check(&verdicts) } else { Ok(()) }
+    args.judging.end(results, &verdicts)
 }
 
 /// Lines of events that a program prints: those with a CPU in brackets.

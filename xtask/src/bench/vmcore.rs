@@ -15,7 +15,7 @@ use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
 use super::scratch::Scratch;
 use super::stopwatch::Laps;
-use super::{Clock, report};
+use super::{Judging, report};
 
 /// Physical memory that the large dump has besides, all zeroes, bytes.
 const SPARSE: u64 = 64 << 30;
@@ -48,15 +48,8 @@ pub(crate) struct Args {
     /// The program crash
     #[arg(long, value_name = "FILE", default_value = "crash")]
     crash: PathBuf,
-    /// What is compared
-    #[arg(long, value_enum, default_value_t = Clock::Wall)]
-    clock: Clock,
-    /// Write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail unless every floor is met
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    judging: Judging,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -85,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut rows = Vec::new();
     let crash = crash(args, &programs.bench, cpu, scratch.path())?.map(|laps| (laps, "crash, trace report"));
     for (lap, name) in laps.into_iter().zip(commands.map(|(name, _)| name)).chain(crash) {
-        let seconds = lap.seconds(args.clock).context("no runs")?;
+        let seconds = lap.seconds(args.judging.clock).context("no runs")?;
         println!("{name:<28} {:>8.3} s {:>8.1} MB", seconds.median, lap.peak_rss() as f64 / 1e6);
         rows.push((name, seconds.median, lap.peak_rss()));
     }
@@ -103,13 +96,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     print!("{}", report::floors(&verdicts));
     let results = json!({
-        "machine": super::machine(),
-        "clock": args.clock.name(),
         "rows": rows.iter().map(|(what, s, rss)| json!({"what": what, "seconds": s, "peak_rss": rss})).collect::<Vec<_>>(),
-        "floors": report::verdict_data(&verdicts),
     });
-    super::write_json(args.json.as_deref(), &results)?;
-    if args.check { super::check(&verdicts) } else { Ok(()) }
+    args.judging.end(results, &verdicts)
 }
 
 /// Has crash print the trace with its extension; nothing where it was not asked for.
