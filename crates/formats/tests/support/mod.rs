@@ -1,6 +1,7 @@
 //! Random traces, encoded by code that shares nothing with the crates' own.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "test support; each test file uses a part")]
 
+pub mod ctf;
 pub mod random;
 pub mod tools;
 
