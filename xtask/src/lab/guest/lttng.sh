@@ -134,9 +134,10 @@ lttng-shapes)
     work 5
     l destroy gone
     work 20
+    # Stopping closes what is open: the quiet one goes on.
     l stop shapes
-    l stop quiet
     after() {
+        l stop quiet
         l snapshot record -s shapes
         l snapshot record -s quiet
     } ;;
