@@ -115,10 +115,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         formats: ONE,
         ..stopped("latency", &["top"], "the tracers wakeup_rt, osnoise and hwlat (flavour rt-amd64)")
     },
-    Scenario {
-        formats: ONE,
-        ..stopped("latency-graph", &["top"], "the tracer wakeup, drawing graphs (flavour rt-amd64)")
-    },
     Scenario { formats: ONE, ..stopped("timerlat", &["top"], "the tracer timerlat (flavour rt-amd64)") },
     Scenario { formats: ONE, ..stopped("block", &["top", "plain"], "the tracer blk") },
     Scenario { formats: ONE, ..stopped("block-classic", &["top"], "the tracer blk with its own lines") },

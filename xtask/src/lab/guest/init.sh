@@ -147,7 +147,6 @@ modules)
     work 1; mount -t xfs /dev/vdb /disk 2> /dev/null; mount -t btrfs /dev/vdb /disk 2> /dev/null; work 2 ;;
 unplugged) echo 1024 > buffer_size_kb; enable . "$EVENTS"; work 5; echo 0 > /sys/devices/system/cpu/cpu2/online || fail "offline"; work 10 ;;
 latency) latency wakeup_rt ;;
-latency-graph) set_options . display-graph; latency wakeup ;;
 timerlat)
     enable . "sched osnoise"
     if has timerlat; then echo timerlat > current_tracer || fail "timerlat"; fi
