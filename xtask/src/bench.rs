@@ -17,7 +17,6 @@ mod programs;
 mod record;
 mod recover;
 mod report;
-mod scratch;
 mod stats;
 mod stopwatch;
 mod trace_dat;

@@ -4,16 +4,21 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 mod bench;
 mod compare;
 mod crash_step;
+mod elf;
+mod ended;
 mod fuzz;
+mod hostile;
 mod kills;
 mod lab;
 mod lttng_layouts;
 mod rng;
+mod scratch;
 mod setup;
 mod static_build;
 mod test;
@@ -45,6 +50,8 @@ enum Verb {
     LttngLayouts(lttng_layouts::Args),
     /// Run the fuzz targets for a time
     Fuzz(fuzz::Args),
+    /// Set words of a kernel crash dump that are read on the way to its trace to other values
+    Hostile(hostile::Args),
     /// Kill the recorder at every instruction and recover what it leaves
     CrashStep(crash_step::Args),
     /// The child of `crash-step`
@@ -73,6 +80,7 @@ fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         Verb::LttngLayouts(args) => lttng_layouts::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
+        Verb::Hostile(args) => hostile::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
         Verb::Kills(args) => kills::run(&args),
@@ -93,6 +101,16 @@ fn main() -> ExitCode {
 /// This very program, also when its file was built anew since it was started.
 fn own_program() -> std::path::PathBuf {
     format!("/proc/{}/exe", std::process::id()).into()
+}
+
+/// `lastwords`, built for speed.
+fn release_program() -> anyhow::Result<PathBuf> {
+    let build = ["build", "--release", "--quiet", "--package", "lastwords-cli"];
+    let built = std::process::Command::new(cargo()).current_dir(root()).args(build).status();
+    let built = built.context("cargo build --release")?;
+    anyhow::ensure!(built.success(), "cargo build --release: {built}");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    Ok(target.join("release/lastwords"))
 }
 
 /// The top folder of the workspace.

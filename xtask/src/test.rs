@@ -141,18 +141,13 @@ fn run_cases() -> Result<()> {
         println!("no crash cases beside the repository: nothing is compared");
         return Ok(());
     }
-    let built =
-        Command::new(super::cargo()).current_dir(super::root()).args(["build", "--release", "--quiet"]).status()?;
-    if !built.success() {
-        bail!("cargo build --release: {built}");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| super::root().join("target"), Into::into);
+    let lastwords = super::release_program()?;
     for case in CASES {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.
         command.env("CASES_CACHE", std::env::temp_dir().join(format!("lastwords-case-{case}")));
         command.env("BABELTRACE2", setup::bin().join("babeltrace2.1"));
-        let status = command.arg(target.join("release/lastwords")).arg(shared.join("cases").join(case)).status();
+        let status = command.arg(&lastwords).arg(shared.join("cases").join(case)).status();
         let status = status.with_context(|| check.display().to_string())?;
         if !status.success() {
             bail!("{} {case}: {status}", check.display());

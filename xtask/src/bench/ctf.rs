@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::floors::{Limit, Verdict};
 use super::programs::Programs;
-use super::scratch::Scratch;
 use super::stopwatch::Laps;
 use super::{Clock, Judging, report};
+use crate::scratch::Scratch;
 
 /// Streams of the trace, and bytes of their packets.
 const STREAMS: u64 = 4;

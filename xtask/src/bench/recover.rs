@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::floors::{Limit, Verdict};
 use super::lttng::stream_bytes;
 use super::programs::{Programs, output};
-use super::scratch::Scratch;
 use super::stopwatch::Laps;
 use super::{Clock, Judging, report};
+use crate::scratch::Scratch;
 
 /// Lines that `report` may print besides those of events.
 const HEADER_LINES: u64 = 100;

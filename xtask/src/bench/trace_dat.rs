@@ -13,9 +13,9 @@ use serde_json::json;
 
 use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
-use super::scratch::Scratch;
 use super::stopwatch::Laps;
 use super::{Judging, report};
+use crate::scratch::Scratch;
 
 /// Where the tracer's files are.
 const TRACEFS: &str = "/sys/kernel/tracing";

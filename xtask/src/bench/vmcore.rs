@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,9 +13,10 @@ use serde_json::json;
 
 use super::floors::{Limit, Verdict};
 use super::programs::{Programs, output};
-use super::scratch::Scratch;
 use super::stopwatch::Laps;
 use super::{Judging, report};
+use crate::elf;
+use crate::scratch::Scratch;
 
 /// Physical memory that the large dump has besides, all zeroes, bytes.
 const SPARSE: u64 = 64 << 30;
@@ -28,8 +29,6 @@ const MEMORY: f64 = 150e6;
 const CRASH: f64 = 20.0;
 /// Runs of crash, each of which takes half a minute.
 const CRASH_ROUNDS: usize = 3;
-/// Size of an ELF program header.
-const PROGRAM_HEADER: usize = 56;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -123,13 +122,7 @@ fn crash(args: &Args, stopwatch: &Path, cpu: usize, scratch: &Path) -> Result<Op
 /// Copies an ELF vmcore and gives it one more run of memory, which is a hole in the file.
 fn widen(dump: &Path, large: &Path) -> Result<()> {
     let mut from = File::open(dump).with_context(|| dump.display().to_string())?;
-    let mut header = [0u8; 64];
-    from.read_exact(&mut header).context("the ELF header")?;
-    ensure!(header.starts_with(b"\x7fELF\x02\x01"), "{}: no 64-bit little-endian ELF file", dump.display());
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("8 bytes"));
-    let count = u16::from_le_bytes([header[56], header[57]]);
-    let mut table = vec![0u8; usize::from(count) * PROGRAM_HEADER];
-    from.read_exact_at(&mut table, word(32)).context("the program headers")?;
+    let elf::Table { count, bytes: mut table } = elf::Table::read(&from).with_context(|| dump.display().to_string())?;
     let mut to = File::create_new(large).with_context(|| large.display().to_string())?;
     from.seek(SeekFrom::Start(0))?;
     let len = std::io::copy(&mut from, &mut to)?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::lttng::Session;
 use super::programs::output;
-use super::scratch::Scratch;
+use crate::scratch::Scratch;
 
 /// What became of LTTng-UST.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::run::{End, Programs};
+use super::run::Programs;
+use crate::ended::End;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -1,4 +1,4 @@
-//! Folders that a bench works in.
+//! Folders to work in.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 
 /// A folder `NAME.PID` that goes when we do. Those that killed runs left are removed when the next is made.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn create(parent: &Path, name: &str) -> Result<Self> {
+    pub(crate) fn create(parent: &Path, name: &str) -> Result<Self> {
         for left in left_over(parent, name) {
             let _ = std::fs::remove_dir_all(left);
         }
@@ -18,7 +18,7 @@ impl Scratch {
         Ok(Self(folder))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
