@@ -60,6 +60,8 @@ pub(crate) struct Args {
 
 /// From so many points on, what a scenario is for must have happened in it.
 const PROVES: u64 = 12_000;
+/// How many times as long a scenario goes on where what it is for did not happen.
+const LONGER: u64 = 4;
 /// Kill points of `--quick`.
 const QUICK: u64 = 450_000;
 
@@ -126,10 +128,11 @@ fn run_here(args: &Args) -> Result<()> {
         let mut run = Run::new(scenario, cpu, args.fault);
         run.trace = args.trace.as_ref().map(std::fs::File::create).transpose()?.map(std::io::BufWriter::new);
         let each = each.max(if each >= PROVES { scenario.least() } else { 0 });
-        let done = run_scenario(run, seed, each);
+        let proves = each >= PROVES && args.fault == Fault::None;
+        let done = run_scenario(run, seed, each, proves);
         let (run, tally, rounds, took) = done.with_context(|| format!("scenario {}: --seed {seed}", scenario.name))?;
         print_row(&run, &tally, rounds, took);
-        if each >= PROVES && args.fault == Fault::None {
+        if proves {
             happened(&run, &tally)?;
         }
         all.add(&run, &tally);
@@ -168,12 +171,14 @@ impl Total {
     }
 }
 
-fn run_scenario(mut run: Run, seed: u64, points: u64) -> Result<(Run, Tally, u32, Duration)> {
+/// Rounds of a scenario until it has so many kill points; where what it is for did not happen by then, for [`LONGER`] times as many.
+fn run_scenario(mut run: Run, seed: u64, points: u64, proves: bool) -> Result<(Run, Tally, u32, Duration)> {
     let start = Instant::now();
     let window = (points / 4).clamp(1500, 8000) * run.scenario.patience();
     let mut sum = Tally::default();
     let mut rounds = 0;
-    while run.points < points {
+    let lacks = |run: &Run, sum: &Tally| proves && run.points < points * LONGER && happened(run, sum).is_err();
+    while run.points < points || lacks(&run, &sum) {
         let before = run.points;
         let round_seed = crate::rng::mix(seed ^ crate::rng::mix(rounds.into()));
         let tally = drive::round(&mut run, round_seed, window).with_context(|| format!("round {rounds}"))?;
