@@ -7,6 +7,7 @@
 #ifndef LASTWORDS_H
 #define LASTWORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -102,6 +103,10 @@ struct lw_callsite {
      * The library's.
      */
     uint32_t known;
+    /**
+     * The library's.
+     */
+    void *only;
     /**
      * The library's.
      */
@@ -255,45 +260,42 @@ void lw_refresh_thread(void);
 const char *lw_error(void);
 
 /**
- * Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT`, with what `site->enabled` was.
+ * Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT` where `site->enabled` was
+ * not 0.
  *
  * `site` and `event` are static, and of one callsite; `words` has `len` bytes rounded up to words.
  */
-void lw_record_words(struct lw_callsite *site,
-                     const struct lw_event_desc *event,
-                     uint32_t enabled,
-                     const uint64_t *words,
-                     size_t len);
+void lw_record_words(struct lw_callsite *site, const struct lw_event_desc *event, const uint64_t *words, size_t len);
 
 /**
  * Records a payload of 1 to 12 bytes where that is done at once. It lies behind 4 bytes of zeros in the two words; `size`
- * counts these and it. Called by `LW_EVENT`, which calls `lw_record_framed` when it gets 0.
+ * counts these and it. Called by `LW_EVENT`, which calls `lw_record_framed` when it gets false.
  *
  * `site` is static.
  */
-int lw_try_2(uint64_t first,
-             uint64_t second,
-             struct lw_callsite *site,
-             size_t size);
+bool lw_try_2(uint64_t first,
+              uint64_t second,
+              struct lw_callsite *site,
+              size_t size);
 
 /**
  * The same with a payload of 13 to 20 bytes, in three words.
  *
  * `site` is static.
  */
-int lw_try_3(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size, uint64_t third);
+bool lw_try_3(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size, uint64_t third);
 
 /**
  * The same with a payload of up to 12 bytes, in two words, and a text with its NUL behind it. Called by `LW_EVENT`, which
- * calls `lw_record_framed_text` when it gets 0.
+ * calls `lw_record_framed_text` when it gets false.
  *
  * `site` is static; `text` ends with a NUL.
  */
-int lw_try_text(uint64_t first,
-                uint64_t second,
-                struct lw_callsite *site,
-                size_t size,
-                const char *text);
+bool lw_try_text(uint64_t first,
+                 uint64_t second,
+                 struct lw_callsite *site,
+                 size_t size,
+                 const char *text);
 
 /**
  * Records a payload of 1 to 20 bytes, which lies in the words as for `lw_try_3`. Called by `LW_EVENT`.
@@ -327,7 +329,6 @@ void lw_record_framed_text(struct lw_callsite *site,
  */
 void lw_record_parts(struct lw_callsite *site,
                      const struct lw_event_desc *event,
-                     uint32_t enabled,
                      const struct lw_part *parts,
                      size_t count);
 

@@ -34,7 +34,7 @@ extern "C" {
 /* The static data of a callsite that was not reached yet. */
 #define LW__NO_IDS 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu
 #define LW__CALLSITE \
-    { 0xffffffffu, 0, { LW__NO_IDS, LW__NO_IDS, LW__NO_IDS, LW__NO_IDS }, 0, 0 }
+    { 0xffffffffu, 0, 0, { LW__NO_IDS, LW__NO_IDS, LW__NO_IDS, LW__NO_IDS }, 0, 0 }
 
 /* Payloads up to this many bytes are put together in words. */
 #define LW__WORDS 32
@@ -254,8 +254,7 @@ static inline const char *lw__text(const char *text)
             provider, event, format, __FILE__, __LINE__, level, sizeof(lw__fields) / sizeof(lw__fields[0]) - 1, lw__fields \
         }; \
         static struct lw_callsite lw__site = LW__CALLSITE; \
-        const uint32_t lw__enabled = __atomic_load_n(&lw__site.enabled, __ATOMIC_ACQUIRE); \
-        if (__builtin_expect(lw__enabled != 0, 0)) { \
+        if (__builtin_expect(__atomic_load_n(&lw__site.enabled, __ATOMIC_ACQUIRE) != 0, 0)) { \
             LW__EACH(LW__LOCAL, __VA_ARGS__) \
             const char *lw__tail = 0; \
             const size_t lw__fixed = 4 LW__EACH(LW__FIXED, __VA_ARGS__); \
@@ -281,10 +280,10 @@ static inline const char *lw__text(const char *text)
                 LW__EACH(LW__PUT, __VA_ARGS__) \
                 if (lw__w.used != 0) \
                     lw__w.words[lw__w.index] = lw__w.word; \
-                lw_record_words(&lw__site, &lw__event, lw__enabled, lw__w.words, lw__size); \
+                lw_record_words(&lw__site, &lw__event, lw__w.words, lw__size); \
             } else { \
                 const struct lw_part lw__parts[] = { LW__EACH(LW__PART, __VA_ARGS__) }; \
-                lw_record_parts(&lw__site, &lw__event, lw__enabled, lw__parts, sizeof(lw__parts) / sizeof(lw__parts[0])); \
+                lw_record_parts(&lw__site, &lw__event, lw__parts, sizeof(lw__parts) / sizeof(lw__parts[0])); \
             } \
         } \
     } while (0)

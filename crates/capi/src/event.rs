@@ -1,6 +1,6 @@
 //! Callsites, descriptions and payloads as the macros of `lastwords_event.h` make them.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use lastwords::__private::{Callsite, Part, record_framed, record_framed_text, record_parts, record_words};
 use lastwords::{EventDesc, FieldDesc, FieldType};
@@ -14,6 +14,8 @@ pub struct lw_callsite {
     pub enabled: u32,
     /// The library's.
     pub known: u32,
+    /// The library's.
+    pub only: *mut c_void,
     /// The library's.
     pub ids: [u16; 32],
     /// The library's.
@@ -72,7 +74,8 @@ pub struct lw_part {
 
 const _: () = assert!(size_of::<lw_part>() == size_of::<Part>());
 
-/// Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT`, with what `site->enabled` was.
+/// Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT` where `site->enabled` was
+/// not 0.
 ///
 /// # Safety
 /// `site` and `event` are static, and of one callsite; `words` has `len` bytes rounded up to words.
@@ -80,7 +83,6 @@ const _: () = assert!(size_of::<lw_part>() == size_of::<Part>());
 pub unsafe extern "C" fn lw_record_words(
     site: *mut lw_callsite,
     event: *const lw_event_desc,
-    enabled: u32,
     words: *const u64,
     len: usize,
 ) {
@@ -88,19 +90,19 @@ pub unsafe extern "C" fn lw_record_words(
     // only; and as many words as `len` needs.
     let (site, words) = unsafe { (&*site.cast::<Callsite>(), std::slice::from_raw_parts(words, len.div_ceil(8))) };
     // SAFETY: the caller gives a static description.
-    record_words(site, enabled, words, len, || unsafe { describe(event) });
+    record_words(site, words, len, || unsafe { describe(event) });
 }
 
 /// Records a payload of 1 to 12 bytes where that is done at once. It lies behind 4 bytes of zeros in the two words; `size`
-/// counts these and it. Called by `LW_EVENT`, which calls `lw_record_framed` when it gets 0.
+/// counts these and it. Called by `LW_EVENT`, which calls `lw_record_framed` when it gets false.
 ///
 /// # Safety
 /// `site` is static.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_try_2(first: u64, second: u64, site: *mut lw_callsite, size: usize) -> c_int {
+pub unsafe extern "C" fn lw_try_2(first: u64, second: u64, site: *mut lw_callsite, size: usize) -> bool {
     // SAFETY: as in `lw_record_words`.
     let site = unsafe { &*site.cast::<Callsite>() };
-    c_int::from(record_framed(site, [first, second], size))
+    record_framed(site, [first, second], size)
 }
 
 /// The same with a payload of 13 to 20 bytes, in three words.
@@ -108,14 +110,14 @@ pub unsafe extern "C" fn lw_try_2(first: u64, second: u64, site: *mut lw_callsit
 /// # Safety
 /// `site` is static.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_try_3(first: u64, second: u64, site: *mut lw_callsite, size: usize, third: u64) -> c_int {
+pub unsafe extern "C" fn lw_try_3(first: u64, second: u64, site: *mut lw_callsite, size: usize, third: u64) -> bool {
     // SAFETY: as in `lw_record_words`.
     let site = unsafe { &*site.cast::<Callsite>() };
-    c_int::from(record_framed(site, [first, second, third], size))
+    record_framed(site, [first, second, third], size)
 }
 
 /// The same with a payload of up to 12 bytes, in two words, and a text with its NUL behind it. Called by `LW_EVENT`, which
-/// calls `lw_record_framed_text` when it gets 0.
+/// calls `lw_record_framed_text` when it gets false.
 ///
 /// # Safety
 /// `site` is static; `text` ends with a NUL.
@@ -126,11 +128,11 @@ pub unsafe extern "C" fn lw_try_text(
     site: *mut lw_callsite,
     size: usize,
     text: *const c_char,
-) -> c_int {
+) -> bool {
     // SAFETY: as in `lw_record_words`; the text ends with a NUL.
     let (site, bytes) =
         unsafe { (&*site.cast::<Callsite>(), std::slice::from_raw_parts(text.cast::<u8>(), text::len(text))) };
-    c_int::from(record_framed_text(site, [first, second], size, bytes))
+    record_framed_text(site, [first, second], size, bytes)
 }
 
 /// Records a payload of 1 to 20 bytes, which lies in the words as for `lw_try_3`. Called by `LW_EVENT`.
@@ -148,7 +150,7 @@ pub unsafe extern "C" fn lw_record_framed(
 ) {
     let words = unframed([first, second, third]);
     // SAFETY: as the caller vouches; `size` counts 4 bytes more than there are, and three words hold 20.
-    unsafe { lw_record_words(site, event, enabled(site), words.as_ptr(), size.saturating_sub(4).min(20)) }
+    unsafe { lw_record_words(site, event, words.as_ptr(), size.saturating_sub(4).min(20)) }
 }
 
 /// Records a payload of up to 12 bytes, which lies in the words as for `lw_try_2`, and a text with its NUL behind it. Called
@@ -176,7 +178,7 @@ pub unsafe extern "C" fn lw_record_framed_text(
             let to = words.as_mut_ptr().cast::<u8>().add(head_len);
             std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len());
             // SAFETY: as the caller vouches.
-            return lw_record_words(site, event, enabled(site), words.as_ptr(), head_len + text.len());
+            return lw_record_words(site, event, words.as_ptr(), head_len + text.len());
         }
     }
     let parts = [
@@ -184,20 +186,13 @@ pub unsafe extern "C" fn lw_record_framed_text(
         lw_part { data: text.as_ptr().cast(), len: text.len() },
     ];
     // SAFETY: as the caller vouches.
-    unsafe { lw_record_parts(site, event, enabled(site), parts.as_ptr(), parts.len()) }
+    unsafe { lw_record_parts(site, event, parts.as_ptr(), parts.len()) }
 }
 
 /// What lies behind the first 4 bytes of the words.
 fn unframed([first, second, third]: [u64; 3]) -> [u64; 3] {
     let join = |a: u64, b: u64| if cfg!(target_endian = "little") { a >> 32 | b << 32 } else { a << 32 | b >> 32 };
     [join(first, second), join(second, third), join(third, 0)]
-}
-
-/// # Safety
-/// `site` is static.
-unsafe fn enabled(site: *mut lw_callsite) -> u32 {
-    // SAFETY: the caller gives a static callsite, of the library's own layout, that changes by atomics only.
-    unsafe { &*site.cast::<Callsite>() }.enabled()
 }
 
 /// Records a payload given in parts. Called by `LW_EVENT` for long payloads.
@@ -208,13 +203,9 @@ unsafe fn enabled(site: *mut lw_callsite) -> u32 {
 pub unsafe extern "C" fn lw_record_parts(
     site: *mut lw_callsite,
     event: *const lw_event_desc,
-    enabled: u32,
     parts: *const lw_part,
     count: usize,
 ) {
-    if enabled == 0 {
-        return;
-    }
     // SAFETY: as in `lw_record_words`; `lw_part` has the layout of `Part`: a pointer and a length.
     unsafe {
         let (site, parts) = (&*site.cast::<Callsite>(), std::slice::from_raw_parts(parts.cast::<Part>(), count));

@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
+use lastwords_abi::header::LEN_COMPACT;
 use lastwords_abi::session::context as bits;
 
 use crate::context;
@@ -28,6 +29,10 @@ pub struct Callsite {
     enabled: AtomicU32,
     /// 1 once `desc` and `next` hold. Written under [`LOCK`].
     known: AtomicU32,
+    /// The target, where one alone takes the event, with its slot in the bits that its alignment leaves; null otherwise. One
+    /// load from here leads to the target: see `lastwords_ring::reserve::quick` for why that counts. Written under [`LOCK`],
+    /// after the target's id and before `enabled`.
+    only: AtomicPtr<Target>,
     /// Id of the event in each target. Written under [`LOCK`], before the bit of `enabled`.
     ids: [AtomicU16; MAX_TARGETS],
     desc: AtomicPtr<EventDesc>,
@@ -46,6 +51,7 @@ impl Callsite {
         Self {
             enabled: AtomicU32::new(UNKNOWN),
             known: AtomicU32::new(0),
+            only: AtomicPtr::new(std::ptr::null_mut()),
             ids: [const { AtomicU16::new(NO_ID) }; MAX_TARGETS],
             desc: AtomicPtr::new(std::ptr::null_mut()),
             next: AtomicPtr::new(std::ptr::null_mut()),
@@ -58,9 +64,21 @@ impl Callsite {
         self.enabled.load(Acquire)
     }
 
-    /// The target's handle and the event's id there, if it takes the event.
+    /// The target and the event's id there, where one target alone takes the event.
     #[inline(always)]
-    pub(crate) fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
+    pub(crate) fn only(&self) -> Option<(&'static Target, u16)> {
+        let only = self.only.load(Acquire);
+        let id = self.ids[only.addr() % MAX_TARGETS].load(Relaxed);
+        let target = only.map_addr(|address| address - address % MAX_TARGETS);
+        if target.is_null() || id == NO_ID {
+            return None;
+        }
+        // SAFETY: targets are published whole and never freed, and `refresh` stored this one's address plus its slot.
+        Some((unsafe { &*target }, id))
+    }
+
+    /// The target's handle and the event's id there, if it takes the event.
+    fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
         // The target first: an id is cleared before its slot is given to another target.
         let target = TARGETS[slot].load(Acquire);
         let id = self.ids[slot].load(Relaxed);
@@ -113,23 +131,28 @@ impl Callsite {
 
     /// Judges each target anew; the caller holds [`LOCK`].
     fn refresh(&self, desc: &EventDesc) {
-        let mut enabled = 0;
+        let mut enabled = 0u32;
+        let mut only = std::ptr::null_mut();
         for (slot, target) in TARGETS.iter().enumerate() {
             let target = target.load(Acquire);
             if target.is_null() {
                 self.ids[slot].store(NO_ID, Relaxed);
                 continue;
             }
+            let address = target;
             // SAFETY: targets are published whole and never freed.
             let target = unsafe { &*target };
             if target::enabled(target, desc) && self.give_id(slot, target, desc) {
                 enabled |= 1 << slot;
+                only = address.map_addr(|address| address + slot);
             }
         }
+        let only = if enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
+        self.only.store(only, Release);
         self.enabled.store(enabled, Release);
     }
 
-    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> bool {
+    fn give_id(&self, slot: usize, target: &'static Target, desc: &EventDesc) -> bool {
         if self.ids[slot].load(Relaxed) == NO_ID {
             let Some(id) = target::register_event(target, desc) else { return false };
             self.ids[slot].store(id, Relaxed);
@@ -233,10 +256,8 @@ impl<S: Site, V: Described<S>> Description<S, V> {
 
 /// Records the values of a callsite; called by the macros when `enabled` is not 0.
 #[inline(always)]
-pub fn record<S: Site, V: Values + Described<S> + Copy>(_: &S, site: &'static Callsite, enabled: u32, values: V) {
-    if enabled.is_power_of_two()
-        && let Some((target, id)) = site.target(enabled.trailing_zeros() as usize)
-    {
+pub fn record<S: Site, V: Values + Described<S> + Copy>(_: &S, site: &'static Callsite, values: V) {
+    if let Some((target, id)) = site.only() {
         record_to(target, id, values);
     } else {
         record_cold::<S, V>(site, values.again());
@@ -261,19 +282,16 @@ fn record_cold<S: Site, V: Values + Described<S> + Copy>(site: &'static Callsite
 #[cfg(feature = "tracing")]
 #[inline]
 pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'static EventDesc, values: V) {
-    let enabled = site.enabled();
-    if enabled.is_power_of_two()
-        && let Some((target, id)) = site.target(enabled.trailing_zeros() as usize)
-    {
+    if let Some((target, id)) = site.only() {
         record_to(target, id, values);
-    } else if enabled != 0 {
+    } else if site.enabled() != 0 {
         site.each_target(desc, &mut |target, id| record_to(target, id, values));
     }
 }
 
 /// Records one payload in one target.
 #[inline(always)]
-pub(crate) fn record_to<V: Values + Copy>(target: &Target, id: u16, values: V) {
+pub(crate) fn record_to<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
     match target.contexts {
         0 => record_body(target, id, values),
         bits::TID => record_with_tid(target, id, values.again()),
@@ -325,18 +343,20 @@ impl<V: Values> Values for WithTid<V> {
 }
 
 #[inline(never)]
-pub(crate) fn record_with_tid<V: Values + Copy>(target: &Target, id: u16, values: V) {
+pub(crate) fn record_with_tid<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
     record_body(target, id, WithTid(context::identity().tid, values));
 }
 
 /// Records a payload as it is.
 #[inline(always)]
-fn record_body<V: Values + Copy>(target: &Target, id: u16, values: V) {
+fn record_body<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
     match const { words_of(V::FIXED) } {
         0 => record_exact::<0, V>(target, id, &values),
-        1 => record_exact::<1, V>(target, id, &values),
-        2 => record_exact::<2, V>(target, id, &values),
-        3 => record_exact::<3, V>(target, id, &values),
+        1..=3 => match const { framed_words_of(V::FIXED) } {
+            2 => record_framed::<2, V>(target, id, &values),
+            3 => record_framed::<3, V>(target, id, &values),
+            _ => record_exact::<3, V>(target, id, &values),
+        },
         4 => record_exact::<4, V>(target, id, &values),
         5 => record_exact::<5, V>(target, id, &values),
         6 => record_exact::<6, V>(target, id, &values),
@@ -348,7 +368,7 @@ fn record_body<V: Values + Copy>(target: &Target, id: u16, values: V) {
 
 /// A payload whose size is only known now: most often a number or two and a text.
 #[inline(always)]
-fn record_short<V: Values + Copy>(target: &Target, id: u16, values: V) {
+fn record_short<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
     if !record_head_and_text(target, id, values) {
         record_of_any_size(target, id, values.again());
     }
@@ -356,9 +376,9 @@ fn record_short<V: Values + Copy>(target: &Target, id: u16, values: V) {
 
 /// Numbers and then one text, 8 bytes or more of it and no NUL: copied from where they are. False for all other payloads.
 #[inline(always)]
-fn record_head_and_text<V: Values + Copy>(target: &Target, id: u16, values: V) -> bool {
-    let words = const { words_of(V::HEAD) };
-    if words > 2 {
+fn record_head_and_text<V: Values + Copy>(target: &'static Target, id: u16, values: V) -> bool {
+    let words = const { framed_words_of(V::HEAD) };
+    if words > 3 {
         return false;
     }
     let text = values.last_text();
@@ -366,21 +386,20 @@ fn record_head_and_text<V: Values + Copy>(target: &Target, id: u16, values: V) -
         return false;
     }
     match words {
-        0 => record_text::<0, V>(target, id, values, text),
-        1 => record_text::<1, V>(target, id, values, text),
-        _ => record_text::<2, V>(target, id, values, text),
+        2 => record_text::<2, V>(target, id, values, text),
+        _ => record_text::<3, V>(target, id, values, text),
     }
     true
 }
 
 #[inline(always)]
-fn record_text<const W: usize, V: Values + Copy>(target: &Target, id: u16, values: V, text: &[u8]) {
-    let mut head = [0; W];
-    let mut out = Words::new(&mut head);
-    values.write_head(&mut out);
-    out.finish();
-    // What is lost is counted in the stream.
-    let _ = target.channel.record_text(id, &head, const { head_len::<V>() }, text);
+fn record_text<const W: usize, V: Values + Copy>(target: &'static Target, id: u16, values: V, text: &[u8]) {
+    let head = framed::<W>(|out| values.write_head(out));
+    let size = LEN_COMPACT + const { head_len::<V>() };
+    if !target.channel.record_framed_text(id, &head, size, text) {
+        // What is lost is counted in the stream.
+        let _ = target.channel.record_unframed(id, head, size, Some(text));
+    }
 }
 
 /// Bytes of the head; 0 where there is none.
@@ -389,6 +408,36 @@ const fn head_len<V: Values>() -> usize {
         Some(len) => len,
         None => 0,
     }
+}
+
+/// Words, 2 at least, of an event of fixed size, or of the part of it that is; a large number for all others.
+const fn framed_words_of(fixed: Option<usize>) -> usize {
+    match fixed {
+        Some(..=12) => 2,
+        Some(size) => (LEN_COMPACT + size).div_ceil(8),
+        None => usize::MAX,
+    }
+}
+
+#[inline(always)]
+fn record_framed<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V) {
+    let words = framed::<W>(|out| values.write(out));
+    let size = LEN_COMPACT + values.size();
+    if !target.channel.record_framed(id, &words, size) {
+        // What is lost is counted in the stream.
+        let _ = target.channel.record_unframed(id, words, size, None);
+    }
+}
+
+/// An event without what is behind its fixed part: a place for the header, then what `write` writes.
+#[inline(always)]
+fn framed<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
+    let mut words = [0; W];
+    let mut out = Words::new(&mut words);
+    out.scalar(0, LEN_COMPACT);
+    write(&mut out);
+    out.finish();
+    words
 }
 
 /// Words of a payload of fixed size; a large number for all others.
@@ -400,7 +449,7 @@ const fn words_of(fixed: Option<usize>) -> usize {
 }
 
 #[inline(always)]
-fn record_exact<const W: usize, V: Values>(target: &Target, id: u16, values: &V) {
+fn record_exact<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V) {
     record_words::<W, V>(target, id, values, values.size());
 }
 
@@ -427,20 +476,20 @@ impl<V: Values> Values for WithContexts<'_, V> {
 }
 
 #[inline(never)]
-fn record_with_contexts<V: Values>(target: &Target, id: u16, values: V) {
+fn record_with_contexts<V: Values>(target: &'static Target, id: u16, values: V) {
     let values = WithContexts(target, values);
     record_sized(target, id, &values, values.size());
 }
 
 /// Takes a copy of the references, so that those of the fast path need no memory.
 #[inline(never)]
-fn record_of_any_size<V: Values + Copy>(target: &Target, id: u16, values: V) {
+fn record_of_any_size<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
     record_sized(target, id, &values, values.size());
 }
 
 /// A payload of a size that is only known now, or of many words.
 #[inline(never)]
-fn record_sized<V: Values>(target: &Target, id: u16, values: &V, size: usize) {
+fn record_sized<V: Values>(target: &'static Target, id: u16, values: &V, size: usize) {
     match size {
         0..=64 => record_words::<8, V>(target, id, values, size),
         65..=128 => record_words::<16, V>(target, id, values, size),
@@ -451,7 +500,7 @@ fn record_sized<V: Values>(target: &Target, id: u16, values: &V, size: usize) {
 }
 
 #[inline(always)]
-fn record_words<const W: usize, V: Values>(target: &Target, id: u16, values: &V, size: usize) {
+fn record_words<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V, size: usize) {
     let mut words = [0; W];
     let mut out = Words::new(&mut words);
     values.write(&mut out);
@@ -461,7 +510,7 @@ fn record_words<const W: usize, V: Values>(target: &Target, id: u16, values: &V,
 }
 
 #[inline(never)]
-fn record_buffered<V: Values>(target: &Target, id: u16, values: &V) {
+fn record_buffered<V: Values>(target: &'static Target, id: u16, values: &V) {
     let mut buffer = [0u8; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
@@ -471,7 +520,7 @@ fn record_buffered<V: Values>(target: &Target, id: u16, values: &V) {
 }
 
 #[inline(never)]
-fn record_pieces<V: Values>(target: &Target, id: u16, values: &V) {
+fn record_pieces<V: Values>(target: &'static Target, id: u16, values: &V) {
     let mut pieces = Pieces(PieceList::new());
     values.pieces(&mut pieces);
     if pieces.0.finish(|parts| target.channel.record_parts(id, parts)).is_none() {

@@ -86,15 +86,12 @@ impl Values for InWords<'_> {
 #[inline]
 pub fn record_words(
     site: &'static Callsite,
-    enabled: u32,
     words: &[u64],
     len: usize,
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
     let payload = InWords { words, len };
-    if enabled.is_power_of_two()
-        && let Some((target, id)) = site.target(enabled.trailing_zeros() as usize)
-    {
+    if let Some((target, id)) = site.only() {
         record_in(target, id, payload);
     } else {
         slow(site, describe, &mut |target, id| record_in(target, id, payload));
@@ -107,7 +104,7 @@ pub fn record_words(
 #[inline(always)]
 #[must_use]
 pub fn record_framed<const W: usize>(site: &'static Callsite, words: [u64; W], size: usize) -> bool {
-    let Some((target, id)) = only_target(site) else { return false };
+    let Some((target, id)) = site.only() else { return false };
     match target.contexts {
         0 => target.channel.record_framed(id, &words, size),
         bits::TID => record_framed_with_tid(target, id, size, words[0], words[1], if W > 2 { words[2] } else { 0 }),
@@ -120,7 +117,7 @@ pub fn record_framed<const W: usize>(site: &'static Callsite, words: [u64; W], s
 #[inline(always)]
 #[must_use]
 pub fn record_framed_text(site: &'static Callsite, words: [u64; 2], size: usize, text: &[u8]) -> bool {
-    let Some((target, id)) = only_target(site) else { return false };
+    let Some((target, id)) = site.only() else { return false };
     match target.contexts {
         0 => target.channel.record_framed_text(id, &words, size, text),
         bits::TID => {
@@ -131,16 +128,9 @@ pub fn record_framed_text(site: &'static Callsite, words: [u64; 2], size: usize,
     }
 }
 
-/// The target, where one alone takes the event.
-#[inline(always)]
-fn only_target(site: &'static Callsite) -> Option<(&'static Target, u16)> {
-    let enabled = site.enabled();
-    if enabled.is_power_of_two() { site.target(enabled.trailing_zeros() as usize) } else { None }
-}
-
 /// The words come one by one, so that they stay in registers.
 #[inline(never)]
-fn record_framed_with_tid(target: &Target, id: u16, size: usize, first: u64, second: u64, third: u64) -> bool {
+fn record_framed_with_tid(target: &'static Target, id: u16, size: usize, first: u64, second: u64, third: u64) -> bool {
     let framed = with_tid(first, second, third);
     match size.saturating_add(4) {
         size @ ..=16 => target.channel.record_framed(id, &[framed[0], framed[1]], size),
@@ -151,7 +141,13 @@ fn record_framed_with_tid(target: &Target, id: u16, size: usize, first: u64, sec
 
 /// Six words of arguments, which is what comes in registers.
 #[inline(never)]
-fn record_framed_text_with_tid(target: &Target, id_and_size: u64, first: u64, second: u64, text: &[u8]) -> bool {
+fn record_framed_text_with_tid(
+    target: &'static Target,
+    id_and_size: u64,
+    first: u64,
+    second: u64,
+    text: &[u8],
+) -> bool {
     let (id, size) = (id_and_size as u16, (id_and_size >> 16) as usize + 4);
     let framed = with_tid(first, second, 0);
     match size {
@@ -197,7 +193,7 @@ fn slow(
 
 /// Words that need no shifting go to the ring from where they are.
 #[inline(always)]
-fn record_in(target: &Target, id: u16, payload: InWords<'_>) {
+fn record_in(target: &'static Target, id: u16, payload: InWords<'_>) {
     if target.contexts != 0 {
         if target.contexts == bits::TID {
             return callsite::record_with_tid(target, id, payload);

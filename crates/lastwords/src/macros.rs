@@ -109,9 +109,8 @@ macro_rules! __record {
             const NAMES: &'static [&'static str] = &[$($names),*];
         }
         static __LW_CALLSITE: $crate::__private::Callsite = $crate::__private::Callsite::new();
-        let enabled = __LW_CALLSITE.enabled();
-        if enabled != 0 {
-            $crate::__private::record(&__LwSite, &__LW_CALLSITE, enabled, ($($values,)*));
+        if __LW_CALLSITE.enabled() != 0 {
+            $crate::__private::record(&__LwSite, &__LW_CALLSITE, ($($values,)*));
         }
     }};
 }

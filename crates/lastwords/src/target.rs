@@ -21,8 +21,9 @@ pub(crate) const MAX_TARGETS: usize = 32;
 pub(crate) static TARGETS: [AtomicPtr<Target>; MAX_TARGETS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_TARGETS];
 
-/// A channel of a session.
+/// A channel of a session. Aligned so that [`MAX_TARGETS`] slots fit in its address.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Target {
     /// Records.
     pub(crate) channel: Channel,
@@ -38,6 +39,8 @@ pub(crate) struct Target {
     /// The session.
     pub(crate) session: &'static SessionShared,
 }
+
+const _: () = assert!(align_of::<Target>() >= MAX_TARGETS && MAX_TARGETS.is_power_of_two());
 
 impl Target {
     /// A recorder for the channel of that id.
@@ -121,13 +124,13 @@ pub(crate) fn remove(session: &'static SessionShared) {
 }
 
 /// Whether the target takes the event: it records, and its rules let the event in.
-pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
+pub(crate) fn enabled(target: &'static Target, desc: &EventDesc) -> bool {
     let control = target.session.view().control();
     target.is_recording() && rules::takes(&rules::read(control), u32::from(target.channel_id), desc)
 }
 
 /// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
-pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Option<u16> {
+pub(crate) fn register_event(target: &'static Target, desc: &EventDesc) -> Option<u16> {
     target.session.regions.registry.register(target.channel_id, target.entry, desc)
 }
 

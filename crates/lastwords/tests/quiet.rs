@@ -156,6 +156,10 @@ fn a_handler_records_inside_a_record() {
                 std::thread::yield_now();
             }
         });
+        // The other thread is at it.
+        while HANDLED.load(Ordering::Relaxed) < 10 {
+            std::thread::yield_now();
+        }
         while count < 50_000 || (HANDLED.load(Ordering::Relaxed) < 100 && count < 150_000) {
             event!(nested, "outer", n = count, s = "text of the outer");
             count += 1;

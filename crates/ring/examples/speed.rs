@@ -31,10 +31,18 @@ fn main() {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
             let _ = channel.record_fixed::<2>(3, &words, 12);
         });
+        let other = common::channel(&shape);
+        time("  two channels in turn", &mut |n| {
+            let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
+            let _ = if n & 1 == 0 { channel } else { other }.record_fixed::<2>(3, &words, 12);
+        });
         let text = ["request-accepted", "request-rejected"];
         time("  with text", &mut |n| {
-            let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = channel.record_text::<2>(3, &words, 12, text[(n & 1) as usize].as_bytes());
+            let words = [7 << 32, black_box(n)];
+            let text = text[(n & 1) as usize].as_bytes();
+            if !channel.record_framed_text(3, &words, 16, text) {
+                let _ = channel.record_unframed(3, words, 16, Some(text));
+            }
         });
     }
 }

@@ -1,5 +1,6 @@
 //! The recorder's handle on one channel: which stream, which algorithm.
 
+use lastwords_abi::header::LEN_COMPACT;
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo,
     Thread,
@@ -151,7 +152,7 @@ impl Channel {
     /// # Errors
     /// The event was lost, and counted.
     #[inline]
-    pub fn record_fixed<const W: usize>(&self, id: u16, words: &[u64; W], len: usize) -> Result<(), Lost> {
+    pub fn record_fixed<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> Result<(), Lost> {
         debug_assert!(len <= 8 * W && (W > 4 || len + 8 > 8 * W));
         #[cfg(not(loom))]
         if self.quick.words::<W>(id, words, len) {
@@ -162,35 +163,12 @@ impl Channel {
         self.record_flat(id, words.as_slice(), len)
     }
 
-    /// Records an event whose payload is the first `head_len` bytes of `head`, then `text`, which has no NUL inside, and a
-    /// NUL. `W` is `head_len` rounded up to words.
-    ///
-    /// # Errors
-    /// The event was lost, and counted.
-    #[inline]
-    pub fn record_text<const W: usize>(
-        &self,
-        id: u16,
-        head: &[u64; W],
-        head_len: usize,
-        text: &[u8],
-    ) -> Result<(), Lost> {
-        debug_assert!(head_len <= 8 * W && head_len + 8 > 8 * W && !text.contains(&0));
-        #[cfg(not(loom))]
-        if text.len() >= 8 && self.quick.text::<W>(id, head, head_len, text) {
-            return Ok(());
-        }
-        // A copy, so that the head of the fast path needs no memory.
-        let head = *head;
-        self.record_head_and_text(id, &head, head_len, text)
-    }
-
     /// Records an event of `size` bytes, header included, that lies in 2 or 3 words, with zeros where the compact header's 4
     /// bytes go; all of them, but for up to 11 bytes. False, and nothing is recorded, where that is not done at once; then
-    /// [`Channel::record_fixed`] records it.
+    /// [`Channel::record_unframed`] records it.
     #[inline(always)]
     #[must_use]
-    pub fn record_framed<const W: usize>(&self, id: u16, words: &[u64; W], size: usize) -> bool {
+    pub fn record_framed<const W: usize>(&'static self, id: u16, words: &[u64; W], size: usize) -> bool {
         #[cfg(not(loom))]
         return self.quick.framed(id, words, size);
         #[cfg(loom)]
@@ -201,11 +179,16 @@ impl Channel {
     }
 
     /// Records an event whose first `size` bytes, header included, lie in 2 or 3 words (in 3 only if more than 16) as for
-    /// [`Channel::record_framed`], and which `text`, without NUL inside, and a NUL follow. False as there; then
-    /// [`Channel::record_text`] records it.
+    /// [`Channel::record_framed`], and which `text`, without NUL inside, and a NUL follow. False as there.
     #[inline(always)]
     #[must_use]
-    pub fn record_framed_text<const W: usize>(&self, id: u16, words: &[u64; W], size: usize, text: &[u8]) -> bool {
+    pub fn record_framed_text<const W: usize>(
+        &'static self,
+        id: u16,
+        words: &[u64; W],
+        size: usize,
+        text: &[u8],
+    ) -> bool {
         #[cfg(not(loom))]
         return self.quick.framed_text(id, words, size, text);
         #[cfg(loom)]
@@ -215,9 +198,24 @@ impl Channel {
         }
     }
 
+    /// Records, in the general way, what [`Channel::record_framed`] or, with its text, [`Channel::record_framed_text`] did not.
+    /// The words come by value, so that those of the fast path need no memory.
+    ///
+    /// # Errors
+    /// The event was lost, and counted.
     #[inline(never)]
-    fn record_head_and_text(&self, id: u16, head: &[u64], head_len: usize, text: &[u8]) -> Result<(), Lost> {
-        self.record_parts(id, &[&bytes_of(head)[..head_len], text, b"\0"])
+    pub fn record_unframed<const W: usize>(
+        &self,
+        id: u16,
+        words: [u64; W],
+        size: usize,
+        text: Option<&[u8]>,
+    ) -> Result<(), Lost> {
+        let first = &bytes_of(&words)[LEN_COMPACT..size];
+        match text {
+            Some(text) => self.record_parts(id, &[first, text, b"\0"]),
+            None => self.record_parts(id, &[first]),
+        }
     }
 
     #[inline(never)]
@@ -230,6 +228,7 @@ impl Channel {
     ///
     /// # Errors
     /// The event was lost, and counted.
+    #[inline]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
         let record = Record::new(id, parts);
         if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }

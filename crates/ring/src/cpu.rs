@@ -50,7 +50,7 @@ impl Area {
 const UNKNOWN: isize = isize::MIN;
 const NONE: isize = isize::MAX;
 /// From the thread pointer to the area; [`UNKNOWN`] until looked for, [`NONE`] where the kernel or the machine has no rseq.
-static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
+pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 std::thread_local! {
     /// Our own area, for threads whose C library registered none.
@@ -104,24 +104,17 @@ pub fn area() -> Option<&'static Area> {
     }
 }
 
-/// From the thread pointer to the area, where threads have one.
-pub(crate) fn area_offset() -> Option<isize> {
-    Some(OFFSET.load(Relaxed)).filter(|&offset| offset != UNKNOWN && offset != NONE)
+/// Threads have areas.
+pub(crate) fn has_areas() -> bool {
+    !matches!(OFFSET.load(Relaxed), UNKNOWN | NONE)
 }
 
-/// The area at `offset`, which [`area_offset`] returned.
+/// The area at `offset`, which is [`OFFSET`] where [`has_areas`].
 #[cfg(all(target_arch = "aarch64", not(loom)))]
-#[inline]
+#[inline(always)]
 pub(crate) fn area_at(offset: isize) -> &'static Area {
     // SAFETY: as in `area`.
     unsafe { &*thread_pointer().wrapping_offset(offset).cast::<Area>() }
-}
-
-/// The CPU in this thread's area; a number that no CPU has where the thread is not registered.
-#[cfg(all(target_arch = "aarch64", not(loom)))]
-#[inline(always)]
-pub(crate) fn cpu_at(offset: isize) -> u32 {
-    area_at(offset).cpu_id.load(Relaxed)
 }
 
 /// The CPU this thread runs on, by the cheapest way there is; it may have changed when the call returns.

@@ -1,7 +1,7 @@
 //! Each reservation, each memory, each header form: what is recorded is what is there.
 mod common;
 
-use common::{Shape, channel, payload, read_all, sequence};
+use common::{Shape, channel, payload, read, read_all, sequence};
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
@@ -30,7 +30,7 @@ fn what_fits_is_all_there_in_order() {
                     let p = payload(n, 8 + (n as usize * 7) % 90);
                     channel.record_parts((n % 40) as u16, &[&p[..5], &p[5..]]).expect("room");
                 }
-                let events = read_all(&channel, 0);
+                let events = read_all(channel, 0);
                 assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
                 assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 40));
             }
@@ -49,10 +49,49 @@ fn the_newest_survive_many_laps_by_the_fast_path() {
         }
         .expect("overwrite mode has room");
     }
-    let events = read_all(&channel, 0);
+    let events = read_all(channel, 0);
     let first = sequence(&events[0]);
     let got: Vec<u32> = events.iter().map(sequence).filter(|&n| n >= 99_700).collect();
     assert_eq!(got, (99_700..100_000).collect::<Vec<_>>(), "first there is {first}");
+}
+
+/// Moves this thread to a CPU that it may run on, each call to the next.
+fn next_cpu(turn: usize) {
+    // SAFETY: plain calls on a set of our own.
+    unsafe {
+        let mut may: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(libc::getpid(), size_of_val(&may), &raw mut may), 0);
+        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &may)).collect();
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpus[turn % cpus.len()], &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
+    }
+}
+
+/// The fast path remembers where a thread recorded last: in which channel, and on which CPU.
+#[test]
+fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
+    let shape = Shape { sub_buffer_size: 65536, sub_buffers: 32, ..Shape::default() };
+    let channels = [channel(&shape), channel(&shape)];
+    for n in 0..40_000u32 {
+        if n % 1000 == 0 {
+            next_cpu(n as usize / 1000);
+        }
+        // Now the same as last time, now the other one.
+        let to = channels[(n / 3 % 2) as usize];
+        let [a, b] = words(&payload(n, 12));
+        let done = to.record_framed((n % 29) as u16, &[a << 32, a >> 32 | b << 32], 16);
+        if !done {
+            to.record_parts((n % 29) as u16, &[&payload(n, 12)]).expect("room");
+        }
+    }
+    for (which, channel) in channels.iter().enumerate() {
+        let mut events: Vec<_> = (0..channel.streams().len()).flat_map(|s| read(&channel.streams()[s], 0)).collect();
+        events.sort_by_key(sequence);
+        let expected = (0..40_000u32).filter(|n| n / 3 % 2 == which as u32);
+        assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 29 && e.payload == payload(sequence(e), 12)));
+    }
 }
 
 #[test]
@@ -64,7 +103,7 @@ fn payload_sizes_and_events_over_pages() {
         for n in 0..12 {
             channel.record_parts(3, &[&payload(n, 8 + 1500 * n as usize)]).expect("room");
         }
-        assert_eq!(read_all(&channel, 0).len(), 12);
+        assert_eq!(read_all(channel, 0).len(), 12);
         assert_eq!(channel.record_parts(3, &[&payload(1, 65536)]), Err(Lost::TooBig));
         assert_eq!(channel.streams().iter().map(lastwords_ring::Stream::lost).sum::<u64>(), 1);
     }
@@ -75,7 +114,7 @@ fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
     for reservation in RESERVATIONS {
         let channel = channel(&Shape { reservation, mode: MODE_DISCARD, ..Shape::default() });
         let results: Vec<_> = (0..5000u32).map(|n| channel.record_parts(1, &[&payload(n, 64)])).collect();
-        let events = read_all(&channel, 0);
+        let events = read_all(channel, 0);
         let kept = results.iter().filter(|r| r.is_ok()).count();
         assert_eq!(events.len(), kept, "reservation {reservation}");
         assert!(results.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))));
@@ -100,7 +139,7 @@ fn threads_on_all_cpus_lose_nothing() {
                 });
             }
         });
-        let events = read_all(&channel, 0);
+        let events = read_all(channel, 0);
         for thread in 0..4 {
             let of: Vec<u32> = events.iter().filter(|e| e.id == thread).map(|e| sequence(e) & 0xff_ffff).collect();
             assert_eq!(of, (0..10_000).collect::<Vec<_>>(), "reservation {reservation}, thread {thread}");

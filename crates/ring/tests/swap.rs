@@ -41,7 +41,7 @@ fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
             let rest = Swap { parts, streams: &streams, only: None, quiesce }.run().expect("locks are free");
             assert_eq!(rest, Rest::default());
             let after = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
-            let events = read_all(&channel, old_half);
+            let events = read_all(channel, old_half);
             for t in 0..3 {
                 let got: Vec<u32> = events.iter().filter(|e| usize::from(e.id) == t).map(sequence).collect();
                 let end = next[t] + got.len() as u32;
@@ -87,7 +87,7 @@ fn one_stream_alone() {
     for only in 0..streams.len() {
         Swap { parts, streams: &streams, only: Some(only), quiesce: Quiesce::Membarrier }.run().expect("no locks");
     }
-    assert_eq!(read_all(&channel, 0).len(), 20);
+    assert_eq!(read_all(channel, 0).len(), 20);
     channel.record_parts(0, &[&payload(20, 16)]).expect("room");
-    assert_eq!(read_all(&channel, 1).len(), 1);
+    assert_eq!(read_all(channel, 1).len(), 1);
 }

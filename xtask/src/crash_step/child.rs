@@ -38,7 +38,7 @@ struct Child {
     arena: Arena,
     layout: Layout,
     parts: SessionParts,
-    channel: Channel,
+    channel: &'static Channel,
     /// Each writer's events.
     plans: Vec<Vec<Planned>>,
     seed: u64,
@@ -90,7 +90,7 @@ fn prepare(args: &Args) -> Result<Child> {
     let streams = layout.streams.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
     // SAFETY: as above.
     let parts = unsafe { SessionParts::of_region(arena.at(layout.session), false) };
-    let channel = Channel::new(parts, streams, ClockKind::Tsc, scenario.flags);
+    let channel = Box::leak(Box::new(Channel::new(parts, streams, ClockKind::Tsc, scenario.flags)));
     let plan = |w: usize| (0..scenario.events()).map(|n| Planned::new(scenario.event(args.seed, w, n))).collect();
     let plans = (0..LEVELS * scenario.threads()).map(plan).collect();
     Ok(Child { scenario, arena, layout, parts, channel, plans, seed: args.seed, fault: args.fault })
@@ -177,22 +177,18 @@ impl Child {
 
     fn record_text(&self, event: &Event, words: &[u64; 10]) -> bool {
         let (head, text) = (event.text, &event.payload[event.text..event.payload.len() - 1]);
-        let second = words[1] & (1u64 << (8 * (head - 8).min(7))).wrapping_sub(1);
-        let framed = [words[0] << 32, words[0] >> 32 | second << 32];
-        if event.framed && head <= 12 && self.channel.record_framed_text(event.id, &framed, 4 + head, text) {
-            return true;
-        }
-        let done = match head {
-            8 => self.channel.record_text(event.id, &[words[0]], head, text),
-            16 => self.channel.record_text(event.id, &[words[0], words[1]], head, text),
-            _ => self.channel.record_text(event.id, &[words[0], second], head, text),
+        let [a, b, c] = framed(words);
+        let done = match 4 + head {
+            size @ ..=16 => event.framed && self.channel.record_framed_text(event.id, &[a, b], size, text),
+            size @ 17..=20 => event.framed && self.channel.record_framed_text(event.id, &[a, b, c], size, text),
+            _ => false,
         };
-        done.is_ok()
+        done || self.channel.record_parts(event.id, &[&event.payload[..head], text, b"\0"]).is_ok()
     }
 
     /// Records the event where it fits in three words with its header, and is recorded at once.
     fn record_framed(&self, event: &Event, words: &[u64; 10]) -> bool {
-        let [a, b, c] = [words[0] << 32, words[0] >> 32 | words[1] << 32, words[1] >> 32 | words[2] << 32];
+        let [a, b, c] = framed(words);
         match 4 + event.payload.len() {
             size @ ..=16 => self.channel.record_framed(event.id, &[a, b], size),
             size @ 17..=24 => self.channel.record_framed(event.id, &[a, b, c], size),
@@ -272,4 +268,9 @@ extern "C" fn handle(signal: libc::c_int) {
     if let Some(child) = CHILD.get().filter(|_| writer != usize::MAX) {
         child.record_next(writer + if signal == libc::SIGUSR1 { 1 } else { 2 });
     }
+}
+
+/// The first 20 bytes of a payload behind a place for the header.
+fn framed(words: &[u64; 10]) -> [u64; 3] {
+    [words[0] << 32, words[0] >> 32 | words[1] << 32, words[1] >> 32 | words[2] << 32]
 }

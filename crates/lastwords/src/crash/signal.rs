@@ -262,9 +262,8 @@ fn record() {
         hex(CRASH.pc.load(Relaxed)),
         Addresses(CRASH.frames.copy(&mut room)),
     );
-    let enabled = SITE.enabled();
-    if enabled != 0 {
-        callsite::record(&SignalSite, &SITE, enabled, payload);
+    if SITE.enabled() != 0 {
+        callsite::record(&SignalSite, &SITE, payload);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Layer 2: space reservation. One algorithm is chosen for each stream; [`crate::Channel`] calls it monomorphised.
 
 pub(crate) mod exclusive;
+#[cfg(not(loom))]
+mod last;
 pub mod locked;
 pub mod lockless;
 #[cfg(not(loom))]

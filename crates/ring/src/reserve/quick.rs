@@ -1,134 +1,184 @@
 //! The fast path of `rseq`: a compact header, a payload that is at hand, room in the sub-buffer. Whatever does not fit
 //! this description is left to [`super::rseq`].
+//!
+//! Reading the clock waits for what was begun before it (`rdtsc` does on today's processors). So what an event costs is the
+//! longest chain of loads of which each needs the one before, more than the number of its instructions. Therefore a thread
+//! remembers where its last event went: the [`Lane`]. Whether that is still the right one is checked beside it, by branches
+//! that are predicted, and nothing waits for them.
 
 use core::mem::offset_of;
+use core::sync::atomic::AtomicPtr;
 
 use lastwords_abi::header::MAX_COMPACT_ID;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::RESERVATION_RSEQ;
 use lastwords_abi::stream::{ANY_CPU, HalfControl, StreamControl};
 use lastwords_abi::sync::AtomicU32;
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
+use super::last;
 use super::rseq::section;
 use crate::cpu;
 use crate::stream::Stream;
 
-/// What the fast path reads of a channel, close together. Sections read it by offset.
-#[repr(C)]
+/// The fast path of a channel that is never freed: threads remember its lanes.
 #[derive(Debug)]
 pub(crate) struct Quick {
-    /// From the thread pointer to a thread's area.
-    pub(super) offset: isize,
+    /// By CPU and half; none where the channel has no fast path.
+    lanes: alloc::boxed::Box<[[Lane; 2]]>,
+}
+
+/// Where events of a CPU go while a half is live. Sections read it by offset.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// What it is a lane of, once a thread remembers it: compared with the address of the one that would record, which is at
+    /// hand before anything can be loaded from there.
+    of: AtomicPtr<Quick>,
+    pub(super) cpu: u32,
+    pub(super) half: u32,
     /// The session's flip word.
     pub(super) flip: &'static AtomicU32,
+    /// The stream's.
+    pub(super) stream_flip: &'static AtomicU32,
+    pub(super) control: &'static HalfControl,
+    pub(super) data: *mut u8,
     pub(super) sub_buffer_mask: u64,
     pub(super) half_mask: u64,
     /// Largest end of an event in a sub-buffer, less the packet header.
     pub(super) room: u64,
-    /// Of `streams`.
-    places: *const Place,
-    /// How many places there are; 0 where the channel has no fast path.
-    cpus: u64,
-    /// By CPU.
-    pub(super) streams: alloc::boxed::Box<[Place]>,
-}
-
-/// Where a CPU's stream is. Sections read it by offset.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) half: [Half; 2],
-    pub(super) control: &'static StreamControl,
-}
-
-/// One half of a stream.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct Half {
-    pub(super) control: &'static HalfControl,
-    pub(super) data: *mut u8,
 }
 
 #[cfg(target_pointer_width = "64")]
 const _: () = {
-    assert!(offset_of!(Quick, offset) == 0 && offset_of!(Quick, flip) == 8);
-    assert!(offset_of!(Quick, sub_buffer_mask) == 16 && offset_of!(Quick, half_mask) == 24);
-    assert!(offset_of!(Quick, room) == 32 && offset_of!(Quick, places) == 40 && offset_of!(Quick, cpus) == 48);
-    assert!(size_of::<Place>() == 64 && offset_of!(Place, half) == 0 && offset_of!(Place, control) == 32);
-    assert!(size_of::<Half>() == 16 && offset_of!(Half, control) == 0 && offset_of!(Half, data) == 8);
+    assert!(offset_of!(Lane, cpu) == 8 && offset_of!(Lane, half) == 12);
+    assert!(offset_of!(Lane, flip) == 16 && offset_of!(Lane, stream_flip) == 24);
+    assert!(offset_of!(Lane, control) == 32 && offset_of!(Lane, data) == 40);
+    assert!(
+        offset_of!(Lane, sub_buffer_mask) == 48 && offset_of!(Lane, half_mask) == 56 && offset_of!(Lane, room) == 64
+    );
     assert!(offset_of!(StreamControl, flip) == 0 && offset_of!(HalfControl, reserve) == 0);
     assert!(offset_of!(HalfControl, attempt) == 8 && offset_of!(HalfControl, last_clock) == 16);
 };
 
-// SAFETY: as for `Stream`, whose pointers these are; `places` points into `streams`, which do not change.
-unsafe impl Send for Quick {}
+// SAFETY: as for `Stream`, whose pointers these are.
+unsafe impl Send for Lane {}
 // SAFETY: as for `Stream`.
-unsafe impl Sync for Quick {}
+unsafe impl Sync for Lane {}
 
 impl Quick {
     /// The fast path over `streams`; one that is never taken where `possible` is false or the streams do not have it.
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
         let info = streams[0].info;
-        let possible = possible && info.page_size == 0 && info.reservation == RESERVATION_RSEQ;
-        let offset = cpu::area_offset().filter(|_| possible);
-        let bound = streams.iter().filter(|s| s.info.cpu != ANY_CPU);
-        let places: alloc::boxed::Box<[Place]> = bound.filter(|_| offset.is_some()).map(Place::of).collect();
-        Self {
-            offset: offset.unwrap_or(0),
-            flip,
-            sub_buffer_mask: info.sub_buffer_size - 1,
-            half_mask: streams[0].half_size() - 1,
-            room: info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64,
-            places: places.as_ptr(),
-            cpus: places.len() as u64,
-            streams: places,
-        }
+        let possible = possible && info.page_size == 0 && info.reservation == RESERVATION_RSEQ && cpu::has_areas();
+        let bound = streams.iter().filter(|s| possible && s.info.cpu != ANY_CPU);
+        let lanes = (0..).zip(bound).map(|(cpu, stream)| [0, 1].map(|half| Lane::new(stream, flip, cpu, half)));
+        Self { lanes: lanes.collect() }
     }
 
     /// Records an event whose payload is the first `len` bytes of `words`. Up to 11 bytes behind the event may be written,
     /// all before the trailer's end and never published. False where the section was aborted or is not for this event.
     #[inline(always)]
-    pub(crate) fn words<const W: usize>(&self, id: u16, words: &[u64; W], len: usize) -> bool {
-        // SAFETY: both are checked.
-        self.serves(id) && unsafe { section::record_words::<W>(self, u32::from(id), words, len) }
-    }
-
-    /// Records an event whose payload is the first `head_len` bytes of `head`, then `text` (8 bytes at least, without NUL),
-    /// then a NUL.
-    #[inline(always)]
-    pub(crate) fn text<const W: usize>(&self, id: u16, head: &[u64; W], head_len: usize, text: &[u8]) -> bool {
-        // SAFETY: both are checked, and the caller gives a text of 8 bytes at least.
-        self.serves(id) && unsafe { section::record_text::<W>(self, u32::from(id), head, head_len, text) }
+    pub(crate) fn words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
+        // SAFETY: `by` checks the id.
+        self.by(id, words, move |lane, words| unsafe { section::record_words::<W>(lane, u32::from(id), words, len) })
     }
 
     /// Records an event that lies in 2 or 3 words, with zeros where its header goes: `size` bytes of them, 5 at least and all
     /// but up to 11. False as for [`Quick::words`].
     #[inline(always)]
-    pub(crate) fn framed<const W: usize>(&self, id: u16, words: &[u64; W], size: usize) -> bool {
-        // SAFETY: all is checked.
-        self.serves(id) && size + 11 >= 8 * W && unsafe { section::record_framed(self, u32::from(id), words, size) }
+    pub(crate) fn framed<const W: usize>(&'static self, id: u16, words: &[u64; W], size: usize) -> bool {
+        if size + 11 < 8 * W {
+            return false;
+        }
+        // SAFETY: as in `words`; the size is checked.
+        self.by(id, words, move |lane, words| unsafe { section::record_framed::<W>(lane, u32::from(id), words, size) })
     }
 
     /// Records an event whose first `size` bytes, 4 at least, lie in 2 words (in 3 where they are more than 16), with zeros
     /// where its header goes, and which `text` (8 bytes at least, without NUL) and a NUL follow. False as for
     /// [`Quick::words`].
     #[inline(always)]
-    pub(crate) fn framed_text<const W: usize>(&self, id: u16, words: &[u64; W], size: usize, text: &[u8]) -> bool {
+    pub(crate) fn framed_text<const W: usize>(
+        &'static self,
+        id: u16,
+        words: &[u64; W],
+        size: usize,
+        text: &[u8],
+    ) -> bool {
         let least = if W == 2 { 4 } else { 17 };
-        let serves = self.serves(id) && size >= least && text.len() >= 8;
-        // SAFETY: all is checked.
-        serves && unsafe { section::record_framed_text(self, u32::from(id), words, size, text) }
+        if size < least || text.len() < 8 {
+            return false;
+        }
+        // SAFETY: as in `words`; size and text are checked.
+        self.by(id, words, move |lane, words| unsafe {
+            section::record_framed_text::<W>(lane, u32::from(id), words, size, text)
+        })
     }
 
+    /// Records by `record`, which gets the lane of the thread's last event if that was recorded here, else one that is found
+    /// now. False where the id is not of a compact header, there is no lane, or `record` does not record.
     #[inline(always)]
-    fn serves(&self, id: u16) -> bool {
-        self.cpus != 0 && id <= MAX_COMPACT_ID
+    fn by<const W: usize>(
+        &'static self,
+        id: u16,
+        words: &[u64; W],
+        record: impl FnOnce(&'static Lane, &[u64; W]) -> bool,
+    ) -> bool {
+        if id > MAX_COMPACT_ID || self.lanes.is_empty() {
+            return false;
+        }
+        match last::get().filter(|lane| core::ptr::eq(lane.of.load(Relaxed), self)) {
+            Some(lane) => record(lane, words) || self.missed(),
+            None => self.by_another(*words, record),
+        }
+    }
+
+    /// By a lane that is found now. A call of its own, and what it needs is passed by value, so that the fast path keeps its
+    /// registers and needs no memory.
+    #[inline(never)]
+    fn by_another<const W: usize>(
+        &'static self,
+        words: [u64; W],
+        record: impl FnOnce(&'static Lane, &[u64; W]) -> bool,
+    ) -> bool {
+        self.find().is_some_and(|lane| record(lane, &words) || self.missed())
+    }
+
+    /// The thread may be on another CPU now, or the other half live: the next event finds out.
+    #[cold]
+    #[inline(never)]
+    fn missed(&'static self) -> bool {
+        self.find();
+        false
+    }
+
+    /// The lane of this CPU and of the live half, where there is one, for the thread's next events too.
+    fn find(&'static self) -> Option<&'static Lane> {
+        let lanes = self.lanes.get(cpu::area()?.cpu_id.load(Relaxed) as usize)?;
+        // Acquire: whoever sees the flip sees the half as it was begun anew before.
+        let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
+        let lane = &lanes[half as usize];
+        lane.of.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
+        last::set(lane);
+        Some(lane)
     }
 }
 
-impl Place {
-    fn of(stream: &Stream) -> Self {
-        let half = |i: usize| Half { control: stream.half(i), data: stream.data[i] };
-        Self { half: [half(0), half(1)], control: stream.control }
+impl Lane {
+    fn new(stream: &Stream, flip: &'static AtomicU32, cpu: u32, half: u32) -> Self {
+        let info = stream.info;
+        Self {
+            of: AtomicPtr::new(core::ptr::null_mut()),
+            cpu,
+            half,
+            flip,
+            stream_flip: &stream.control.flip,
+            control: stream.half(half as usize),
+            data: stream.data[half as usize],
+            sub_buffer_mask: info.sub_buffer_size - 1,
+            half_mask: stream.half_size() - 1,
+            room: info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64,
+        }
     }
 }

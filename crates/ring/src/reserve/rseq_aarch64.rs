@@ -7,15 +7,14 @@ use core::arch::asm;
 
 use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
 use lastwords_abi::packet::HEADER_LEN;
-use lastwords_abi::stream::HalfControl;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
-use crate::cpu;
+use crate::cpu::{self, OFFSET};
 use crate::record::Piece;
-use crate::reserve::quick::Quick;
+use crate::reserve::quick::Lane;
 
-pub(in crate::reserve) use super::general::{record_framed, record_framed_text, record_text};
+pub(in crate::reserve) use super::general::record_framed_text;
 
 /// Copies the pieces and publishes.
 ///
@@ -98,12 +97,8 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
 }
 
 /// What a section checks, and what it publishes.
-struct Check<'a> {
-    half: u64,
+struct Check {
     position: u64,
-    cpu: u32,
-    stream_flip: *const u32,
-    control: &'a HalfControl,
     /// Position to publish.
     end: u64,
     /// Where the event goes.
@@ -114,30 +109,25 @@ struct Check<'a> {
     clock: u64,
 }
 
-/// Where an event of `total` bytes would go; none where it does not fit, or where its header cannot be compact.
+/// Where an event of `total` bytes would go in this lane; none where that is not the one to use, the event does not fit, or
+/// its header cannot be compact.
 #[inline(always)]
-fn check(quick: &Quick, id: u32, total: u64) -> Option<Check<'_>> {
-    let cpu = cpu::cpu_at(quick.offset);
-    let place = quick.streams.get(cpu as usize)?;
+fn check(lane: &Lane, id: u32, total: u64) -> Option<Check> {
+    let ours = cpu::area_at(OFFSET.load(Relaxed)).cpu_id.load(Relaxed) == lane.cpu;
     // Acquire: whoever sees the flip sees the half as it was begun anew before.
-    let half = (quick.flip.load(Acquire) ^ place.control.flip.load(Acquire)) & 1;
-    let control = place.half[half as usize].control;
-    let position = control.reserve.load(Relaxed);
-    let behind = (position & quick.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
+    let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
+    let position = lane.control.reserve.load(Relaxed);
+    let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
     let clock = crate::clock::counter();
-    let fits = behind <= quick.room && behind + total <= quick.room;
-    let near = clock.wrapping_sub(control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
-    if !fits || !near {
+    let fits = behind <= lane.room && behind + total <= lane.room;
+    let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
+    if !ours || !live || !fits || !near {
         return None;
     }
     Some(Check {
-        half: u64::from(half),
         position,
-        cpu,
-        stream_flip: place.control.flip.as_ptr(),
-        control,
         end: position + total,
-        to: place.half[half as usize].data.wrapping_add((position & quick.half_mask) as usize),
+        to: lane.data.wrapping_add((position & lane.half_mask) as usize),
         header: ((clock as u32) << TAG_BITS) | id,
         clock,
     })
@@ -147,23 +137,41 @@ fn check(quick: &Quick, id: u32, total: u64) -> Option<Check<'_>> {
 /// is not for this event.
 ///
 /// # Safety
-/// `quick` has streams; `id` is of a compact header. At most 7 bytes behind the event are written.
+/// `id` is of a compact header. At most 7 bytes behind the event are written.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_words<const W: usize>(
-    quick: &Quick,
+    lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
 ) -> bool {
-    let Some(check) = check(quick, id, (LEN_COMPACT + len) as u64) else { return false };
+    let Some(check) = check(lane, id, (LEN_COMPACT + len) as u64) else { return false };
     // SAFETY: `check` leaves the trailer's 16 bytes behind the event; the section copies only while this CPU's position is
     // the one from which `to` was computed.
-    let done = unsafe { publish_words::<W>(quick, &check, words, len) };
+    let done = unsafe { publish_words::<W>(lane, &check, words, len) };
     if done {
         // The event is committed: its clock is not newer than the newest, whoever stores last.
-        check.control.last_clock.store(check.clock, Release);
+        lane.control.last_clock.store(check.clock, Release);
     }
     done
+}
+
+/// Records an event of `total` bytes that lies in 2 or 3 words, with zeros where its header goes. False as for
+/// [`record_words`].
+///
+/// # Safety
+/// As for [`record_words`]; `total` is 5 at least.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
+    lane: &Lane,
+    id: u32,
+    words: &[u64; W],
+    total: usize,
+) -> bool {
+    let word = |n: usize| words.get(n).copied().unwrap_or(0);
+    let behind = [0, 1, 2].map(|n| word(n) >> 32 | word(n + 1) << 32);
+    // SAFETY: as the caller vouches.
+    unsafe { record_words::<3>(lane, id, &behind, total - LEN_COMPACT) }
 }
 
 /// Stores the header and the words behind it that `len` bytes need, and publishes.
@@ -171,7 +179,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
 /// # Safety
 /// `to` is writable for 4 + `len` bytes rounded up to 8, plus 8; as for [`publish`].
 #[inline(always)]
-unsafe fn publish_words<const W: usize>(quick: &Quick, check: &Check<'_>, words: &[u64; W], len: usize) -> bool {
+unsafe fn publish_words<const W: usize>(lane: &Lane, check: &Check<'_>, words: &[u64; W], len: usize) -> bool {
     let done: u64;
     // SAFETY: as in `publish`; the copy stops behind the word that holds the last of `len` bytes, and `words` has it.
     unsafe {
@@ -217,13 +225,13 @@ unsafe fn publish_words<const W: usize>(quick: &Quick, check: &Check<'_>, words:
             "79:",
             t = out(reg) done,
             u = out(reg) _,
-            area = in(reg) core::ptr::from_ref(cpu::area_at(quick.offset)),
-            cpu = in(reg) check.cpu,
-            control = in(reg) core::ptr::from_ref(check.control),
+            area = in(reg) core::ptr::from_ref(cpu::area_at(OFFSET.load(Relaxed))),
+            cpu = in(reg) lane.cpu,
+            control = in(reg) core::ptr::from_ref(lane.control),
             position = in(reg) check.position,
-            flip = in(reg) quick.flip.as_ptr(),
-            stream_flip = in(reg) check.stream_flip,
-            half = in(reg) check.half,
+            flip = in(reg) lane.flip.as_ptr(),
+            stream_flip = in(reg) lane.stream_flip.as_ptr(),
+            half = in(reg) u64::from(lane.half),
             end = in(reg) check.end,
             header = in(reg) check.header,
             to = inout(reg) check.to => _,

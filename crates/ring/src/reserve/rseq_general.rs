@@ -1,27 +1,13 @@
 //! Forms of events for which an architecture has no section of their own: they are never recorded here, so that the general way
 //! is taken.
 
-use crate::reserve::quick::Quick;
-
-/// Texts go the general way.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_text<const W: usize>(
-    _: &Quick,
-    _: u32,
-    _: &[u64; W],
-    _: usize,
-    _: &[u8],
-) -> bool {
-    false
-}
+use crate::reserve::quick::Lane;
 
 /// Events in frames go the general way.
 ///
 /// # Safety
 /// None needed.
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Quick, _: u32, _: &[u64; W], _: usize) -> bool {
+pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize) -> bool {
     false
 }
 
@@ -30,7 +16,7 @@ pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Quick, _: u32
 /// # Safety
 /// None needed.
 pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
-    _: &Quick,
+    _: &Lane,
     _: u32,
     _: &[u64; W],
     _: usize,

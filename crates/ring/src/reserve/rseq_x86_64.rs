@@ -10,8 +10,9 @@ use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
 use lastwords_abi::packet::HEADER_LEN;
 
 use super::Commit;
+use crate::cpu::OFFSET;
 use crate::record::Piece;
-use crate::reserve::quick::Quick;
+use crate::reserve::quick::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it; `{t}` is free.
 macro_rules! descriptor {
@@ -107,47 +108,47 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
 
 const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `quick_section`");
 
-/// The section of an event at hand, whole: it finds the CPU's stream and live half, reads the clock, and checks that the
-/// event fits and that the clock's 27 bits do. Then `to` is where the event goes, `edx` holds the clock's bits of its
-/// header, `rdx` is free behind that, and `$copy` puts the event there.
+/// The section of an event at hand, whole: it checks that the lane is of this CPU and of the live half, reads the clock, and
+/// checks that the event fits and that the clock's 27 bits do. Then `to` is where the event goes, `edx` holds the clock's
+/// bits of its header, `rdx` is free behind that, and `$copy` puts the event there.
 ///
-/// It reads [`Quick`] and [`Place`](crate::reserve::quick::Place) by the offsets that they assert. Registers: `t` is the
-/// half's control, `p` the position; the clock stays in `rax`. The clock is read late, but in front of the copies: `rdtsc`
-/// waits for what precedes it, and for stores longest (on Zen 4, at the section's start it costs an event with a text 1 ns
-/// more, behind the copies 4 ns).
+/// It reads [`Lane`] by the offsets that it asserts. Registers: `p` is the area's offset, then the position; `to` the lane until
+/// it is where the event goes; `t` the half's control; `rax` the event's size, then the clock, which stays there.
+///
+/// The clock is read late, but in front of the copies: `rdtsc` waits for what precedes it, and on Zen 4 for stores longest (at
+/// the section's start it costs an event with a text 1 ns more, behind the copies 4 ns). So the loads that lead from one to
+/// the next are few: on Golden Cove, which has `rdtsc` wait too, 25 cycles of them cost 2.5 ns, 50 cycles 9 ns.
 macro_rules! quick_section {
-    ($quick:ident, $total:literal, [$($before:literal),*], [$($copy:literal),* $(,)?], $($operand:tt)*) => {
+    ($lane:ident, $total:expr, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
         asm!(
-            "mov {p}, [{quick}]",
+            "mov {p}, qword ptr [rip + {areas}]",
             descriptor!(),
             "mov qword ptr fs:[{p} + 8], {t}",
             "71:",
-            "mov {t:e}, dword ptr fs:[{p} + 4]",
-            "cmp {t}, [{quick} + 48]",
-            "jae {out}",
-            "shl {t}, 6",
-            "add {t}, [{quick} + 40]",
-            "mov {p}, [{quick} + 8]",
-            "mov {p:e}, dword ptr [{p}]",
-            "mov {to}, [{t} + 32]",
-            "xor {p:e}, dword ptr [{to}]",
-            "and {p:e}, 1",
-            "shl {p:e}, 4",
-            "mov {to}, [{t} + {p} + 8]",
-            "mov {t}, [{t} + {p}]",
+            "mov {t}, [{to} + 32]",
+            "mov edx, dword ptr fs:[{p} + 4]",
+            "cmp edx, [{to} + 8]",
+            "jne {out}",
+            "mov rdx, [{to} + 16]",
+            "mov edx, dword ptr [rdx]",
+            "mov {p}, [{to} + 24]",
+            "xor edx, dword ptr [{p}]",
+            "xor edx, dword ptr [{to} + 12]",
             "mov {p}, [{t}]",
+            "test dl, 1",
+            "jne {out}",
             "mov rdx, {p}",
-            "and rdx, [{quick} + 16]",
+            "and rdx, [{to} + 48]",
             "sub rdx, 84",
             "jb {out}",
-            $($before,)*
-            concat!("add rdx, ", $total),
-            "cmp rdx, [{quick} + 32]",
+            "add rdx, rax",
+            "cmp rdx, [{to} + 64]",
             "ja {out}",
             "mov rdx, {p}",
-            "and rdx, [{quick} + 24]",
-            "add {to}, rdx",
-            concat!("add {p}, ", $total),
+            "and rdx, [{to} + 56]",
+            "add rdx, [{to} + 40]",
+            "mov {to}, rdx",
+            "add {p}, rax",
             "rdtsc",
             "shl rdx, 32",
             "or rax, rdx",
@@ -165,10 +166,10 @@ macro_rules! quick_section {
             abort!("{out}"),
             t = out(reg) _,
             p = out(reg) _,
-            to = out(reg) _,
-            quick = in(reg) core::ptr::from_ref($quick),
-            out("rax") _,
+            to = inout(reg) core::ptr::from_ref($lane) => _,
+            inout("rax") $total => _,
             out("rdx") _,
+            areas = sym OFFSET,
             out = label { return false },
             $($operand)*
             options(nostack),
@@ -180,10 +181,10 @@ macro_rules! quick_section {
 /// the section was aborted, or is not for this event.
 ///
 /// # Safety
-/// `quick` has streams; `id` is of a compact header. At most 11 bytes behind the event are written.
+/// `id` is of a compact header. At most 11 bytes behind the event are written.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_words<const W: usize>(
-    quick: &Quick,
+    lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
@@ -195,16 +196,16 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     unsafe {
         match W {
             0 => {
-                quick_section!(quick, "{total}", [], ["or edx, {id:e}", "mov [{to}], edx"], total = in(reg) total, id = in(reg) id,)
+                quick_section!(lane, total, ["or edx, {id:e}", "mov [{to}], edx"], id = in(reg) id,)
             }
-            1 => return record_framed(quick, id, &frame(words[0], 0), total),
-            2 if len <= 12 => return record_framed(quick, id, &frame(words[0], words[1]), total),
+            1 => return record_framed(lane, id, &frame(words[0], 0), total),
+            2 if len <= 12 => return record_framed(lane, id, &frame(words[0], words[1]), total),
             2 => {
                 let [a, b] = frame(words[0], words[1]);
-                return record_framed(quick, id, &[a, b, words[1] >> 32], total);
+                return record_framed(lane, id, &[a, b, words[1] >> 32], total);
             }
             3 => quick_section!(
-                quick, "{total}", [],
+                lane, total,
                 [
                     "or edx, {id:e}",
                     "mov [{to}], edx",
@@ -215,12 +216,11 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                     "mov rdx, [{words} + 16]",
                     "mov [{to} + 20], rdx",
                 ],
-                total = in(reg) total,
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
             ),
             4 => quick_section!(
-                quick, "{total}", [],
+                lane, total,
                 [
                     "or edx, {id:e}",
                     "mov [{to}], edx",
@@ -233,13 +233,12 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                     "mov rdx, [{words} + 24]",
                     "mov [{to} + 28], rdx",
                 ],
-                total = in(reg) total,
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
             ),
             // The last word first.
             _ => quick_section!(
-                quick, "{total}", [],
+                lane, total,
                 [
                     "or edx, {id:e}",
                     "mov [{to}], edx",
@@ -249,7 +248,6 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                     "dec {left}",
                     "jne 76b",
                 ],
-                total = in(reg) total,
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
                 left = inout(reg) len.div_ceil(8).clamp(1, W) => _,
@@ -272,7 +270,7 @@ fn frame(first: u64, second: u64) -> [u64; 2] {
 /// As for [`record_words`]; `total` is 5 at least, and all words but up to 11 bytes of them.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
-    quick: &Quick,
+    lane: &Lane,
     id: u32,
     words: &[u64; W],
     total: usize,
@@ -281,16 +279,14 @@ pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
     unsafe {
         match words[..] {
             [a, b] => quick_section!(
-                quick, "{total}", [],
+                lane, total,
                 ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
-                total = in(reg) total,
                 a = in(reg) a | u64::from(id),
                 b = in(reg) b,
             ),
             [a, b, c] => quick_section!(
-                quick, "{total}", [],
+                lane, total,
                 ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c}"],
-                total = in(reg) total,
                 a = in(reg) a | u64::from(id),
                 b = in(reg) b,
                 c = in(reg) c,
@@ -304,9 +300,9 @@ pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
 /// The section of [`record_framed_text`], with these lines for its words. The text's last bytes are copied first, in a piece
 /// that may overlap those before it.
 macro_rules! text_section {
-    ($quick:ident, $size:ident, $text:ident, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
+    ($lane:ident, $size:ident, $text:ident, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
         quick_section!(
-            $quick, "rax", ["lea rax, [{size} + {n} + 1]"],
+            $lane, $size + $text.len() + 1,
             [
                 $($copy,)*
                 "add {to}, {size}",
@@ -343,44 +339,15 @@ macro_rules! text_section {
     };
 }
 
-/// Records an event whose payload is the first `head_len` bytes of `head`, then `text` and a NUL. False where the section
-/// was aborted, or is not for this event.
-///
-/// # Safety
-/// As for [`record_framed_text`].
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_text<const W: usize>(
-    quick: &Quick,
-    id: u32,
-    head: &[u64; W],
-    head_len: usize,
-    text: &[u8],
-) -> bool {
-    let size = LEN_COMPACT + head_len;
-    // SAFETY: as the caller vouches; the words are those of `size` bytes.
-    unsafe {
-        match head[..] {
-            [] => record_framed_text(quick, id, &[0, 0], size, text),
-            [first] => record_framed_text(quick, id, &frame(first, 0), size, text),
-            [first, second] if head_len <= 12 => record_framed_text(quick, id, &frame(first, second), size, text),
-            [first, second] => {
-                let [a, b] = frame(first, second);
-                record_framed_text(quick, id, &[a, b, second >> 32], size, text)
-            }
-            _ => false,
-        }
-    }
-}
-
 /// Records an event whose first `size` bytes lie in 2 or 3 words, with zeros where its header goes, and which `text` and a
 /// NUL follow. False where the section was aborted, or is not for this event.
 ///
 /// # Safety
-/// `quick` has streams; `id` is of a compact header; `text` has at least 8 bytes; `size` is 4 at least, and more than all
+/// `id` is of a compact header; `text` has at least 8 bytes; `size` is 4 at least, and more than all
 /// words but the last.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
-    quick: &Quick,
+    lane: &Lane,
     id: u32,
     words: &[u64; W],
     size: usize,
@@ -391,13 +358,13 @@ pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
     unsafe {
         match words[..] {
             [a, b] => text_section!(
-                quick, size, text,
+                lane, size, text,
                 ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
                 a = in(reg) a | u64::from(id),
                 b = in(reg) b,
             ),
             [a, b, c] => text_section!(
-                quick, size, text,
+                lane, size, text,
                 ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c:e}"],
                 a = in(reg) a | u64::from(id),
                 b = in(reg) b,

@@ -92,22 +92,22 @@ pub(crate) fn parts() -> SessionParts {
     unsafe { SessionParts::of_region(session_region(), false) }
 }
 
-pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> Channel {
+pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> &'static Channel {
     // SAFETY: no arguments but a constant.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u32;
     channel_on(cpus, parts, shape)
 }
 
 /// A channel with streams of its own for so many CPUs; threads elsewhere share the last.
-pub(crate) fn channel_on(cpus: u32, parts: SessionParts, shape: &Shape) -> Channel {
+pub(crate) fn channel_on(cpus: u32, parts: SessionParts, shape: &Shape) -> &'static Channel {
     let mut streams: Vec<Stream> = (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
     if shape.reservation == abi::RESERVATION_RSEQ {
         streams.push(stream(shape, cpus, ANY_CPU, abi::RESERVATION_LOCKLESS));
     }
-    Channel::new(parts, streams, shape.clock, shape.flags)
+    Box::leak(Box::new(Channel::new(parts, streams, shape.clock, shape.flags)))
 }
 
-pub(crate) fn channel(shape: &Shape) -> Channel {
+pub(crate) fn channel(shape: &Shape) -> &'static Channel {
     channel_in(parts(), shape)
 }
 

@@ -1,0 +1,77 @@
+//! The lane that a thread recorded in last, in thread-local storage.
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use self::general::{get, set};
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::x86_64::{get, set};
+
+/// By the initial-exec model: one load in a program, two in a library, and never a call. `std::thread_local!` in code that may
+/// become a library calls `__tls_get_addr`, and what would stay in registers is saved around the call, even where the linker
+/// takes it out again.
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use core::arch::{asm, global_asm};
+
+    use crate::reserve::quick::Lane;
+
+    // Of this program or library alone, and once in it even where the crate is twice.
+    global_asm!(
+        ".pushsection .tbss.lastwords_ring_last_lane, \"awT\", @nobits",
+        ".weak lastwords_ring_last_lane",
+        ".hidden lastwords_ring_last_lane",
+        ".type lastwords_ring_last_lane, @object",
+        ".size lastwords_ring_last_lane, 8",
+        ".balign 8",
+        "lastwords_ring_last_lane: .zero 8",
+        ".popsection",
+    );
+
+    #[inline(always)]
+    pub(crate) fn get() -> Option<&'static Lane> {
+        let lane: *const Lane;
+        // SAFETY: the variable is this thread's, 8 bytes, zero at first, and written by `set` only; reading it changes
+        // nothing. A lane that was set lives for ever.
+        unsafe {
+            asm!(
+                "mov {lane}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",
+                "mov {lane}, qword ptr fs:[{lane}]",
+                lane = out(reg) lane,
+                options(nostack, readonly, preserves_flags),
+            );
+            lane.as_ref()
+        }
+    }
+
+    pub(crate) fn set(lane: &'static Lane) {
+        // SAFETY: as in `get`; one store, so that a signal handler sees the one lane or the other.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",
+                "mov qword ptr fs:[{at}], {lane}",
+                at = out(reg) _,
+                lane = in(reg) core::ptr::from_ref(lane),
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod general {
+    use core::cell::Cell;
+
+    use crate::reserve::quick::Lane;
+
+    std::thread_local! {
+        static LAST: Cell<Option<&'static Lane>> = const { Cell::new(None) };
+    }
+
+    #[inline(always)]
+    pub(crate) fn get() -> Option<&'static Lane> {
+        LAST.get()
+    }
+
+    pub(crate) fn set(lane: &'static Lane) {
+        LAST.set(Some(lane));
+    }
+}
