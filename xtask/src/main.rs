@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 mod bench;
@@ -17,6 +16,7 @@ mod hostile;
 mod kills;
 mod lab;
 mod lttng_layouts;
+mod release;
 mod rng;
 mod scratch;
 mod setup;
@@ -101,16 +101,6 @@ fn main() -> ExitCode {
 /// This very program, also when its file was built anew since it was started.
 fn own_program() -> std::path::PathBuf {
     format!("/proc/{}/exe", std::process::id()).into()
-}
-
-/// `lastwords`, built for speed.
-fn release_program() -> anyhow::Result<PathBuf> {
-    let build = ["build", "--release", "--quiet", "--package", "lastwords-cli"];
-    let built = std::process::Command::new(cargo()).current_dir(root()).args(build).status();
-    let built = built.context("cargo build --release")?;
-    anyhow::ensure!(built.success(), "cargo build --release: {built}");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(target.join("release/lastwords"))
 }
 
 /// The top folder of the workspace.

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::contenders::{Contender, Source};
+use crate::release;
 
 /// Built programs, and where others go.
 pub(super) struct Programs {
@@ -19,21 +20,18 @@ pub(super) struct Programs {
     out: PathBuf,
     /// `bench/c`.
     sources: PathBuf,
-    release: PathBuf,
 }
 
 impl Programs {
     /// Builds `lastwords-bench`.
     pub(super) fn build() -> Result<Self> {
-        let target = cargo_metadata::MetadataCommand::new().no_deps().exec()?.target_directory.into_std_path_buf();
-        let release = target.join("release");
-        let out = target.join("bench");
+        let release = release::build("lastwords-bench")?;
+        let out = release.with_file_name("bench");
         std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-        build_package("lastwords-bench")?;
         let bench = release.join("lastwords-bench");
         let names = output(Command::new(&bench).arg("list"))?;
         let built_in = names.lines().map(str::to_string).collect();
-        Ok(Self { bench, built_in, out, sources: crate::root().join("bench/c"), release })
+        Ok(Self { bench, built_in, out, sources: crate::root().join("bench/c") })
     }
 
     /// A contender's program, built; or why there is none.
@@ -47,12 +45,6 @@ impl Programs {
                 .context("LTTng-UST's headers are needed: package liblttng-ust-dev"),
             Source::OurC => self.compile_ours(),
         }
-    }
-
-    /// `lastwords`, the command.
-    pub(super) fn lastwords(&self) -> Result<PathBuf> {
-        build_package("lastwords-cli")?;
-        Ok(self.release.join("lastwords"))
     }
 
     fn compile(&self, name: &str, more: &[&OsStr]) -> Result<PathBuf> {
@@ -71,9 +63,8 @@ impl Programs {
         if !self.sources.join("lastwords.c").exists() {
             bail!("there is no bench/c/lastwords.c");
         }
-        build_package("lastwords-capi")?;
         let include = crate::root().join("crates/capi/include");
-        let library = self.release.join("liblastwords_c.a").into_os_string();
+        let library = release::build("lastwords-capi")?.join("liblastwords_c.a").into_os_string();
         let options = [join("-I", &include), library, "-lpthread".into(), "-ldl".into(), "-lm".into()];
         self.compile("lastwords", &options.each_ref().map(|option| option.as_os_str()))
     }
@@ -83,16 +74,6 @@ fn join(option: &str, path: &Path) -> std::ffi::OsString {
     let mut joined = std::ffi::OsString::from(option);
     joined.push(path);
     joined
-}
-
-fn build_package(name: &str) -> Result<()> {
-    let mut cargo = Command::new(crate::cargo());
-    let status = cargo.args(["build", "--quiet", "--release", "--package", name]).current_dir(crate::root()).status();
-    let status = status.context("cannot run cargo")?;
-    if !status.success() {
-        bail!("cannot build {name}");
-    }
-    Ok(())
 }
 
 /// Runs a program to its end. Returns what it printed; where it failed, an error with what it complained of.

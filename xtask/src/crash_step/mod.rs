@@ -85,16 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Builds for release and runs the same command there: what is stepped then is the code that ships.
 fn run_release() -> Result<()> {
-    let build = Command::new(crate::cargo())
-        .current_dir(crate::root())
-        .args(["build", "--release", "--quiet", "--package", "xtask"])
-        .status()
-        .context("cargo build --release")?;
-    if !build.success() {
-        bail!("cargo build --release --package xtask: {build}");
-    }
-    let here = std::env::current_exe().context("our own path")?;
-    let program = here.parent().and_then(|p| p.parent()).context("our own folder")?.join("release/xtask");
+    let program = crate::release::build("xtask")?.join("xtask");
     let status = Command::new(&program)
         .args(std::env::args_os().skip(1))
         .arg("--this-build")

@@ -163,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = Store::open()?;
     let program = match &args.lastwords {
         Some(program) => program.clone(),
-        None => build()?,
+        None => crate::release::lastwords()?,
     };
     let wanted: Vec<&str> = if args.kernel.is_empty() { KERNELS.to_vec() } else { words(&args.kernel) };
     let mut summary = Vec::new();
@@ -197,7 +197,7 @@ pub(crate) fn run_quick() -> Result<()> {
     let store = Store::open()?;
     let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
     let scenario = scenario::find(QUICK.1).context("CI's scenario")?;
-    let program = build()?;
+    let program = crate::release::lastwords()?;
     let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, given: false, keep: false };
     let begin = Instant::now();
     let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
@@ -256,19 +256,6 @@ fn summarize(runs: &[(Rows, Duration)]) -> Result<()> {
         bail!("{failed} of {} comparisons fell short", passed + failed);
     }
     Ok(())
-}
-
-/// Builds our program.
-fn build() -> Result<PathBuf> {
-    run_quietly(std::process::Command::new(crate::cargo()).current_dir(crate::root()).args([
-        "build",
-        "--release",
-        "--quiet",
-        "-p",
-        "lastwords-cli",
-    ]))?;
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf().join("release/lastwords"))
 }
 
 /// Starts a guest and waits until it says `ready`, right before it is to crash. One that panics by itself is started once more.
