@@ -21,6 +21,7 @@ fn install(prefix: &Path) {
     run(Command::new(root.join("install.sh")).arg(prefix).arg(target.join("debug")));
 }
 
+/// Compiles a source and links it with the library as installed.
 fn compile(compiler: &str, flags: &[&str], prefix: &Path, source: &str, to: &str) -> PathBuf {
     let program = prefix.join(to);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
@@ -102,16 +103,32 @@ fn payloads_of_every_shape() {
         let program = compile(compiler, flags, prefix.path(), "tests/payloads.c", "payloads");
         // Without contexts, with the thread's id, and with that and the process's.
         for (contexts, len) in [("0x80000000", 0), ("2", 4), ("3", 8)] {
-            let out = run(Command::new(&program)
-                .arg(contexts)
-                .env("LD_LIBRARY_PATH", prefix.path().join("lib"))
-                .env("LASTWORDS_DIR", prefix.path().join("sessions")));
-            let folder = String::from_utf8(out.stdout).expect("text");
-            let sessions = lastwords_testkit::naive::read(Path::new(folder.trim())).expect("readable");
-            let mut events = sessions[0].events();
-            events.sort_by_key(|(_, event)| event.clock);
-            let found: Vec<_> = events.iter().map(|(_, event)| &event.body[len..]).collect();
+            let found = recorded(prefix.path(), Command::new(&program).arg(contexts), len);
             assert_eq!(found, expected, "{flags:?}, contexts {contexts}");
         }
     }
+}
+
+/// Runs a program that prints the folder of its session: the payloads there, without the first `contexts` bytes.
+fn recorded(prefix: &Path, program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
+    program.env("LD_LIBRARY_PATH", prefix.join("lib")).env("LASTWORDS_DIR", prefix.join("sessions"));
+    let folder = String::from_utf8(run(program).stdout).expect("text");
+    let sessions = lastwords_testkit::naive::read(Path::new(folder.trim())).expect("readable");
+    let mut events = sessions[0].events();
+    events.sort_by_key(|(_, event)| event.clock);
+    events.iter().map(|(_, event)| event.body[contexts..].to_vec()).collect()
+}
+
+/// A plug-in: its threads' variables are in what the C library keeps for such.
+#[test]
+fn loaded_late_into_a_thread_that_was_there() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let plugin = ["-std=c11", "-O2", "-shared", "-fPIC", "-Dmain=payloads"];
+    let plugin = compile("cc", &plugin, prefix.path(), "tests/payloads.c", "plugin.so");
+    let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], prefix.path(), "tests/late.c", "late");
+    let needed = run(Command::new("readelf").arg("-d").arg(&host)).stdout;
+    assert!(!String::from_utf8_lossy(&needed).contains("liblastwords"), "it is there from the start");
+    assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("0x80000000"), 0), payloads());
+    assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("2"), 4), payloads());
 }
