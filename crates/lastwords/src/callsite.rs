@@ -12,7 +12,7 @@ use lastwords_abi::session::context as bits;
 
 use crate::context;
 use crate::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
-use crate::encode::{Described, Out, Pieces, Site, Values};
+use crate::encode::{Described, Given, Out, Pieces, Site, Values};
 use crate::registry::EventDesc;
 use crate::target::{self, MAX_TARGETS, TARGETS, Target};
 
@@ -256,11 +256,11 @@ impl<S: Site, V: Described<S>> Description<S, V> {
 
 /// Records the values of a callsite; called by the macros when `enabled` is not 0.
 #[inline(always)]
-pub fn record<S: Site, V: Values + Described<S> + Copy>(_: &S, site: &'static Callsite, values: V) {
+pub fn record<S: Site, V: Given + Described<S>>(_: &S, site: &'static Callsite, values: V) {
     if let Some((target, id)) = site.only() {
-        record_to(target, id, values);
+        record_to(target, id, values.short());
     } else {
-        record_cold::<S, V>(site, values.again());
+        record_cold::<S, V, _>(site, values.short());
     }
 }
 
@@ -271,10 +271,10 @@ pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
     }
 }
 
-/// Several targets, or the first time. Takes a copy of the references, so that those of the fast path need no memory.
+/// Several targets, or the first time.
 #[cold]
 #[inline(never)]
-fn record_cold<S: Site, V: Values + Described<S> + Copy>(site: &'static Callsite, values: V) {
+fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     site.each_target(Description::<S, V>::DESC, &mut |target, id| record_to(target, id, values));
 }
 

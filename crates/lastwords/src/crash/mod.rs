@@ -35,6 +35,14 @@ struct Addresses<'a>(&'a [u64]);
 impl Field for Addresses<'_> {
     const TYPE: FieldType = FieldType::Sequence(&FieldType::Unsigned { bytes: 8, base: 16 });
     const FIXED: Option<usize> = None;
+    type Short<'a>
+        = Self
+    where
+        Self: 'a;
+
+    fn short(&self) -> Self {
+        *self
+    }
 
     fn size(&self) -> usize {
         self.0.size()
@@ -56,6 +64,14 @@ struct ThreadName([u8; 16]);
 impl Field for ThreadName {
     const TYPE: FieldType = FieldType::Text { bytes: 16 };
     const FIXED: Option<usize> = Some(16);
+    type Short<'a>
+        = Self
+    where
+        Self: 'a;
+
+    fn short(&self) -> Self {
+        *self
+    }
 
     fn size(&self) -> usize {
         16

@@ -42,6 +42,15 @@ macro_rules! element {
         impl Field for $T {
             const TYPE: FieldType = $ty;
             const FIXED: Option<usize> = Some(size_of::<$T>());
+            type Short<'a>
+                = Self
+            where
+                Self: 'a;
+
+            #[inline(always)]
+            fn short(&self) -> Self {
+                *self
+            }
             #[inline(always)]
             fn size(&self) -> usize {
                 size_of::<$T>()
@@ -95,6 +104,15 @@ pub fn hex<T: Integer>(value: T) -> Hex<T> {
 impl<T: Integer> Field for Hex<T> {
     const TYPE: FieldType = T::HEX;
     const FIXED: Option<usize> = Some(size_of::<T>());
+    type Short<'a>
+        = Self
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> Self {
+        *self
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -112,6 +130,15 @@ macro_rules! pointer {
         impl<T> Field for $P {
             const TYPE: FieldType = FieldType::Unsigned { bytes: size_of::<usize>() as u8, base: 16 };
             const FIXED: Option<usize> = Some(size_of::<usize>());
+            type Short<'a>
+                = Self
+            where
+                Self: 'a;
+
+            #[inline(always)]
+            fn short(&self) -> Self {
+                *self
+            }
 
             #[inline(always)]
             fn size(&self) -> usize {
@@ -138,6 +165,15 @@ fn memory<T: Element>(elements: &[T]) -> &[u8] {
 impl<T: Element, const N: usize> Field for [T; N] {
     const TYPE: FieldType = FieldType::Array { count: N as u32, element: &T::TYPE };
     const FIXED: Option<usize> = Some(size_of::<[T; N]>());
+    type Short<'a>
+        = &'a Self
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> &Self {
+        self
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -157,6 +193,15 @@ impl<T: Element, const N: usize> Field for [T; N] {
 impl<T: Element> Field for [T] {
     const TYPE: FieldType = T::SLICE;
     const FIXED: Option<usize> = None;
+    type Short<'a>
+        = &'a [T]
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> &[T] {
+        self
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -179,6 +224,15 @@ impl<T: Element> Field for [T] {
 impl<T: Element> Field for Vec<T> {
     const TYPE: FieldType = T::SLICE;
     const FIXED: Option<usize> = None;
+    type Short<'a>
+        = &'a [T]
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> &[T] {
+        self
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -199,6 +253,15 @@ impl Field for str {
     const TYPE: FieldType = FieldType::String;
     const FIXED: Option<usize> = None;
     const TEXT: bool = true;
+    type Short<'a>
+        = &'a str
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> &str {
+        self
+    }
 
     #[inline(always)]
     fn text(&self) -> &[u8] {
@@ -226,6 +289,15 @@ macro_rules! text {
             const TYPE: FieldType = FieldType::String;
             const FIXED: Option<usize> = None;
             const TEXT: bool = true;
+            type Short<'a>
+                = &'a str
+            where
+                Self: 'a;
+
+            #[inline(always)]
+            fn short(&self) -> &str {
+                self
+            }
 
             #[inline(always)]
             fn text(&self) -> &[u8] {
@@ -253,6 +325,15 @@ text!(String, Box<str>, std::borrow::Cow<'_, str>, std::sync::Arc<str>);
 impl Field for char {
     const TYPE: FieldType = FieldType::String;
     const FIXED: Option<usize> = None;
+    type Short<'a>
+        = Self
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> Self {
+        *self
+    }
 
     #[inline(always)]
     fn size(&self) -> usize {

@@ -39,6 +39,14 @@ macro_rules! labels {
                 labels: <$T as $crate::Labeled>::LABELS,
             };
             const FIXED: ::core::option::Option<usize> = ::core::option::Option::Some(::core::mem::size_of::<$repr>());
+            type Short<'a>
+                = Self
+            where
+                Self: 'a;
+            #[inline(always)]
+            fn short(&self) -> Self {
+                *self
+            }
             #[inline(always)]
             fn size(&self) -> usize {
                 ::core::mem::size_of::<$repr>()
