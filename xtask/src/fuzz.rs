@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +24,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(wrong) = args.targets.iter().find(|t| !names.contains(t)) {
         bail!("no fuzz target `{wrong}`: there are {}", names.join(", "));
     }
+    let there = Command::new(crate::cargo()).args(["fuzz", "--version"]).output().context("cannot run cargo")?;
+    ensure!(there.status.success(), "cargo fuzz is not there: `cargo install cargo-fuzz`");
     let chosen = names.iter().filter(|n| args.targets.is_empty() || args.targets.contains(n));
     let mut failed = Vec::new();
     for name in chosen {
@@ -31,14 +33,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // What a run finds goes to the first folder; the second is the corpus that is kept.
         let found = folder.join("corpus-local").join(name);
         std::fs::create_dir_all(&found).with_context(|| found.display().to_string())?;
-        let status = Command::new("cargo")
-            .args(["+nightly", "fuzz", "run", "-s", "none", name])
+        // Without a sanitizer any toolchain will do.
+        let status = Command::new(crate::cargo())
+            .args(["fuzz", "run", "-s", "none", name])
             .args([found.display().to_string(), format!("fuzz/corpus/{name}"), "--".into()])
             .arg(format!("-max_total_time={}", args.seconds))
             .args([format!("-fork={}", args.jobs), "-rss_limit_mb=1024".into(), "-timeout=10".into()])
             .current_dir(crate::root())
             .status();
-        let status = status.context("cargo fuzz; `cargo install cargo-fuzz` and `rustup toolchain add nightly`")?;
+        let status = status.context("cannot run cargo")?;
         if !status.success() {
             failed.push(name.as_str());
         }
