@@ -84,7 +84,7 @@ fn barrier() {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: ISB has no operands and no effect but ordering.
     unsafe {
-        core::arch::asm!("isb", options(nostack, nomem, preserves_flags));
+        core::arch::asm!("isb", options(nostack, preserves_flags));
     }
 }
 
@@ -100,9 +100,11 @@ pub fn counter() -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
+        // Not `nomem`: the compiler must not read the clock before the position that stands in front of it, or an event would
+        // get a time older than that of one which came between. The CPU may, but not across an interrupt or a signal.
         // SAFETY: reading CNTVCT_EL0 is allowed to user space on Linux and touches no memory.
         unsafe {
-            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, nomem, preserves_flags));
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
         }
         ticks
     }

@@ -179,7 +179,7 @@ pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
 /// # Safety
 /// `to` is writable for 4 + `len` bytes rounded up to 8, plus 8; as for [`publish`].
 #[inline(always)]
-unsafe fn publish_words<const W: usize>(lane: &Lane, check: &Check<'_>, words: &[u64; W], len: usize) -> bool {
+unsafe fn publish_words<const W: usize>(lane: &Lane, check: &Check, words: &[u64; W], len: usize) -> bool {
     let done: u64;
     // SAFETY: as in `publish`; the copy stops behind the word that holds the last of `len` bytes, and `words` has it.
     unsafe {

@@ -7,14 +7,6 @@ use crate::reserve::quick::Lane;
 ///
 /// # Safety
 /// None needed.
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize) -> bool {
-    false
-}
-
-/// Events in frames go the general way.
-///
-/// # Safety
-/// None needed.
 pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
     _: &Lane,
     _: u32,

@@ -4,7 +4,7 @@ use super::Commit;
 use crate::record::Piece;
 use crate::reserve::quick::Lane;
 
-pub(in crate::reserve) use super::general::{record_framed, record_framed_text};
+pub(in crate::reserve) use super::general::record_framed_text;
 
 /// Never publishes.
 ///
@@ -19,5 +19,13 @@ pub(super) unsafe fn publish(_commit: &Commit<'_>, _pieces: &[Piece]) -> bool {
 /// # Safety
 /// None needed.
 pub(in crate::reserve) unsafe fn record_words<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize) -> bool {
+    false
+}
+
+/// Never records.
+///
+/// # Safety
+/// None needed.
+pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize) -> bool {
     false
 }
