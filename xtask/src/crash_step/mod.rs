@@ -13,6 +13,8 @@ mod drive;
 #[allow(unsafe_code)]
 mod fault;
 mod lockless;
+#[allow(unsafe_code)]
+mod machine;
 mod naive;
 mod oracle;
 mod scenario;

@@ -3,9 +3,9 @@
 //! A stop inside a section aborts it, so that stepping never gets to its last store. A breakpoint does: the section runs
 //! from its beginning to the breakpoint, and what is in memory then is what a kill there leaves.
 
-use anyhow::{Context as _, Result, ensure};
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
+use anyhow::{Context as _, Result};
 
+use super::machine;
 use super::tracee::Tracee;
 
 /// One section.
@@ -77,37 +77,13 @@ fn section(tracee: &Tracee, descriptor: &[u8]) -> Result<Section> {
     let mut code = vec![0u8; (end - start) as usize + 8];
     tracee.read(start - 8, &mut code)?;
     let (before, code) = code.split_at(8);
-    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    let (mut instructions, mut exits) = (Vec::new(), Vec::new());
-    while decoder.can_decode() {
-        let i = decoder.decode();
-        ensure!(!i.is_invalid(), "no instruction at {:#x}, in the section from {start:#x}", i.ip());
-        instructions.push(i.ip());
-        let branches = i.op0_kind() == OpKind::NearBranch64;
-        if branches && !(start..end).contains(&i.near_branch_target()) {
-            exits.push(i.near_branch_target());
-        }
-    }
-    let arming = arming(before, start).with_context(|| format!("no arming store before {start:#x}: {before:02x?}"))?;
+    let steps = machine::instructions(code, start)?;
+    let instructions: Vec<u64> = steps.iter().map(|step| step.at).collect();
+    let exits = steps.iter().filter_map(|step| step.target).filter(|to| !(start..end).contains(to)).collect();
+    let arming = machine::arming(before, start);
+    let arming = arming.with_context(|| format!("no arming store before {start:#x}: {before:02x?}"))?;
     let stops = vec![0; instructions.len() + 1];
     Ok(Section { arming, instructions, committed: end, abort, exits, stops, next: 0 })
-}
-
-/// The address of `mov [register + 8], register` that ends at `start`, or of the same relative to the thread pointer: that is
-/// tried first, since without its first byte it is the other.
-fn arming(before: &[u8], start: u64) -> Option<u64> {
-    let is_arming = |i: &Instruction, len: usize, prefix: Register| {
-        i.len() == len
-            && i.code() == Code::Mov_rm64_r64
-            && i.op0_kind() == OpKind::Memory
-            && i.memory_displacement64() == 8
-            && i.segment_prefix() == prefix
-    };
-    [(6usize, Register::FS), (5, Register::FS), (4, Register::None)].into_iter().find_map(|(len, prefix)| {
-        let at = start - len as u64;
-        let i = Decoder::with_ip(64, &before[8 - len..], at, DecoderOptions::NONE).decode();
-        is_arming(&i, len, prefix).then_some(at)
-    })
 }
 
 /// Address and length of the named section of an ELF file of 64 bits.

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::machine::{self, BREAKPOINT};
+
 /// A stopped process, all its threads stopped.
 #[derive(Debug)]
 pub(crate) struct Tracee {
@@ -24,9 +26,6 @@ pub(crate) enum Stopped {
     /// A signal is about to be delivered.
     Signal(i32),
 }
-
-#[cfg(target_arch = "x86_64")]
-const IP: usize = core::mem::offset_of!(libc::user_regs_struct, rip);
 
 impl Tracee {
     /// Starts `command` traced, stopped behind its exec. It is killed when we die.
@@ -76,31 +75,24 @@ impl Tracee {
     pub(crate) fn run_to(&self, tid: i32, breakpoints: &[u64]) -> Result<u64> {
         let mut saved = Vec::with_capacity(breakpoints.len());
         for &at in breakpoints {
-            let mut byte = [0u8];
-            self.read(at, &mut byte)?;
-            saved.push(byte[0]);
+            let mut bytes = [0u8; BREAKPOINT.len()];
+            self.read(at, &mut bytes)?;
+            saved.push(bytes);
         }
-        breakpoints.iter().try_for_each(|&at| self.write(at, &[0xcc]))?;
+        breakpoints.iter().try_for_each(|&at| self.write(at, BREAKPOINT))?;
         request(libc::PTRACE_CONT, tid, 0, 0)?;
         let (stopped, _) = wait(tid)?;
-        breakpoints.iter().zip(saved).try_for_each(|(&at, byte)| self.write(at, &[byte]))?;
+        breakpoints.iter().zip(saved).try_for_each(|(&at, bytes)| self.write(at, &bytes))?;
         ensure!(stopped == Stopped::Trap, "the child stopped before a breakpoint: {stopped:?}");
-        let at = self.ip(tid)? - 1;
+        let at = self.ip(tid)? - machine::BEHIND;
         ensure!(breakpoints.contains(&at), "the child stopped at {at:#x}, where no breakpoint is");
-        request(libc::PTRACE_POKEUSER, tid, IP, at as usize)?;
+        machine::set_ip(tid, at)?;
         Ok(at)
     }
 
     /// The instruction pointer of a stopped thread.
     pub(crate) fn ip(&self, tid: i32) -> Result<u64> {
-        // SAFETY: errno is this thread's; the request reads one word of the tracee's registers.
-        let (word, error) = unsafe {
-            *libc::__errno_location() = 0;
-            let word = libc::ptrace(libc::PTRACE_PEEKUSER, tid, IP, 0);
-            (word, *libc::__errno_location())
-        };
-        ensure!(error == 0, "PEEKUSER: {}", std::io::Error::from_raw_os_error(error));
-        Ok(word as u64)
+        machine::ip(tid)
     }
 
     /// Reads the child's memory.
