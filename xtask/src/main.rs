@@ -63,6 +63,8 @@ enum Verb {
     Wedge(kills::wedge::Args),
     /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
     Lab(lab::Args),
+    /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
+    Arm64(lab::recorder::Args),
     /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
     Static(static_build::Args),
     /// The child of `kills` and `wedge`
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
         Verb::Lab(args) => lab::run(&args),
+        Verb::Arm64(args) => lab::recorder::run(&args),
         Verb::Static(args) => static_build::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
     };

@@ -27,6 +27,7 @@ mod live;
 mod lttng;
 mod packages;
 mod qemu;
+pub(crate) mod recorder;
 mod scenario;
 
 #[derive(clap::Args)]

@@ -108,6 +108,19 @@ impl Store {
         Ok(Program { program: root.join(program), root })
     }
 
+    /// Adds one package of another architecture, and of the version that the package of this one has, to an unpacked root.
+    pub(super) fn add(&self, package: &str, suite: &str, arch: Arch, root: &Path) -> Result<()> {
+        let mark = root.join(format!("{package}-{}", arch.debian()));
+        if mark.exists() {
+            return Ok(());
+        }
+        eprintln!("fetching {package} of {} from {suite}", arch.debian());
+        let file = self.apt(suite, arch.debian())?.download(package, &self.folder.join("packages"))?;
+        run_quietly(Command::new("dpkg-deb").arg("-x").arg(&file).arg(root))?;
+        std::fs::write(&mark, name_of(&file)).with_context(|| mark.display().to_string())?;
+        std::fs::remove_file(&file).with_context(|| file.display().to_string())
+    }
+
     /// A folder of the store.
     pub(super) fn folder(&self, name: &str) -> PathBuf {
         self.folder.join(name)
