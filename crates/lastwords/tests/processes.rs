@@ -186,7 +186,9 @@ fn killed_writers_do_not_stop_the_others() {
         let folder = only_session(dir.path());
         for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
-            std::thread::sleep(std::time::Duration::from_millis(20 + round % 20));
+            let joined = || details_of(&folder).processes.iter().any(|(process, _)| process.pid == writer.id());
+            wait_for("the writer", joined);
+            std::thread::sleep(std::time::Duration::from_millis(5 + round % 20));
             writer.kill().expect("killed");
             writer.wait().expect("it ends");
             let first: u64 = round << 40;
