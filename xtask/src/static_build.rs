@@ -43,6 +43,15 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf> {
     if target.split('-').next() == host.split('-').next() {
         let printed = run_quietly(Command::new(&program).arg("--version"))?;
         ensure!(printed.starts_with("lastwords "), "{} --version: {printed:?}", program.display());
+        let said = Command::new(&program).arg("doctor").output().context("doctor")?.stdout;
+        let said = String::from_utf8_lossy(&said);
+        let line = said.lines().find(|line| line.contains("restartable sequences:")).unwrap_or_default();
+        let fast = line.starts_with("good");
+        ensure!(
+            fast || !lastwords_ring::rseq_available(),
+            "{} doctor: {line:?}, but here they work",
+            program.display()
+        );
     }
     Ok(program)
 }

@@ -160,7 +160,7 @@ impl Channel {
         }
         // A copy, so that the words of the fast path need no memory.
         let words = *words;
-        self.record_flat(id, words.as_slice(), len)
+        self.record_flat(id, &bytes_of(&words)[..len])
     }
 
     /// Records an event of `size` bytes, header included, that lies in 2 or 3 words, with zeros where the compact header's 4
@@ -203,7 +203,7 @@ impl Channel {
     ///
     /// # Errors
     /// The event was lost, and counted.
-    #[inline(never)]
+    #[inline]
     pub fn record_unframed<const W: usize>(
         &self,
         id: u16,
@@ -214,13 +214,14 @@ impl Channel {
         let first = &bytes_of(&words)[LEN_COMPACT..size];
         match text {
             Some(text) => self.record_parts(id, &[first, text, b"\0"]),
-            None => self.record_parts(id, &[first]),
+            None => self.record_flat(id, first),
         }
     }
 
+    /// Not generic, so that it is compiled here, with all that it calls.
     #[inline(never)]
-    fn record_flat(&self, id: u16, words: &[u64], len: usize) -> Result<(), Lost> {
-        let record = Record { id, parts: &[&bytes_of(words)[..len]], len };
+    fn record_flat(&self, id: u16, payload: &[u8]) -> Result<(), Lost> {
+        let record = Record { id, parts: &[payload], len: payload.len() };
         if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
     }
 
@@ -228,7 +229,7 @@ impl Channel {
     ///
     /// # Errors
     /// The event was lost, and counted.
-    #[inline]
+    #[inline(never)]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
         let record = Record::new(id, parts);
         if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }

@@ -167,7 +167,7 @@ fn find() -> Option<isize> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return None;
     }
-    if let (Some(offset), Some(size)) = (symbol(c"__rseq_offset"), symbol(c"__rseq_size")) {
+    if let [Some(offset), Some(size)] = symbols() {
         // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
         let (offset, size) = unsafe { (offset.cast::<isize>().read(), size.cast::<u32>().read()) };
         if size != 0 {
@@ -190,8 +190,49 @@ fn own_offset() -> isize {
     (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
-fn symbol(name: &core::ffi::CStr) -> Option<*mut u8> {
-    // SAFETY: the name is NUL-terminated; RTLD_DEFAULT needs no handle.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!address.is_null()).then_some(address.cast())
+/// Where glibc keeps `__rseq_offset` and `__rseq_size`.
+#[cfg(not(target_feature = "crt-static"))]
+fn symbols() -> [Option<*mut u8>; 2] {
+    [c"__rseq_offset", c"__rseq_size"].map(|name| {
+        // SAFETY: the name is NUL-terminated; RTLD_DEFAULT needs no handle.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        (!address.is_null()).then_some(address.cast())
+    })
+}
+
+/// Where glibc keeps `__rseq_offset` and `__rseq_size`: in a program without shared libraries the linker knows, and nobody
+/// else.
+#[cfg(target_feature = "crt-static")]
+fn symbols() -> [Option<*mut u8>; 2] {
+    let (offset, size): (*mut u8, *mut u8);
+    // SAFETY: addresses from the table of such, which are null where no object has the symbol (another C library).
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(nostack, readonly, preserves_flags),
+        );
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "adrp {offset}, :got:__rseq_offset",
+            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            "adrp {size}, :got:__rseq_size",
+            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(nostack, readonly, preserves_flags),
+        );
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            (offset, size) = (core::ptr::null_mut(), core::ptr::null_mut());
+        }
+    }
+    [offset, size].map(|address| (!address.is_null()).then_some(address))
 }
