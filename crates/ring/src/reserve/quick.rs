@@ -66,6 +66,23 @@ unsafe impl Send for Lane {}
 // SAFETY: as for `Stream`.
 unsafe impl Sync for Lane {}
 
+/// Records by a section, which gets the lane of the thread's last event if that was recorded here, else one that is found now.
+/// False where the id is not of a compact header, there is no lane, or the section does not record. The section stands
+/// in both places, not in one closure for both: what a closure holds may get into memory before it is known who calls it.
+macro_rules! by_lane {
+    ($quick:ident, $id:ident, $words:ident, |$lane:ident, $by:ident| $section:expr) => {
+        if $id > MAX_COMPACT_ID || $quick.lanes.is_empty() {
+            false
+        } else if let Some($lane) = $quick.last() {
+            let $by = $words;
+            let recorded = $section;
+            recorded || $quick.missed()
+        } else {
+            $quick.by_another(*$words, move |$lane, $by| $section)
+        }
+    };
+}
+
 impl Quick {
     /// The fast path over `streams`; one that is never taken where `possible` is false or the streams do not have it.
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
@@ -80,8 +97,8 @@ impl Quick {
     /// all before the trailer's end and never published. False where the section was aborted or is not for this event.
     #[inline(always)]
     pub(crate) fn words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
-        // SAFETY: `by` checks the id.
-        self.by(id, words, move |lane, words| unsafe { section::record_words::<W>(lane, u32::from(id), words, len) })
+        // SAFETY: the id is checked.
+        by_lane!(self, id, words, |lane, words| unsafe { section::record_words::<W>(lane, u32::from(id), words, len) })
     }
 
     /// Records an event that lies in 2 or 3 words, with zeros where its header goes: `size` bytes of them, 5 at least and all
@@ -91,8 +108,10 @@ impl Quick {
         if size + 11 < 8 * W {
             return false;
         }
-        // SAFETY: as in `words`; the size is checked.
-        self.by(id, words, move |lane, words| unsafe { section::record_framed::<W>(lane, u32::from(id), words, size) })
+        // SAFETY: the id and the size are checked.
+        by_lane!(self, id, words, |lane, words| unsafe {
+            section::record_framed::<W>(lane, u32::from(id), words, size)
+        })
     }
 
     /// Records an event whose first `size` bytes, 4 at least, lie in 2 words (in 3 where they are more than 16), with zeros
@@ -110,28 +129,16 @@ impl Quick {
         if size < least || text.len() < 8 {
             return false;
         }
-        // SAFETY: as in `words`; size and text are checked.
-        self.by(id, words, move |lane, words| unsafe {
+        // SAFETY: the id, the size and the text are checked.
+        by_lane!(self, id, words, |lane, words| unsafe {
             section::record_framed_text::<W>(lane, u32::from(id), words, size, text)
         })
     }
 
-    /// Records by `record`, which gets the lane of the thread's last event if that was recorded here, else one that is found
-    /// now. False where the id is not of a compact header, there is no lane, or `record` does not record.
+    /// The lane of the thread's last event, if that was recorded here.
     #[inline(always)]
-    fn by<const W: usize>(
-        &'static self,
-        id: u16,
-        words: &[u64; W],
-        record: impl FnOnce(&'static Lane, &[u64; W]) -> bool,
-    ) -> bool {
-        if id > MAX_COMPACT_ID || self.lanes.is_empty() {
-            return false;
-        }
-        match last::get().filter(|lane| core::ptr::eq(lane.of.load(Relaxed), self)) {
-            Some(lane) => record(lane, words) || self.missed(),
-            None => self.by_another(*words, record),
-        }
+    fn last(&'static self) -> Option<&'static Lane> {
+        last::get().filter(|lane| core::ptr::eq(lane.of.load(Relaxed), self))
     }
 
     /// By a lane that is found now. A call of its own, and what it needs is passed by value, so that the fast path keeps its
