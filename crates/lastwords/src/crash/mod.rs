@@ -22,7 +22,7 @@ pub use self::modules::refresh_modules;
 pub use self::panic::install_panic_hook;
 pub use self::signal::{FATAL, InstallError, install_signal_handlers, prepare_thread};
 
-use crate::encode::{Field, Out, Pieces};
+use crate::encode::{Field, Out, Pieces, short};
 use crate::registry::FieldType;
 
 /// Most addresses of a backtrace.
@@ -35,14 +35,7 @@ struct Addresses<'a>(&'a [u64]);
 impl Field for Addresses<'_> {
     const TYPE: FieldType = FieldType::Sequence(&FieldType::Unsigned { bytes: 8, base: 16 });
     const FIXED: Option<usize> = None;
-    type Short<'a>
-        = Self
-    where
-        Self: 'a;
-
-    fn short(&self) -> Self {
-        *self
-    }
+    short!(Self);
 
     fn size(&self) -> usize {
         self.0.size()
@@ -64,14 +57,7 @@ struct ThreadName([u8; 16]);
 impl Field for ThreadName {
     const TYPE: FieldType = FieldType::Text { bytes: 16 };
     const FIXED: Option<usize> = Some(16);
-    type Short<'a>
-        = Self
-    where
-        Self: 'a;
-
-    fn short(&self) -> Self {
-        *self
-    }
+    short!(Self);
 
     fn size(&self) -> usize {
         16

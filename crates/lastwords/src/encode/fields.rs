@@ -1,6 +1,6 @@
 //! The types that an event may carry.
 
-use super::{Field, Out, Pieces};
+use super::{Field, Out, Pieces, short};
 use crate::registry::FieldType;
 
 mod sealed {
@@ -42,15 +42,7 @@ macro_rules! element {
         impl Field for $T {
             const TYPE: FieldType = $ty;
             const FIXED: Option<usize> = Some(size_of::<$T>());
-            type Short<'a>
-                = Self
-            where
-                Self: 'a;
-
-            #[inline(always)]
-            fn short(&self) -> Self {
-                *self
-            }
+            short!(Self);
             #[inline(always)]
             fn size(&self) -> usize {
                 size_of::<$T>()
@@ -104,15 +96,7 @@ pub fn hex<T: Integer>(value: T) -> Hex<T> {
 impl<T: Integer> Field for Hex<T> {
     const TYPE: FieldType = T::HEX;
     const FIXED: Option<usize> = Some(size_of::<T>());
-    type Short<'a>
-        = Self
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn short(&self) -> Self {
-        *self
-    }
+    short!(Self);
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -130,15 +114,7 @@ macro_rules! pointer {
         impl<T> Field for $P {
             const TYPE: FieldType = FieldType::Unsigned { bytes: size_of::<usize>() as u8, base: 16 };
             const FIXED: Option<usize> = Some(size_of::<usize>());
-            type Short<'a>
-                = Self
-            where
-                Self: 'a;
-
-            #[inline(always)]
-            fn short(&self) -> Self {
-                *self
-            }
+            short!(Self);
 
             #[inline(always)]
             fn size(&self) -> usize {
@@ -165,15 +141,7 @@ fn memory<T: Element>(elements: &[T]) -> &[u8] {
 impl<T: Element, const N: usize> Field for [T; N] {
     const TYPE: FieldType = FieldType::Array { count: N as u32, element: &T::TYPE };
     const FIXED: Option<usize> = Some(size_of::<[T; N]>());
-    type Short<'a>
-        = &'a Self
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn short(&self) -> &Self {
-        self
-    }
+    short!(&Self);
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -193,15 +161,7 @@ impl<T: Element, const N: usize> Field for [T; N] {
 impl<T: Element> Field for [T] {
     const TYPE: FieldType = T::SLICE;
     const FIXED: Option<usize> = None;
-    type Short<'a>
-        = &'a [T]
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn short(&self) -> &[T] {
-        self
-    }
+    short!(&[T]);
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -224,15 +184,7 @@ impl<T: Element> Field for [T] {
 impl<T: Element> Field for Vec<T> {
     const TYPE: FieldType = T::SLICE;
     const FIXED: Option<usize> = None;
-    type Short<'a>
-        = &'a [T]
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn short(&self) -> &[T] {
-        self
-    }
+    short!(&[T]);
 
     #[inline(always)]
     fn size(&self) -> usize {
@@ -253,15 +205,7 @@ impl Field for str {
     const TYPE: FieldType = FieldType::String;
     const FIXED: Option<usize> = None;
     const TEXT: bool = true;
-    type Short<'a>
-        = &'a str
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn short(&self) -> &str {
-        self
-    }
+    short!(&str);
 
     #[inline(always)]
     fn text(&self) -> &[u8] {
@@ -289,15 +233,7 @@ macro_rules! text {
             const TYPE: FieldType = FieldType::String;
             const FIXED: Option<usize> = None;
             const TEXT: bool = true;
-            type Short<'a>
-                = &'a str
-            where
-                Self: 'a;
-
-            #[inline(always)]
-            fn short(&self) -> &str {
-                self
-            }
+            short!(&str);
 
             #[inline(always)]
             fn text(&self) -> &[u8] {
@@ -325,15 +261,7 @@ text!(String, Box<str>, std::borrow::Cow<'_, str>, std::sync::Arc<str>);
 impl Field for char {
     const TYPE: FieldType = FieldType::String;
     const FIXED: Option<usize> = None;
-    type Short<'a>
-        = Self
-    where
-        Self: 'a;
-
-    #[inline(always)]
-    fn short(&self) -> Self {
-        *self
-    }
+    short!(Self);
 
     #[inline(always)]
     fn size(&self) -> usize {

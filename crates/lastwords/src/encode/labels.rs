@@ -39,14 +39,7 @@ macro_rules! labels {
                 labels: <$T as $crate::Labeled>::LABELS,
             };
             const FIXED: ::core::option::Option<usize> = ::core::option::Option::Some(::core::mem::size_of::<$repr>());
-            type Short<'a>
-                = Self
-            where
-                Self: 'a;
-            #[inline(always)]
-            fn short(&self) -> Self {
-                *self
-            }
+            $crate::__short!(Self);
             #[inline(always)]
             fn size(&self) -> usize {
                 ::core::mem::size_of::<$repr>()

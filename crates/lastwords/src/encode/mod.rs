@@ -62,75 +62,75 @@ pub trait Field {
     }
 }
 
-impl<T: Field + ?Sized> Field for &T {
-    const TYPE: FieldType = T::TYPE;
-    const FIXED: Option<usize> = T::FIXED;
-    const TEXT: bool = T::TEXT;
-    type Short<'a>
-        = T::Short<'a>
-    where
-        Self: 'a;
+/// [`Field::Short`] and [`Field::short`] of a value that is copied, or of one that is passed on as a reference.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __short {
+    (Self) => {
+        type Short<'a>
+            = Self
+        where
+            Self: 'a;
 
-    #[inline(always)]
-    fn short(&self) -> Self::Short<'_> {
-        T::short(self)
-    }
+        #[inline(always)]
+        fn short(&self) -> Self {
+            *self
+        }
+    };
+    (&$T:ty) => {
+        type Short<'a>
+            = &'a $T
+        where
+            Self: 'a;
 
-    #[inline(always)]
-    fn text(&self) -> &[u8] {
-        T::text(self)
-    }
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        T::size(self)
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        T::write(self, out);
-    }
-
-    #[inline]
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        T::pieces(self, out);
-    }
+        #[inline(always)]
+        fn short(&self) -> &$T {
+            self
+        }
+    };
 }
+pub(crate) use __short as short;
 
-impl<T: Field + ?Sized> Field for &mut T {
-    const TYPE: FieldType = T::TYPE;
-    const FIXED: Option<usize> = T::FIXED;
-    const TEXT: bool = T::TEXT;
-    type Short<'a>
-        = T::Short<'a>
-    where
-        Self: 'a;
+/// A reference is as what it refers to.
+macro_rules! reference {
+    ($($R:ty),*) => { $(
+        impl<T: Field + ?Sized> Field for $R {
+            const TYPE: FieldType = T::TYPE;
+            const FIXED: Option<usize> = T::FIXED;
+            const TEXT: bool = T::TEXT;
+            type Short<'a>
+                = T::Short<'a>
+            where
+                Self: 'a;
 
-    #[inline(always)]
-    fn short(&self) -> Self::Short<'_> {
-        T::short(self)
-    }
+            #[inline(always)]
+            fn short(&self) -> Self::Short<'_> {
+                T::short(self)
+            }
 
-    #[inline(always)]
-    fn text(&self) -> &[u8] {
-        T::text(self)
-    }
+            #[inline(always)]
+            fn text(&self) -> &[u8] {
+                T::text(self)
+            }
 
-    #[inline(always)]
-    fn size(&self) -> usize {
-        T::size(self)
-    }
+            #[inline(always)]
+            fn size(&self) -> usize {
+                T::size(self)
+            }
 
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        T::write(self, out);
-    }
+            #[inline(always)]
+            fn write(&self, out: &mut impl Out) {
+                T::write(self, out);
+            }
 
-    #[inline]
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        T::pieces(self, out);
-    }
+            #[inline]
+            fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+                T::pieces(self, out);
+            }
+        }
+    )* };
 }
+reference!(&T, &mut T);
 
 /// A tuple of [`Field`]s as the macros make it.
 pub trait Given {
