@@ -152,7 +152,7 @@ impl Callsite {
         self.enabled.store(enabled, Release);
     }
 
-    fn give_id(&self, slot: usize, target: &'static Target, desc: &EventDesc) -> bool {
+    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> bool {
         if self.ids[slot].load(Relaxed) == NO_ID {
             let Some(id) = target::register_event(target, desc) else { return false };
             self.ids[slot].store(id, Relaxed);

@@ -124,13 +124,13 @@ pub(crate) fn remove(session: &'static SessionShared) {
 }
 
 /// Whether the target takes the event: it records, and its rules let the event in.
-pub(crate) fn enabled(target: &'static Target, desc: &EventDesc) -> bool {
+pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
     let control = target.session.view().control();
     target.is_recording() && rules::takes(&rules::read(control), u32::from(target.channel_id), desc)
 }
 
 /// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
-pub(crate) fn register_event(target: &'static Target, desc: &EventDesc) -> Option<u16> {
+pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Option<u16> {
     target.session.regions.registry.register(target.channel_id, target.entry, desc)
 }
 
