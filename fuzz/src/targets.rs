@@ -1,8 +1,7 @@
 //! What each fuzz target does with its input. A target must never panic, hang or take memory without bound.
 
 use std::collections::BTreeMap;
-use std::io::sink;
-use std::path::PathBuf;
+use std::io::{Write as _, sink};
 use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
@@ -28,6 +27,7 @@ use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
 use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_walk::{lttng, lttng_ust, own};
+use tempfile::NamedTempFile;
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
@@ -152,9 +152,8 @@ pub fn zstd_core(data: &[u8]) {
 }
 
 fn open(file: &[u8]) {
-    let path = scratch("file");
-    std::fs::write(&path, file).expect("a scratch file");
-    let opened = lastwords_image::open(&path, &Budget::default(), &unwatched);
+    let scratch = file_of(file);
+    let opened = lastwords_image::open(scratch.path(), &Budget::default(), &unwatched);
     if let Ok(opened) = opened {
         let options = own::Options::default();
         let found = own::find(&opened.image, &options, &Budget::default(), &unwatched);
@@ -166,10 +165,9 @@ fn open(file: &[u8]) {
 
 /// A dump of physical memory, of any container: the corpus has one of each.
 pub fn vmcore(data: &[u8]) {
-    let path = scratch("dump");
-    std::fs::write(&path, data).expect("a scratch file");
+    let scratch = file_of(data);
     let limits = Limits { bytes: 1 << 26, steps: 1 << 22, ..Limits::default() };
-    let Ok(Some(physical)) = open_physical(&path, &Budget::new(limits), &unwatched) else { return };
+    let Ok(Some(physical)) = open_physical(scratch.path(), &Budget::new(limits), &unwatched) else { return };
     let (image, mut buf) = (&physical.image, [0u8; 700]);
     let ranges = image.ranges();
     assert!(ranges.windows(2).all(|w| w[0].end() <= w[1].address), "ranges overlap");
@@ -312,11 +310,11 @@ fn drain(source: &dyn Source) {
     }
 }
 
-/// A place for files of this process.
-fn scratch(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("lastwords-fuzz-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a scratch folder");
-    folder.join(format!("{name}-{:?}", std::thread::current().id()))
+/// A file that holds `data`, and goes when it is dropped.
+fn file_of(data: &[u8]) -> NamedTempFile {
+    let mut file = tempfile::Builder::new().prefix("lastwords-fuzz-").tempfile().expect("a scratch file");
+    file.write_all(data).expect("a scratch file");
+    file
 }
 
 /// Any schema, any packet.
@@ -415,13 +413,13 @@ pub fn ctf2_end_to_end(data: &[u8]) {
 }
 
 fn ctf(data: &[u8], version: ctf::Version) {
-    let folder = scratch("ctf");
+    let scratch = tempfile::Builder::new().prefix("lastwords-fuzz-").tempdir().expect("a scratch folder");
+    let folder = scratch.path().join("ctf");
     for source in own_sessions(&script::arena(data, Area::Arena)) {
         let _ = std::fs::remove_dir_all(&folder);
         let options = ctf::Options { version, count_events: true };
         let _ = ctf::write(&source, &folder, options, &mut |_| ());
     }
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// What is recovered, as JSON lines.
@@ -450,9 +448,8 @@ pub fn text_end_to_end(data: &[u8]) {
 
 /// A trace.dat file: every array as text.
 pub fn trace_dat(data: &[u8]) {
-    let path = scratch("dat");
-    std::fs::write(&path, data).expect("a scratch file");
-    let Ok(tracing) = dat::open(&path) else { return };
+    let scratch = file_of(data);
+    let Ok(tracing) = dat::open(scratch.path()) else { return };
     for array in 0..tracing.arrays.len().min(8) {
         for style in [ftrace_text::Style::AsSet, ftrace_text::Style::Raw, ftrace_text::Style::Fields] {
             let options = ftrace_text::Options { style, ..ftrace_text::Options::default() };

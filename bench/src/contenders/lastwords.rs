@@ -38,11 +38,9 @@ pub(super) fn through_tracing(job: &Job) -> Result<Sample> {
 }
 
 fn session(reservation: Reservation) -> Result<lastwords::Builder> {
-    let dir = std::env::temp_dir().join(format!("lastwords-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)?;
     let size = u64::try_from(RING_BYTES / 4)?;
     let channel = ChannelConfig::new("bench").sub_buffers(4, size).contexts(0);
-    Ok(Session::builder("bench").channel(channel).reservation(reservation).dir(dir))
+    Ok(Session::builder("bench").channel(channel).reservation(reservation))
 }
 
 fn with(job: &Job, reservation: Reservation) -> Result<Sample> {

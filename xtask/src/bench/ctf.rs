@@ -90,10 +90,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let ratio = |n: usize| Some(rows.get(n)?.1 / rows.get(n + 1)?.1);
     let memory = rows.iter().step_by(2).map(|row| row.2 as f64).reduce(f64::max);
     let verdicts = [
-        Verdict { what: "text against babeltrace2", limit: Limit::AtLeast(TEXT), value: ratio(0) },
-        Verdict { what: "counting against babeltrace2", limit: Limit::AtLeast(COUNT), value: ratio(2) },
-        Verdict { what: "CTF to CTF against babeltrace2", limit: Limit::AtLeast(COUNT), value: ratio(4) },
-        Verdict { what: "memory, bytes", limit: Limit::AtMost(MEMORY), value: memory },
+        Verdict::new("text against babeltrace2", Limit::AtLeast(TEXT), ratio(0)),
+        Verdict::new("counting against babeltrace2", Limit::AtLeast(COUNT), ratio(2)),
+        Verdict::new("CTF to CTF against babeltrace2", Limit::AtLeast(COUNT), ratio(4)),
+        Verdict::new("memory, bytes", Limit::AtMost(MEMORY), memory),
     ];
     print!("{}", report::floors(&verdicts));
     let data: Vec<_> =

@@ -47,10 +47,11 @@ impl Floor {
         [self.time.0, self.by.0]
     }
 
-    /// Compares, by the medians that `median` knows.
+    /// Compares, by the medians that `median` knows. Where a peer's time is divided by ours, F is divided by too.
     pub(super) fn verdict(&self, median: impl Fn(Row) -> Option<f64>) -> Verdict {
-        let value = median(self.time).zip(median(self.by)).map(|(time, by)| time / by);
-        Verdict { what: self.what, limit: self.limit, value }
+        let to = |by| median(self.time).zip(median(by)).map(|(time, by)| time / by);
+        let best = matches!(self.limit, Limit::AtLeast(_)).then(|| to(F)).flatten();
+        Verdict { best, ..Verdict::new(self.what, self.limit, to(self.by)) }
     }
 }
 
@@ -59,9 +60,21 @@ pub(super) struct Verdict {
     pub(super) what: &'static str,
     pub(super) limit: Limit,
     pub(super) value: Option<f64>,
+    /// The value of a recorder that takes no longer than F.
+    best: Option<f64>,
 }
 
 impl Verdict {
+    pub(super) fn new(what: &'static str, limit: Limit, value: Option<f64>) -> Self {
+        Self { what, limit, value, best: None }
+    }
+
+    /// The value of a recorder that takes no longer than F, where even that is not admitted: so this machine cannot show the
+    /// floor, whoever records.
+    pub(super) fn out_of_reach(&self) -> Option<f64> {
+        self.best.filter(|&best| !self.limit.admits(best))
+    }
+
     pub(super) fn is_met(&self) -> bool {
         self.value.is_some_and(|value| self.limit.admits(value))
     }
@@ -118,5 +131,24 @@ mod tests {
         assert!(!floor.verdict(with(15.1)).is_met());
         assert!(!floor.verdict(|_| None).is_met());
         assert!(Limit::AtLeast(8.0).admits(8.0) && !Limit::AtLeast(8.0).admits(7.9));
+    }
+
+    #[test]
+    fn what_f_itself_does_not_reach() {
+        let times = |lttng: f64| {
+            move |row: Row| {
+                Some(if row == F {
+                    10.0
+                } else if row == RSEQ_A {
+                    14.0
+                } else {
+                    lttng
+                })
+            }
+        };
+        let floor = floor("x", ("lttng", A, 1), RSEQ_A, Limit::AtLeast(8.0));
+        assert_eq!(floor.verdict(times(70.0)).out_of_reach(), Some(7.0));
+        assert_eq!(floor.verdict(times(90.0)).out_of_reach(), None);
+        assert!(!floor.verdict(times(90.0)).is_met());
     }
 }

@@ -247,16 +247,27 @@ impl Results {
         let grown = |large: &Laps, small: &Laps| {
             Some(large.peak_anonymous().saturating_sub(small.peak_anonymous()) as f64 / MORE_MEMORY as f64)
         };
-        let verdict = |what, limit, value| Verdict { what, limit, value };
         vec![
-            verdict(
+            Verdict::new(
                 "babeltrace2's time for text, to ours",
                 Limit::AtLeast(10.0),
                 faster(&text.babeltrace, &text.report),
             ),
-            verdict("copying out, GB/s", Limit::AtLeast(1.5), self.rate(copy.bytes, &copy.recover).map(|r| r / 1e9)),
-            verdict("recover: memory more with more, 16 MiB", Limit::AtMost(1.0), grown(&copy.recover, &text.recover)),
-            verdict("report: memory more with more, 16 MiB", Limit::AtMost(1.0), grown(&copy.report, &text.report)),
+            Verdict::new(
+                "copying out, GB/s",
+                Limit::AtLeast(1.5),
+                self.rate(copy.bytes, &copy.recover).map(|r| r / 1e9),
+            ),
+            Verdict::new(
+                "recover: memory more with more, 16 MiB",
+                Limit::AtMost(1.0),
+                grown(&copy.recover, &text.recover),
+            ),
+            Verdict::new(
+                "report: memory more with more, 16 MiB",
+                Limit::AtMost(1.0),
+                grown(&copy.report, &text.report),
+            ),
         ]
     }
 

@@ -49,7 +49,9 @@ pub(super) fn floors(verdicts: &[Verdict]) -> String {
     for verdict in verdicts {
         let value = verdict.value.map_or_else(|| "not measured".into(), |value| format!("{value:.3}"));
         let word = if verdict.is_met() { "met" } else { "NOT MET" };
-        let _ = writeln!(text, "{:<45} {value:>12}  {:<8} {word}", verdict.what, verdict.limit.to_string());
+        let why =
+            verdict.out_of_reach().map_or_else(String::new, |best| format!(" (out of reach here: F itself {best:.2})"));
+        let _ = writeln!(text, "{:<45} {value:>12}  {:<8} {word}{why}", verdict.what, verdict.limit.to_string());
     }
     text
 }
@@ -57,7 +59,13 @@ pub(super) fn floors(verdicts: &[Verdict]) -> String {
 pub(super) fn verdict_data(verdicts: &[Verdict]) -> Value {
     let one = |verdict: &Verdict| {
         let limit = verdict.limit.to_string();
-        json!({ "what": verdict.what, "limit": limit, "value": verdict.value, "met": verdict.is_met() })
+        json!({
+            "what": verdict.what,
+            "limit": limit,
+            "value": verdict.value,
+            "met": verdict.is_met(),
+            "out_of_reach": verdict.out_of_reach(),
+        })
     };
     verdicts.iter().map(one).collect()
 }

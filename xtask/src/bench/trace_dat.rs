@@ -80,11 +80,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let rate = events as f64 / seconds / 1e6;
         println!("{name:<20} {seconds:>8.3} s {rate:>7.2} M events/s {:>8.1} MB", rss as f64 / 1e6);
     }
-    let verdicts = [Verdict {
-        what: "text, times faster than trace-cmd",
-        value: Some(their_seconds / seconds),
-        limit: Limit::AtLeast(FASTER),
-    }];
+    let verdicts =
+        [Verdict::new("text, times faster than trace-cmd", Limit::AtLeast(FASTER), Some(their_seconds / seconds))];
     print!("{}", report::floors(&verdicts));
     let results = json!({
         "events": events,

@@ -84,14 +84,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let seconds = |n: usize| rows.get(n).map(|r| r.1);
     let memory = |n: usize| rows.get(n).map(|r| r.2 as f64);
     let mut verdicts = vec![
-        Verdict { what: "the dump, seconds", value: seconds(0), limit: Limit::AtMost(SECONDS) },
-        Verdict { what: "the dump, bytes of memory", value: memory(0), limit: Limit::AtMost(MEMORY) },
-        Verdict { what: "the sparse dump, seconds", value: seconds(1), limit: Limit::AtMost(SECONDS) },
-        Verdict { what: "the sparse dump, bytes of memory", value: memory(1), limit: Limit::AtMost(MEMORY) },
+        Verdict::new("the dump, seconds", Limit::AtMost(SECONDS), seconds(0)),
+        Verdict::new("the dump, bytes of memory", Limit::AtMost(MEMORY), memory(0)),
+        Verdict::new("the sparse dump, seconds", Limit::AtMost(SECONDS), seconds(1)),
+        Verdict::new("the sparse dump, bytes of memory", Limit::AtMost(MEMORY), memory(1)),
     ];
     if let (Some(crash), Some(ours)) = (seconds(4), seconds(0)) {
         let value = Some(crash / ours);
-        verdicts.push(Verdict { what: "times faster than crash", value, limit: Limit::AtLeast(CRASH) });
+        verdicts.push(Verdict::new("times faster than crash", Limit::AtLeast(CRASH), value));
     }
     print!("{}", report::floors(&verdicts));
     let results = json!({
