@@ -93,11 +93,14 @@ impl Quick {
         Self { lanes: lanes.collect() }
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`. Up to 11 bytes behind the event may be written,
+    /// Records an event whose payload is the first `len` bytes of `words`: of all of them, where these are at most 4. Up to 11 bytes behind the event may be written,
     /// all before the trailer's end and never published. False where the section was aborted or is not for this event.
     #[inline(always)]
     pub(crate) fn words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
-        // SAFETY: the id is checked.
+        if len > 8 * W || (W <= 4 && len + 8 <= 8 * W) {
+            return false;
+        }
+        // SAFETY: the id and the length are checked.
         by_lane!(self, id, words, |lane, words| unsafe { section::record_words::<W>(lane, u32::from(id), words, len) })
     }
 
@@ -105,7 +108,7 @@ impl Quick {
     /// but up to 11. False as for [`Quick::words`].
     #[inline(always)]
     pub(crate) fn framed<const W: usize>(&'static self, id: u16, words: &[u64; W], size: usize) -> bool {
-        if size + 11 < 8 * W {
+        if size > 8 * W || size + 11 < 8 * W {
             return false;
         }
         // SAFETY: the id and the size are checked.
@@ -126,7 +129,7 @@ impl Quick {
         text: &[u8],
     ) -> bool {
         let least = if W == 2 { 4 } else { 17 };
-        if size < least || text.len() < 8 {
+        if size < least || size > 8 * W || text.len() < 8 {
             return false;
         }
         // SAFETY: the id, the size and the text are checked.
