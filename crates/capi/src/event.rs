@@ -22,6 +22,8 @@ pub struct lw_callsite {
     pub desc: *mut c_void,
     /// The library's.
     pub next: *mut c_void,
+    /// The library's.
+    pub other: *mut c_void,
 }
 
 const _: () = assert!(size_of::<lw_callsite>() == size_of::<Callsite>());

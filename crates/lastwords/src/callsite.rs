@@ -7,19 +7,20 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
-use lastwords_abi::header::LEN_COMPACT;
-use lastwords_abi::session::context as bits;
-
 use crate::context;
-use crate::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
-use crate::encode::{Described, Given, Out, Pieces, Site, Values};
+use crate::encode::{Described, Given, Site, Values};
+use crate::payload::record_to;
 use crate::registry::EventDesc;
 use crate::target::{self, MAX_TARGETS, TARGETS, Target};
+use crate::{arena, signature};
 
 /// [`Callsite::enabled`] before the callsite was first reached.
 const UNKNOWN: u32 = u32::MAX;
 /// Place of an id that was not given.
 const NO_ID: u16 = u16::MAX;
+/// The bits of an address; those above have room for an id. Memory of a program is below (of 2^47 bytes on x86_64, of 2^48
+/// on aarch64, unless it asks for memory above), but for programs of 32 bits.
+const ADDRESS: usize = usize::MAX >> 16;
 
 /// The static data of a callsite.
 #[derive(Debug)]
@@ -27,16 +28,18 @@ const NO_ID: u16 = u16::MAX;
 pub struct Callsite {
     /// Bit per target that takes the event; [`UNKNOWN`] at first. Written under [`LOCK`].
     enabled: AtomicU32,
-    /// 1 once `desc` and `next` hold. Written under [`LOCK`].
+    /// The [`signature`] of its values once `desc` and `next` hold, 0 before. Written under [`LOCK`].
     known: AtomicU32,
-    /// The target, where one alone takes the event, with its slot in the bits that its alignment leaves; null otherwise. One
-    /// load from here leads to the target: see `lastwords_ring::reserve::quick` for why that counts. Written under [`LOCK`],
-    /// after the target's id and before `enabled`.
+    /// The target, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
+    /// One load from here leads to the target: see `lastwords_ring::reserve::quick` for why that counts. Written under
+    /// [`LOCK`], before `enabled`.
     only: AtomicPtr<Target>,
     /// Id of the event in each target. Written under [`LOCK`], before the bit of `enabled`.
     ids: [AtomicU16; MAX_TARGETS],
     desc: AtomicPtr<EventDesc>,
     next: AtomicPtr<Callsite>,
+    /// The same place in the program with values of other types: that of a generic function is one static for all of them.
+    other: AtomicPtr<Callsite>,
 }
 
 /// The callsites that were reached, newest first.
@@ -55,6 +58,7 @@ impl Callsite {
             ids: [const { AtomicU16::new(NO_ID) }; MAX_TARGETS],
             desc: AtomicPtr::new(std::ptr::null_mut()),
             next: AtomicPtr::new(std::ptr::null_mut()),
+            other: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
@@ -68,21 +72,20 @@ impl Callsite {
     #[inline(always)]
     pub(crate) fn only(&self) -> Option<(&'static Target, u16)> {
         let only = self.only.load(Acquire);
-        let id = self.ids[only.addr() % MAX_TARGETS].load(Relaxed);
-        let target = only.map_addr(|address| address - address % MAX_TARGETS);
-        if target.is_null() || id == NO_ID {
+        if only.is_null() {
             return None;
         }
-        // SAFETY: targets are published whole and never freed, and `refresh` stored this one's address plus its slot.
-        Some((unsafe { &*target }, id))
+        let target = only.map_addr(|address| address & ADDRESS);
+        // SAFETY: targets are published whole and never freed, and `refresh` stored this one's address below the id.
+        Some((unsafe { &*target }, (only.addr() >> ADDRESS.count_ones()) as u16))
     }
 
     /// The target's handle and the event's id there, if it takes the event.
     fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
-        // The target first: an id is cleared before its slot is given to another target.
         let target = TARGETS[slot].load(Acquire);
-        let id = self.ids[slot].load(Relaxed);
-        if target.is_null() || id == NO_ID {
+        let id = self.ids[slot].load(Acquire);
+        // The slot may have been emptied and given to another target meanwhile, whose id this then is.
+        if target.is_null() || id == NO_ID || TARGETS[slot].load(Relaxed) != target {
             return None;
         }
         // SAFETY: targets are published whole and never freed.
@@ -96,6 +99,36 @@ impl Callsite {
         }
         // SAFETY: `desc` was stored from a `&'static EventDesc` before `known`.
         Some(unsafe { &*self.desc.load(Relaxed) })
+    }
+
+    /// The callsite of these values: this one, or, where values of other types came here first, one that is chained to it.
+    /// Known from now on. `None` if the lock was not had: the event is not recorded, the next try may be.
+    #[cold]
+    fn of_types(&'static self, desc: &'static EventDesc, signature: u32) -> Option<&'static Self> {
+        let mut site = self;
+        loop {
+            match site.known.load(Acquire) {
+                0 if !site.register(desc) => return None,
+                0 => (),
+                known if known == signature => return Some(site),
+                _ => site = site.other(),
+            }
+        }
+    }
+
+    /// The next of the chain, made where there is none.
+    fn other(&self) -> &'static Self {
+        let found = self.other.load(Acquire);
+        if !found.is_null() {
+            // SAFETY: what is stored there lives for ever.
+            return unsafe { &*found };
+        }
+        let new = arena::keep(Self::new());
+        match self.other.compare_exchange(found, std::ptr::from_ref(new).cast_mut(), AcqRel, Acquire) {
+            Ok(_) => new,
+            // SAFETY: as above; another thread was faster.
+            Err(faster) => unsafe { &*faster },
+        }
     }
 
     /// Makes the callsite known, then calls `record` for each target that takes the event.
@@ -125,7 +158,7 @@ impl Callsite {
         self.refresh(desc);
         self.next.store(LIST.load(Relaxed), Relaxed);
         LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
-        self.known.store(1, Release);
+        self.known.store(signature::of(desc.fields), Release);
         true
     }
 
@@ -139,12 +172,14 @@ impl Callsite {
                 self.ids[slot].store(NO_ID, Relaxed);
                 continue;
             }
-            let address = target;
+            let pointer = target;
             // SAFETY: targets are published whole and never freed.
             let target = unsafe { &*target };
-            if target::enabled(target, desc) && self.give_id(slot, target, desc) {
+            if target::enabled(target, desc)
+                && let Some(id) = self.give_id(slot, target, desc)
+            {
                 enabled |= 1 << slot;
-                only = address.map_addr(|address| address + slot);
+                only = with_id(pointer, id);
             }
         }
         let only = if enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
@@ -152,12 +187,22 @@ impl Callsite {
         self.enabled.store(enabled, Release);
     }
 
-    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> bool {
-        if self.ids[slot].load(Relaxed) == NO_ID {
-            let Some(id) = target::register_event(target, desc) else { return false };
-            self.ids[slot].store(id, Relaxed);
+    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> Option<u16> {
+        let known = self.ids[slot].load(Relaxed);
+        if known != NO_ID {
+            return Some(known);
         }
-        true
+        let id = target::register_event(target, desc)?;
+        self.ids[slot].store(id, Release);
+        Some(id)
+    }
+}
+
+/// [`Callsite::only`] of the target; null where its address leaves no room for the id.
+fn with_id(target: *mut Target, id: u16) -> *mut Target {
+    match target.addr() & !ADDRESS {
+        0 => target.map_addr(|address| address | usize::from(id) << ADDRESS.count_ones()),
+        _ => std::ptr::null_mut(),
     }
 }
 
@@ -167,11 +212,17 @@ impl Default for Callsite {
     }
 }
 
-/// Judges every callsite anew: after a change of rules, channels or sessions. A slot of [`TARGETS`] that was emptied may be
-/// filled again only after a call in between.
+/// Judges every callsite anew: after a change of rules, channels or sessions.
 pub(crate) fn refresh_all() {
+    change(|| ());
+}
+
+/// Changes [`TARGETS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
+/// has no ids any more when it is filled again. False, and nothing is changed, if the lock was not had.
+pub(crate) fn change(change: impl FnOnce()) -> bool {
     crate::crash::note_modules();
-    let Some(_guard) = Guard::take() else { return };
+    let Some(_guard) = Guard::take() else { return false };
+    change();
     let mut next = LIST.load(Acquire);
     while !next.is_null() {
         // SAFETY: only `&'static Callsite`s are put on the list.
@@ -181,6 +232,7 @@ pub(crate) fn refresh_all() {
         site.refresh(desc);
         next = site.next.load(Relaxed);
     }
+    true
 }
 
 /// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
@@ -252,12 +304,15 @@ impl<S: Site, V: Described<S>> Description<S, V> {
         line: S::LINE,
         fields: V::FIELDS,
     };
+    const SIGNATURE: u32 = signature::of(V::FIELDS);
 }
 
 /// Records the values of a callsite; called by the macros when `enabled` is not 0.
 #[inline(always)]
 pub fn record<S: Site, V: Given + Described<S>>(_: &S, site: &'static Callsite, values: V) {
-    if let Some((target, id)) = site.only() {
+    if site.known.load(Relaxed) == const { Description::<S, V>::SIGNATURE }
+        && let Some((target, id)) = site.only()
+    {
         record_to(target, id, values.short());
     } else {
         record_cold::<S, V, _>(site, values.short());
@@ -275,7 +330,10 @@ pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
 #[cold]
 #[inline(never)]
 fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
-    site.each_target(Description::<S, V>::DESC, &mut |target, id| record_to(target, id, values));
+    let desc = Description::<S, V>::DESC;
+    if let Some(site) = site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
+        site.each_target(desc, &mut |target, id| record_to(target, id, values));
+    }
 }
 
 /// Records a payload whose bytes are ready.
@@ -286,244 +344,5 @@ pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'st
         record_to(target, id, values);
     } else if site.enabled() != 0 {
         site.each_target(desc, &mut |target, id| record_to(target, id, values));
-    }
-}
-
-/// Records one payload in one target.
-#[inline(always)]
-pub(crate) fn record_to<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
-    match target.contexts {
-        0 => record_body(target, id, values),
-        bits::TID => record_with_tid(target, id, values.again()),
-        _ => record_with_contexts(target, id, values.again()),
-    }
-}
-
-/// The thread id, which most channels ask for, in front of the values: a payload like any other.
-#[derive(Clone, Copy)]
-struct WithTid<V>(u32, V);
-
-impl<V: Values> Values for WithTid<V> {
-    const FIXED: Option<usize> = match V::FIXED {
-        Some(size) => Some(size + 4),
-        None => None,
-    };
-    const HEAD: Option<usize> = match V::HEAD {
-        Some(size) => Some(size + 4),
-        None => None,
-    };
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        4 + self.1.size()
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        out.scalar(u64::from(self.0), 4);
-        self.1.write(out);
-    }
-
-    #[inline(always)]
-    fn write_head(&self, out: &mut impl Out) {
-        out.scalar(u64::from(self.0), 4);
-        self.1.write_head(out);
-    }
-
-    #[inline(always)]
-    fn last_text(&self) -> &[u8] {
-        self.1.last_text()
-    }
-
-    #[inline]
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        out.scalar(u64::from(self.0), 4);
-        self.1.pieces(out);
-    }
-}
-
-#[inline(never)]
-pub(crate) fn record_with_tid<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
-    record_body(target, id, WithTid(context::identity().tid, values));
-}
-
-/// Records a payload as it is.
-#[inline(always)]
-fn record_body<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
-    match const { words_of(V::FIXED) } {
-        0 => record_exact::<0, V>(target, id, &values),
-        1..=3 => match const { framed_words_of(V::FIXED) } {
-            2 => record_framed::<2, V>(target, id, &values),
-            3 => record_framed::<3, V>(target, id, &values),
-            _ => record_exact::<3, V>(target, id, &values),
-        },
-        4 => record_exact::<4, V>(target, id, &values),
-        5 => record_exact::<5, V>(target, id, &values),
-        6 => record_exact::<6, V>(target, id, &values),
-        7 => record_exact::<7, V>(target, id, &values),
-        8 => record_exact::<8, V>(target, id, &values),
-        _ => record_short(target, id, values),
-    }
-}
-
-/// A payload whose size is only known now: most often a number or two and a text.
-#[inline(always)]
-fn record_short<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
-    if !record_head_and_text(target, id, values) {
-        record_of_any_size(target, id, values.again());
-    }
-}
-
-/// Numbers and then one text, 8 bytes or more of it and no NUL: copied from where they are. False for all other payloads.
-#[inline(always)]
-fn record_head_and_text<V: Values + Copy>(target: &'static Target, id: u16, values: V) -> bool {
-    let words = const { framed_words_of(V::HEAD) };
-    if words > 3 {
-        return false;
-    }
-    let text = values.last_text();
-    if text.len() < 8 || !has_no_nul(text) {
-        return false;
-    }
-    match words {
-        2 => record_text::<2, V>(target, id, values, text),
-        _ => record_text::<3, V>(target, id, values, text),
-    }
-    true
-}
-
-#[inline(always)]
-fn record_text<const W: usize, V: Values + Copy>(target: &'static Target, id: u16, values: V, text: &[u8]) {
-    let head = framed::<W>(|out| values.write_head(out));
-    let size = LEN_COMPACT + const { head_len::<V>() };
-    if !target.channel.record_framed_text(id, &head, size, text) {
-        // What is lost is counted in the stream.
-        let _ = target.channel.record_unframed(id, head, size, Some(text));
-    }
-}
-
-/// Bytes of the head; 0 where there is none.
-const fn head_len<V: Values>() -> usize {
-    match V::HEAD {
-        Some(len) => len,
-        None => 0,
-    }
-}
-
-/// Words, 2 at least, of an event of fixed size, or of the part of it that is; a large number for all others.
-const fn framed_words_of(fixed: Option<usize>) -> usize {
-    match fixed {
-        Some(..=12) => 2,
-        Some(size) => (LEN_COMPACT + size).div_ceil(8),
-        None => usize::MAX,
-    }
-}
-
-#[inline(always)]
-fn record_framed<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V) {
-    let words = framed::<W>(|out| values.write(out));
-    let size = LEN_COMPACT + values.size();
-    if !target.channel.record_framed(id, &words, size) {
-        // What is lost is counted in the stream.
-        let _ = target.channel.record_unframed(id, words, size, None);
-    }
-}
-
-/// An event without what is behind its fixed part: a place for the header, then what `write` writes.
-#[inline(always)]
-fn framed<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
-    let mut words = [0; W];
-    let mut out = Words::new(&mut words);
-    out.scalar(0, LEN_COMPACT);
-    write(&mut out);
-    out.finish();
-    words
-}
-
-/// Words of a payload of fixed size; a large number for all others.
-const fn words_of(fixed: Option<usize>) -> usize {
-    match fixed {
-        Some(size) => size.div_ceil(8),
-        None => usize::MAX,
-    }
-}
-
-#[inline(always)]
-fn record_exact<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V) {
-    record_words::<W, V>(target, id, values, values.size());
-}
-
-/// Contexts in front of the values.
-struct WithContexts<'a, V>(&'a Target, V);
-
-impl<V: Values> Values for WithContexts<'_, V> {
-    const FIXED: Option<usize> = None;
-
-    fn size(&self) -> usize {
-        self.0.contexts_len.saturating_add(self.1.size())
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        context::write(self.0.contexts, &self.0.user_contexts, out);
-        self.1.write(out);
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        context::write(self.0.contexts, &self.0.user_contexts, out);
-        self.1.pieces(out);
-    }
-}
-
-#[inline(never)]
-fn record_with_contexts<V: Values>(target: &'static Target, id: u16, values: V) {
-    let values = WithContexts(target, values);
-    record_sized(target, id, &values, values.size());
-}
-
-/// Takes a copy of the references, so that those of the fast path need no memory.
-#[inline(never)]
-fn record_of_any_size<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
-    record_sized(target, id, &values, values.size());
-}
-
-/// A payload of a size that is only known now, or of many words.
-#[inline(never)]
-fn record_sized<V: Values>(target: &'static Target, id: u16, values: &V, size: usize) {
-    match size {
-        0..=64 => record_words::<8, V>(target, id, values, size),
-        65..=128 => record_words::<16, V>(target, id, values, size),
-        129..=256 => record_words::<32, V>(target, id, values, size),
-        257..=2048 => record_buffered(target, id, values),
-        _ => record_pieces(target, id, values),
-    }
-}
-
-#[inline(always)]
-fn record_words<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V, size: usize) {
-    let mut words = [0; W];
-    let mut out = Words::new(&mut words);
-    values.write(&mut out);
-    out.finish();
-    // What is lost is counted in the stream.
-    let _ = target.channel.record_fixed(id, &words, size);
-}
-
-#[inline(never)]
-fn record_buffered<V: Values>(target: &'static Target, id: u16, values: &V) {
-    let mut buffer = [0u8; 2048];
-    let mut bytes = Bytes::new(&mut buffer);
-    values.write(&mut bytes);
-    if let Some(payload) = bytes.finish() {
-        let _ = target.channel.record_parts(id, &[payload]);
-    }
-}
-
-#[inline(never)]
-fn record_pieces<V: Values>(target: &'static Target, id: u16, values: &V) {
-    let mut pieces = Pieces(PieceList::new());
-    values.pieces(&mut pieces);
-    if pieces.0.finish(|parts| target.channel.record_parts(id, parts)).is_none() {
-        target.lost_too_big();
     }
 }

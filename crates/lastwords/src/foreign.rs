@@ -2,9 +2,10 @@
 
 use lastwords_abi::session::context as bits;
 
-use crate::callsite::{self, Callsite};
+use crate::callsite::Callsite;
 use crate::context;
 use crate::encode::{Out, Pieces, Values};
+use crate::payload;
 use crate::registry::EventDesc;
 use crate::target::Target;
 
@@ -176,7 +177,7 @@ pub unsafe fn record_parts(
     parts: &[Part],
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
-    slow(site, describe, &mut |target, id| callsite::record_to(target, id, Parts(parts)));
+    slow(site, describe, &mut |target, id| payload::record_to(target, id, Parts(parts)));
 }
 
 #[cold]
@@ -196,9 +197,9 @@ fn slow(
 fn record_in(target: &'static Target, id: u16, payload: InWords<'_>) {
     if target.contexts != 0 {
         if target.contexts == bits::TID {
-            return callsite::record_with_tid(target, id, payload);
+            return payload::record_with_tid(target, id, payload);
         }
-        return callsite::record_to(target, id, payload);
+        return payload::record_to(target, id, payload);
     }
     let (words, len) = (payload.words, payload.len);
     // What is lost is counted in the stream.
@@ -208,6 +209,6 @@ fn record_in(target: &'static Target, id: u16, payload: InWords<'_>) {
         (2, [a, b, ..]) => target.channel.record_fixed(id, &[*a, *b], len),
         (3, [a, b, c, ..]) => target.channel.record_fixed(id, &[*a, *b, *c], len),
         (4, [a, b, c, d, ..]) => target.channel.record_fixed(id, &[*a, *b, *c, *d], len),
-        _ => return callsite::record_to(target, id, payload),
+        _ => return payload::record_to(target, id, payload),
     };
 }

@@ -2,6 +2,7 @@
 //! snapshots, the `tracing` layer and the crash handlers.
 
 pub mod admin;
+mod arena;
 mod callsite;
 pub mod clock;
 pub mod context;
@@ -13,10 +14,12 @@ mod foreign;
 pub mod layer;
 mod listener;
 mod macros;
+mod payload;
 pub mod process;
 pub mod registry;
 pub mod rules;
 pub mod session;
+mod signature;
 pub mod snapshot;
 #[cfg(feature = "tracing")]
 mod spans;

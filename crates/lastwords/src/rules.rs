@@ -57,12 +57,6 @@ impl RuleSpec {
         self
     }
 
-    fn matches(&self, channel: u32, level: u8, name: &str) -> bool {
-        self.channel.is_none_or(|own| own == channel)
-            && self.level.is_none_or(|least| level <= least)
-            && glob(self.pattern.as_bytes(), name.as_bytes())
-    }
-
     /// Whether `newer`, behind it in the list, decides in all cases where `self` matches.
     fn is_shadowed_by(&self, newer: &Self) -> bool {
         let same = self.channel == newer.channel && self.level == newer.level && self.pattern == newer.pattern;
@@ -72,46 +66,80 @@ impl RuleSpec {
     }
 }
 
-/// Whether `channel` takes the event.
-pub(crate) fn takes(rules: &[RuleSpec], channel: u32, desc: &EventDesc) -> bool {
-    let name = format!("{}:{}", desc.provider, desc.name);
-    let decided =
-        rules.iter().rev().find(|rule| rule.matches(channel, desc.level, &name)).is_none_or(|rule| rule.enable);
-    let own = |rule: &&RuleSpec| rule.enable && rule.channel == Some(channel) && rule.level.is_some();
-    let limit = rules.iter().rev().find(own).and_then(|rule| rule.level);
-    decided && limit.is_none_or(|least| desc.level <= least)
+/// Whether the rules of a session let `channel` take the event, as they stood at one moment. Allocates nothing.
+pub(crate) fn takes(control: &Control, channel: u32, desc: &EventDesc) -> bool {
+    at_one_moment(control, || decide(raw_rules(control), channel, desc))
+}
+
+fn decide(rules: impl DoubleEndedIterator<Item = Rule> + Clone, channel: u32, desc: &EventDesc) -> bool {
+    let level = u32::from(desc.level);
+    let is_own = |rule: &Rule| rule.channel == channel + 1;
+    let matches = |rule: &Rule| {
+        (rule.channel == 0 || is_own(rule))
+            && (rule.level == 0 || level < rule.level)
+            && glob_of_event(pattern_of(rule), desc)
+    };
+    let decided = rules.clone().rev().find(matches).is_none_or(|rule| rule.enable != 0);
+    let own = |rule: &Rule| rule.enable != 0 && is_own(rule) && rule.level != 0;
+    let limit = rules.rev().find(own).map(|rule| rule.level);
+    decided && limit.is_none_or(|limit| level < limit)
 }
 
 /// The rules of a session, as they stood at one moment.
 pub(crate) fn read(control: &Control) -> Vec<RuleSpec> {
+    at_one_moment(control, || copy(control))
+}
+
+/// What `look` sees while nobody changes the rules.
+fn at_one_moment<T>(control: &Control, look: impl Fn() -> T) -> T {
     for round in 0..READ_TRIES {
         let before = control.generation.load(Acquire);
         let free = control.rules_lock.load(Acquire) == 0;
-        let rules = copy(control);
+        let seen = look();
         std::sync::atomic::fence(Acquire);
         if free && control.generation.load(Acquire) == before && control.rules_lock.load(Acquire) == 0 {
-            return rules;
+            return seen;
         }
         os::pause(round);
     }
     // A dead owner of the lock changes nothing any more.
-    copy(control)
+    look()
 }
 
 fn copy(control: &Control) -> Vec<RuleSpec> {
-    let used = (control.rules_len.load(Acquire) as usize).min(MAX_RULES);
-    control.rules[..used].iter().map(read_rule).collect()
+    raw_rules(control).map(|rule| spec_of(&rule)).collect()
 }
 
-fn read_rule(rule: &Rule) -> RuleSpec {
-    // SAFETY: `rule` is valid for reads; another process may be writing it, and `read` then tries again.
-    let raw = unsafe { core::ptr::from_ref(rule).read_volatile() };
-    let end = raw.pattern.iter().position(|byte| *byte == 0).unwrap_or(PATTERN_LEN);
+fn raw_rules(control: &Control) -> impl DoubleEndedIterator<Item = Rule> + Clone {
+    let used = (control.rules_len.load(Acquire) as usize).min(MAX_RULES);
+    // SAFETY: each is valid for reads; another process may be writing it, and `at_one_moment` then looks again.
+    control.rules[..used].iter().map(|rule| unsafe { core::ptr::from_ref(rule).read_volatile() })
+}
+
+fn pattern_of(rule: &Rule) -> &[u8] {
+    rule.pattern.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+fn spec_of(rule: &Rule) -> RuleSpec {
     RuleSpec {
-        enable: raw.enable != 0,
-        channel: raw.channel.checked_sub(1),
-        level: raw.level.checked_sub(1).map(|level| u8::try_from(level).unwrap_or(u8::MAX)),
-        pattern: String::from_utf8_lossy(&raw.pattern[..end]).into_owned(),
+        enable: rule.enable != 0,
+        channel: rule.channel.checked_sub(1),
+        level: rule.level.checked_sub(1).map(|level| u8::try_from(level).unwrap_or(u8::MAX)),
+        pattern: String::from_utf8_lossy(pattern_of(rule)).into_owned(),
+    }
+}
+
+fn raw_of(rule: &RuleSpec) -> Rule {
+    let mut pattern = [0u8; PATTERN_LEN];
+    let bytes = rule.pattern.as_bytes();
+    let len = bytes.len().min(PATTERN_LEN);
+    pattern[..len].copy_from_slice(&bytes[..len]);
+    Rule {
+        enable: u32::from(rule.enable),
+        channel: rule.channel.map_or(0, |channel| channel + 1),
+        level: rule.level.map_or(0, |level| u32::from(level) + 1),
+        reserved: 0,
+        pattern,
     }
 }
 
@@ -147,19 +175,8 @@ pub(crate) fn add(view: &View, rule: &RuleSpec) -> Result<(), Error> {
 pub(crate) fn write(view: &View, rules: &[RuleSpec]) {
     let table = view.rules_ptr();
     for (i, rule) in rules.iter().take(MAX_RULES).enumerate() {
-        let mut pattern = [0u8; PATTERN_LEN];
-        let bytes = rule.pattern.as_bytes();
-        let len = bytes.len().min(PATTERN_LEN);
-        pattern[..len].copy_from_slice(&bytes[..len]);
-        let raw = Rule {
-            enable: u32::from(rule.enable),
-            channel: rule.channel.map_or(0, |channel| channel + 1),
-            level: rule.level.map_or(0, |level| u32::from(level) + 1),
-            reserved: 0,
-            pattern,
-        };
         // SAFETY: `i` is below MAX_RULES, the length of the table; writers are kept apart by the lock.
-        unsafe { table.add(i).write_volatile(raw) };
+        unsafe { table.add(i).write_volatile(raw_of(rule)) };
     }
     view.control().rules_len.store(rules.len().min(MAX_RULES) as u32, Release);
 }
@@ -167,9 +184,24 @@ pub(crate) fn write(view: &View, rules: &[RuleSpec]) {
 /// Matches `text` against a pattern of `*`, `?` and classes. Time is at most the product of the lengths.
 #[must_use]
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    glob_of(pattern, text.len(), |at| text[at])
+}
+
+/// Matches `provider:name`.
+fn glob_of_event(pattern: &[u8], desc: &EventDesc) -> bool {
+    let (provider, name) = (desc.provider.as_bytes(), desc.name.as_bytes());
+    glob_of(pattern, provider.len() + 1 + name.len(), |at| match at.checked_sub(provider.len()) {
+        None => provider[at],
+        Some(0) => b':',
+        Some(behind) => name[behind - 1],
+    })
+}
+
+/// Matches a text of `len` bytes.
+fn glob_of(pattern: &[u8], len: usize, text: impl Fn(usize) -> u8) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
+    while t < len {
         match pattern.get(p) {
             Some(b'*') => {
                 star = Some((p + 1, t));
@@ -177,7 +209,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
                 continue;
             }
             Some(_) => {
-                if let Some(next) = one(pattern, p, text[t]) {
+                if let Some(next) = one(pattern, p, text(t)) {
                     p = next;
                     t += 1;
                     continue;
@@ -262,6 +294,7 @@ mod tests {
     #[test]
     fn the_last_match_decides_and_levels_hold() {
         let desc = |name, level| EventDesc { provider: "p", name, level, format: "", file: "", line: 0, fields: &[] };
+        let takes = |rules: &[RuleSpec], channel, desc: &EventDesc| decide(rules.iter().map(raw_of), channel, desc);
         let mut rules = vec![RuleSpec::disable("*"), RuleSpec::enable("p:a")];
         assert!(takes(&rules, 0, &desc("a", 3)));
         assert!(!takes(&rules, 0, &desc("b", 3)));

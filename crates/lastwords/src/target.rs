@@ -12,7 +12,7 @@ use crate::context::{self, UserContext};
 use crate::registry::EventDesc;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
-use crate::{clock, rules};
+use crate::{callsite, clock, rules};
 
 /// Most targets at a time.
 pub(crate) const MAX_TARGETS: usize = 32;
@@ -21,7 +21,7 @@ pub(crate) const MAX_TARGETS: usize = 32;
 pub(crate) static TARGETS: [AtomicPtr<Target>; MAX_TARGETS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_TARGETS];
 
-/// A channel of a session. Aligned so that [`MAX_TARGETS`] slots fit in its address.
+/// A channel of a session.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Target {
@@ -39,8 +39,6 @@ pub(crate) struct Target {
     /// The session.
     pub(crate) session: &'static SessionShared,
 }
-
-const _: () = assert!(align_of::<Target>() >= MAX_TARGETS && MAX_TARGETS.is_power_of_two());
 
 impl Target {
     /// A recorder for the channel of that id.
@@ -112,21 +110,22 @@ pub(crate) fn install(
 /// Puts a target into a free slot; it is never freed.
 fn publish(target: Target) -> Option<usize> {
     let raw = Box::into_raw(Box::new(target));
+    let mut slot = None;
     let free = |slot: &AtomicPtr<_>| slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok();
-    TARGETS.iter().position(free)
+    callsite::change(|| slot = TARGETS.iter().position(free));
+    slot
 }
 
-/// Takes the session's targets away; callsites see it at the next [`refresh_all`], which the caller makes.
+/// Takes the session's targets away from all callsites.
 pub(crate) fn remove(session: &'static SessionShared) {
-    for slot in session.targets.get().into_iter().flatten() {
-        TARGETS[*slot].store(core::ptr::null_mut(), Release);
-    }
+    let slots = session.targets.get().into_iter().flatten();
+    callsite::change(|| slots.for_each(|slot| TARGETS[*slot].store(core::ptr::null_mut(), Release)));
 }
 
 /// Whether the target takes the event: it records, and its rules let the event in.
 pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
     let control = target.session.view().control();
-    target.is_recording() && rules::takes(&rules::read(control), u32::from(target.channel_id), desc)
+    target.is_recording() && rules::takes(control, u32::from(target.channel_id), desc)
 }
 
 /// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
@@ -136,5 +135,5 @@ pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Option<u16> {
 
 /// Judges every callsite anew.
 pub(crate) fn refresh_all() {
-    crate::callsite::refresh_all();
+    callsite::refresh_all();
 }

@@ -225,3 +225,68 @@ fn disabled_values_are_not_evaluated() {
     assert_eq!(evaluated, 2);
     assert_eq!(lines(&folder), ["t9:value n=2"]);
 }
+
+fn show<T: lastwords::Field>(value: T, tail: u16) {
+    event!(t10, "value", value, tail);
+    mark!("t10 {}", value);
+}
+
+#[test]
+fn a_generic_function_has_an_event_for_each_type() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(0);
+    let builder = Session::builder("generic").dir(dir.path()).channel(channel).events("t10:*").events("marker:t10*");
+    let session = builder.start().expect("a session");
+    let folder = session.folder().expect("a folder").to_owned();
+    let mut expected = Vec::new();
+    for round in 0..3u16 {
+        show(7u8, round);
+        show("a text", round);
+        show(1.5f64, round);
+        show([1u16, 2], round);
+        show([1u16, 2, 3], round);
+        for value in ["7", "\"a text\"", "1.5", "[1 2]", "[1 2 3]"] {
+            expected.push(format!("t10:value value={value} tail={round}"));
+            expected.push(format!("marker:t10 {{}} arg0={value}"));
+        }
+        session.disable("t10:value").expect("a rule");
+        show(8u8, 99);
+        expected.push("marker:t10 {} arg0=8".into());
+        session.enable("t10:value").expect("a rule");
+    }
+    assert_eq!(lines(&folder), expected);
+}
+
+/// Says that it is large, and that it is nothing, and writes 4 bytes.
+#[derive(Clone, Copy)]
+struct Liar;
+
+impl lastwords::Field for Liar {
+    const TYPE: lastwords::FieldType = lastwords::FieldType::Text { bytes: 28 };
+    const FIXED: Option<usize> = Some(28);
+    type Short<'a> = Self;
+
+    fn short(&self) -> Self {
+        *self
+    }
+
+    fn size(&self) -> usize {
+        0
+    }
+
+    fn write(&self, out: &mut impl lastwords::Out) {
+        out.raw(b"lies");
+    }
+}
+
+#[test]
+fn a_field_that_lies_of_its_size_is_as_large_as_its_type() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("liar", dir.path(), "t11:*");
+    for n in 0..10u32 {
+        event!(t11, "liar", liar = Liar);
+        event!(t11, "next", n);
+    }
+    let expected: Vec<_> = (0..10).flat_map(|n| ["t11:liar liar=lies".into(), format!("t11:next n={n}")]).collect();
+    assert_eq!(lines(&folder), expected);
+}

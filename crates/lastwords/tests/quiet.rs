@@ -61,6 +61,26 @@ fn recording_allocates_nothing() {
     assert_eq!(ALLOCATIONS.get() - before, 0);
 }
 
+#[test]
+fn a_first_event_allocates_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("first", dir.path(), "first:*");
+    fn of_each_type<T: lastwords::Field>(value: T) {
+        event!(first, "value", value);
+    }
+    // What this thread needs for itself.
+    event!(first, "thread");
+    let before = ALLOCATIONS.get();
+    event!(first, "fixed", n = 1u32);
+    event!(first, "text", s = "of a signal handler, say, that interrupted malloc");
+    event!(first, "slice", level: ERROR, s = &[7u64; 40][..]);
+    of_each_type(1u8);
+    of_each_type("two");
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
+    assert_eq!(events.len(), 12, "each in two channels");
+}
+
 /// From here on any system call of this thread but write and exit kills the process. (Strict mode would forbid the time stamp
 /// counter, too.) False where the kernel has no filters.
 fn forbid_system_calls() -> bool {

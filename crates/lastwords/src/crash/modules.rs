@@ -51,7 +51,7 @@ pub(crate) fn note_modules() {
 }
 
 fn append(session: &SessionShared, pid: u32, module: &Module) -> bool {
-    let mut body = Body::default();
+    let mut body = Body::<Vec<u8>>::default();
     body.u32(pid).u64(module.base).u64(module.start).u64(module.end);
     body.u16(module.build_id.len() as u16).0.extend_from_slice(&module.build_id);
     body.str(&module.path);

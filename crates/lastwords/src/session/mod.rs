@@ -279,6 +279,7 @@ pub(crate) fn give_back(session: &SessionShared) {
     // The table of threads, at the end, is the most of it: for late recorders it may be empty.
     let used = u64::from(regions.view.info.threads_off) & !(REGION_ALIGN - 1);
     regions.session.detach(core::slice::from_ref(&(0..used)));
+    regions.registry.forget();
     regions.registry_mapping.detach(&[]);
     if let Some(spans) = &regions.spans {
         spans.detach(&[]);

@@ -1,15 +1,21 @@
 //! Descriptions of events: what a callsite knows of itself, and how it is written to a session's registry.
 
-use std::collections::HashMap;
+mod body;
+mod index;
+
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::region;
 use lastwords_abi::registry as abi;
-use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl, field};
+use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl};
 use lastwords_abi::session::Channel;
 use lastwords_ring::backend::{Mapping, flush};
 use lastwords_ring::os;
+
+pub(crate) use self::body::{Body, context_body, env_body};
+use self::body::{Compare, Fill, ID_AT, Measure, Sink as _, event_body};
+use self::index::Index;
 
 /// What a callsite says of its event; `'static`, made once for each callsite.
 #[derive(Debug, Clone, Copy)]
@@ -109,107 +115,6 @@ impl FieldType {
     }
 }
 
-/// Body of a record in the making.
-#[derive(Debug, Default)]
-pub(crate) struct Body(pub(crate) Vec<u8>);
-
-impl Body {
-    pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
-        self.0.push(value);
-        self
-    }
-
-    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
-    }
-
-    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
-    }
-
-    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
-    }
-
-    /// A length and bytes; text is cut at a character where it is longer than a u16 counts.
-    pub(crate) fn str(&mut self, text: &str) -> &mut Self {
-        let end = text.floor_char_boundary_at(usize::from(u16::MAX));
-        self.u16(end as u16);
-        self.0.extend_from_slice(&text.as_bytes()[..end]);
-        self
-    }
-
-    pub(crate) fn field(&mut self, ty: &FieldType) -> &mut Self {
-        match ty {
-            FieldType::Unsigned { bytes, base } => self.u8(field::UNSIGNED).u8(*bytes).u8(*base),
-            FieldType::Signed { bytes, base } => self.u8(field::SIGNED).u8(*bytes).u8(*base),
-            FieldType::Float { bytes } => self.u8(field::FLOAT).u8(*bytes),
-            FieldType::Bool => self.u8(field::BOOL),
-            FieldType::String => self.u8(field::STRING),
-            FieldType::Sequence(element) => self.u8(field::SEQUENCE).field(element),
-            FieldType::Array { count, element } => self.u8(field::ARRAY).u32(*count).field(element),
-            FieldType::Enum { bytes, signed, labels } => self.labels(*bytes, *signed, labels),
-            FieldType::Text { bytes } => self.u8(field::TEXT).u32(*bytes),
-            FieldType::Bytes => self.u8(field::BYTES),
-        }
-    }
-
-    fn labels(&mut self, bytes: u8, signed: bool, labels: &[(i64, &str)]) -> &mut Self {
-        let container = if signed { field::SIGNED } else { field::UNSIGNED };
-        let count = labels.len().min(usize::from(u16::MAX));
-        self.u8(field::ENUM).u8(container).u8(bytes).u8(10).u16(count as u16);
-        for (value, label) in &labels[..count] {
-            self.u64(*value as u64).str(label);
-        }
-        self
-    }
-}
-
-trait CharBoundary {
-    /// The largest character boundary that is not behind `most`.
-    fn floor_char_boundary_at(&self, most: usize) -> usize;
-}
-
-impl CharBoundary for str {
-    fn floor_char_boundary_at(&self, most: usize) -> usize {
-        let most = most.min(self.len());
-        (0..=most).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
-    }
-}
-
-/// Offset of the id in the body of an event's record.
-const ID_AT: usize = 2;
-/// Most ids of a channel.
-const MOST_IDS: u32 = 65_535;
-
-fn event_body(channel: u16, desc: &EventDesc) -> Vec<u8> {
-    let mut body = Body::default();
-    let fields = &desc.fields[..desc.fields.len().min(255)];
-    body.u16(channel).u16(0).u8(desc.level).u8(fields.len() as u8);
-    body.str(desc.provider).str(desc.name).str(desc.format).str(desc.file).u32(desc.line);
-    for field in fields {
-        body.str(field.name).field(&field.ty);
-    }
-    body.0
-}
-
-/// Body of the record of a user-defined context.
-pub(crate) fn context_body(channel: u16, index: u16, name: &str, ty: &FieldType) -> Vec<u8> {
-    let mut body = Body::default();
-    body.u16(channel).u16(index).str(name).field(ty);
-    body.0
-}
-
-/// Body of the record of a trace property.
-pub(crate) fn env_body(key: &str, value: &str) -> Vec<u8> {
-    let mut body = Body::default();
-    body.str(key).str(value);
-    body.0
-}
-
 /// The registry region of a session.
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -220,13 +125,8 @@ pub(crate) struct Registry {
     index: Mutex<Index>,
 }
 
-#[derive(Debug, Default)]
-struct Index {
-    /// Ids of events by their bodies with the id blanked.
-    known: HashMap<Vec<u8>, u16>,
-    /// Offset up to which records were looked at; 0 = none.
-    scanned: u64,
-}
+/// Most ids of a channel.
+const MOST_IDS: u32 = 65_535;
 
 // SAFETY: the region is reached through atomics, and its records are written by the holder of its lock.
 unsafe impl Send for Registry {}
@@ -237,7 +137,7 @@ impl Registry {
     /// The registry in a mapped region whose header was checked.
     pub(crate) fn of(mapping: &Mapping, foreign: bool, persistent: bool) -> Self {
         let (base, len) = (mapping.as_ptr(), mapping.len());
-        Self { base, len, foreign, persistent, index: Mutex::default() }
+        Self { base, len, foreign, persistent, index: Mutex::new(Index::default()) }
     }
 
     fn control(&self) -> &'static RegistryControl {
@@ -267,21 +167,27 @@ impl Registry {
     }
 
     fn append_locked(&self, kind: u16, body: &[u8]) -> bool {
+        self.append_filled(kind, body.len(), |to| to.put(body))
+    }
+
+    /// Appends a record whose body, of `len` bytes, `fill` writes; the caller holds the lock.
+    fn append_filled(&self, kind: u16, len: usize, fill: impl FnOnce(&mut Fill)) -> bool {
         let control = self.control();
         let at = control.end.load(Acquire).max(RECORDS_OFF as u64);
-        let len = RECORD_HEADER_LEN + body.len();
-        let end = at + (len as u64).next_multiple_of(8);
+        let whole = RECORD_HEADER_LEN + len;
+        let end = at + (whole as u64).next_multiple_of(8);
         if end > self.len {
             control.dropped.fetch_add(1, Relaxed);
             return false;
         }
-        let header = RecordHeader { len: len as u32, kind, flags: 0, check: region::checksum(body) };
         // SAFETY: `at..end` lies in the region, behind all records, and the lock keeps other writers out; `at` is a multiple
         // of 8.
         unsafe {
             let record = self.base.add(at as usize);
-            record.cast::<RecordHeader>().write(header);
-            record.add(RECORD_HEADER_LEN).copy_from_nonoverlapping(body.as_ptr(), body.len());
+            let body = record.add(RECORD_HEADER_LEN);
+            fill(&mut Fill::new(body, len));
+            let check = region::checksum(core::slice::from_raw_parts(body, len));
+            record.cast::<RecordHeader>().write(RecordHeader { len: whole as u32, kind, flags: 0, check });
         }
         self.persist(at, end - at);
         control.end.store(end, Release);
@@ -298,45 +204,71 @@ impl Registry {
     }
 
     /// The id of the event in the channel: that of an equal description, or a new one. `None` when the registry or the
-    /// channel's ids are full, or the lock is not to be had.
+    /// channel's ids are full, or the lock is not to be had. Allocates nothing: a signal handler may have interrupted `malloc`.
     pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Option<u16> {
-        let mut body = event_body(channel, desc);
-        // A thread that was forked away may hold the mutex for ever in the child: then records are looked at anew.
-        let mut fresh = Index::default();
-        let mut guard = self.index.try_lock().ok();
-        let index = guard.as_deref_mut().unwrap_or(&mut fresh);
+        // A thread that was forked away may hold the mutex for ever in the child: then all records are looked at.
+        let mut index = self.index.try_lock().ok();
+        let mut measure = Measure::default();
+        event_body(&mut measure, channel, 0, desc);
         self.locked(|| {
-            self.scan(index);
-            if let Some(id) = index.known.get(&body) {
-                return Some(*id);
+            if let Some(id) = self.id_of(index.as_deref_mut(), measure.hash, channel, desc) {
+                return Some(id);
             }
             let id = ids.next_id.load(Acquire);
             if id >= MOST_IDS {
                 return None;
             }
             ids.next_id.store(id + 1, Release);
-            body[ID_AT..ID_AT + 2].copy_from_slice(&(id as u16).to_ne_bytes());
-            self.append_locked(abi::KIND_EVENT, &body).then_some(id as u16)
+            let id = id as u16;
+            let fill = |to: &mut Fill| event_body(to, channel, id, desc);
+            self.append_filled(abi::KIND_EVENT, measure.len, fill).then_some(id)
         })?
+    }
+
+    /// The id of an equal description of an event.
+    fn id_of(&self, index: Option<&mut Index>, hash: u32, channel: u16, desc: &EventDesc) -> Option<u16> {
+        let equal = |body: &[u8]| {
+            let id = event_id(body)?;
+            let mut compare = Compare::new(body);
+            event_body(&mut compare, channel, id, desc);
+            compare.is_equal().then_some(id)
+        };
+        if let Some(index) = index
+            && index.is_there(self.len)
+        {
+            self.scan(index);
+            return index.find(hash, |at| self.record(at).and_then(|(_, body)| equal(body)));
+        }
+        let mut found = None;
+        self.visit(RECORDS_OFF as u64, |_, kind, body| {
+            if kind == abi::KIND_EVENT && found.is_none() {
+                found = equal(body);
+            }
+        });
+        found
     }
 
     /// Notes the events that were appended since the last look.
     fn scan(&self, index: &mut Index) {
         let from = index.scanned.max(RECORDS_OFF as u64);
-        index.scanned = self.visit(from, |kind, body| {
-            if kind == abi::KIND_EVENT && body.len() > ID_AT + 2 {
-                let id = u16::from_ne_bytes([body[ID_AT], body[ID_AT + 1]]);
-                let mut key = body.to_vec();
-                key[ID_AT..ID_AT + 2].fill(0);
-                index.known.entry(key).or_insert(id);
+        index.scanned = self.visit(from, |at, kind, body| {
+            if kind == abi::KIND_EVENT && event_id(body).is_some() {
+                index.add(Measure::of_blanked(body).hash, at);
             }
         });
+    }
+
+    /// Gives the memory of the index back: nothing is registered any more.
+    pub(crate) fn forget(&self) {
+        if let Ok(mut index) = self.index.try_lock() {
+            *index = Index::default();
+        }
     }
 
     /// Bodies of the records of a channel's own contexts, in order.
     pub(crate) fn contexts_of(&self, channel: u16) -> Vec<Vec<u8>> {
         let mut bodies = Vec::new();
-        self.visit(RECORDS_OFF as u64, |kind, body| {
+        self.visit(RECORDS_OFF as u64, |_, kind, body| {
             if kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes()) {
                 bodies.push(body.to_vec());
             }
@@ -344,25 +276,39 @@ impl Registry {
         bodies
     }
 
-    /// Calls `each` with the kind and body of every record from offset `from` on; where the records end.
-    pub(crate) fn visit(&self, from: u64, mut each: impl FnMut(u16, &[u8])) -> u64 {
-        let end = self.control().end.load(Acquire).min(self.len);
+    /// Calls `each` with the offset, kind and body of every record from offset `from` on; where the records end.
+    pub(crate) fn visit(&self, from: u64, mut each: impl FnMut(u64, u16, &[u8])) -> u64 {
         let mut at = from;
-        while at + RECORD_HEADER_LEN as u64 <= end {
-            // SAFETY: the header lies before `end`, inside the region, on a multiple of 8.
-            let header = unsafe { self.base.add(at as usize).cast::<RecordHeader>().read() };
-            let len = u64::from(header.len);
-            if len < RECORD_HEADER_LEN as u64 || at + len > end {
-                break;
-            }
-            // SAFETY: inside the region by the check above; records before `end` do not change.
-            let body = unsafe {
-                let start = self.base.add(at as usize + RECORD_HEADER_LEN);
-                core::slice::from_raw_parts(start, header.len as usize - RECORD_HEADER_LEN)
-            };
-            each(header.kind, body);
-            at += len.next_multiple_of(8);
+        while let Some((kind, body)) = self.record(at) {
+            each(at, kind, body);
+            at += ((RECORD_HEADER_LEN + body.len()) as u64).next_multiple_of(8);
         }
         at
     }
+
+    /// Kind and body of the record at this offset.
+    fn record(&self, at: u64) -> Option<(u16, &[u8])> {
+        let end = self.control().end.load(Acquire).min(self.len);
+        if at + RECORD_HEADER_LEN as u64 > end {
+            return None;
+        }
+        // SAFETY: the header lies before `end`, inside the region, on a multiple of 8.
+        let header = unsafe { self.base.add(at as usize).cast::<RecordHeader>().read() };
+        let len = u64::from(header.len);
+        if len < RECORD_HEADER_LEN as u64 || at + len > end {
+            return None;
+        }
+        // SAFETY: inside the region by the check above; records before `end` do not change.
+        let body = unsafe {
+            let start = self.base.add(at as usize + RECORD_HEADER_LEN);
+            core::slice::from_raw_parts(start, header.len as usize - RECORD_HEADER_LEN)
+        };
+        Some((header.kind, body))
+    }
+}
+
+/// The id in the body of an event's record.
+fn event_id(body: &[u8]) -> Option<u16> {
+    let id = body.get(ID_AT..ID_AT + 2)?;
+    Some(u16::from_ne_bytes([id[0], id[1]]))
 }

@@ -1,0 +1,64 @@
+//! Memory that is never freed, not from the heap: a callsite may be reached first in a signal handler that interrupted
+//! `malloc`.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+/// Bytes asked of the system at a time.
+const CHUNK: usize = 64 << 10;
+
+/// The newest chunk: how much of it is taken, then its bytes.
+static CHUNK_NOW: AtomicPtr<AtomicUsize> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Keeps the value for ever. Async-signal-safe.
+pub(crate) fn keep<T>(value: T) -> &'static T {
+    const { assert!(align_of::<T>() <= 16 && size_of::<T>() <= CHUNK / 2) };
+    let place = take(size_of::<T>().next_multiple_of(16)).cast::<T>();
+    // SAFETY: as many bytes as the value has, ours alone, aligned to 16, never given back.
+    unsafe {
+        place.write(value);
+        &*place
+    }
+}
+
+/// `len` bytes, a multiple of 16 and at most half a chunk.
+fn take(len: usize) -> *mut u8 {
+    loop {
+        let chunk = CHUNK_NOW.load(Acquire);
+        if !chunk.is_null() {
+            // SAFETY: a chunk lives for ever and begins with the number of its bytes that are taken.
+            let at = unsafe { &*chunk }.fetch_add(len, AcqRel);
+            if at + len <= CHUNK {
+                return chunk.cast::<u8>().wrapping_add(at);
+            }
+        }
+        let fresh = new_chunk();
+        if CHUNK_NOW.compare_exchange(chunk, fresh, AcqRel, Acquire).is_err() {
+            // SAFETY: nobody else has seen this chunk.
+            unsafe { libc::munmap(fresh.cast(), CHUNK) };
+        }
+    }
+}
+
+fn new_chunk() -> *mut AtomicUsize {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory at an address of the kernel's choice.
+    let fresh = unsafe { libc::mmap(std::ptr::null_mut(), CHUNK, protection, flags, -1, 0) };
+    assert!(fresh != libc::MAP_FAILED, "no memory for a callsite");
+    let fresh = fresh.cast::<AtomicUsize>();
+    // SAFETY: new memory of our own, page-aligned.
+    unsafe { fresh.write(AtomicUsize::new(16)) };
+    fresh
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_stays_apart() {
+        let kept: Vec<&[u64; 100]> = (0..1000).map(|n| keep([n; 100])).collect();
+        assert!((0..).zip(kept).all(|(n, words)| *words == [n; 100]));
+    }
+}

@@ -1,0 +1,96 @@
+//! A number that tells the types of a callsite's values from those of others.
+
+use crate::registry::{FieldDesc, FieldType};
+
+/// FNV-1a, 32 bits.
+const BASIS: u32 = 0x811c_9dc5;
+const PRIME: u32 = 0x0100_0193;
+
+/// Of the types of these fields; never 0.
+pub(crate) const fn of(fields: &[FieldDesc]) -> u32 {
+    let (mut hash, mut rest) = (BASIS, fields);
+    while let [first, others @ ..] = rest {
+        hash = of_type(hash, &first.ty);
+        rest = others;
+    }
+    if hash == 0 { 1 } else { hash }
+}
+
+const fn of_type(hash: u32, ty: &FieldType) -> u32 {
+    match ty {
+        FieldType::Unsigned { bytes, base } => add(add(add(hash, 1), *bytes as u64), *base as u64),
+        FieldType::Signed { bytes, base } => add(add(add(hash, 2), *bytes as u64), *base as u64),
+        FieldType::Float { bytes } => add(add(hash, 3), *bytes as u64),
+        FieldType::Bool => add(hash, 4),
+        FieldType::String => add(hash, 5),
+        FieldType::Sequence(element) => of_type(add(hash, 6), element),
+        FieldType::Array { count, element } => of_type(add(add(hash, 7), *count as u64), element),
+        FieldType::Enum { bytes, signed, labels } => {
+            of_labels(add(add(add(hash, 8), *bytes as u64), *signed as u64), labels)
+        }
+        FieldType::Text { bytes } => add(add(hash, 9), *bytes as u64),
+        FieldType::Bytes => add(hash, 10),
+    }
+}
+
+const fn of_labels(mut hash: u32, labels: &[(i64, &str)]) -> u32 {
+    let mut rest = labels;
+    while let [(value, label), others @ ..] = rest {
+        hash = add(add(hash, *value as u64), label.len() as u64);
+        let mut text = label.as_bytes();
+        while let [byte, more @ ..] = text {
+            hash = add(hash, *byte as u64);
+            text = more;
+        }
+        rest = others;
+    }
+    hash
+}
+
+/// The lowest byte that is not 0 and all above it, so that small numbers are one step.
+const fn add(mut hash: u32, mut value: u64) -> u32 {
+    loop {
+        hash = (hash ^ (value & 0xff) as u32).wrapping_mul(PRIME);
+        value >>= 8;
+        if value == 0 {
+            return hash;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_differ() {
+        use FieldType::{Array, Bool, Bytes, Enum, Float, Sequence, Signed, String, Text, Unsigned};
+        const U16: FieldType = Unsigned { bytes: 2, base: 10 };
+        let types = [
+            Unsigned { bytes: 1, base: 10 },
+            U16,
+            Unsigned { bytes: 2, base: 16 },
+            Signed { bytes: 2, base: 10 },
+            Float { bytes: 4 },
+            Float { bytes: 8 },
+            Bool,
+            String,
+            Bytes,
+            Sequence(&U16),
+            Sequence(&Bool),
+            Array { count: 2, element: &U16 },
+            Array { count: 258, element: &U16 },
+            Text { bytes: 8 },
+            Enum { bytes: 1, signed: false, labels: &[(1, "a")] },
+            Enum { bytes: 1, signed: false, labels: &[(1, "b")] },
+            Enum { bytes: 1, signed: true, labels: &[(-1, "a"), (2, "c")] },
+        ];
+        let one = |ty| of(&[FieldDesc { name: "x", ty }]);
+        let two = |ty| of(&[FieldDesc { name: "x", ty }, FieldDesc { name: "y", ty: Bool }]);
+        let mut all: Vec<u32> = types.iter().flat_map(|ty| [one(*ty), two(*ty)]).chain([of(&[])]).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}
