@@ -119,6 +119,10 @@ struct lw_callsite {
      * The library's.
      */
     void *next;
+    /**
+     * The library's.
+     */
+    void *other;
 };
 
 /**

@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use lastwords::__private::{Callsite, Part, record_framed, record_framed_text, record_parts, record_words};
+use lastwords::__private::{
+    Callsite, Part, keep, keep_all, record_framed, record_framed_text, record_parts, record_words,
+};
 use lastwords::{EventDesc, FieldDesc, FieldType};
 
 use crate::text;
@@ -228,16 +230,20 @@ unsafe fn describe(event: *const lw_event_desc) -> Option<&'static EventDesc> {
             0 => &[][..],
             count => std::slice::from_raw_parts(event.fields, count),
         };
-        let fields = fields.iter().map(|field| field_of(field)).collect::<Option<Vec<_>>>()?;
-        Some(Box::leak(Box::new(EventDesc {
+        if !fields.iter().all(|field| field_of(field).is_some()) {
+            return None;
+        }
+        const UNKNOWN: FieldDesc = FieldDesc { name: "", ty: FieldType::Bytes };
+        let fields = keep_all(fields.iter().map(|field| field_of(field).unwrap_or(UNKNOWN)));
+        Some(keep(EventDesc {
             provider: text(event.provider)?,
             name: text(event.name)?,
             level: event.level.clamp(1, 5) as u8,
             format: text(event.format)?,
             file: text(event.file)?,
             line: event.line,
-            fields: Vec::leak(fields),
-        })))
+            fields,
+        }))
     }
 }
 
@@ -253,7 +259,7 @@ unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
     let ty = match field.ty {
         4 => FieldType::Bool,
         5 => FieldType::String,
-        6 => FieldType::Sequence(Box::leak(Box::new(scalar(field.element)?))),
+        6 => FieldType::Sequence(keep(scalar(field.element)?)),
         10 => FieldType::Bytes,
         other => scalar(other)?,
     };

@@ -132,3 +132,14 @@ fn loaded_late_into_a_thread_that_was_there() {
     assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("0x80000000"), 0), payloads());
     assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("2"), 4), payloads());
 }
+
+#[test]
+fn a_plug_in_is_closed() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let library = ["-std=c11", "-O2", "-shared", "-fPIC", "-DPLUGIN"];
+    let library = compile("cc", &library, prefix.path(), "tests/plugin.c", "closed.so");
+    let host = compile("cc", &["-std=c11", "-O2"], prefix.path(), "tests/plugin.c", "host");
+    let found = recorded(prefix.path(), Command::new(&host).arg(&library), 0);
+    assert_eq!(found, [7u32, 8, 9].map(|n| n.to_ne_bytes().to_vec()));
+}

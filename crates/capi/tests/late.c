@@ -1,11 +1,12 @@
 /*
  * Loads the library that the first argument names into a process that runs, with what it is linked with, and calls its
- * `payloads` in a thread that was there before. The other arguments go to it.
+ * `payloads` in a thread that was there before. Then closes it: what it left behind goes on. The other arguments go to it.
  */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef int (*entry_t)(int, char **);
 
@@ -40,5 +41,7 @@ int main(int argc, char **argv)
     values = argv + 1;
     pthread_barrier_wait(&loaded);
     pthread_join(thread, &done);
+    dlclose(library);
+    usleep(50000);
     return done ? 0 : 1;
 }

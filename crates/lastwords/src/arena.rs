@@ -11,18 +11,34 @@ const CHUNK: usize = 64 << 10;
 static CHUNK_NOW: AtomicPtr<AtomicUsize> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Keeps the value for ever. Async-signal-safe.
-pub(crate) fn keep<T>(value: T) -> &'static T {
-    const { assert!(align_of::<T>() <= 16 && size_of::<T>() <= CHUNK / 2) };
-    let place = take(size_of::<T>().next_multiple_of(16)).cast::<T>();
-    // SAFETY: as many bytes as the value has, ours alone, aligned to 16, never given back.
+pub fn keep<T>(value: T) -> &'static T {
+    &keep_all([value])[0]
+}
+
+/// Keeps the values for ever, one behind the other. Async-signal-safe.
+///
+/// # Panics
+/// They take more than 32 KiB.
+pub fn keep_all<T>(values: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> &'static [T] {
+    const { assert!(align_of::<T>() <= 16) };
+    let values = values.into_iter();
+    let count = values.len();
+    let place = take((size_of::<T>() * count).next_multiple_of(16)).cast::<T>();
+    let mut kept = 0;
+    // SAFETY: as many bytes as `count` values have, ours alone, aligned to 16, never given back; as many values are there as
+    // were written.
     unsafe {
-        place.write(value);
-        &*place
+        for value in values.take(count) {
+            place.add(kept).write(value);
+            kept += 1;
+        }
+        std::slice::from_raw_parts(place, kept)
     }
 }
 
 /// `len` bytes, a multiple of 16 and at most half a chunk.
 fn take(len: usize) -> *mut u8 {
+    assert!(len <= CHUNK / 2, "{len} bytes for a callsite");
     loop {
         let chunk = CHUNK_NOW.load(Acquire);
         if !chunk.is_null() {
@@ -60,5 +76,7 @@ mod tests {
     fn what_is_kept_stays_apart() {
         let kept: Vec<&[u64; 100]> = (0..1000).map(|n| keep([n; 100])).collect();
         assert!((0..).zip(kept).all(|(n, words)| *words == [n; 100]));
+        assert_eq!(keep_all(0..1000u16), (0..1000).collect::<Vec<u16>>());
+        assert_eq!(keep_all([0u8; 0]), []);
     }
 }

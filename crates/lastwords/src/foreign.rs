@@ -5,9 +5,9 @@ use lastwords_abi::session::context as bits;
 use crate::callsite::Callsite;
 use crate::context;
 use crate::encode::{Out, Pieces, Values};
-use crate::payload;
 use crate::registry::EventDesc;
 use crate::target::Target;
+use crate::{payload, pin};
 
 /// A part of a payload.
 #[derive(Debug, Clone, Copy)]
@@ -187,6 +187,10 @@ fn slow(
     describe: impl FnOnce() -> Option<&'static EventDesc>,
     record: &mut dyn FnMut(&'static Target, u16),
 ) {
+    if site.desc().is_none() {
+        // A plug-in's callsite, and its description, are read long after the plug-in was closed.
+        pin::library_of(std::ptr::from_ref(site).cast());
+    }
     if let Some(desc) = site.desc().or_else(describe) {
         site.each_target(desc, record);
     }

@@ -15,6 +15,7 @@ pub mod layer;
 mod listener;
 mod macros;
 mod payload;
+mod pin;
 pub mod process;
 pub mod registry;
 pub mod rules;
@@ -32,6 +33,7 @@ pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Ses
 /// What the macros expand to; not for other use.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::arena::{keep, keep_all};
     pub use crate::callsite::{Callsite, record};
     pub use crate::encode::{Out, Site};
     pub use crate::foreign::{Part, record_framed, record_framed_text, record_parts, record_words};

@@ -12,7 +12,7 @@ use crate::context::{self, UserContext};
 use crate::registry::EventDesc;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
-use crate::{callsite, clock, rules};
+use crate::{callsite, clock, pin, rules};
 
 /// Most targets at a time.
 pub(crate) const MAX_TARGETS: usize = 32;
@@ -91,6 +91,8 @@ pub(crate) fn install(
     session: &'static SessionShared,
     contexts: impl Fn(&str) -> Vec<UserContext>,
 ) -> Result<(), Error> {
+    // From now on there are fork and signal handlers, a thread that listens, and callsites on a list.
+    pin::library_of(core::ptr::from_ref(&TARGETS).cast());
     let mut slots = Vec::new();
     let done = session.view().channels().try_for_each(|(id, entry)| {
         let name = crate::session::view::text(&entry.name);
