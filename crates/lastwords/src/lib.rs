@@ -27,6 +27,11 @@ mod spans;
 mod target;
 
 pub use encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
+/// Levels of events, for [`ChannelConfig::max_level`].
+pub use lastwords_abi::registry::level;
+/// Bits of [`ChannelConfig::contexts`].
+pub use lastwords_abi::session::context as context_bits;
+pub use lastwords_ring::ClockKind;
 pub use registry::{EventDesc, FieldDesc, FieldType};
 pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Session};
 

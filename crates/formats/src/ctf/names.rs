@@ -14,32 +14,35 @@ pub(crate) struct Member<'a> {
     pub(crate) length: Option<String>,
 }
 
-/// The fields of one scope with unique names. CTF 1.8 has identifiers only: other characters become `_`.
+/// The fields of one scope with unique names. CTF 1.8 has identifiers only: other characters become `_`. Lengths give way to
+/// fields.
 pub(crate) fn members(fields: &[Field], version: Version) -> Vec<Member<'_>> {
     let mut taken = HashSet::new();
-    fields.iter().map(|field| member(field, version, &mut taken)).collect()
+    let mut member = |field| Member { field, name: name_of(field, version, &mut taken), length: None };
+    let mut members: Vec<_> = fields.iter().map(&mut member).collect();
+    for member in &mut members {
+        if matches!(member.field.class, FieldClass::Bytes | FieldClass::Sequence(_)) {
+            member.length = Some(unique(&format!("_{}_length", member.name), &mut taken));
+        }
+    }
+    members
 }
 
-fn member<'a>(field: &'a Field, version: Version, taken: &mut HashSet<String>) -> Member<'a> {
-    let base = match version {
+fn name_of(field: &Field, version: Version, taken: &mut HashSet<String>) -> String {
+    let name = match version {
         Version::V1_8 => identifier(&field.name),
         Version::V2 => plain(&field.name),
     };
-    let counted = matches!(field.class, FieldClass::Bytes | FieldClass::Sequence(_));
-    let mut number = 1;
-    loop {
-        let name = if number == 1 { base.clone() } else { format!("{base}_{number}") };
-        let length = format!("_{name}_length");
-        let used = taken.contains(&name) || counted && taken.contains(&length);
-        if !name.is_empty() && !used {
-            taken.insert(name.clone());
-            if counted {
-                taken.insert(length.clone());
-            }
-            return Member { field, name, length: counted.then_some(length) };
-        }
-        number += 1;
-    }
+    unique(&name, taken)
+}
+
+/// The name, or else the first of `name_2`, `name_3`, … that is not taken and not empty. Those that differ only in `_` before
+/// them count as one: Babeltrace 2.0 takes the `_` away that CTF 1.8 asks for, and then they are.
+fn unique(name: &str, taken: &mut HashSet<String>) -> String {
+    let numbered = (2..).map(|number| format!("{name}_{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    let is_free = |name: &String| !name.is_empty() && taken.insert(name.trim_start_matches('_').to_owned());
+    names.find(is_free).unwrap_or_default()
 }
 
 /// Letters, digits and `_` of a name; anything else becomes `_`.

@@ -29,8 +29,12 @@ impl Rng {
     }
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 24] = [
     "a",
+    "a_length",
+    "_a_length",
+    "value_length",
+    "_value",
     "value",
     "id",
     "timestamp",

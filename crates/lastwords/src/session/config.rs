@@ -128,7 +128,7 @@ impl ChannelConfig {
         self
     }
 
-    /// What is recorded with each event: bits of [`lastwords_abi::session::context`]. Default: the thread id, and the
+    /// What is recorded with each event: bits of [`context_bits`](crate::context_bits). Default: the thread id, and the
     /// process id in sessions of a user.
     #[must_use]
     pub fn contexts(mut self, bits: u32) -> Self {
@@ -143,7 +143,7 @@ impl ChannelConfig {
         self
     }
 
-    /// Takes events of this level ([`lastwords_abi::registry::level`]) and more severe ones only.
+    /// Takes events of this level ([`level`](crate::level)) and more severe ones only.
     #[must_use]
     pub fn max_level(mut self, level: u8) -> Self {
         self.max_level = Some(level);
