@@ -10,6 +10,7 @@ pub mod crash;
 pub mod dirs;
 mod encode;
 mod foreign;
+mod format;
 #[cfg(feature = "tracing")]
 pub mod layer;
 mod listener;
@@ -42,5 +43,6 @@ pub mod __private {
     pub use crate::callsite::{Callsite, record};
     pub use crate::encode::{Out, Site};
     pub use crate::foreign::{Part, record_framed, record_framed_text, record_parts, record_words};
+    pub use crate::format::{fits, plain_name};
     pub use lastwords_abi::registry::level;
 }

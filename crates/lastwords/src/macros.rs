@@ -38,7 +38,16 @@ macro_rules! event {
 /// ```
 ///
 /// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ...; an argument `name = value` fills
-/// `{name}`. The provider of all markers is `marker`, their name the format string.
+/// `{name}`. The provider of all markers is `marker`, their name the format string. Braces are doubled to stand for themselves,
+/// and a format string that does not fit its arguments does not compile:
+///
+/// ```compile_fail
+/// lastwords::mark!("prev {} next {}", 1u32);
+/// ```
+/// ```compile_fail
+/// # let prev = 1u32;
+/// lastwords::mark!("prev {prev}");
+/// ```
 #[macro_export]
 macro_rules! mark {
     ($format:literal $(, $($args:tt)*)?) => {
@@ -54,9 +63,13 @@ macro_rules! mark {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __mark {
-    ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt) => {
+    ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt) => {{
+        const _: () = assert!(
+            $crate::__private::fits($format, &[$($names),*]),
+            "the format string needs a `{{}}` for each argument without a name, and names of arguments in all others"
+        );
         $crate::__record!(("marker"), $format, $format, INFO, [$($names),*], [$($values),*])
-    };
+    }};
     ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt $name:ident = $value:expr $(, $($rest:tt)*)?) => {
         $crate::__mark!(
             $format, [$($names,)* stringify!($name)], [$($values,)* &$value], $free $($($rest)*)?
@@ -106,7 +119,7 @@ macro_rules! __record {
             const FORMAT: &'static str = $format;
             const FILE: &'static str = file!();
             const LINE: u32 = line!();
-            const NAMES: &'static [&'static str] = &[$($names),*];
+            const NAMES: &'static [&'static str] = &[$($crate::__private::plain_name($names)),*];
         }
         static __LW_CALLSITE: $crate::__private::Callsite = $crate::__private::Callsite::new();
         if __LW_CALLSITE.enabled() != 0 {

@@ -40,7 +40,7 @@ fn every_type() {
     let owned = String::from("owned");
     event!(t1, "texts", a = "text", owned, c = std::borrow::Cow::Borrowed("cow"), d = 'é', e = "");
     event!(t1, "labels", a = State::Idle, b = State::Busy, c = Sign::Minus);
-    event!("t1", "nothing");
+    event!("t1", "nothing", r#type = 1u8);
     event!(t1, "mixed", a = 1u8, s = "x", b = 2u64, s2 = "yz", c = -3i16);
     let expected = [
         "t1:unsigned a=1 b=2 c=3 d=18446744073709551615 e=5",
@@ -52,7 +52,7 @@ fn every_type() {
         "t1:slices a=[1 2] b=[-1] bytes=01ff none=[]",
         "t1:texts a=\"text\" owned=\"owned\" c=\"cow\" d=\"é\" e=\"\"",
         "t1:labels a=idle b=busy c=minus",
-        "t1:nothing",
+        "t1:nothing type=1",
         "t1:mixed a=1 s=\"x\" b=2 s2=\"yz\" c=-3",
     ];
     assert_eq!(lines(&folder), expected);
