@@ -1,7 +1,8 @@
 //! The thread that waits for changes from other processes: one in each process that has shared sessions.
 //!
 //! It sleeps on the generation of every session (a shared futex) and wakes once a second to keep the clocks' calibration
-//! fresh. All its signals are blocked, so that no handler of the application ever runs on it.
+//! fresh, and to ask who died where spans find no room. All its signals are blocked, so that no handler of the application ever
+//! runs on it.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -85,6 +86,8 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
         }
         sleep(changes, &seen);
         shared::all().for_each(|session| clock::refresh(session.view().clock()));
+        #[cfg(feature = "tracing")]
+        crate::spans::look_for_dead();
     }
 }
 

@@ -1,15 +1,18 @@
 //! The table of open spans in shared memory: what a reader lists as open at death, even when the event of its opening was
 //! overwritten long ago.
 //!
-//! An entry lies near the place that its id hashes to, so that entering, leaving and closing find it without a list.
+//! An entry lies near the place that its id hashes to, so that entering, leaving and closing find it without a list. Where all
+//! entries there are taken, the span is counted and not listed; what the dead left is taken over once `dead` knows of them.
+
+mod dead;
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use lastwords_abi::spans::{CONTROL_OFF, SPAN_OPEN, SPANS_OFF, Span, SpansControl, TEXT_LEN};
 use lastwords_ring::ClockKind;
 
+pub(crate) use self::dead::look as look_for_dead;
 use crate::context;
-use crate::process::{Identity, Life};
 use crate::session::shared::{self, SessionShared};
 
 /// Entries that are looked at for one id.
@@ -34,6 +37,7 @@ pub(crate) fn open(span: &Opening<'_>) {
     for (session, table) in tables() {
         let Some(entry) = table.claim(span.id, session) else {
             table.control.dropped.fetch_add(1, Relaxed);
+            dead::refused();
             continue;
         };
         // The entry is this thread's until `state` says that it is whole.
@@ -146,30 +150,30 @@ impl Table {
         (0..count).map(move |step| &entries[from.wrapping_add(step) % entries.len()])
     }
 
-    /// A free entry for the id, or one whose process is dead.
+    /// A free entry for the id, or one whose process is known to be dead.
     fn claim(&self, id: u64, session: &SessionShared) -> Option<&'static Span> {
-        let free = |entry: &&Span| entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
-        self.probe(id).find(free).or_else(|| self.reclaim(id, session))
+        let is_free = |entry: &&Span| entry.id.load(Relaxed) == 0;
+        let free = |entry: &&Span| is_free(entry) && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
+        self.probe(id).find(free).or_else(|| self.take_over(id, session))
     }
 
     #[cold]
-    fn reclaim(&self, id: u64, session: &SessionShared) -> Option<&'static Span> {
+    fn take_over(&self, id: u64, session: &SessionShared) -> Option<&'static Span> {
         if session.view().is_foreign() {
             // Process ids of other namespaces say nothing here.
             return None;
         }
-        let pidns = Identity::current().pidns;
-        self.probe(id).find(|entry| {
-            let old = entry.id.load(Acquire);
-            let pid = (entry.opener.load(Relaxed) >> 32) as u32;
+        let entry = self.probe(id).find(|entry| {
+            let opener = entry.opener.load(Acquire);
             let start = entry.opener_start.load(Relaxed);
-            let is_dead = entry.state.load(Acquire) == SPAN_OPEN && Identity { pid, start, pidns }.life() == Life::Dead;
-            if !is_dead || entry.id.compare_exchange(old, id, AcqRel, Relaxed).is_err() {
-                return false;
-            }
-            entry.state.store(0, Release);
-            true
-        })
+            // Ids of spans are small numbers that are equal in many processes: the opener tells who was here first.
+            entry.state.load(Acquire) == SPAN_OPEN
+                && dead::is_known((opener >> 32) as u32, start)
+                && entry.opener.compare_exchange(opener, 0, AcqRel, Relaxed).is_ok()
+        })?;
+        entry.state.store(0, Release);
+        entry.id.store(id, Release);
+        Some(entry)
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use lastwords::{ChannelConfig, Session};
-use support::{child, child_dir};
+use support::{child, child_dir, open_spans};
 use tracing::{debug, error, info, info_span, warn};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -124,24 +124,6 @@ fn spans_and_events_inside() {
     ];
     assert_eq!(of_channel(&folder, 0), expected);
     assert_eq!(open_spans(&folder), [""; 0]);
-}
-
-/// Texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md tells.
-fn open_spans(folder: &Path) -> Vec<String> {
-    let file = std::fs::read(folder.join("spans")).expect("the spans");
-    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
-    let half = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().expect("four bytes"));
-    let mut spans = Vec::new();
-    for n in 0..half(128) as usize {
-        let at = 192 + 256 * n;
-        if word(at) != 0 && half(at + 40) == 1 {
-            let text = &file[at + 64..at + 64 + half(at + 44) as usize];
-            let entered = if word(at + 32) == 0 { "" } else { " entered" };
-            spans.push((word(at + 16), format!("{}{entered}", String::from_utf8_lossy(text).replace('\x1f', "|"))));
-        }
-    }
-    spans.sort();
-    spans.into_iter().map(|(_, text)| text).collect()
 }
 
 #[test]

@@ -101,12 +101,8 @@ fn forbid_system_calls() -> bool {
     }
 }
 
-#[test]
-fn recording_calls_no_system() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_session, folder) = session("syscalls", dir.path(), "*");
-    let long = "l".repeat(3000);
-    record(0, &long);
+/// Does `warm` and then, where a system call kills, `run`, both in a forked child.
+fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
     let mut pipe = [0; 2];
     // SAFETY: the place has room for two descriptors.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
@@ -114,11 +110,9 @@ fn recording_calls_no_system() {
     let child = unsafe {
         match libc::fork() {
             0 => {
-                record(1, &long);
+                warm();
                 let strict = forbid_system_calls();
-                for n in 2..250_000 {
-                    record(n, &long);
-                }
+                run();
                 let said: &[u8] = if strict { b"quiet" } else { b"alone" };
                 libc::write(pipe[1], said.as_ptr().cast(), said.len());
                 libc::syscall(libc::SYS_exit, 0);
@@ -141,8 +135,39 @@ fn recording_calls_no_system() {
         libc::close(pipe[1]);
     }
     assert_ne!(said, [0; 5], "a system call was made while recording");
+}
+
+#[test]
+fn recording_calls_no_system() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("syscalls", dir.path(), "*");
+    let long = "l".repeat(3000);
+    record(0, &long);
+    without_system_calls(|| record(1, &long), || (2..250_000).for_each(|n| record(n, &long)));
     let newest = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
     assert!(newest.len() > 100);
+}
+
+/// Far more spans than the table has entries: that there is no room is found out at once.
+#[cfg(feature = "tracing")]
+#[test]
+fn spans_without_room_call_no_system() {
+    use lastwords::layer::layer;
+    use tracing::info_span;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, _) = session("full", dir.path(), "*");
+    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer()));
+    let mut kept = Vec::with_capacity(2000);
+    let many = |count| (0..count).for_each(|n| drop(info_span!("short", n).entered()));
+    without_system_calls(
+        || {
+            kept.extend((0..2000).map(|n| info_span!("kept", n)));
+            many(100);
+        },
+        || many(5000),
+    );
 }
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);

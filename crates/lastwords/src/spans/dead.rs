@@ -1,0 +1,65 @@
+//! Processes that are known to be dead, so that a recorder takes their entries without asking the kernel.
+//!
+//! A recorder that finds no room says so, and the listener's thread then asks which of the owners live. The dead stay dead:
+//! what is noted here never becomes wrong. Without a listener their entries stay.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use lastwords_abi::spans::{SPAN_OPEN, Span};
+
+use crate::process::{Identity, Life};
+
+/// A span found no room since the last look.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+/// Keys of the dead; 0 = none. The oldest makes room.
+static DEAD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// An owner in one word: its pid, and of its start as much as tells a reused pid.
+fn key(pid: u32, start: u64) -> u64 {
+    u64::from(pid) << 32 | start & 0xffff_ffff
+}
+
+/// Notes that a span found no room.
+pub(super) fn refused() {
+    if !REFUSED.load(Relaxed) {
+        REFUSED.store(true, Relaxed);
+    }
+}
+
+/// Whether the process is known to be dead.
+pub(super) fn is_known(pid: u32, start: u64) -> bool {
+    let key = key(pid, start);
+    DEAD.iter().any(|dead| dead.load(Acquire) == key)
+}
+
+/// Looks for the dead among the owners of open spans, if a span found no room since the last look. Asks the kernel.
+pub(crate) fn look() {
+    if !REFUSED.swap(false, Relaxed) {
+        return;
+    }
+    let pidns = Identity::current().pidns;
+    let mut asked = BTreeSet::new();
+    let mut noted = 0;
+    // Process ids of other namespaces say nothing here.
+    for (_, table) in super::tables().filter(|(session, _)| !session.view().is_foreign()) {
+        for owner in table.entries.iter().filter_map(|entry| owner(entry, pidns)) {
+            let is_new = !is_known(owner.pid, owner.start) && asked.insert((owner.pid, owner.start));
+            // Those that have no room here are found by the next look.
+            if is_new && noted < DEAD.len() && owner.life() == Life::Dead {
+                let at = NEXT.fetch_add(1, Relaxed) % DEAD.len();
+                DEAD[at].store(key(owner.pid, owner.start), Release);
+                noted += 1;
+            }
+        }
+    }
+}
+
+/// The process that opened the span, if the entry is whole.
+fn owner(entry: &Span, pidns: u64) -> Option<Identity> {
+    let is_open = entry.state.load(Acquire) == SPAN_OPEN && entry.id.load(Relaxed) != 0;
+    let pid = (entry.opener.load(Relaxed) >> 32) as u32;
+    is_open.then(|| Identity { pid, start: entry.opener_start.load(Relaxed), pidns })
+}
