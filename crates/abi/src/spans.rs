@@ -40,7 +40,7 @@ pub struct Span {
     pub opened: AtomicU64,
     /// `pid << 32 | tid` that opened it.
     pub opener: AtomicU64,
-    /// `pid << 32 | tid` in which it is entered now, or 0.
+    /// `pid << 32 | tid` of a thread that is in it now, the first where there are many, or 0.
     pub entered: AtomicU64,
     /// 0 being written, [`SPAN_OPEN`].
     pub state: AtomicU32,

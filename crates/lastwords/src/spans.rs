@@ -54,11 +54,24 @@ pub(crate) fn open(span: &Opening<'_>) {
     }
 }
 
-/// Notes that this thread is in the span, or no longer.
-pub(crate) fn enter(id: u64, inside: bool) {
+/// Notes that this thread is in the span. One word has room for one thread: the first that is in it.
+pub(crate) fn enter(id: u64) {
+    change_entered(id, |me| (0, me));
+}
+
+/// Notes that this thread is in the span no longer; another that stands there stays.
+pub(crate) fn leave(id: u64) {
+    change_entered(id, |me| (me, 0));
+}
+
+/// Puts the second word where the first one stands.
+fn change_entered(id: u64, words: impl Fn(u64) -> (u64, u64)) {
     let me = context::identity();
-    let entered = if inside { u64::from(me.pid) << 32 | u64::from(me.tid) } else { 0 };
-    each_entry(id, |entry| entry.entered.store(entered, Relaxed));
+    let (from, to) = words(u64::from(me.pid) << 32 | u64::from(me.tid));
+    each_entry(id, |entry| {
+        // Another thread stands there, and stays.
+        let _ = entry.entered.compare_exchange(from, to, Relaxed, Relaxed);
+    });
 }
 
 /// Adds text to the fields of an open span.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lastwords::{ChannelConfig, Session};
-use support::open_spans;
+use support::{open_spans, open_spans_and_threads};
 use tracing::info_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -52,5 +52,30 @@ fn what_the_dead_left_is_taken_over() {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(open_spans(&folder).len(), left.len() - 1, "one entry was taken over, and given back");
+    });
+}
+
+#[test]
+fn who_is_in_a_span_that_is_entered_more_than_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_alone, _session, folder) = alone(dir.path());
+    // SAFETY: takes nothing.
+    let me = unsafe { libc::gettid() } as u32;
+    with_layer(|| {
+        let inside = |span: &str| {
+            let all = open_spans_and_threads(&folder);
+            all.into_iter().find(|(text, _)| text == &format!("spans|{span}|")).map(|(_, thread)| thread)
+        };
+        let (shared, again) = (info_span!("shared"), info_span!("again"));
+        let in_shared = shared.enter();
+        // Another thread enters and leaves.
+        std::thread::scope(|scope| scope.spawn(|| shared.in_scope(|| ())).join().expect("it ends"));
+        assert_eq!(inside("shared"), Some(me));
+        let first = again.enter();
+        again.in_scope(|| ());
+        assert_eq!(inside("again"), Some(me), "left once, entered twice");
+        drop(first);
+        drop(in_shared);
+        assert_eq!((inside("shared"), inside("again")), (Some(0), Some(0)));
     });
 }

@@ -51,6 +51,11 @@ pub(super) fn pop(id: u64) {
     });
 }
 
+/// Whether this thread is in the span: it may have entered it more than once.
+pub(super) fn contains(id: u64) -> bool {
+    STACK.with(|stack| stack.ids[..stack.depth.get().min(MOST)].iter().any(|known| known.get() == id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,7 +65,11 @@ mod tests {
         push(1);
         push(2);
         push(3);
+        push(2);
         pop(2);
+        assert!(contains(2));
+        pop(2);
+        assert!(!contains(2));
         assert_eq!(top(), 3);
         pop(3);
         assert_eq!(top(), 1);

@@ -112,13 +112,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         current::push(id.into_u64());
-        spans::enter(id.into_u64(), true);
+        spans::enter(id.into_u64());
         span_event(Kind::Enter, id, &context);
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
         current::pop(id.into_u64());
-        spans::enter(id.into_u64(), false);
+        if !current::contains(id.into_u64()) {
+            spans::leave(id.into_u64());
+        }
         span_event(Kind::Exit, id, &context);
     }
 

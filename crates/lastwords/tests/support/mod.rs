@@ -193,6 +193,12 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
 
 /// Texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md tells.
 pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
+    let shown = |(text, thread): (String, u32)| if thread == 0 { text } else { text + " entered" };
+    open_spans_and_threads(folder).into_iter().map(shown).collect()
+}
+
+/// Texts of the open spans, and the threads that are in them, or 0.
+pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32)> {
     let file = std::fs::read(folder.join("spans")).expect("the spans");
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().expect("four bytes"));
@@ -201,12 +207,12 @@ pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
         let at = 192 + 256 * n;
         if word(at) != 0 && half(at + 40) == 1 {
             let text = &file[at + 64..at + 64 + half(at + 44) as usize];
-            let entered = if word(at + 32) == 0 { "" } else { " entered" };
-            spans.push((word(at + 16), format!("{}{entered}", String::from_utf8_lossy(text).replace('\x1f', "|"))));
+            let text = String::from_utf8_lossy(text).replace('\x1f', "|");
+            spans.push((word(at + 16), (text, word(at + 32) as u32)));
         }
     }
     spans.sort();
-    spans.into_iter().map(|(_, text)| text).collect()
+    spans.into_iter().map(|(_, span)| span).collect()
 }
 
 /// Runs the test `name` of this program as a child that records in a folder of its own, until it ends.
