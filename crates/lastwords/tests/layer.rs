@@ -7,7 +7,7 @@ use std::path::Path;
 
 use lastwords::{ChannelConfig, Session};
 use support::{child, child_dir, open_spans};
-use tracing::{debug, error, info, info_span, warn};
+use tracing::{debug, error, error_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 /// The sessions here take every test's events: one test at a time.
@@ -154,6 +154,22 @@ fn spans_open_at_death_outlive_floods() {
     // The error outlives the flood in a channel of its own.
     assert_eq!(of_channel(&folder, 1), ["layer:event span=#1 message=\"rare\""]);
     assert!(of_channel(&folder, 0).iter().all(|line| !line.contains("rare")));
+}
+
+#[test]
+fn spans_of_all_levels_leave_the_errors_alone() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("levels", dir.path());
+    with_layer(|| {
+        error!("rare");
+        for n in 0..1000 {
+            let _request = error_span!("request", n, later = tracing::field::Empty).entered();
+            let _part = warn_span!("part", n).entered();
+        }
+    });
+    assert_eq!(of_channel(&folder, 1), ["layer:event span=#0 message=\"rare\""]);
+    assert!(of_channel(&folder, 0).iter().any(|line| line.starts_with("span:new") && line.contains("layer::request")));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use lastwords_abi::registry::level;
 use tracing_core::Metadata;
 
 use super::payload::{Payload, Raw, Signature};
@@ -107,12 +108,19 @@ fn describe(metadata: &'static Metadata<'static>, kind: Kind, signature: Signatu
     EventDesc {
         provider,
         name,
-        level: super::level_of(metadata),
+        level: level_of(metadata, kind),
         format: "",
         file: metadata.file().unwrap_or(""),
         line: metadata.line().unwrap_or(0),
         fields: Vec::leak(fields),
     }
+}
+
+/// Level of the records of that kind. What a span does is no warning and no error, whatever the level of what happens in it:
+/// a channel for those takes none of it.
+fn level_of(metadata: &Metadata<'_>, kind: Kind) -> u8 {
+    let own = super::level_of(metadata);
+    if kind == Kind::Event { own } else { own.max(level::INFO) }
 }
 
 /// The name that an event was given; the macros make up `event FILE:LINE` for those without, tracing-log `log event`.

@@ -17,7 +17,8 @@
 //! session's table of open spans while they are open.
 //!
 //! Recording neither allocates nor locks nor formats numbers. Levels select as everywhere: a channel that takes
-//! WARN and ERROR only ([`ChannelConfig::errors`](crate::ChannelConfig::errors)) gets those besides.
+//! WARN and ERROR only ([`ChannelConfig::errors`](crate::ChannelConfig::errors)) gets those besides. What spans of these levels
+//! do is recorded with level INFO, so that they do not evict the errors from there.
 
 mod class;
 mod current;
