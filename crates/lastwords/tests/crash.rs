@@ -186,6 +186,34 @@ fn a_panic_that_kills() {
     assert!(frames(&line).len() >= 3, "{line}");
 }
 
+/// The channels, from one that holds all of it to one that holds little more than the name.
+#[test]
+fn a_panic_with_a_very_long_message() {
+    const SIZES: [u64; 4] = [1 << 20, 16 << 10, 1024, 512];
+    let message = "è".repeat(100_000);
+    if let Some(dir) = child_dir() {
+        let channel = |size: &u64| ChannelConfig::new(format!("of_{size}")).contexts(15).sub_buffers(4, *size);
+        let builder = Session::builder("crash").dir(&dir);
+        let _session = SIZES.iter().fold(builder, |b, size| b.channel(channel(size))).start().expect("a session");
+        crash::install_panic_hook();
+        panic!("{message}");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, folder) = child("a_panic_with_a_very_long_message", dir.path());
+    let lines = support::channel_lines(&folder, 28);
+    let mut kept: Vec<(u32, usize)> =
+        lines.iter().map(|(channel, _, line)| (*channel, line.matches('è').count())).collect();
+    kept.sort_unstable();
+    assert_eq!(kept.len(), SIZES.len(), "{kept:?}");
+    assert!(kept[0] == (0, 100_000) && kept[1].1 > 7_000 && kept[2].1 > 100, "{kept:?}");
+    for (channel, _, line) in &lines {
+        assert!(line.starts_with("crash:panic message=\"") && line.contains("crash.rs:"), "{line}");
+        assert!(!frames(line).is_empty(), "{line}");
+        let told = format!("({} bytes were cut off)\"", 200_000 - 2 * kept[*channel as usize].1);
+        assert_eq!(line.contains(&told), *channel > 0, "{line}");
+    }
+}
+
 #[test]
 fn other_signals_are_refused() {
     let error = crash::install_signal_handlers(&[libc::SIGTERM]).expect_err("refused");

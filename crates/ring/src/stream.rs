@@ -186,7 +186,8 @@ impl Stream {
     }
 
     /// Bytes of events that a sub-buffer can hold.
-    pub(crate) fn room(&self) -> u64 {
+    #[must_use]
+    pub fn room(&self) -> u64 {
         self.info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
     }
 

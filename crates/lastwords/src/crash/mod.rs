@@ -8,9 +8,12 @@
 //! | `crash:panic` | `message`, `location`, `thread` text; `backtrace` addresses |
 //! | `crash:signal` | `signal` by name, `code` (si_code), `address` that faulted, `pid`, `tid`, `thread`, `pc`, `backtrace` addresses |
 //!
+//! A message longer than a channel's sub-buffers hold is cut there, and ends with how much was cut off.
+//!
 //! Addresses are named later with the modules of the session's registry, which are noted when handlers are installed, when a
 //! session begins, and by [`refresh_modules`].
 
+mod message;
 mod modules;
 mod panic;
 mod signal;
