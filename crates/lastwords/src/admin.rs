@@ -273,7 +273,7 @@ impl Handle {
     /// Frees the spares and what is in them.
     ///
     /// # Errors
-    /// The snapshot is being read.
+    /// The snapshot is being read, or a thread is still recording in a spare.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
         snapshot::disable(&self.regions)
     }

@@ -10,7 +10,7 @@ use lastwords_abi::session::{
     Control, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
 };
 use lastwords_abi::stream::StreamInfo;
-use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap};
+use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
 use crate::process::{self, Identity, Life};
@@ -82,15 +82,28 @@ pub(crate) fn enable(regions: &Regions) -> Result<(), Error> {
     })
 }
 
-/// Frees the spares and what is in them.
+/// Frees the spares and what is in them; all, or none where a recorder is still in one.
 pub(crate) fn disable(regions: &Regions) -> Result<(), Error> {
     locked(regions, |control| {
         check_reader(regions, control)?;
-        if control.snapshot.swap(SNAPSHOT_OFF, Release) == SNAPSHOT_OFF {
-            return Ok(());
+        match control.snapshot.load(Acquire) {
+            SNAPSHOT_OFF => return Ok(()),
+            state => leave_swap(regions, state),
         }
+        // A recorder that a swap gave up to wait for would write into pages that are somebody else's by then.
+        let parts = regions.view.parts();
+        let closed = regions.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
+        closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
+        control.snapshot.store(SNAPSHOT_OFF, Release);
         regions.streams.iter().try_for_each(|stream| free_spare(stream, stream.spare(&regions.view)))
     })
+}
+
+/// Where whoever swapped died, recorders may still be leaving the half that is to be emptied.
+fn leave_swap(regions: &Regions, state: u32) {
+    if state == SNAPSHOT_SWAPPING {
+        drop(os::visit_cpus(0..regions.view.info.cpus));
+    }
 }
 
 /// Swaps all rings, or the one of that index.
@@ -107,9 +120,7 @@ pub(crate) fn take(regions: &Regions, only: Option<u32>) -> Result<Taken, Error>
         check_reader(regions, control)?;
         match control.snapshot.load(Acquire) {
             SNAPSHOT_OFF => return Err(missing(regions, "it has no spare buffers", "enable snapshots first")),
-            // Whoever swapped died: recorders may still be leaving the half that is to be emptied.
-            SNAPSHOT_SWAPPING => drop(os::visit_cpus(0..regions.view.info.cpus)),
-            _ => {}
+            state => leave_swap(regions, state),
         }
         control.snapshot.store(SNAPSHOT_SWAPPING, Release);
         let streams: Vec<&Stream> = regions.streams.iter().map(|stream| &stream.stream).collect();
@@ -122,9 +133,9 @@ pub(crate) fn take(regions: &Regions, only: Option<u32>) -> Result<Taken, Error>
         let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only_index, quiesce };
         match swap.run() {
             Ok(rest) => Ok(note(regions, control, only, rest)),
-            Err(LockHeld) => {
+            Err(LockHeld { owner }) => {
                 control.snapshot.store(SNAPSHOT_READY, Release);
-                Err(Error::Busy { what: "a ring's lock", owner: 0 })
+                Err(Error::Busy { what: "a ring", owner })
             }
         }
     })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{StopAtEnd, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for};
 use lastwords::admin::{self, Handle};
-use lastwords::{Error, Reservation, Session};
+use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -179,4 +179,68 @@ fn threads_record_while_it_is_taken() {
             }
         });
     }
+}
+
+/// While true, the signal's handler does not return; and whether it was entered.
+static HELD: AtomicBool = AtomicBool::new(false);
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn hold(_signal: i32) {
+    ENTERED.store(true, Ordering::Release);
+    while HELD.load(Ordering::Acquire) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Lets the threads that are held go, however the test ends.
+struct LetGo;
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        HELD.store(false, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_spare_in_which_a_thread_records_is_not_freed() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let channel = ChannelConfig::new("main").contexts(0).sub_buffers(4, 1 << 20);
+    let builder = Session::builder("held").dir(dir.path()).channel(channel).reservation(Reservation::Lockless);
+    let session = builder.backend(Memory::Heap).snapshot(true).start().expect("it starts");
+    let handler = hold as extern "C" fn(i32);
+    // SAFETY: the handler stores, loads and sleeps.
+    unsafe { libc::signal(libc::SIGUSR1, handler as usize) };
+    let (done, thread) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&done);
+        let _let_go = LetGo;
+        scope.spawn(|| {
+            let data = vec![7u8; 200_000];
+            // SAFETY: no arguments.
+            thread.store(unsafe { libc::pthread_self() } as u64, Ordering::Release);
+            while !done.load(Ordering::Relaxed) {
+                lastwords::event!(test, "large", data = &data[..]);
+            }
+        });
+        wait_for("the thread", || thread.load(Ordering::Acquire) != 0);
+        wait_for("a thread that is held while it records", || {
+            HELD.store(false, Ordering::Release);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            ENTERED.store(false, Ordering::Release);
+            HELD.store(true, Ordering::Release);
+            // SAFETY: the thread lives: `done` is not set.
+            unsafe { libc::pthread_kill(thread.load(Ordering::Acquire) as libc::pthread_t, libc::SIGUSR1) };
+            wait_for("the handler", || ENTERED.load(Ordering::Acquire));
+            session.take_snapshot(None).is_ok_and(|taken| taken.rest.in_flight > 0)
+        });
+        for _ in 0..2 {
+            let refused = session.disable_snapshots();
+            assert!(matches!(refused, Err(Error::Busy { owner, .. }) if owner == std::process::id()), "{refused:?}");
+        }
+        HELD.store(false, Ordering::Release);
+        wait_for("the thread to leave the spare", || session.disable_snapshots().is_ok());
+        session.enable_snapshots().expect("enabled again");
+        session.take_snapshot(None).expect("taken again");
+    });
 }

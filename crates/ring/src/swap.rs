@@ -48,7 +48,10 @@ pub struct Swap<'a> {
 /// A living recorder kept the lock of a locked stream, or was still writing in the spare of a lockless one, for longer than
 /// is waited; nothing was swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LockHeld;
+pub struct LockHeld {
+    /// Its process; 0 when unknown.
+    pub owner: u32,
+}
 
 impl Swap<'_> {
     /// Swaps. The spare must be allocated, and nobody else swaps meanwhile.
@@ -68,7 +71,7 @@ impl Swap<'_> {
         for (held, stream) in locked.iter().enumerate() {
             if !os::lock(&stream.control.lock, mine, self.parts.foreign) {
                 locked[..held].iter().for_each(|s| os::unlock(&s.control.lock, mine));
-                return Err(LockHeld);
+                return Err(LockHeld { owner: 0 });
             }
         }
         chosen.iter().for_each(|s| s.keep_ahead(live(self.parts.flip, s) ^ 1));
@@ -88,14 +91,10 @@ impl Swap<'_> {
     /// Begins the spare of a stream anew, when nobody can be in it: a recorder that the last swap gave up to wait for would
     /// add to counters that are not its own any more.
     fn empty_spare(&self, stream: &Stream) -> Result<(), LockHeld> {
-        let spare = live(self.parts.flip, stream) ^ 1;
-        if stream.is_lockless() && !fault!(NoWaitForSpare) {
-            stream.half(spare).reserve.fetch_or(CLOSED_BIT, AcqRel);
-            if wait_for_reservations(self.parts.threads, stream, spare) != 0 {
-                return Err(LockHeld);
-            }
+        if !fault!(NoWaitForSpare) {
+            close_spare(self.parts, stream)?;
         }
-        stream.reset_half(spare);
+        stream.reset_half(live(self.parts.flip, stream) ^ 1);
         Ok(())
     }
 
@@ -119,6 +118,24 @@ impl Swap<'_> {
     }
 }
 
+/// Closes the spare of a lockless stream and waits until no living recorder is left in it. Nobody swaps meanwhile. What is
+/// in the spare stays; nobody comes into it before a swap has begun it anew. Others do not outlast the swap that left it.
+///
+/// # Errors
+/// A living recorder is still in it.
+pub fn close_spare(parts: SessionParts, stream: &Stream) -> Result<(), LockHeld> {
+    let spare = live(parts.flip, stream) ^ 1;
+    if !stream.is_lockless() {
+        return Ok(());
+    }
+    stream.half(spare).reserve.fetch_or(CLOSED_BIT, AcqRel);
+    if wait_for_reservations(parts.threads, stream, spare) == 0 {
+        return Ok(());
+    }
+    let owner = writers(parts.threads, stream, spare).next().map_or(0, |thread| thread.owner.load(Acquire) as u32);
+    Err(LockHeld { owner })
+}
+
 fn is_locked(stream: &Stream) -> bool {
     stream.info.reservation == lastwords_abi::session::RESERVATION_LOCKED
 }
@@ -127,21 +144,23 @@ fn live(flip: &AtomicU32, stream: &Stream) -> usize {
     ((flip.load(Acquire) ^ stream.control.flip.load(Acquire)) & 1) as usize
 }
 
-/// Waits for the reservations of living threads in a closed half; how many are left after a bounded time.
-fn wait_for_reservations(threads: &[Thread], stream: &Stream, half: usize) -> usize {
+/// The living threads that have a reservation in a half.
+fn writers<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> impl Iterator<Item = &'a Thread> {
     let target = ((u64::from(stream.identity.stream) << 1) | half as u64) + 1;
     let namespace = os::pid_namespace();
-    let pending = || {
-        let writing = |t: &&Thread| t.levels.iter().any(|l| l.target.load(Acquire) == target);
-        threads.iter().filter(writing).filter(|t| threads::is_alive(t, namespace)).count()
-    };
+    let writing = move |t: &&Thread| t.levels.iter().any(|l| l.target.load(Acquire) == target);
+    threads.iter().filter(writing).filter(move |t| threads::is_alive(t, namespace))
+}
+
+/// Waits for the reservations of living threads in a closed half; how many are left after a bounded time.
+fn wait_for_reservations(threads: &[Thread], stream: &Stream, half: usize) -> usize {
     for round in 0..WAIT_ROUNDS {
-        if pending() == 0 {
+        if writers(threads, stream, half).next().is_none() {
             return 0;
         }
         os::pause(round);
     }
-    pending()
+    writers(threads, stream, half).count()
 }
 
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };

@@ -157,7 +157,7 @@ impl Session {
     /// Frees the spares, and the snapshot in them.
     ///
     /// # Errors
-    /// The snapshot is being read.
+    /// The snapshot is being read, or a thread is still recording in a spare.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
         snapshot::disable(&self.session.regions)
     }
