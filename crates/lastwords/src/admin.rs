@@ -295,8 +295,11 @@ impl Handle {
     }
 
     /// Makes a reader pass over all that was recorded until now.
-    pub fn clear(&self) {
-        snapshot::clear(&self.regions);
+    ///
+    /// # Errors
+    /// Someone else is changing snapshots.
+    pub fn clear(&self) -> Result<(), Error> {
+        snapshot::clear(&self.regions)
     }
 }
 

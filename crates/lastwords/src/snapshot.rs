@@ -204,11 +204,12 @@ impl Drop for SnapshotReader<'_> {
     }
 }
 
-/// Passes over all that is in the live halves now.
-pub(crate) fn clear(regions: &Regions) {
-    for stream in &regions.streams {
-        stream.stream.clear(stream.spare(&regions.view) ^ 1);
-    }
+/// Passes over all that is in the live halves now. Nobody swaps between the look at which half is live and the store.
+pub(crate) fn clear(regions: &Regions) -> Result<(), Error> {
+    locked(regions, |_| {
+        regions.streams.iter().for_each(|stream| stream.stream.clear(stream.spare(&regions.view) ^ 1));
+        Ok(())
+    })
 }
 
 /// Where a half's data, or page table, lies in its region.
@@ -238,4 +239,22 @@ fn free_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
         return Ok(());
     }
     Ok(stream.mapping.release(range_of(info, half, stream.stream.half_size()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Session, shared};
+
+    #[test]
+    fn nothing_is_cleared_while_rings_may_be_swapped() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let session = Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
+        let shared = shared::all().find(|shared| shared.view().name() == "clear").expect("listed");
+        let lock = &shared.view().control().snapshot_lock;
+        lock.store(os::lock_word(1, 0), Relaxed);
+        assert!(matches!(session.clear(), Err(Error::Busy { owner: 1, .. })));
+        lock.store(0, Relaxed);
+        session.clear().expect("nobody swaps");
+    }
 }

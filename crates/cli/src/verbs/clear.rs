@@ -13,6 +13,6 @@ pub(crate) struct Args {
 
 /// Clears.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    control::open(args.session.as_deref())?.clear();
+    control::open(args.session.as_deref())?.clear()?;
     Ok(Outcome::Done)
 }

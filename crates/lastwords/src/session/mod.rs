@@ -142,8 +142,11 @@ impl Session {
     }
 
     /// Makes a reader pass over all that was recorded until now.
-    pub fn clear(&self) {
-        snapshot::clear(&self.session.regions);
+    ///
+    /// # Errors
+    /// Someone else is changing snapshots.
+    pub fn clear(&self) -> Result<(), Error> {
+        snapshot::clear(&self.session.regions)
     }
 
     /// Allocates the spare of every ring, so that snapshots can be taken.
