@@ -19,7 +19,8 @@ static WAKE: AtomicU32 = AtomicU32::new(0);
 
 /// Stack of the thread, bytes.
 const STACK: usize = 256 << 10;
-/// Longest sleep, ns; and with kernels before 5.16, which cannot wait on several words, the shortest notice.
+/// Longest sleep, ns; and where several words cannot be waited on (kernels before 5.16, filters of system calls), the shortest
+/// notice.
 const SLEEP: i64 = 1_000_000_000;
 const POLL: i64 = 50_000_000;
 
@@ -141,8 +142,11 @@ fn sleep(changes: u32, seen: &[(*const sync::AtomicU32, u32); MAX_SESSIONS]) {
         let waits = waits.as_ptr();
         libc::syscall(libc::SYS_futex_waitv, waits, used, 0, &raw const until, libc::CLOCK_MONOTONIC)
     };
-    let missing = result < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
-    if missing {
+    let error = if result < 0 { std::io::Error::last_os_error().raw_os_error() } else { None };
+    // Changed already, interrupted, or all the time slept. Whatever else the kernel, or a filter of its calls, says comes back
+    // at once each time.
+    let has_slept = matches!(error, None | Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT));
+    if !has_slept {
         let nap = libc::timespec { tv_sec: 0, tv_nsec: POLL };
         // SAFETY: the time is valid; no remainder is asked for.
         unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
