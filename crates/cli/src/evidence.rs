@@ -12,10 +12,12 @@ use std::io::{self, Write};
 pub(crate) const LIMIT: usize = 20;
 
 /// Prints the evidence of a session on stderr.
-pub(crate) fn print(session: &Session) -> io::Result<()> {
+pub(crate) fn print(session: &Session) {
     let mut text = Vec::new();
-    write(session, LIMIT, &mut text)?;
-    io::stderr().lock().write_all(&text)
+    match write(session, LIMIT, &mut text) {
+        Ok(()) => say::remark(text),
+        Err(error) => say::error(error),
+    }
 }
 
 /// Writes the evidence of a session for people, at most `limit` lines of each kind.

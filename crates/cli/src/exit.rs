@@ -1,7 +1,6 @@
 //! How a run ends: exit status, and what stands on stderr.
 
-use crate::paint;
-use std::io;
+use crate::say;
 use std::process::ExitCode;
 
 /// How a verb ended that did not fail.
@@ -9,7 +8,7 @@ use std::process::ExitCode;
 pub(crate) enum Outcome {
     /// Done: 0.
     Done,
-    /// It looked, and what it looked for is not so: 1, without an error message of its own.
+    /// It looked, and what it looked for is not so, or part of what was named cannot be had: 1. What there is to say was said.
     Negative,
     /// Recovered with losses, and `--strict`: 3.
     Losses,
@@ -17,31 +16,44 @@ pub(crate) enum Outcome {
 
 /// The exit status of a run; prints the error, with its causes, on stderr.
 pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
-    match result {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Negative) => ExitCode::from(1),
-        Ok(Outcome::Losses) => ExitCode::from(3),
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{} {error:#}", paint::error("error:"));
-            ExitCode::from(1)
-        }
-    }
+    let told = say::failed().map(|error| anyhow::anyhow!("cannot write to stdout: {error}"));
+    let status = match (&result, &told) {
+        (Err(_), _) | (Ok(Outcome::Negative), _) | (Ok(Outcome::Done), Some(_)) => 1,
+        (Ok(Outcome::Done), None) => 0,
+        (Ok(Outcome::Losses), _) => 3,
+    };
+    result.err().into_iter().chain(told).for_each(|error| say::error(chain(&error)));
+    ExitCode::from(status)
 }
 
-/// The reader of our output went away (`report | head`): no reason to complain.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+/// An error and its causes, those left out that the one before says already.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    let mut before = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause.clone();
+        } else if !before.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        before = cause;
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::Context;
 
     #[test]
-    fn a_closed_pipe_is_no_error() {
-        let closed = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot write");
-        assert!(is_closed_pipe(&closed));
-        assert!(!is_closed_pipe(&anyhow::anyhow!("other")));
+    fn a_cause_is_said_once() {
+        let error = std::fs::File::open("/no/such").context("/no/such: cannot open").unwrap_err();
+        assert_eq!(chain(&error), "/no/such: cannot open: No such file or directory (os error 2)");
+        let doubled = error.context("x: No such file or directory (os error 2)");
+        assert!(chain(&doubled).starts_with("x: No such file or directory (os error 2): /no/such: cannot open: No"));
+        let io = std::io::Error::from_raw_os_error(2);
+        let text = format!("x: {io}");
+        assert_eq!(chain(&anyhow::Error::from(io).context(text)), "x: No such file or directory (os error 2)");
     }
 }

@@ -1,5 +1,6 @@
 //! Where long text goes: a pager on a terminal, else stdout.
 
+use crate::say;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -31,10 +32,10 @@ impl Pager {
         Self::Plain(io::stdout().lock())
     }
 
-    /// Flushes, and waits for the reader.
+    /// Flushes, and waits for the reader. One who left has read what was wanted.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
-            Self::Plain(mut out) => out.flush(),
+            Self::Plain(mut out) => say::failure(out.flush()).map_or(Ok(()), Err),
             Self::Program { mut child, pipe } => {
                 drop(pipe);
                 child.wait().map(drop)

@@ -83,7 +83,17 @@ struct Report<'a> {
 /// Prints the lines as data (`lastwords.recover.v1`).
 pub(crate) fn print_json(lines: &[Line]) -> anyhow::Result<()> {
     let report = Report { schema: "lastwords.recover.v1", sessions: lines };
-    Ok(say::line(serde_json::to_string_pretty(&report)?)?)
+    say::line(serde_json::to_string_pretty(&report)?);
+    Ok(())
+}
+
+/// Prints the lines, as data or as text.
+pub(crate) fn tell(lines: &[Line], json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_json(lines);
+    }
+    lines.iter().for_each(|line| say::line(text_of(line)));
+    Ok(())
 }
 
 /// Exit status by what was lost.

@@ -1,7 +1,6 @@
 //! `lastwords completions SHELL`.
 
 use crate::exit::Outcome;
-use std::io::Write;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -16,6 +15,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::args::command(), "lastwords", &mut text);
-    std::io::stdout().lock().write_all(&text)?;
+    crate::say::print(text);
     Ok(Outcome::Done)
 }

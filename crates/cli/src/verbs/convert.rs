@@ -1,5 +1,6 @@
 //! `lastwords convert`: a trace in another format.
 
+use crate::evidence;
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
 use crate::inputs::{self, Input};
@@ -8,7 +9,6 @@ use crate::names::Taken;
 use crate::output::machine::{Part, write};
 use crate::output::{self, Format, Line, session};
 use crate::select::{Events, Which};
-use crate::{evidence, say};
 use anyhow::bail;
 use lastwords_formats::{create_folder, ctf};
 use lastwords_trace::source::Source;
@@ -57,11 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(found) = crate::ctf::open_all(&args.inputs)? {
         let (line, outcome) = crate::ctf::convert(&found, &args.events, args.to, &args.output)?;
         let lines = [line];
-        if args.json {
-            output::print_json(&lines)?;
-        } else {
-            lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
-        }
+        output::tell(&lines, args.json)?;
         return Ok(if args.strict { output::outcome(true, &lines) } else { outcome });
     }
     let lines = match ftrace::open_all(&args.inputs, &args.memory)? {
@@ -69,11 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         None if args.with_log => bail!("--with-log is for a kernel's memory; a session has no log"),
         None => inputs::reading(&args.inputs, &args.which, |sessions| of_sessions(args, sessions))?,
     };
-    if args.json {
-        output::print_json(&lines)?;
-    } else {
-        lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
-    }
+    output::tell(&lines, args.json)?;
     Ok(output::outcome(args.strict, &lines))
 }
 
@@ -109,7 +101,7 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
         }
     };
     if !args.json {
-        sessions.iter().try_for_each(|input| evidence::print(&input.session))?;
+        sessions.iter().for_each(|input| evidence::print(&input.session));
     }
     Ok(lines)
 }

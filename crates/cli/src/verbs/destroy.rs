@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folders = if args.left_over { left_over()? } else { named(args)? };
     for folder in &folders {
         admin::destroy(folder).with_context(|| folder.display().to_string())?;
-        say::line(folder.display())?;
+        say::line(folder.display());
     }
     Ok(Outcome::Done)
 }

@@ -15,7 +15,6 @@ use lastwords::rules::RuleSpec;
 use lastwords_trace::source::Source;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::Path;
 
 /// Arguments.
@@ -53,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     } else {
         table(&summaries)
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    crate::say::print(text);
     Ok(Outcome::Done)
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut command = crate::args::command();
     command.build();
     let pages = pages(&command, folder)?;
-    say::line(format_args!("{pages} pages in {}", folder.display()))?;
+    say::line(format_args!("{pages} pages in {}", folder.display()));
     Ok(Outcome::Done)
 }
 

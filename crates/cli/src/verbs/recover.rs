@@ -109,8 +109,8 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
         let name = taken.name(&input.session.schema().name);
         let line = recover_one(args, input, &args.output, &name)?;
         if !args.json {
-            say::line(output::text_of(&line))?;
-            evidence::print(&input.session)?;
+            say::line(output::text_of(&line));
+            evidence::print(&input.session);
         }
         lines.push(line);
     }

@@ -178,9 +178,7 @@ fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
     drop(bar);
     let closed = written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
     let written = if closed { Default::default() } else { written? };
-    for input in sessions {
-        evidence::print(&input.session)?;
-    }
+    sessions.iter().for_each(|input| evidence::print(&input.session));
     evidence::print_faults(&written);
     let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
     Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })

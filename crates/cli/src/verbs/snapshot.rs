@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Disable(which) => control::open(which.session.as_deref())?.disable_snapshots()?,
         Verb::Take(take) => {
             let taken = control::open(take.session.session.as_deref())?.take_snapshot(take.stream)?;
-            say::line(format_args!("snapshot {}", taken.number))?;
+            say::line(format_args!("snapshot {}", taken.number));
             warn(&taken);
         }
         Verb::Record(record) => return record_one(record),

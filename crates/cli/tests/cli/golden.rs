@@ -2,18 +2,13 @@
 //!
 //!     LASTWORDS_GOLDEN=write cargo test -p lastwords-cli --test cli golden
 
-use crate::support::Place;
-use lastwords_testkit::put::Order;
-use lastwords_testkit::samples;
+use crate::support::{Place, small};
 use std::path::Path;
 
 /// A place with the sample session as a folder and as a core, by names that stay the same.
 fn place() -> Place {
     let place = Place::new();
-    let image = samples::small(Order::Little).image();
-    let folder = place.at("small-0001020304050607");
-    std::fs::create_dir(&folder).unwrap();
-    image.write_folder(&folder).unwrap();
+    let image = small(&place, "small-0001020304050607", 0);
     std::fs::write(place.at("core"), image.core()).unwrap();
     std::fs::write(place.at("core.zst"), lastwords_testkit::elf::zstd(&image.core())).unwrap();
     place

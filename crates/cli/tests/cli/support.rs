@@ -1,5 +1,8 @@
 //! Runs the program in a folder of its own.
 
+use lastwords_testkit::image::Image;
+use lastwords_testkit::put::Order;
+use lastwords_testkit::samples;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -60,6 +63,15 @@ impl Place {
     pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
         serde_json::from_str(&self.ok(args)).expect("JSON on stdout")
     }
+}
+
+/// Writes testkit's sample session into a folder of the place; `number` tells it from others of its kind.
+pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
+    let mut session = samples::small(Order::Little);
+    session.uuid[15] ^= number;
+    let image = session.image();
+    image.write_folder(&place.at(folder)).unwrap();
+    image
 }
 
 /// What a finished command said.

@@ -7,7 +7,6 @@ mod room;
 use crate::exit::Outcome;
 use crate::paint;
 use serde::Serialize;
-use std::io::Write;
 use std::path::Path;
 
 /// Arguments.
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     } else {
         render(&findings)
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    crate::say::print(text);
     Ok(if good { Outcome::Done } else { Outcome::Negative })
 }
 

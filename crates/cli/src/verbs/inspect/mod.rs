@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     if let Some(found) = ctf::open_all(&args.inputs)? {
         let (text, outcome) = ctf::inspect(&found, args.json)?;
-        std::io::stdout().lock().write_all(text.as_bytes())?;
+        crate::say::print(text);
         return Ok(outcome);
     }
     let sessions = inputs::open(&args.inputs, &args.which)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
         String::from_utf8_lossy(&text).into_owned()
     };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    crate::say::print(text);
     Ok(Outcome::Done)
 }
 
@@ -79,7 +79,7 @@ fn of_lttng(args: &Args, inputs: &[crate::lttng::Input]) -> anyhow::Result<Outco
             input.sessions.iter().try_for_each(|session| lttng::write(session, &mut text))?;
         }
     }
-    std::io::stdout().lock().write_all(&text)?;
+    crate::say::print(text);
     Ok(Outcome::Done)
 }
 
@@ -92,6 +92,6 @@ fn of_kernels(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> {
     } else {
         kernels.iter().try_for_each(|k| kernel::write(k, &mut text))?;
     }
-    std::io::stdout().lock().write_all(&text)?;
+    crate::say::print(text);
     Ok(Outcome::Done)
 }

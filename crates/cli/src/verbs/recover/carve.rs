@@ -89,8 +89,8 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
         let name = taken.name(&name_of(&input));
         lines.push(recover_one(args, &input, folder, &name)?);
         if !args.json {
-            lines.last().map_or(Ok(()), |line| say::line(output::text_of(line)))?;
-            evidence::print(&input.session)?;
+            lines.last().into_iter().for_each(|line| say::line(output::text_of(line)));
+            evidence::print(&input.session);
         }
     }
     let mut packets = lttng::carve(&source.image, args.metadata.as_deref(), &budget).with_context(named)?;
@@ -105,7 +105,7 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
         args.to.and_then(Format::ctf_version),
     )?;
     if !args.json {
-        more.iter().try_for_each(|line| say::line(output::text_of(line)))?;
+        more.iter().for_each(|line| say::line(output::text_of(line)));
     }
     lines.extend(more);
     lines.extend(of_kernel(args, source, folder)?);
@@ -133,7 +133,7 @@ fn of_kernel(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<
         let part = Part { machine: &machine, arrays, choice: &choice, log: &[] };
         lines.push(machine::write(&part, format, &name, &format.path(folder, &name))?);
         if !args.json {
-            lines.last().map_or(Ok(()), |line| say::line(output::text_of(line)))?;
+            lines.last().into_iter().for_each(|line| say::line(output::text_of(line)));
         }
     }
     Ok(lines)

@@ -39,11 +39,7 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         lines.extend(lttng::write(&args.which, &machine.from, &mut machine.lttng, &folder, names, version)?);
         lines.extend(own);
     }
-    if args.json {
-        output::print_json(&lines)?;
-    } else {
-        lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
-    }
+    output::tell(&lines, args.json)?;
     Ok(output::outcome(args.strict, &lines))
 }
 

@@ -46,11 +46,7 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
             args.to.and_then(Format::ctf_version),
         )?);
     }
-    if args.json {
-        output::print_json(&lines)?;
-    } else {
-        lines.iter().try_for_each(|line| say::line(output::text_of(line)))?;
-    }
+    output::tell(&lines, args.json)?;
     Ok(output::outcome(args.strict, &lines))
 }
 
