@@ -3,6 +3,7 @@
 use crate::exit::Outcome;
 use crate::inputs::Input;
 use crate::memory::Memory;
+use crate::output::Line;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which};
@@ -145,19 +146,24 @@ fn wants_lttng(args: &Args, machines: &[Machine]) -> bool {
 /// Reports sessions of LTTng's: they are recovered into a folder that is gone afterwards, and read from there.
 fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome> {
     let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
-    let mut traces = Found::default();
+    let (mut traces, mut losses) = (Found::default(), false);
     for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
         let folder = folder.path().join(number.to_string());
         create_folder(&folder)?;
         let lines = write(&args.which, from, sessions, &folder, Names::default(), None)?;
-        // What has no description is no trace.
-        for line in lines.iter().filter(|line| line.path.join("metadata").is_file()) {
+        let is_described = |line: &Line| line.path.join("metadata").is_file();
+        // What has no description is no trace, and packets without one cannot be shown.
+        losses |= lines.iter().any(|line| line.losses || !is_described(line) && line.packets > 0);
+        for line in lines.iter().filter(|line| is_described(line)) {
             let found = read::open(&line.path)?;
             traces.traces.extend(found.traces);
             traces.faults.extend(found.faults);
         }
     }
-    ctf_traces(args, &traces)
+    Ok(match ctf_traces(args, &traces)? {
+        Outcome::Done if args.strict && losses => Outcome::Losses,
+        outcome => outcome,
+    })
 }
 
 fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {

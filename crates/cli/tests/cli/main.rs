@@ -5,6 +5,7 @@ mod child;
 mod control;
 mod cores;
 mod golden;
+mod lttng;
 mod pipes;
 mod recovery;
 mod support;
