@@ -133,9 +133,7 @@ fn user_sessions(path: &Path) -> anyhow::Result<Option<Vec<Session>>> {
         }
         lttng_ust::image(&opened.image, &budget, &unwatched).with_context(named)?
     };
-    if !found.sessions.is_empty() {
-        found.notes.iter().for_each(|note| say::note(plain(note)));
-    }
+    found.notes.iter().for_each(|note| say::note(plain(note)));
     Ok(Some(found.sessions))
 }
 
@@ -197,10 +195,10 @@ pub(crate) fn evidence(session: &Session, is_named: bool) -> bool {
         ));
     }
     for gap in evidence.gaps.iter().take(LIMIT) {
-        let stream = gap.stream.map_or_else(|| "all streams".to_owned(), |stream| stream_name(session, stream));
+        let stream = gap.stream.map_or_else(String::new, |stream| format!("{}: ", stream_name(session, stream)));
         let sizes = [(gap.events, "events"), (gap.bytes, "bytes")];
         let sizes: String = sizes.iter().filter_map(|(n, unit)| n.map(|n| format!(", {n} {unit}"))).collect();
-        say::note(format_args!("{whose}{}: {}: {}{sizes}", plain(&stream), plain(&gap.place), gap.cause.word()));
+        say::note(format_args!("{whose}{}{}: {}{sizes}", plain(&stream), plain(&gap.place), gap.cause.word()));
     }
     evidence.has_losses()
 }

@@ -251,6 +251,126 @@ fn cut_anywhere() {
     assert_eq!(before, whole.len());
 }
 
+/// A folder of two channels of metadata, each with a stream on two CPUs; `change` is made to it before it is read.
+fn folder(change: impl Fn(&std::path::Path)) -> lttng_ust::Found {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (file, cpu) in [("one_0", 0), ("one_1", 1), ("two_0", 0), ("two_1", 1)] {
+        let mut bytes = USUAL.stream();
+        (0..COUNT).for_each(|set| USUAL.put(&mut bytes, DATA + SIZE * set + 84 - 4, 4, cpu));
+        std::fs::write(dir.path().join(file), bytes).expect("written");
+    }
+    std::fs::write(dir.path().join("metadata"), "trace {\n};\n\nstream {\n};\n\nstream {\n};\n").expect("written");
+    change(dir.path());
+    lttng_ust::folder(dir.path(), &Budget::default()).expect("a folder")
+}
+
+/// Streams and losses of a folder's one session, without the folder's name.
+fn losses(change: impl Fn(&std::path::Path)) -> (usize, Vec<String>) {
+    let mut found = folder(change);
+    let session = found.sessions.pop().expect("a session");
+    let lost = session.evidence.gaps.iter().filter(|gap| gap.cause.is_loss());
+    let place = |place: &str| place.rsplit_once('/').map_or(place, |(_, rest)| rest).to_owned();
+    (session.streams.len(), lost.map(|gap| place(&gap.place)).collect())
+}
+
+#[test]
+fn streams_that_the_others_imply_are_lost_where_they_are_not_there() {
+    let cut = |file: &str, len: u64| {
+        let file = file.to_owned();
+        move |dir: &std::path::Path| {
+            let file = std::fs::File::options().write(true).open(dir.join(&file)).expect("open");
+            file.set_len(len).expect("cut");
+        }
+    };
+    assert_eq!(losses(|_| {}), (4, vec![]));
+    let say = |words: &str| vec![words.to_owned()];
+    let whole = format!("{LENGTH}");
+    let gone = |dir: &std::path::Path| std::fs::remove_file(dir.join("one_1")).expect("removed");
+    assert_eq!(losses(gone), (3, say(&format!("one_1: no such file; {whole} bytes are needed"))));
+    let nested = |dir: &std::path::Path| {
+        gone(dir);
+        std::fs::create_dir(dir.join("one_1")).expect("made");
+    };
+    assert_eq!(losses(nested), (3, say(&format!("one_1: a folder, no file; {whole} bytes are needed"))));
+    let tiny = losses(cut("one_1", 10));
+    assert_eq!(
+        tiny,
+        (3, say(&format!("one_1: the file has 10 bytes, which are no stream's; {whole} bytes are needed")))
+    );
+    let read =
+        format!("one_1: offset 0x80: 0 bytes are left, expected the write position of a mapping of {whole} bytes");
+    assert_eq!(losses(cut("one_1", 0x80)), (3, say(&format!("{read}; the file has 128 bytes"))));
+    let channel = |dir: &std::path::Path| {
+        gone(dir);
+        std::fs::remove_file(dir.join("one_0")).expect("removed");
+    };
+    assert_eq!(losses(channel).1.len(), 1, "the channel");
+    // What is left of a CPU tells of it.
+    let all = |dir: &std::path::Path| {
+        gone(dir);
+        cut("two_1", 10)(dir);
+    };
+    assert_eq!(losses(all).1.len(), 2, "both of CPU 1");
+    let other = |dir: &std::path::Path| {
+        let mut bytes = USUAL.stream();
+        (0..=COUNT).for_each(|set| bytes[DATA + SIZE * set + 4] = 0x77);
+        std::fs::write(dir.join("one_1"), bytes).expect("written");
+    };
+    assert_eq!(losses(other), (3, say("one_1: a stream of another trace")));
+}
+
+/// A file that ends inside the sets of pages: what it has of them is taken, by what the packets say of themselves.
+#[test]
+fn a_cut_file_gives_the_packets_before_the_cut() {
+    let at = |len: u64| {
+        let found = folder(|dir| {
+            let file = std::fs::File::options().write(true).open(dir.join("one_1")).expect("open");
+            file.set_len(len).expect("cut");
+        });
+        let session = found.sessions.into_iter().next().expect("a session");
+        let stream = session.streams.iter().position(|s| (s.channel_name.as_str(), s.cpu) == ("one", Some(1)));
+        let numbers = stream.map(|n| session.streams[n].packets.iter().map(|p| p.header.sequence).collect::<Vec<_>>());
+        let gap = session.evidence.gaps.iter().find(|gap| gap.cause.is_loss()).cloned();
+        (numbers.unwrap_or_default(), gap.expect("a loss"))
+    };
+    let (numbers, gap) = at((DATA + 2 * SIZE) as u64);
+    assert_eq!((numbers, gap.bytes), (vec![2, 3], Some((3 * SIZE) as u64)));
+    assert_eq!(gap.place, format!("the file has {} of {LENGTH} bytes", DATA + 2 * SIZE));
+    let (numbers, gap) = at(DATA as u64);
+    assert!(numbers.is_empty() && gap.place.starts_with("one_1: the file has 4096 of"), "{gap:?}");
+}
+
+/// A stream without packets is said to be one, and is a loss where something was written in it.
+#[test]
+fn streams_without_packets_are_told() {
+    let with = |produced: u64| {
+        folder(move |dir| {
+            let mut bytes = USUAL.stream();
+            bytes[DATA..].fill(0);
+            USUAL.put(&mut bytes, 0x80, 8, produced);
+            std::fs::write(dir.join("two_1"), bytes).expect("written");
+        })
+    };
+    let idle = with(0).sessions.pop().expect("a session").evidence;
+    assert!(!idle.has_losses() && idle.notes.contains(&"nothing was recorded in two_1".to_owned()), "{idle:?}");
+    assert!(with(300).sessions.pop().expect("a session").evidence.has_losses());
+}
+
+/// Nobody waits for a writer of a FIFO.
+#[test]
+fn a_fifo_is_not_opened() {
+    let found = folder(|dir| {
+        for file in ["metadata", "one_1"] {
+            std::fs::remove_file(dir.join(file)).expect("removed");
+            let made = std::process::Command::new("mkfifo").arg(dir.join(file)).status();
+            assert!(made.expect("mkfifo").success());
+        }
+    });
+    assert!(found.notes[0].ends_with("/metadata: a FIFO, no file; it is not read"), "{:?}", found.notes);
+    let lost: Vec<_> = found.sessions[0].evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).collect();
+    assert!(lost[0].place.contains("/one_1: a FIFO, no file; 6656 bytes are needed"), "{lost:?}");
+}
+
 /// P11: a flipped bit in one packet's header leaves the others as they are, and nothing wrong goes unsaid.
 #[test]
 fn bits_flipped_in_headers() {

@@ -73,6 +73,13 @@ impl Metadata {
         value.split_once('"').map(|(value, _)| value.to_owned()).filter(|value| !value.is_empty())
     }
 
+    /// How many channels it describes: each has a class of streams.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        let begins: &[u8] = if self.is_ctf2() { b"\"data-stream-class\"" } else { b"\nstream {" };
+        self.text.windows(begins.len()).filter(|window| *window == begins).count()
+    }
+
     /// Cuts what may lack its end behind the last whole declaration; the bytes that are gone.
     pub fn cut(&mut self) -> usize {
         if !self.is_partial {
@@ -208,6 +215,16 @@ mod tests {
     }
 
     #[test]
+    fn each_class_of_streams_is_a_channel() {
+        let channels = |text: &str| Metadata { text: text.as_bytes().to_vec(), is_partial: false }.channels();
+        assert_eq!(
+            channels("trace {\n\tx;\n};\n\nstream {\n\tid = 0;\n};\n\nevent {\n};\n\nstream {\n\tid = 1;\n};\n"),
+            2
+        );
+        assert_eq!(channels("\x1e{\"type\":\"data-stream-class\",\"id\":0}\n\x1e{\"type\":\"event-record-class\"}"), 1);
+    }
+
+    #[test]
     fn a_sequence_is_cut_behind_its_last_object() {
         assert_eq!(cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n"), "\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}\"}}\n");
         assert_eq!(cut("\x1e{\"a\":1}\n\x1e{\"b\":{\"c\":\"}}\""), "\x1e{\"a\":1}\n");
@@ -236,7 +253,7 @@ mod tests {
         let metadata = Metadata { text: text.to_vec(), is_partial: false };
         let uuid = std::array::from_fn(|n| n as u8 + 1);
         assert!(metadata.names(&uuid) && !metadata.names(&[0; 16]));
-        assert_eq!(metadata.property("trace_name").as_deref(), Some("crash"));
+        assert_eq!((metadata.property("trace_name").as_deref(), metadata.channels()), (Some("crash"), 0));
         let text = b"\x1e{\"type\":\"preamble\",\"uuid\":[1, 2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}".to_vec();
         assert!(Metadata { text, is_partial: false }.names(&uuid));
     }

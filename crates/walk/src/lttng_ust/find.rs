@@ -1,19 +1,16 @@
-//! Where streams are: in the files of a folder, at the beginnings of pages of a process's memory.
+//! Where streams are in memory: at the beginnings of pages. What is found, here and in folders, becomes sessions.
 
-use super::stream::{self, Raw};
-use crate::lttng::{Domain, Metadata, NAMELESS, Session, metadata};
+use super::stream::{self, Lack, Raw};
+use crate::lttng::{Domain, Metadata, NAMELESS, Session, Shape, metadata};
 use crate::pages::{PageTables, Stitched, Whose};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
-use lastwords_trace::evidence::Evidence;
+use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most files, depth of folders, and bytes of metadata.
-const FILES_MAX: usize = 1 << 16;
-const DEPTH_MAX: usize = 8;
-const METADATA_MAX: u64 = 256 << 20;
+/// Most bytes of metadata.
+pub(super) const METADATA_MAX: u64 = 256 << 20;
 /// Beginnings of mappings: the smallest page that Linux has.
 const PAGE: u64 = 4096;
 /// Bytes that are read at once.
@@ -32,46 +29,14 @@ pub struct Found {
 
 /// The streams of one trace.
 #[derive(Default)]
-struct Group {
-    streams: Vec<(String, Raw)>,
-    metadata: Metadata,
-    name: String,
-    folder: String,
-}
-
-/// All streams below a folder, as `--shm-path` laid them out: a trace for each folder that has some.
-///
-/// # Errors
-/// The folder cannot be read; the Budget is spent.
-pub fn folder(root: &Path, budget: &Budget) -> Result<Found, Error> {
-    let mut files = Vec::new();
-    list(root, 0, &mut files, budget)?;
-    files.sort();
-    let mut groups: BTreeMap<PathBuf, Group> = BTreeMap::new();
-    let mut found = Found::default();
-    for path in files {
-        let Some(parent) = path.parent() else { continue };
-        let what = path.display().to_string();
-        match of_file(&path, &what, budget) {
-            Ok(Some(raw)) => {
-                let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                groups.entry(parent.to_path_buf()).or_default().streams.push((file, raw));
-            }
-            Ok(None) => {}
-            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
-            Err(error) => found.notes.push(error.to_string()),
-        }
-    }
-    for (folder, mut group) in groups {
-        (group.name, group.folder) = names(root, &folder);
-        let path = folder.join("metadata");
-        match read_metadata(&path, budget) {
-            Ok(metadata) => group.metadata = metadata,
-            Err(error) => found.notes.push(error.to_string()),
-        }
-        session(group, &mut found, budget)?;
-    }
-    Ok(found)
+pub(super) struct Group {
+    /// Each with the name of its file; empty in memory.
+    pub(super) streams: Vec<(String, Raw)>,
+    pub(super) metadata: Metadata,
+    pub(super) name: String,
+    pub(super) folder: String,
+    /// Streams that must have been there and are not, in words.
+    pub(super) lost: Vec<String>,
 }
 
 /// All streams in an image: a process's memory, or a file that is a stream's mapping.
@@ -86,7 +51,7 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
         match stream::read(&what, image, at, budget) {
             Ok(Some(raw)) => match raw.uuid {
                 Some(uuid) => groups.entry(uuid).or_default().streams.push((String::new(), raw)),
-                None => found.notes.push(format!("{what}: a stream in which nothing was recorded")),
+                None => found.notes.push(format!("{what}: {}", without_packets(&raw))),
             },
             Ok(None) => {}
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
@@ -215,95 +180,63 @@ fn beginnings(image: &Arc<dyn Image>, watch: Watch<'_>) -> Vec<u64> {
     found
 }
 
-fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, budget: &Budget) -> Result<(), Error> {
-    let name = folder.display().to_string();
-    let entries = std::fs::read_dir(folder).map_err(|error| Error::io(&name, 0, &error))?;
-    for entry in entries {
-        budget.steps(&name, 1)?;
-        let entry = entry.map_err(|error| Error::io(&name, 0, &error))?;
-        match entry.file_type() {
-            // What cannot be read below is as if it were not there.
-            Ok(kind) if kind.is_dir() && depth < DEPTH_MAX => {
-                let below = list(&entry.path(), depth.saturating_add(1), files, budget);
-                below.or_else(|error| if error.kind == lastwords_bytes::Kind::Budget { Err(error) } else { Ok(()) })?;
-            }
-            Ok(kind) if kind.is_file() && files.len() < FILES_MAX => files.push(entry.path()),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn of_file(path: &Path, what: &str, budget: &Budget) -> Result<Option<Raw>, Error> {
-    use std::io::Read;
-    let mut head = [0u8; 16];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    if read.is_err() || head != super::abi::MAGIC {
-        return Ok(None);
-    }
-    let opened = lastwords_image::open(path, budget, &lastwords_image::unwatched)?;
-    stream::read(what, &opened.image, 0, budget)
-}
-
-fn read_metadata(path: &Path, budget: &Budget) -> Result<Metadata, Error> {
-    let name = path.display().to_string();
-    let io = |error| Error::io(&name, 0, &error);
-    let len = std::fs::metadata(path).map_err(io)?.len();
-    if len > METADATA_MAX {
-        return Err(Error::value(&name, 0, len, "at most 256 MiB"));
-    }
-    budget.bytes(&name, len)?;
-    Ok(Metadata::of_file(&std::fs::read(path).map_err(io)?))
-}
-
-/// The session's name and the folders between its own and the streams': `SESSION/ust/uid/0/64-bit`.
-fn names(root: &Path, folder: &Path) -> (String, String) {
-    let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
-    let below = folder.strip_prefix(root).unwrap_or(Path::new(""));
-    let whole = absolute.join(below);
-    let parts: Vec<String> = whole.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    match parts.iter().rposition(|part| part == "ust") {
-        Some(at) if at > 0 => {
-            let name = parts.get(at.saturating_sub(1)).cloned().unwrap_or_default();
-            (name, parts.get(at.saturating_add(1)..).unwrap_or_default().join("/"))
-        }
-        _ => (parts.last().cloned().unwrap_or_default(), String::new()),
+/// Why a stream says nothing of its trace.
+fn without_packets(raw: &Raw) -> String {
+    match raw.stream.ring.produced {
+        0 => "a stream in which nothing was recorded".to_owned(),
+        produced => format!("a stream in which {produced} bytes were written; none of its packets is there"),
     }
 }
 
-/// Makes a session of a trace's streams.
-fn session(group: Group, found: &mut Found, budget: &Budget) -> Result<(), Error> {
-    let mut streams = group.streams;
-    // Of most streams; those that hold nothing have none.
+/// The trace that most streams are of, and the shape of its headers.
+fn trace(streams: &[(String, Raw)]) -> Option<([u8; 16], Shape)> {
     let mut votes: BTreeMap<[u8; 16], usize> = BTreeMap::new();
     streams.iter().filter_map(|(_, raw)| raw.uuid).for_each(|uuid| {
         let count = votes.entry(uuid).or_default();
         *count = count.saturating_add(1);
     });
-    let Some((uuid, _)) = votes.into_iter().max_by_key(|(_, count)| *count) else { return Ok(()) };
-    let Some(shape) = streams.iter().find(|(_, raw)| raw.uuid == Some(uuid)).map(|(_, raw)| raw.shape) else {
+    let (uuid, _) = votes.into_iter().max_by_key(|(_, count)| *count)?;
+    let (_, raw) = streams.iter().find(|(_, raw)| raw.uuid == Some(uuid))?;
+    Some((uuid, raw.shape))
+}
+
+/// Makes a session of a trace's streams. Where none of them says which trace it is of, remarks are all that is left.
+pub(super) fn session(group: Group, found: &mut Found, budget: &Budget) -> Result<(), Error> {
+    let Group { mut streams, mut metadata, name, folder, mut lost } = group;
+    let Some((uuid, shape)) = trace(&streams) else {
+        found.notes.append(&mut lost);
+        found.notes.extend(streams.iter().map(|(file, raw)| format!("{file}: {}", without_packets(raw))));
         return Ok(());
     };
+    let mut idle = Vec::new();
     streams.retain(|(file, raw)| {
         let is_kept = raw.shape == shape && raw.uuid == Some(uuid);
-        if !is_kept && raw.uuid.is_some() {
-            found.notes.push(format!("{file}: a stream of another trace"));
+        match raw.uuid {
+            _ if is_kept => {}
+            Some(_) => lost.push(format!("{file}: a stream of another trace")),
+            None if raw.stream.ring.produced == 0 && raw.lack.is_none() => idle.push(file.clone()),
+            None => {
+                let lack = raw.lack.as_ref().map_or_else(String::new, |lack| format!("{}; ", lack.words));
+                lost.push(format!("{file}: {lack}{}", without_packets(raw)));
+            }
         }
         is_kept
     });
     streams.sort_by_key(|(_, raw)| (raw.stream.channel, raw.stream.cpu, std::cmp::Reverse(raw.stream.ring.produced)));
     // A process may have mapped a stream twice.
     streams.dedup_by_key(|(file, raw)| (file.clone(), raw.stream.channel, raw.stream.cpu));
-    let mut metadata = group.metadata;
     let mut evidence = Evidence::default();
     let gone = metadata.cut();
     if gone > 0 {
         evidence.notes.push(format!("the last {gone} bytes of the metadata are no whole declaration"));
     }
+    if !idle.is_empty() {
+        evidence.notes.push(format!("nothing was recorded in {}", idle.join(", ")));
+    }
     let mut session = Session {
-        name: group.name,
+        name,
         domain: Domain::User,
-        folder: group.folder,
+        folder,
         created: String::new(),
         is_active: None,
         uuid,
@@ -314,10 +247,15 @@ fn session(group: Group, found: &mut Found, budget: &Budget) -> Result<(), Error
         streams: Vec::new(),
         evidence,
     };
+    lost.into_iter().for_each(|place| session.lose(place));
     for (file, mut raw) in streams {
         let suffix = raw.stream.cpu.map_or_else(String::new, |cpu| format!("_{cpu}"));
         raw.stream.channel_name = file.strip_suffix(&suffix).unwrap_or(&file).to_owned();
         session.evidence.notes.append(&mut raw.notes);
+        if let Some(Lack { words, bytes }) = raw.lack {
+            let stream = Some(session.streams.len());
+            session.evidence.gaps.push(Gap { stream, place: words, cause: Cause::Missing, events: None, bytes });
+        }
         session.add(raw.stream, budget)?;
     }
     session.name_by_metadata();

@@ -5,8 +5,10 @@
 
 mod abi;
 mod find;
+mod folder;
 mod stream;
 mod tail;
 
 pub use abi::MAGIC;
-pub use find::{Found, folder, image, memory, texts};
+pub use find::{Found, image, memory, texts};
+pub use folder::folder;

@@ -56,6 +56,17 @@ pub(super) struct Raw {
     /// UUID of its trace; none where no packet was begun.
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) notes: Vec<String>,
+    /// Bytes of its mapping.
+    pub(super) length: u64,
+    /// What its file lacks of them.
+    pub(super) lack: Option<Lack>,
+}
+
+/// What is not there of a stream.
+pub(super) struct Lack {
+    pub(super) words: String,
+    /// Bytes, where that is known.
+    pub(super) bytes: Option<u64>,
 }
 
 /// The stream whose mapping begins at `at`; none where there is no such thing.
@@ -71,23 +82,27 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
     let mapping = Mapping { image: Arc::clone(image), at, order: abi.order, length: abi.length };
     budget.steps("slots", abi.count)?;
     let mut notes = Vec::new();
-    let missing = |what: &'static str| move || Error::value(what, at, 0, "a position; the image does not have it");
-    let produced = mapping.number(abi.produced).ok_or_else(missing("write position"))?;
-    let consumed = mapping.number(abi.consumed).ok_or_else(missing("read position"))?;
+    let position = |place: Place, whose: &str| {
+        let expected = format!("the {whose} position of a mapping of {} bytes", abi.length);
+        mapping.number(place).ok_or_else(|| Error::short(what, place.at, 0, &expected))
+    };
+    let (produced, consumed) = (position(abi.produced, "write")?, position(abi.consumed, "read")?);
     let shape = Shape { order: abi.order, word: abi.word };
-    let sets = Sets::read(&mapping, &abi);
     let tail = Tail::read(&mapping, &abi);
+    let sets = Sets::read(&mapping, &abi, tail.and_then(|tail| tail.data));
     if tail.is_none() {
         notes.push(format!("{what}: what follows the crash ABI is not known; its losses are not told"));
     }
     let tail = tail.unwrap_or_default();
-    let (uuid, channel, cpu) = identity(&sets, shape, abi.set_count());
+    let headers = sets.headers(shape);
+    let (uuid, channel, cpu) = identity(&headers);
     let set = |id: u64| if abi.has_reader_set() { Mode::Overwrite.set(id, abi.word) } else { id };
     let slot = |n: u64| {
         let contiguous = mapping.row(abi.hot, n, abi.contiguous);
         // The counter of deliveries is no part of the ABI: the header says whether it was completed.
         let counters = Counters { contiguous, delivered: contiguous };
-        Slot { counters, set: mapping.row(abi.slots, n, abi.slot_id).map(set) }
+        let id = mapping.row(abi.slots, n, abi.slot_id).map(set);
+        Slot { counters, set: id.or_else(|| newest_of_slot(&headers, n, abi.count)) }
     };
     let stream = Stream {
         channel,
@@ -109,22 +124,13 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
         packets: Vec::new(),
         data: Arc::new(sets),
     };
-    Ok(Some(Raw { stream, shape, uuid, notes }))
+    Ok(Some(Raw { stream, shape, uuid, notes, length: abi.length, lack: None }))
 }
 
 /// UUID, channel and CPU, as most of the packets that were ever begun say.
-fn identity(sets: &Sets, shape: Shape, count: u64) -> (Option<[u8; 16]>, u32, Option<u32>) {
+fn identity(headers: &[(u64, Header)]) -> (Option<[u8; 16]>, u32, Option<u32>) {
     let mut votes: Vec<(usize, [u8; 16], u32, u32)> = Vec::new();
-    for set in 0..count {
-        let mut bytes = vec![0u8; shape.len()];
-        if sets.read(set, 0, &mut bytes).is_err() {
-            continue;
-        }
-        let Ok(header) = Header::parse(&bytes, shape) else { continue };
-        if !header.has_magic() {
-            continue;
-        }
-        let Header { uuid, stream_id, cpu, .. } = header;
+    for &(_, Header { uuid, stream_id, cpu, .. }) in headers {
         let is_known = votes.iter().position(|vote| (vote.1, vote.2, vote.3) == (uuid, stream_id, cpu));
         if is_known.is_none() && votes.len() < 64 {
             votes.push((0, uuid, stream_id, cpu));
@@ -138,6 +144,12 @@ fn identity(sets: &Sets, shape: Shape, count: u64) -> (Option<[u8; 16]>, u32, Op
     best.map_or((None, 0, None), |(_, uuid, channel, cpu)| (Some(uuid), channel, Some(cpu)))
 }
 
+/// The set of the newest packet that says it is slot `n`'s, of `count`: for where the table of slots is not there.
+fn newest_of_slot(headers: &[(u64, Header)], n: u64, count: u64) -> Option<u64> {
+    let own = headers.iter().filter(|(_, header)| header.sequence.checked_rem(count) == Some(n));
+    own.max_by_key(|(_, header)| header.sequence).map(|(set, _)| *set)
+}
+
 /// The sets of pages of a mapping: each is one run.
 struct Sets {
     mapping: Mapping,
@@ -147,13 +159,25 @@ struct Sets {
 }
 
 impl Sets {
-    fn read(mapping: &Mapping, abi: &Abi) -> Self {
+    /// Where the table of the sets is not there: they lie one behind the other from `data` on.
+    fn read(mapping: &Mapping, abi: &Abi, data: Option<u64>) -> Self {
         let place = |set: u64| {
             let pages = mapping.row(abi.sets, set, abi.set_offset)?;
             mapping.number(Place { at: pages.checked_add(abi.data_offset.at)?, ..abi.data_offset })
         };
-        let sets = (0..abi.set_count()).map(place).collect();
+        let by_order = |set: u64| data?.checked_add(set.checked_mul(abi.sub_buffer_size)?);
+        let sets = (0..abi.set_count()).map(|set| place(set).or_else(|| by_order(set))).collect();
         Self { mapping: mapping.clone(), size: abi.sub_buffer_size, sets }
+    }
+
+    /// Number and header of each set in which a packet was ever begun.
+    fn headers(&self, shape: Shape) -> Vec<(u64, Header)> {
+        let mut bytes = vec![0u8; shape.len()];
+        let header = |set: u64| {
+            self.read(set, 0, &mut bytes).ok()?;
+            Header::parse(&bytes, shape).ok().filter(Header::has_magic).map(|header| (set, header))
+        };
+        (0..self.sets.len() as u64).filter_map(header).collect()
     }
 }
 

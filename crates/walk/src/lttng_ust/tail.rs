@@ -18,6 +18,8 @@ pub(super) struct Tail {
     pub(super) reader: Option<u64>,
     /// Position of the sub-buffer that a reader held.
     pub(super) held: Option<u64>,
+    /// Where the first set of pages begins; the others follow.
+    pub(super) data: Option<u64>,
     /// Lost: no room, nested, too big.
     pub(super) full: u64,
     pub(super) wrap: u64,
@@ -40,6 +42,7 @@ impl Tail {
         }
         let reader = after(slots, 2)?;
         // buf_cnt, array, memory_map, chan; then cpu (an int), records_read, allocated (an int), padding.
+        let (sets, data) = (number(after(reader, 4)?), number(after(reader, 6)?));
         let cpu = after(reader, 9)?;
         let read = cpu.checked_add(4)?.checked_next_multiple_of(word)?;
         let padding = after(read, 1)?.checked_add(4)?;
@@ -63,6 +66,7 @@ impl Tail {
             last_time: number(time).filter(|_| abi.word == 8),
             reader: number(reader),
             held: number(consumed).filter(|_| is_held),
+            data: data.filter(|_| sets == Some(abi.sets.at)),
             full: number(lost)?,
             wrap: number(after(lost, 1)?)?,
             big: number(after(lost, 2)?)?,

@@ -43,7 +43,7 @@ pub(super) struct Summary {
 /// Something that is not there.
 #[derive(Serialize)]
 struct Gap {
-    /// Null where it concerns all streams.
+    /// Null where it concerns no stream that is there.
     stream: Option<String>,
     place: String,
     cause: &'static str,
@@ -155,10 +155,10 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    {}, packet {number} is {verdict}: {}", plain(stream), plain(why))?;
     }
     for Gap { stream, place, cause, events, bytes } in summary.gaps.iter().take(crate::evidence::LIMIT) {
-        let stream = stream.as_deref().map_or_else(|| "all streams".to_owned(), plain);
+        let stream = stream.as_deref().map_or_else(String::new, |stream| format!("{}: ", plain(stream)));
         let sizes = [(events, "events"), (bytes, "bytes")];
         let sizes: String = sizes.iter().filter_map(|(n, unit)| n.map(|n| format!(", {n} {unit}"))).collect();
-        writeln!(out, "    {stream}: {}: {cause}{sizes}", plain(place))?;
+        writeln!(out, "    {stream}{}: {cause}{sizes}", plain(place))?;
     }
     summary.notes.iter().try_for_each(|note| writeln!(out, "    note: {}", plain(note)))
 }
