@@ -17,8 +17,10 @@
 
 mod budget;
 mod error;
+mod irregular;
 mod reader;
 
 pub use budget::{Budget, Limits};
 pub use error::{Error, Kind};
+pub use irregular::irregular;
 pub use reader::{ByteOrder, Reader};

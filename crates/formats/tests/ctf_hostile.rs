@@ -49,6 +49,31 @@ fn first_len(stream: &[u8]) -> usize {
 }
 const HEAD: usize = 52;
 
+/// What stands where a stream's file was is a fault; nobody waits for a writer of a FIFO.
+#[test]
+fn what_is_no_regular_file_is_told() {
+    let metadata = TSDL.replace("ORDER", "le");
+    let folder = folder(metadata.as_bytes(), &[("s_0", &stream(false))]);
+    let path = |name: &str| folder.path().join(name);
+    for fifo in ["s_1", "index/s_0.idx"] {
+        std::fs::create_dir_all(path(fifo).parent().expect("a folder")).expect("made");
+        let made = std::process::Command::new("mkfifo").arg(path(fifo)).status();
+        assert!(made.expect("mkfifo").success());
+    }
+    std::fs::create_dir(path("s_2")).expect("made");
+    std::os::unix::fs::symlink("nowhere", path("s_3")).expect("linked");
+    let found = lastwords_formats::ctf::read::open(folder.path()).expect("a trace");
+    let mut faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
+    faults.sort();
+    let ends = [
+        "s_1: a FIFO, no regular file",
+        "s_2: a folder, no regular file",
+        "s_3: No such file or directory (os error 2)",
+    ];
+    assert!(faults.len() == 3 && faults.iter().zip(ends).all(|(fault, end)| fault.ends_with(end)), "{faults:?}");
+    assert_eq!(found.traces[0].streams.len(), 1);
+}
+
 #[test]
 fn cut_anywhere() {
     for big in [false, true] {

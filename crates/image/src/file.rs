@@ -1,11 +1,11 @@
 //! Files that are read at offsets.
 
 use crate::flattened::Index;
-use lastwords_bytes::{Budget, Error};
+use lastwords_bytes::{Budget, Error, irregular};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,7 +46,10 @@ impl Backing {
         if kind.is_dir() {
             return Err(Error::io(name, 0, &std::io::Error::from(ErrorKind::IsADirectory)));
         }
-        // The end found by seeking is right for block devices too; a pipe has none and is refused here.
+        if let Some(what) = irregular(kind).filter(|_| kind.is_fifo() || kind.is_socket()) {
+            return Err(Error::io(name, 0, &std::io::Error::other(format!("{what}: it cannot be read at places"))));
+        }
+        // The end found by seeking is right for block devices too.
         let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
         Ok(Self { file, len, name: name.into(), flattened: None })
     }

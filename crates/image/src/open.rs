@@ -6,7 +6,7 @@ use crate::file::{Backing, Got};
 use crate::program_headers::Table;
 use crate::segments::{Segment, Segments};
 use crate::{HoleCause, Image, Watch, compressed};
-use lastwords_bytes::{Budget, Error, Reader};
+use lastwords_bytes::{Budget, Error, Reader, irregular};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,16 +111,20 @@ fn plain(file: Backing, name: &str, notes: Vec<String>) -> Opened {
 }
 
 fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
-    let mut paths: Vec<PathBuf> = Vec::new();
+    let (mut paths, mut notes): (Vec<PathBuf>, Vec<String>) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(path).map_err(|e| Error::io(name, 0, &e))?.take(MAX_FILES) {
         let entry = entry.map_err(|e| Error::io(name, 0, &e))?;
-        if entry.file_type().is_ok_and(|t| t.is_file()) {
-            paths.push(entry.path());
+        let kind = entry.file_type().map_err(|e| Error::io(name, 0, &e))?;
+        match irregular(kind) {
+            None => paths.push(entry.path()),
+            // Folders may stand beside regions for reasons of their own.
+            Some(_) if kind.is_dir() => {}
+            Some(what) => notes.push(format!("{}: {what}; it is not read", entry.path().display())),
         }
     }
     paths.sort();
     budget.steps(name, paths.len() as u64)?;
-    let (mut files, mut segments, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut files, mut segments) = (Vec::new(), Vec::new());
     let mut address = 0u64;
     for path in paths {
         match Backing::open(&path, false) {

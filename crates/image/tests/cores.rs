@@ -137,6 +137,12 @@ fn folders_take_regular_files_alone() {
     let found = open(folder.path(), &Budget::default(), &unwatched).expect("readable");
     assert_eq!(found.kind, Kind::Folder);
     assert_eq!(found.image.ranges().len(), 1);
+    let link = folder.path().join("b");
+    assert_eq!(found.notes, [format!("{}: a symbolic link, no regular file; it is not read", link.display())]);
     assert!(open(&folder.path().join("nothing"), &Budget::default(), &unwatched).is_err());
+    let fifo = folder.path().join("f");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let error = open(&fifo, &Budget::default(), &unwatched).expect_err("a FIFO").to_string();
+    assert!(error.ends_with("/f: a FIFO, no regular file: it cannot be read at places"), "{error}");
     assert!(open(std::path::Path::new("/dev/tty"), &Budget::default(), &unwatched).is_err());
 }

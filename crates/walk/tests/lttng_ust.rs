@@ -291,7 +291,7 @@ fn streams_that_the_others_imply_are_lost_where_they_are_not_there() {
         gone(dir);
         std::fs::create_dir(dir.join("one_1")).expect("made");
     };
-    assert_eq!(losses(nested), (3, say(&format!("one_1: a folder, no file; {whole} bytes are needed"))));
+    assert_eq!(losses(nested), (3, say(&format!("one_1: a folder, no regular file; {whole} bytes are needed"))));
     let tiny = losses(cut("one_1", 10));
     assert_eq!(
         tiny,
@@ -366,9 +366,9 @@ fn a_fifo_is_not_opened() {
             assert!(made.expect("mkfifo").success());
         }
     });
-    assert!(found.notes[0].ends_with("/metadata: a FIFO, no file; it is not read"), "{:?}", found.notes);
+    assert!(found.notes[0].ends_with("/metadata: a FIFO, no regular file; it is not read"), "{:?}", found.notes);
     let lost: Vec<_> = found.sessions[0].evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).collect();
-    assert!(lost[0].place.contains("/one_1: a FIFO, no file; 6656 bytes are needed"), "{lost:?}");
+    assert!(lost[0].place.contains("/one_1: a FIFO, no regular file; 6656 bytes are needed"), "{lost:?}");
 }
 
 /// P11: a flipped bit in one packet's header leaves the others as they are, and nothing wrong goes unsaid.

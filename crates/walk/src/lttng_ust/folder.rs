@@ -6,10 +6,8 @@
 use super::find::{Found, Group, METADATA_MAX, session};
 use super::stream::{self, Lack, Raw};
 use crate::lttng::Metadata;
-use lastwords_bytes::{Budget, Error, Kind};
+use lastwords_bytes::{Budget, Error, Kind, irregular};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::FileType;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Most files, and depth of folders.
@@ -116,20 +114,12 @@ fn fault(path: &Path) -> String {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return "no such file".to_owned(),
         Err(error) => return error.to_string(),
     };
-    match meta.is_file().then(|| std::fs::File::open(path)) {
-        None => format!("{}, no file", kind(meta.file_type())),
-        Some(Err(error)) => error.to_string(),
-        Some(Ok(_)) => format!("{}, which are no stream's", size(path)),
+    if let Some(what) = irregular(meta.file_type()) {
+        return what.to_owned();
     }
-}
-
-fn kind(kind: FileType) -> &'static str {
-    match kind {
-        kind if kind.is_dir() => "a folder",
-        kind if kind.is_symlink() => "a symbolic link",
-        kind if kind.is_fifo() => "a FIFO",
-        kind if kind.is_socket() => "a socket",
-        _ => "a device",
+    match std::fs::File::open(path) {
+        Err(error) => error.to_string(),
+        Ok(_) => format!("{}, which are no stream's", size(path)),
     }
 }
 
@@ -174,9 +164,8 @@ fn read_metadata(path: &Path, budget: &Budget) -> Result<Metadata, Error> {
     let name = path.display().to_string();
     let io = |error| Error::io(&name, 0, &error);
     let meta = std::fs::metadata(path).map_err(io)?;
-    // To open a FIFO would wait for a writer.
-    if !meta.is_file() {
-        return Err(io(std::io::Error::other(format!("{}, no file; it is not read", kind(meta.file_type())))));
+    if let Some(what) = irregular(meta.file_type()) {
+        return Err(io(std::io::Error::other(format!("{what}; it is not read"))));
     }
     if meta.len() > METADATA_MAX {
         return Err(Error::value(&name, 0, meta.len(), "at most 256 MiB"));

@@ -3,6 +3,7 @@
 use super::error::Error;
 use super::index::{self, Entry};
 use super::metadata::metadata;
+use lastwords_bytes::irregular;
 use lastwords_trace::ctf::{Program, TraceClass};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -129,7 +130,7 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
     let class = metadata(&path)?;
     let program = Program::new(class).map_err(|source| Error::Schema { path, source })?;
     let mut streams: Vec<Stream> = Vec::new();
-    for file in data_files(folder)? {
+    for file in data_files(folder, faults)? {
         let index = index::of_file(&file, &program)?;
         faults.extend(index.fault);
         let Some(first) = index.first else { continue };
@@ -148,16 +149,23 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
     Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, name })
 }
 
-/// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name.
-fn data_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+/// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no
+/// regular file, and can have its place there for no other reason, stands where a stream's file was.
+fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let entry = entry.map_err(Error::io(folder))?;
         let name = entry.file_name();
-        let hidden = name.as_encoded_bytes().starts_with(b".");
-        let regular = std::fs::metadata(entry.path()).is_ok_and(|data| data.is_file() && data.len() > 0);
-        if name != "metadata" && !hidden && regular {
-            files.push(entry.path());
+        if name == "metadata" || name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        match std::fs::metadata(&path).map(|data| (data.len(), data.is_dir(), irregular(data.file_type()))) {
+            Ok((0, _, None)) => {}
+            Ok((_, _, None)) => files.push(path),
+            Ok((_, true, _)) if name == "index" || !folders(&path).is_empty() => {}
+            Ok((_, _, Some(what))) => faults.push(Error::io(&path)(std::io::Error::other(what))),
+            Err(error) => faults.push(Error::io(&path)(error)),
         }
     }
     files.sort();

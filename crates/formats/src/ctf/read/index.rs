@@ -129,7 +129,8 @@ pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, byte
 fn from_index_file(path: &Path, size: u64) -> Option<Vec<Entry>> {
     let mut name = path.file_name()?.to_owned();
     name.push(".idx");
-    let bytes = std::fs::read(path.parent()?.join("index").join(name)).ok()?;
+    let index = path.parent()?.join("index").join(name);
+    let bytes = index.is_file().then(|| std::fs::read(index).ok())??;
     let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).map(|raw| u32::from_be_bytes(*raw));
     let long = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()).map(|raw| u64::from_be_bytes(*raw))
