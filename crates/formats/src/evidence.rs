@@ -199,7 +199,13 @@ fn span_report(source: &dyn Source, span: &OpenSpan) -> SpanReport {
 /// `out` cannot be written.
 pub fn write_text(source: &dyn Source, limit: usize, out: &mut dyn Write) -> io::Result<()> {
     let evidence = source.evidence();
-    let name = plain(&source.schema().name);
+    let schema = source.schema();
+    // Its name is lost with the session region.
+    let name = if schema.name.is_empty() {
+        format!("session {}", crate::ctf::uuid_text(&schema.uuid))
+    } else {
+        plain(&schema.name)
+    };
     let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
     for sub_buffer in &evidence.sub_buffers {
         *counts.entry(sub_buffer.verdict).or_default() += 1;
@@ -261,5 +267,8 @@ fn stream_name(source: &dyn Source, stream: usize) -> String {
     let Some(facts) = source.streams().get(stream) else { return format!("stream {stream}") };
     let channel = source.schema().channels.get(facts.channel).map_or("", |c| c.name.as_str());
     let cpu = facts.cpu.map_or_else(|| "no CPU".to_owned(), |cpu| format!("CPU {cpu}"));
-    format!("channel {}, {cpu}", plain(channel))
+    match (channel, source.schema().channels.get(facts.channel)) {
+        ("", Some(of)) => format!("channel {}, {cpu}", of.id),
+        (name, _) => format!("channel {}, {cpu}", plain(name)),
+    }
 }

@@ -240,6 +240,10 @@ fn styles() {
             "1000000001 0/1/7+84 0 app:one: 77 6f 72 6b 65 72 00 00 4d 00 00 00 | 05 00 00 00 74 77 6f 20 77 6f 72 64 73 00"
         )
     );
+    // A clock that nothing relates to the time of day shows none.
+    (memory.schema.clock.absolute, memory.schema.clock.offset_seconds) = (false, 0);
+    let line = styled(&memory, Style::Fields, &all);
+    assert!(line.starts_with("1.000000001 WARN  [001] worker-77 app:one:"), "{line}");
 }
 
 #[test]
@@ -413,4 +417,11 @@ fn evidence_as_text_and_data() {
     assert!(
         ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("lost_events = 40;")
     );
+    // Where not all gaps have a number, that there are losses is said besides it.
+    assert!(ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("losses = 1;"));
+    // What has lost its name is called by its UUID.
+    memory.schema.name.clear();
+    let mut out = Vec::new();
+    evidence::write_text(&memory, 2, &mut out).expect("text");
+    assert!(out.starts_with(b"session 30313233-3435-3637-3839-616263646566: sub-buffers"));
 }

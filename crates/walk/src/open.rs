@@ -35,8 +35,14 @@ pub fn open(path: &Path, options: &Options) -> Result<Recovered, Error> {
 /// As for [`open()`].
 pub fn open_with(path: &Path, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
     let opened = lastwords_image::open(path, budget, watch)?;
-    let found = own::find(&opened.image, options, budget, watch)?;
+    let mut found = own::find(&opened.image, options, budget, watch)?;
     let mut notes = opened.notes;
+    if opened.kind == Kind::Folder && !found.sessions.is_empty() {
+        // A file of the folder that cannot be opened is one of its session's regions.
+        for file in notes.drain(..) {
+            found.sessions.iter_mut().for_each(|session| session.lacks(&file));
+        }
+    }
     notes.extend(found.notes);
     notes.extend(opened.core.iter().flat_map(folders_of).filter(|_| found.sessions.is_empty()));
     Ok(Recovered { kind: opened.kind, core: opened.core, sessions: found.sessions, notes })

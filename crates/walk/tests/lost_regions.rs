@@ -6,6 +6,7 @@ use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::{Cause, Verdict};
+use lastwords_trace::schema::Field;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::Session;
 use lastwords_walk::{Options, Recovered};
@@ -45,14 +46,73 @@ fn without_the_session_region_events_and_contexts_are_found_out() {
         let lost = recover(&without(&image, "session"));
         let (whole, lost) = (&whole.sessions[0], &lost.sessions[0]);
         let contexts = |s: &Session| s.schema().channels.iter().map(|c| c.contexts.clone()).collect::<Vec<_>>();
-        assert_eq!(contexts(whole), contexts(lost));
-        assert!(lost.schema().name.is_empty());
-        assert!(lost.evidence().notes.iter().any(|n| n.contains("session region")));
+        let (right, found) = (contexts(whole), contexts(lost));
+        assert_eq!(right[0], found[0]);
+        // A process's id and a thread's look the same: no name is better than a wrong one. The registry knows the other.
+        let names = |fields: &[Field]| fields.iter().map(|f| f.name.clone()).collect::<Vec<_>>();
+        assert_eq!(
+            (names(&right[1]), names(&found[1])),
+            (strings(&["vpid", "shard"]), strings(&["context0", "shard"]))
+        );
+        assert_eq!(right[1][1], found[1][1]);
+        assert!(lost.schema().name.is_empty() && !lost.schema().clock.absolute);
+        assert!(said(lost, "session region", Cause::Missing), "{:?}", lost.evidence());
         // Behind the hole of a dead thread nothing can be told without the table of threads.
         let (all, found) = (events(whole), events(lost));
         assert!(found.iter().all(|e| all.contains(e)), "nothing is invented");
         assert!(found.len() > all.len() * 9 / 10, "{} of {}", found.len(), all.len());
     }
+}
+
+fn strings(of: &[&str]) -> Vec<String> {
+    of.iter().map(|s| (*s).to_owned()).collect()
+}
+
+/// A gap of this cause, which is a loss, has these words.
+fn said(session: &Session, words: &str, cause: Cause) -> bool {
+    let evidence = session.evidence();
+    evidence.has_losses() && evidence.gaps.iter().any(|g| g.cause == cause && g.place.contains(words))
+}
+
+#[test]
+fn a_session_region_that_is_passed_over_is_a_loss() {
+    let mut image = samples::small(Order::Little).image();
+    image.regions[0].bytes[400..408].fill(0xff);
+    let found = recover(&image);
+    assert!(said(&found.sessions[0], "session+0x0: offset 0x70", Cause::Damaged), "{:?}", found.sessions[0].evidence());
+    assert!(found.notes.is_empty(), "{:?}", found.notes);
+    image.regions.truncate(2);
+    assert!(recover(&image).sessions[0].evidence().has_losses(), "the registry alone");
+}
+
+#[test]
+fn streams_below_the_highest_index_must_have_been() {
+    let mut session = samples::one_stream(1, 512, 8, 3);
+    (1..6).for_each(|cpu| assert_eq!(session.stream(0, cpu, 1), cpu as usize));
+    let mut image = session.image();
+    image.regions.retain(|r| r.name == "registry" || r.name.ends_with(['2', '5']));
+    assert_eq!(image.regions.len(), 3);
+    let found = recover(&image);
+    let session = &found.sessions[0];
+    for words in ["streams 0 to 1 are not in the image", "streams 3 to 4 are not in the image"] {
+        assert!(said(session, words, Cause::Missing), "{:?}", session.evidence().gaps);
+    }
+    assert_eq!(session.evidence().gaps.len(), 3, "{:?}", session.evidence().gaps);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_opened_is_a_loss() {
+    let folder = tempfile::tempdir().expect("a folder");
+    samples::small(Order::Little).image().write_folder(folder.path()).expect("files");
+    let spans = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|e| e.path());
+    let spans = spans.into_iter().find(|p| p.to_string_lossy().contains("spans")).expect("spans");
+    std::fs::set_permissions(&spans, std::os::unix::fs::PermissionsExt::from_mode(0o000)).expect("no rights");
+    if std::fs::File::open(&spans).is_ok() {
+        return; // The superuser reads all.
+    }
+    let found = lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder");
+    assert!(said(&found.sessions[0], "spans", Cause::Missing));
 }
 
 #[test]

@@ -120,6 +120,10 @@ fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValu
     ] {
         env.entry(key.to_owned()).or_insert(value);
     }
+    if evidence.has_losses() {
+        // How many events they are may not be known: the number above tells of those that are.
+        env.entry("losses".to_owned()).or_insert(EnvValue::Integer(1));
+    }
     env
 }
 

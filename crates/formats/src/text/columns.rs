@@ -2,7 +2,7 @@
 
 use super::escape::{bare, quoted};
 use super::number::{Constant, general, hexadecimal, masked, signed, six, unsigned};
-use super::time::{TimeOfDay, Zone};
+use super::time::{TimeOfDay, Zone, put_seconds};
 use crate::events::Line;
 use lastwords_trace::merge::Event;
 use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
@@ -23,6 +23,8 @@ pub(super) struct Lines<'s> {
 
 struct Plan<'s> {
     order: ByteOrder,
+    /// The clock leads to the time of day.
+    absolute: bool,
     channels: Vec<Columns<'s>>,
     /// By stream.
     cpus: Vec<Option<Constant>>,
@@ -85,6 +87,7 @@ fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
     let schema: &Schema = source.schema();
     Plan {
         order: schema.byte_order,
+        absolute: schema.clock.absolute,
         channels: schema.channels.iter().map(columns).collect(),
         cpus: source.streams().iter().map(|s| s.cpu.map(|cpu| Constant::new(format!("{cpu:03}").as_bytes()))).collect(),
     }
@@ -216,7 +219,11 @@ impl Line for Lines<'_> {
             kernel_head(out, columns, class, context, plan.order, cpu);
             kernel_time(out, event.nanoseconds);
         } else {
-            self.time.put(event.nanoseconds, out);
+            if plan.absolute {
+                self.time.put(event.nanoseconds, out);
+            } else {
+                put_seconds(event.nanoseconds, out);
+            }
             own_head(out, columns, class, context, plan.order, cpu);
         }
         class.name.put(out);

@@ -169,8 +169,20 @@ impl Stamp {
 }
 
 fn put_negative(nanoseconds: i64, out: &mut Vec<u8>) {
-    let magnitude = nanoseconds.unsigned_abs();
     out.push(b'-');
+    seconds(nanoseconds.unsigned_abs(), out);
+}
+
+/// Appends a time of a clock that nothing relates to the time of day: `S.nnnnnnnnn`.
+#[cold]
+pub(crate) fn put_seconds(nanoseconds: i64, out: &mut Vec<u8>) {
+    match u64::try_from(nanoseconds) {
+        Ok(magnitude) => seconds(magnitude, out),
+        Err(_) => put_negative(nanoseconds, out),
+    }
+}
+
+fn seconds(magnitude: u64, out: &mut Vec<u8>) {
     unsigned(out, magnitude / NANOSECONDS);
     out.push(b'.');
     out.extend_from_slice(&nine((magnitude % NANOSECONDS) as u32));

@@ -51,11 +51,28 @@ impl Region {
     }
 }
 
+/// Something like a region that cannot be read as one.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    /// What stands where the session's UUID should.
+    session: [u8; 16],
+    /// Why.
+    pub(crate) why: String,
+}
+
+impl Rejected {
+    /// It was of this session, as far as damage left its UUID.
+    pub(crate) fn is_of(&self, session: &[u8; 16]) -> bool {
+        let same = self.session.iter().zip(session).filter(|(a, b)| a == b).count();
+        same.saturating_mul(2) >= session.len()
+    }
+}
+
 /// Regions by rising address, and what was found that is none.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) regions: Vec<Region>,
-    pub(crate) notes: Vec<String>,
+    pub(crate) rejected: Vec<Rejected>,
 }
 
 /// Finds all regions. A region that was found is passed over whole: nothing inside it is taken for another.
@@ -163,10 +180,18 @@ impl Scan<'_> {
                     region.mended = Some(format!("{error}: {how}"));
                     self.found.regions.push(region);
                 }
-                None => self.found.notes.push(format!("{error}; the region is passed over")),
+                None => self.reject(address, &error),
             }
         }
         self.found.regions.sort_by_key(|r| r.address);
+    }
+
+    fn reject(&mut self, address: u64, error: &Error) {
+        let mut session = [0u8; 16];
+        let at = address.saturating_add(offset_of!(RegionHeader, session) as u64);
+        // Where it cannot be read it is no session's.
+        let _ = self.image.read(at, &mut session);
+        self.found.rejected.push(Rejected { session, why: format!("{error}; the region is passed over") });
     }
 
     /// The regions that a damaged header may be of: as it stands first, if it can be read at all.

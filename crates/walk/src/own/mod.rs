@@ -14,6 +14,7 @@ mod linear;
 mod lockless;
 mod loose;
 mod mend;
+mod neutral;
 mod packet;
 mod plan;
 mod reader;
@@ -26,8 +27,8 @@ mod spool;
 mod types;
 
 use data::Stream as Data;
-use find::Region;
-use info::{Info, RegionInfo, StreamInfo};
+use find::{Region, Rejected};
+use info::{ChannelInfo, Info, RegionInfo, StreamInfo};
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
@@ -42,7 +43,7 @@ use packet::Identity;
 use plan::{Outcome, Planner};
 use session_region::SessionRegion;
 use spool::Spool;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is wanted of a session.
@@ -86,6 +87,11 @@ impl Session {
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
+    }
+
+    /// Takes in that something of its image cannot be read.
+    pub(crate) fn lacks(&mut self, what: &str) {
+        self.evidence.gaps.push(gap(what, Cause::Missing));
     }
 }
 
@@ -163,7 +169,8 @@ fn build(
     watch: Watch<'_>,
 ) -> Result<Found, Error> {
     let regions = find::regions(&**image, budget, watch)?;
-    let mut found = Found { notes: regions.notes, sessions: Vec::new() };
+    let mut found = Found::default();
+    let mut rejected = regions.rejected;
     let mut groups: BTreeMap<[u8; 16], (Vec<Region>, Vec<Loose>)> = BTreeMap::new();
     for region in regions.regions {
         groups.entry(region.session).or_default().0.push(region);
@@ -178,8 +185,10 @@ fn build(
     }
     for (uuid, (regions, loose)) in groups {
         let builder = Builder { image, raw, options, budget, watch, notes: Vec::new() };
-        found.sessions.push(builder.build(uuid, regions, loose::sorted(loose))?);
+        let of_session: Vec<Rejected> = rejected.extract_if(.., |r| r.is_of(&uuid)).collect();
+        found.sessions.push(builder.build(uuid, regions, &of_session, loose::sorted(loose))?);
     }
+    found.notes = rejected.into_iter().map(|r| r.why).collect();
     found.sessions.sort_by_key(|s| (s.info.created_realtime, s.info.uuid));
     Ok(found)
 }
@@ -204,14 +213,20 @@ struct Regions {
 }
 
 impl Builder<'_> {
-    fn build(mut self, uuid: [u8; 16], all: Vec<Region>, loose: Vec<Loose>) -> Result<Session, Error> {
+    fn build(
+        mut self,
+        uuid: [u8; 16],
+        all: Vec<Region>,
+        rejected: &[Rejected],
+        loose: Vec<Loose>,
+    ) -> Result<Session, Error> {
         let listed = all.iter().map(region_info).collect();
         let minor = all.iter().map(|r| r.minor).max().unwrap_or(0);
         let word_size = all.first().map_or(0, |r| r.word_size);
         let regions = self.sort(all);
         let mut evidence = Evidence::default();
-        let mut session = self.session_region(regions.session.as_ref());
-        self.notes.append(&mut session.notes);
+        evidence.gaps.extend(rejected.iter().map(|r| gap(&r.why, Cause::Damaged)));
+        let session = self.session_region(regions.session.as_ref(), &mut evidence);
         let mut registry = match &regions.registry {
             Some(region) => registry::read(&**self.image, region, self.budget),
             None => {
@@ -236,7 +251,8 @@ impl Builder<'_> {
             self.notes.push(format!("a snapshot was being taken: {both}"));
         }
         let (clock, clock_info) = session.clock.resolve(&mut self.notes);
-        let data = self.streams(&regions, &session.info, &mut evidence);
+        let data = self.streams(&regions, &mut evidence);
+        absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
@@ -287,14 +303,16 @@ impl Builder<'_> {
         evidence.notes.append(&mut self.notes);
     }
 
-    fn session_region(&mut self, region: Option<&Region>) -> SessionRegion {
-        match region {
-            Some(region) => session_region::read(&**self.image, region, self.budget),
-            None => {
-                self.notes.push("the session region is not in the image: names, state and clock are lost".into());
-                SessionRegion::default()
-            }
-        }
+    fn session_region(&self, region: Option<&Region>, evidence: &mut Evidence) -> SessionRegion {
+        let Some(region) = region else {
+            let place =
+                "the session region is not in the image: names, state, clock and the number of streams are lost";
+            evidence.gaps.push(gap(place, Cause::Missing));
+            return SessionRegion::default();
+        };
+        let mut session = session_region::read(&**self.image, region, self.budget);
+        evidence.gaps.extend(session.lost.drain(..).map(|place| gap(&place, Cause::Missing)));
+        session
     }
 
     fn sort(&mut self, all: Vec<Region>) -> Regions {
@@ -329,7 +347,7 @@ impl Builder<'_> {
     }
 
     /// The streams whose geometry holds; tells of the others.
-    fn streams(&mut self, regions: &Regions, info: &Info, evidence: &mut Evidence) -> Vec<Data> {
+    fn streams(&self, regions: &Regions, evidence: &mut Evidence) -> Vec<Data> {
         let mut streams = Vec::new();
         for region in regions.streams.values() {
             match Data::new(self.image, region) {
@@ -339,19 +357,40 @@ impl Builder<'_> {
                 }
             }
         }
-        for channel in &info.channels {
-            let all = channel.first_stream..channel.first_stream.saturating_add(channel.streams);
-            let here = regions.streams.range(all).count() as u64;
-            let absent = u64::from(channel.streams).saturating_sub(here);
-            if absent > 0 {
-                let place =
-                    format!("{absent} of {} streams of channel {} are not in the image", channel.streams, channel.id);
-                evidence.gaps.push(gap(&place, Cause::Missing));
-            }
-        }
         streams
     }
 }
+
+/// Tells of the streams that a channel should have, and of those that must be because there is one of a greater index.
+fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mut Evidence) {
+    let of = |channel: &ChannelInfo| channel.first_stream..channel.first_stream.saturating_add(channel.streams);
+    for channel in &info.channels {
+        let here = regions.streams.range(of(channel)).count() as u64;
+        let absent = u64::from(channel.streams).saturating_sub(here);
+        if absent > 0 {
+            let place =
+                format!("{absent} of {} streams of channel {} are not in the image", channel.streams, channel.id);
+            evidence.gaps.push(gap(&place, Cause::Missing));
+        }
+    }
+    let found: BTreeSet<u32> = regions.streams.keys().copied().chain(loose.iter().map(|l| l.identity.stream)).collect();
+    // Each run of indices between two that were found; a damaged index makes one line, not a million.
+    let mut next = 0u32;
+    for index in found {
+        let unclaimed = |i: &u32| !info.channels.iter().any(|c| of(c).contains(i));
+        if next < index && (next..index).take(STREAMS_LOOKED_AT).any(|i| unclaimed(&i)) {
+            let last = index.saturating_sub(1);
+            let which =
+                if next == last { format!("stream {next} is") } else { format!("streams {next} to {last} are") };
+            let place = format!("{which} not in the image, though stream {index} is");
+            evidence.gaps.push(gap(&place, Cause::Missing));
+        }
+        next = index.saturating_add(1);
+    }
+}
+
+/// Most indices between two streams that are compared with what the channels say.
+const STREAMS_LOOKED_AT: usize = 1 << 16;
 
 /// Bytes of streams from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;

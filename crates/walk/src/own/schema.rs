@@ -4,13 +4,14 @@ use super::data::Stream;
 use super::events::walk;
 use super::info::{ChannelInfo, Info};
 use super::loose::Pool;
+use super::neutral;
 use super::packet::{Judged, judge};
 use super::registry::Registry;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::session::context;
 use lastwords_bytes::{Budget, ByteOrder as Order};
 use lastwords_trace::clock::Clock;
-use lastwords_trace::decode::ChannelDecoder;
+use lastwords_trace::decode::{ChannelDecoder, Position};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,13 +132,12 @@ impl Resolver<'_> {
         let name = described.map(|c| c.name.clone()).unwrap_or_default();
         let mut channel = Channel { id: self.id, name, contexts: Vec::new(), events: events.collect() };
         let declared = described.map(|c| c.contexts);
-        let bits = if channel.events.is_empty() {
-            declared.unwrap_or(0)
+        channel.contexts = if channel.events.is_empty() {
+            self.fields(declared.unwrap_or(0))
         } else {
             let samples = self.samples(streams, pool);
             self.contexts(declared, &channel, &samples)
         };
-        channel.contexts = self.fields(bits);
         channel
     }
 
@@ -165,43 +165,62 @@ impl Resolver<'_> {
         self.registry.contexts.iter().filter(|(key, _)| key.0 == self.id).map(|(_, field)| field)
     }
 
-    /// The declared contexts if the samples decode with them, else those with which they do.
-    fn contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> u32 {
+    /// The declared contexts if the samples decode with them, else what those with which they do have in common.
+    fn contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Vec<Field> {
         let id = self.id;
         let trusted = |bits: &u32| samples.whole.is_empty() || self.decodes(*bits, channel, samples);
         if let Some(bits) = declared.filter(trusted) {
-            return bits;
+            return self.fields(bits);
         }
         self.doubt = true;
-        let all = if self.user().next().is_some() { COMBINATIONS } else { context::USER };
-        let mut fitting: Vec<u32> = match samples.whole.is_empty() {
-            false => (0..all).filter(|bits| self.decodes(*bits, channel, samples)).collect(),
-            true => self.farthest(all, channel, samples),
-        };
-        // Who describes a context of their own uses it; among the others of four bytes nothing decides.
-        fitting.sort_by_key(|bits| bits & context::USER == 0);
+        let fitting: Vec<Vec<Field>> =
+            self.fitting(channel, samples).into_iter().map(|bits| self.fields(bits)).collect();
         let said = match declared {
             None => "are lost with the session region".to_string(),
             Some(bits) => format!("{bits:#x} do not fit its events"),
         };
-        match (fitting.as_slice(), declared) {
-            ([bits, others @ ..], _) => {
-                let sure = match others.len() {
-                    0 => "the only ones that do".to_string(),
-                    n => format!("though {n} other combinations do as well"),
-                };
-                self.notes.push(format!("channel {id}: contexts {said}; {bits:#x} are taken, {sure}"));
-                *bits
+        let (fields, how) = match (fitting.as_slice(), declared) {
+            ([], None) => (Vec::new(), "none are taken".to_string()),
+            ([], Some(bits)) => (self.fields(bits), format!("nor do others; {bits:#x} are taken")),
+            ([only], _) => (only.clone(), format!("{}, the only ones that fit", names(only))),
+            ([first, others @ ..], _) => {
+                let fields = neutral::common(first, others);
+                let many = fitting.len();
+                let how =
+                    format!("{many} combinations fit its events; what they agree in is taken: {}", names(&fields));
+                (fields, how)
             }
-            ([], None) => {
-                self.notes.push(format!("channel {id}: contexts {said}; none are taken"));
-                0
-            }
-            ([], Some(bits)) => {
-                self.notes.push(format!("channel {id}: contexts {said}, nor do others; {bits:#x} are taken"));
-                bits
-            }
-        }
+        };
+        self.notes.push(format!("channel {id}: contexts {said}; {how}"));
+        fields
+    }
+
+    /// The combinations with which the samples decode; those without samples decode farthest.
+    fn fitting(&self, channel: &Channel, samples: &Samples) -> Vec<u32> {
+        let described = self.user().next().is_some();
+        let all = if described { COMBINATIONS } else { context::USER };
+        let mut fitting: Vec<u32> = match samples.whole.is_empty() {
+            false => (0..all).filter(|bits| self.decodes(*bits, channel, samples)).collect(),
+            true => self.farthest(all, channel, samples),
+        };
+        // Who describes a context of their own uses it; and a thread's name is text.
+        prefer(&mut fitting, |bits| !described || bits & context::USER != 0);
+        prefer(&mut fitting, |bits| self.is_text(bits, channel, samples));
+        fitting
+    }
+
+    /// What would be the thread's name is text in all samples, or there is none.
+    fn is_text(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
+        let Some(at) = neutral::offset_of("procname", &self.fields(bits)) else { return true };
+        let decoder = self.decoder(bits, channel);
+        samples.whole.iter().chain(&samples.open).all(|sample| {
+            let mut position = Position { offset: HEADER_LEN, clock: sample.begin };
+            let mut events = std::iter::from_fn(|| decoder.step(&mut position, &sample.bytes).ok().flatten());
+            events.all(|event| {
+                let name = sample.bytes.get(event.context()).and_then(|c| c.get(at..)?.first_chunk::<16>());
+                name.is_some_and(neutral::is_padded_text)
+            })
+        })
     }
 
     fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
@@ -250,6 +269,18 @@ impl Resolver<'_> {
         }
         samples
     }
+}
+
+/// Keeps those that `wanted` holds for, if there are any.
+fn prefer(fitting: &mut Vec<u32>, wanted: impl Fn(u32) -> bool) {
+    if fitting.iter().any(|bits| wanted(*bits)) {
+        fitting.retain(|bits| wanted(*bits));
+    }
+}
+
+fn names(fields: &[Field]) -> String {
+    let names: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 impl Samples {

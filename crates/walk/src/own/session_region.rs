@@ -18,7 +18,7 @@ pub(crate) struct SessionRegion {
     pub(crate) clock: Clock,
     pub(crate) threads: Option<ThreadTable>,
     /// What could not be read.
-    pub(crate) notes: Vec<String>,
+    pub(crate) lost: Vec<String>,
 }
 
 /// Offsets of the parts.
@@ -30,20 +30,20 @@ struct Parts {
     threads: ThreadTable,
 }
 
-/// Reads all of it; each part that cannot be read is said in the notes and costs that part.
+/// Reads all of it; each part that cannot be read is said and costs that part.
 pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> SessionRegion {
     let mut session = SessionRegion::default();
     let parts = match identity(region, &mut session.info) {
         Ok(parts) => parts,
         Err(error) => {
-            session.notes.push(error.to_string());
+            session.lost.push(error.to_string());
             return session;
         }
     };
     session.threads = Some(parts.threads);
     let mut try_part = |outcome: Result<(), Error>, name: &str| {
         if let Err(error) = outcome {
-            session.notes.push(format!("{error}: the session's {name} cannot be read"));
+            session.lost.push(format!("{error}: the session's {name} cannot be read"));
         }
     };
     let info = &mut session.info;
