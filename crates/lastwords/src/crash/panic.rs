@@ -12,6 +12,7 @@ use super::{Addresses, MAX_FRAMES};
 use crate::callsite::{self, Callsite};
 use crate::encode::Site;
 use crate::encode::writer::Bytes;
+use crate::payload::record_to;
 use crate::target::Target;
 
 struct PanicSite;
@@ -88,7 +89,7 @@ impl Panic<'_> {
         let mut note = [0u8; 48];
         let message = Message::cut_to(self.message, room - size_of_val(backtrace), &mut note);
         let payload: Payload<'_> = (message, self.location, self.thread, Addresses(backtrace));
-        callsite::record_to(target, id, payload);
+        record_to(target, id, payload);
     }
 }
 
