@@ -71,7 +71,7 @@ pub const LOST_TOO_BIG: usize = 1;
 pub const LOST_NO_ENTRY: usize = 2;
 /// Lockless: every sub-buffer that could be taken is still being written by a living thread.
 pub const LOST_BUSY: usize = 3;
-/// Locked: the lock was not had in bounded time.
+/// A lock was not had in bounded time: that of a locked stream, or of the registry by an event that was not known yet.
 pub const LOST_LOCK: usize = 4;
 /// Reservations that dead threads left unfinished and that were reclaimed when the ring came round: in flight, not lost.
 pub const RECLAIMED: usize = 5;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use crate::context;
 use crate::encode::{Described, Given, Site, Values};
 use crate::payload::record_to;
-use crate::registry::EventDesc;
+use crate::registry::{EventDesc, NoId};
 use crate::target::{self, MAX_TARGETS, TARGETS, Target};
 use crate::{arena, signature};
 
@@ -135,8 +135,8 @@ impl Callsite {
     #[cold]
     #[inline(never)]
     pub(crate) fn each_target(&'static self, desc: &'static EventDesc, record: &mut dyn FnMut(&'static Target, u16)) {
-        if self.known.load(Acquire) == 0 && !self.register(desc) {
-            return;
+        if !self.is_judged(desc) {
+            return target::count_unregistered(desc);
         }
         let mut rest = self.enabled.load(Acquire);
         while rest != 0 {
@@ -148,23 +148,36 @@ impl Callsite {
         }
     }
 
-    /// Puts the callsite on the list. False if the lock was not had: the event is not recorded, the next try may be.
+    /// Whether it is known which targets take the event; finds out where it is not. False if a lock was not had: the event is
+    /// not recorded, the next try may be.
+    fn is_judged(&'static self, desc: &'static EventDesc) -> bool {
+        if self.known.load(Acquire) == 0 {
+            return self.register(desc);
+        }
+        self.enabled.load(Acquire) != UNKNOWN || Guard::take().is_some_and(|_guard| self.refresh(desc))
+    }
+
+    /// Puts the callsite on the list. False if a lock was not had.
     fn register(&'static self, desc: &'static EventDesc) -> bool {
         let Some(_guard) = Guard::take() else { return false };
         if self.known.load(Acquire) != 0 {
             return true;
         }
         self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
-        self.refresh(desc);
+        if !self.refresh(desc) {
+            return false;
+        }
         self.next.store(LIST.load(Relaxed), Relaxed);
         LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
         self.known.store(signature::of(desc.fields), Release);
         true
     }
 
-    /// Judges each target anew; the caller holds [`LOCK`].
-    fn refresh(&self, desc: &EventDesc) {
+    /// Judges each target anew; the caller holds [`LOCK`]. False if the lock of a session's registry was not had: then that is
+    /// [`UNKNOWN`] and found out by the next event.
+    fn refresh(&self, desc: &EventDesc) -> bool {
         let mut enabled = 0u32;
+        let mut is_whole = true;
         let mut only = std::ptr::null_mut();
         for (slot, target) in TARGETS.iter().enumerate() {
             let target = target.load(Acquire);
@@ -175,26 +188,32 @@ impl Callsite {
             let pointer = target;
             // SAFETY: targets are published whole and never freed.
             let target = unsafe { &*target };
-            if target::enabled(target, desc)
-                && let Some(id) = self.give_id(slot, target, desc)
-            {
-                enabled |= 1 << slot;
-                only = with_id(pointer, id);
+            if !target::enabled(target, desc) {
+                continue;
+            }
+            match self.give_id(slot, target, desc) {
+                Ok(id) => {
+                    enabled |= 1 << slot;
+                    only = with_id(pointer, id);
+                }
+                Err(NoId::Full) => (),
+                Err(NoId::Busy) => is_whole = false,
             }
         }
-        let only = if enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
+        let only = if is_whole && enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
         self.only.store(only, Release);
-        self.enabled.store(enabled, Release);
+        self.enabled.store(if is_whole { enabled } else { UNKNOWN }, Release);
+        is_whole
     }
 
-    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> Option<u16> {
+    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> Result<u16, NoId> {
         let known = self.ids[slot].load(Relaxed);
         if known != NO_ID {
-            return Some(known);
+            return Ok(known);
         }
         let id = target::register_event(target, desc)?;
         self.ids[slot].store(id, Release);
-        Some(id)
+        Ok(id)
     }
 }
 
@@ -331,8 +350,9 @@ pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
 #[inline(never)]
 fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     let desc = Description::<S, V>::DESC;
-    if let Some(site) = site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
-        site.each_target(desc, &mut |target, id| record_to(target, id, values));
+    match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
+        Some(site) => site.each_target(desc, &mut |target, id| record_to(target, id, values)),
+        None => target::count_unregistered(desc),
     }
 }
 

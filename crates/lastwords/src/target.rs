@@ -4,12 +4,12 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
-use lastwords_abi::stream::LOST_TOO_BIG;
+use lastwords_abi::stream::{LOST_LOCK, LOST_TOO_BIG};
 use lastwords_ring::backend::flush;
 use lastwords_ring::{Channel, ClockKind};
 
 use crate::context::{self, UserContext};
-use crate::registry::EventDesc;
+use crate::registry::{EventDesc, NoId};
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
 use crate::{callsite, clock, pin, rules};
@@ -74,8 +74,12 @@ impl Target {
     /// Counts an event that was too big to be collected.
     #[cold]
     pub(crate) fn lost_too_big(&self) {
+        self.count(LOST_TOO_BIG);
+    }
+
+    fn count(&self, cause: usize) {
         if let Some(stream) = self.channel.streams().first() {
-            stream.control().lost[LOST_TOO_BIG].fetch_add(1, Relaxed);
+            stream.control().lost[cause].fetch_add(1, Relaxed);
         }
     }
 
@@ -130,8 +134,21 @@ pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
     target.is_recording() && rules::takes(control, u32::from(target.channel_id), desc)
 }
 
+/// Counts an event whose callsite is not known yet, and cannot be made known now, where it would have been recorded.
+#[cold]
+pub(crate) fn count_unregistered(desc: &EventDesc) {
+    for target in &TARGETS {
+        // SAFETY: targets are published whole and never freed.
+        if let Some(target) = unsafe { target.load(Acquire).as_ref() }
+            && enabled(target, desc)
+        {
+            target.count(LOST_LOCK);
+        }
+    }
+}
+
 /// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
-pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Option<u16> {
+pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Result<u16, NoId> {
     target.session.regions.registry.register(target.channel_id, target.entry, desc)
 }
 

@@ -125,6 +125,15 @@ pub(crate) struct Registry {
     index: Mutex<Index>,
 }
 
+/// Why an event has no id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoId {
+    /// The registry, or the channel's ids, are full.
+    Full,
+    /// The lock was not to be had.
+    Busy,
+}
+
 /// Most ids of a channel.
 const MOST_IDS: u32 = 65_535;
 
@@ -203,26 +212,31 @@ impl Registry {
         }
     }
 
-    /// The id of the event in the channel: that of an equal description, or a new one. `None` when the registry or the
-    /// channel's ids are full, or the lock is not to be had. Allocates nothing: a signal handler may have interrupted `malloc`.
-    pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Option<u16> {
+    /// The id of the event in the channel: that of an equal description, or a new one. Allocates nothing: a signal
+    /// handler may have interrupted `malloc`.
+    pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Result<u16, NoId> {
         // A thread that was forked away may hold the mutex for ever in the child: then all records are looked at.
         let mut index = self.index.try_lock().ok();
         let mut measure = Measure::default();
         event_body(&mut measure, channel, 0, desc);
-        self.locked(|| {
+        let register = || {
             if let Some(id) = self.id_of(index.as_deref_mut(), measure.hash, channel, desc) {
-                return Some(id);
+                return Ok(id);
             }
             let id = ids.next_id.load(Acquire);
             if id >= MOST_IDS {
-                return None;
+                return Err(NoId::Full);
             }
             ids.next_id.store(id + 1, Release);
             let id = id as u16;
             let fill = |to: &mut Fill| event_body(to, channel, id, desc);
-            self.append_filled(abi::KIND_EVENT, measure.len, fill).then_some(id)
-        })?
+            if !self.append_filled(abi::KIND_EVENT, measure.len, fill) {
+                ids.next_id.store(u32::from(id), Release);
+                return Err(NoId::Full);
+            }
+            Ok(id)
+        };
+        self.locked(register).unwrap_or(Err(NoId::Busy))
     }
 
     /// The id of an equal description of an event.
