@@ -31,7 +31,9 @@ stopped.
 
 Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
 
-Exit status: 0 done; 1 error; 2 wrong usage; 3 (with --strict) recovered with losses.";
+Exit status: 0 done; 1 error, also where only some of what was named can be had; 2 wrong usage; 3 (with --strict) \
+recovered with losses. What cannot be had beside the rest is named on stderr, and is a loss; what has nothing to recover and \
+was not named is a note.";
 
 /// Parses the process's arguments; ends the process with status 2 where they are wrong.
 pub(crate) fn parse() -> Args {

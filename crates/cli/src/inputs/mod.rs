@@ -3,13 +3,13 @@
 mod places;
 
 use crate::control;
+use crate::exit::{Outcome, chain};
 use crate::say;
 use crate::select::Which;
 use crate::table::plain;
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use lastwords::admin::Handle;
-use lastwords::snapshot::SnapshotReader;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::Session;
 use lastwords_walk::{Options, Recovered};
@@ -17,7 +17,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use places::Place;
+use places::{Candidate, Place};
 
 pub(crate) use places::{folders_of, sessions_dir};
 
@@ -33,66 +33,130 @@ pub(crate) struct Input {
     pub(crate) session: Session,
 }
 
-/// Finds the sessions of all words, in order; those that `which` does not want are left out. Remarks go to stderr.
+/// What was found of all that was asked for.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Sessions, in the order of the words.
+    pub(crate) inputs: Vec<Input>,
+    /// What cannot be had besides, which was said on stderr.
+    pub(crate) lacking: Lacking,
+}
+
+/// What of that which was asked for cannot be had, the least first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lacking {
+    /// Nothing but what has nothing to recover and was not named.
+    #[default]
+    Nothing,
+    /// A session in a folder of sessions: that is a loss.
+    Beside,
+    /// What was named.
+    Named,
+}
+
+impl Lacking {
+    /// How a verb ends that did what it could with the rest; `losses`: the rest has losses.
+    pub(crate) fn outcome(self, strict: bool, losses: bool) -> Outcome {
+        match self {
+            _ if strict && (losses || self > Self::Nothing) => Outcome::Losses,
+            Self::Named => Outcome::Negative,
+            Self::Nothing | Self::Beside => Outcome::Done,
+        }
+    }
+
+    /// Says why something cannot be had.
+    fn tell(self, error: &anyhow::Error) {
+        match self {
+            Self::Nothing => say::note(format_args!("passed over: {}", chain(error))),
+            Self::Beside | Self::Named => say::error(chain(error)),
+        }
+    }
+}
+
+/// Finds the sessions of all words, in order; those that `which` does not want are left out. Remarks go to stderr, what
+/// cannot be had among them.
 ///
 /// # Errors
-/// A word names nothing; what it names cannot be read or holds no session; `which` wants none of them.
-pub(crate) fn open(words: &[String], which: &Which) -> anyhow::Result<Vec<Input>> {
-    open_places(&resolve(words, which)?, which)
+/// Nothing can be had of what the words name; `which` wants none of it.
+pub(crate) fn open(words: &[String], which: &Which) -> anyhow::Result<Found> {
+    open_all(resolve(words, which)?, which)
 }
 
 /// Finds the sessions of all words, as [`open`] does, and runs `read` over them. Snapshots of sessions that live are marked
 /// as being read for that time, so that nobody takes another over them.
 ///
 /// # Errors
-/// As for [`open`]; a snapshot is not there, or is being read by another process.
+/// As for [`open`]; a snapshot is being read by another process.
 pub(crate) fn reading<T>(
     words: &[String],
     which: &Which,
-    read: impl FnOnce(&[Input]) -> anyhow::Result<T>,
+    read: impl FnOnce(&Found) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let places = resolve(words, which)?;
+    let candidates = resolve(words, which)?;
+    let places = candidates.iter().filter_map(|candidate| candidate.place.as_ref().ok());
     let live = |place: &&Place| which.snapshot && place.shown.is_dir() && control::is_live(&place.shown);
-    let handles: Vec<Handle> = places.iter().filter(live).map(|p| Handle::open(&p.shown)).collect::<Result<_, _>>()?;
-    let readers: Vec<SnapshotReader<'_>> = handles.iter().map(Handle::read_snapshot).collect::<Result<_, _>>()?;
-    let done = read(&open_places(&places, which)?);
+    let handles: Vec<Handle> = places.filter(live).map(|p| Handle::open(&p.shown)).collect::<Result<_, _>>()?;
+    let mut readers = Vec::new();
+    for handle in &handles {
+        match handle.read_snapshot() {
+            Ok(reader) => readers.push(reader),
+            // There is none: that is said of each session below.
+            Err(lastwords::Error::Snapshot { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let done = read(&open_all(candidates, which)?);
     drop(readers);
     done
 }
 
-fn resolve(words: &[String], which: &Which) -> anyhow::Result<Vec<Place>> {
-    let mut places = Vec::new();
-    for word in words {
-        places.extend(places::of_word(word)?);
-    }
+/// The places of all words, each once.
+fn resolve(words: &[String], which: &Which) -> anyhow::Result<Vec<Candidate>> {
+    let mut all: Vec<Candidate> = words.iter().flat_map(|word| places::of_word(word)).collect();
     if let Some(pid) = which.pid {
-        places.extend(places::of_process(pid)?);
+        all.extend(places::of_process(pid)?);
     }
-    Ok(places)
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for candidate in all {
+        let is = |other: &&mut Candidate| {
+            candidate.place.as_ref().is_ok_and(|place| other.place.as_ref().is_ok_and(|other| place.is(other)))
+        };
+        match candidates.iter_mut().find(is) {
+            Some(before) => before.is_named |= candidate.is_named,
+            None => candidates.push(candidate),
+        }
+    }
+    Ok(candidates)
 }
 
-fn open_places(places: &[Place], which: &Which) -> anyhow::Result<Vec<Input>> {
-    let mut inputs = Vec::new();
-    for place in places {
-        inputs.extend(open_place(place, which)?);
+fn open_all(candidates: Vec<Candidate>, which: &Which) -> anyhow::Result<Found> {
+    let (mut inputs, mut unwanted, mut lacks) = (Vec::new(), Vec::new(), Vec::new());
+    for Candidate { place, is_named } in candidates {
+        let opened = place.and_then(|place| open_place(&place, which));
+        let opened = opened.unwrap_or_else(|error| vec![Err(error)]);
+        for input in opened {
+            match input {
+                Ok(input) if which.wants(&input.session.info().name) => inputs.push(input),
+                Ok(input) => unwanted.push(plain(&input.session.info().name)),
+                Err(error) if is_named => lacks.push((Lacking::Named, error)),
+                Err(error) if error.is::<places::Nothing>() => lacks.push((Lacking::Nothing, error)),
+                Err(error) => lacks.push((Lacking::Beside, error)),
+            }
+        }
     }
-    let names: Vec<String> = inputs.iter().map(|i| plain(&i.session.info().name)).collect();
-    inputs.retain(|input| which.wants(&input.session.info().name));
+    // Where nothing is left, the worst of them is the error.
+    let last = lacks.iter().enumerate().max_by_key(|(at, (lacking, _))| (*lacking, std::cmp::Reverse(*at)));
+    let last = last.map(|(at, _)| at).filter(|_| inputs.is_empty() && unwanted.is_empty());
+    let error = last.map(|at| lacks.remove(at).1);
+    lacks.iter().for_each(|(lacking, error)| lacking.tell(error));
+    if let Some(error) = error {
+        return Err(error);
+    }
     if inputs.is_empty() {
-        bail!("no session is called {}; there are: {}", which.sessions.join(" or "), names.join(", "));
+        bail!("no session is called {}; there are: {}", which.sessions.join(" or "), unwanted.join(", "));
     }
-    let without = |input: &&Input| !matches!(input.session.info().snapshot.word(), "taken" | "reading" | "swapping");
-    if which.snapshot
-        && let Some(input) = inputs.iter().find(without)
-    {
-        bail!(
-            "{}: session {} holds no snapshot (its state is {}); take one while it lives: lastwords snapshot take",
-            input.from.display(),
-            plain(&input.session.info().name),
-            input.session.info().snapshot.word()
-        );
-    }
-    Ok(inputs)
+    let lacking = lacks.iter().map(|(lacking, _)| *lacking).max().unwrap_or_default();
+    Ok(Found { inputs, lacking })
 }
 
 /// Bytes of packets to be read of all sources, about.
@@ -100,7 +164,8 @@ pub(crate) fn bytes(sources: &[&dyn Source]) -> u64 {
     sources.iter().flat_map(|s| &s.evidence().sub_buffers).map(|s| s.content).sum()
 }
 
-fn open_place(place: &Place, which: &Which) -> anyhow::Result<Vec<Input>> {
+/// The sessions of a place; those that cannot be shown as `which` wants are errors.
+fn open_place(place: &Place, which: &Which) -> anyhow::Result<Vec<anyhow::Result<Input>>> {
     let found = scan(&place.open, which.snapshot)?;
     for note in &found.notes {
         say::note(plain(note));
@@ -109,14 +174,32 @@ fn open_place(place: &Place, which: &Which) -> anyhow::Result<Vec<Input>> {
         bail!("{}: {}", place.shown.display(), nothing(&found));
     }
     let Recovered { kind, core, sessions, .. } = found;
-    let input = |session| Input { from: place.shown.clone(), kind, core: core.clone(), session };
+    let input = |session| with_snapshot(Input { from: place.shown.clone(), kind, core: core.clone(), session }, which);
     let wanted = |session: &Session| place.unique.as_deref().is_none_or(|unique| is_of(session, unique));
-    let inputs: Vec<Input> = sessions.into_iter().filter(wanted).map(input).collect();
+    let inputs: Vec<_> = sessions.into_iter().filter(wanted).map(input).collect();
     if inputs.is_empty() {
         let there = place.open.display();
         bail!("{}: what {there} holds now is another session; give a core of its process", place.shown.display());
     }
     Ok(inputs)
+}
+
+fn holds_snapshot(input: &Input) -> bool {
+    matches!(input.session.info().snapshot.word(), "taken" | "reading")
+}
+
+/// The session, if it holds a snapshot where that is wanted.
+fn with_snapshot(input: Input, which: &Which) -> anyhow::Result<Input> {
+    let info = input.session.info();
+    let state = info.snapshot.word();
+    if which.snapshot && which.wants(&info.name) && !(holds_snapshot(&input) || state == "swapping") {
+        return Err(places::Nothing::of(format!(
+            "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",
+            input.from.display(),
+            plain(&info.name),
+        )));
+    }
+    Ok(input)
 }
 
 /// Scans a file or folder for sessions, with a spinner where it takes long.

@@ -9,6 +9,9 @@ use std::time::SystemTime;
 /// Longest file of places that is read.
 const LONGEST: u64 = 1 << 20;
 
+/// Digits behind the name of a session in that of its folder.
+const OWN_LEN: usize = 16;
+
 /// Something to be scanned for sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
@@ -24,7 +27,50 @@ impl Place {
     fn plain(path: &Path) -> Self {
         Self { shown: path.to_path_buf(), open: path.to_path_buf(), unique: None }
     }
+
+    /// The other place is the same file or folder.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        self.unique == other.unique && (self.open == other.open || real(&self.open) == real(&other.open))
+    }
 }
+
+/// A place that a word stands for, or why there is none.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// The place.
+    pub(super) place: anyhow::Result<Place>,
+    /// It was asked for; else it lay in a folder that was.
+    pub(super) is_named: bool,
+}
+
+impl Candidate {
+    fn named(place: anyhow::Result<Place>) -> Self {
+        Self { place, is_named: true }
+    }
+
+    fn found(place: anyhow::Result<Place>) -> Self {
+        Self { place, is_named: false }
+    }
+}
+
+/// What is there has nothing that could be recovered, by its nature and not by damage.
+#[derive(Debug)]
+pub(super) struct Nothing(String);
+
+impl Nothing {
+    pub(super) fn of(why: String) -> anyhow::Error {
+        anyhow::Error::from(Self(why))
+    }
+}
+
+impl std::fmt::Display for Nothing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Nothing {}
 
 /// The folder of all sessions that a program of this user would use.
 pub(crate) fn sessions_dir() -> PathBuf {
@@ -32,40 +78,72 @@ pub(crate) fn sessions_dir() -> PathBuf {
 }
 
 /// What a word names: a file, a session's folder, a folder of sessions, or the name of a session.
-pub(super) fn of_word(word: &str) -> anyhow::Result<Vec<Place>> {
+pub(super) fn of_word(word: &str) -> Vec<Candidate> {
     let path = Path::new(word);
+    let named = |error| vec![Candidate::named(Err(error))];
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => of_folder(path),
-        Ok(_) => Ok(vec![Place::plain(path)]),
-        Err(error) if word.contains('/') => Err(error).with_context(|| format!("{word}: cannot be read")),
-        Err(_) => of_name(word),
+        Ok(meta) if meta.is_dir() => of_folder(path, Candidate::named),
+        Ok(_) => vec![Candidate::named(Ok(Place::plain(path)))],
+        Err(error) if word.contains('/') => {
+            named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
+        }
+        Err(_) => of_name(word).map_or_else(named, |folder| of_folder(&folder, Candidate::named)),
     }
 }
 
-/// A session's folder, or all those in a folder.
-fn of_folder(folder: &Path) -> anyhow::Result<Vec<Place>> {
-    let list = || format!("{}: cannot be read", folder.display());
-    let entries: Vec<_> = std::fs::read_dir(folder).with_context(list)?.filter_map(Result::ok).collect();
+/// A session's folder, for which `as_one` stands, or all those in a folder.
+fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate) -> Vec<Candidate> {
     if folder.join(PLACES_FILE).is_file() {
-        return elsewhere(folder);
+        return match elsewhere(folder) {
+            Ok(places) => places.into_iter().map(|place| as_one(Ok(place))).collect(),
+            Err(error) => vec![as_one(Err(error))],
+        };
     }
-    let visible = |path: &Path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-    let is_dir = |entry: &&std::fs::DirEntry| entry.file_type().is_ok_and(|t| t.is_dir()) && visible(&entry.path());
-    let has_files = entries.iter().any(|e| e.file_type().is_ok_and(|t| t.is_file()) && visible(&e.path()));
-    let mut folders: Vec<PathBuf> = entries.iter().filter(is_dir).map(std::fs::DirEntry::path).collect();
-    if has_files || folders.is_empty() {
-        return Ok(vec![Place::plain(folder)]);
+    let (files, folders) = match listed(folder) {
+        Ok(listed) => listed,
+        Err(error) => return vec![as_one(Err(error))],
+    };
+    let has_session = folders.iter().any(|folder| is_likely(folder));
+    if folders.is_empty() || files.iter().any(|file| is_region(file)) || (!files.is_empty() && !has_session) {
+        return vec![as_one(Ok(Place::plain(folder)))];
     }
-    folders.sort();
-    let mut places = Vec::new();
-    for folder in folders {
-        match of_folder(&folder) {
-            Ok(found) => places.extend(found),
-            // One of many: the others are still to be had.
-            Err(error) => say::note(format_args!("passed over: {error:#}")),
+    let stray = |path: PathBuf| Candidate::found(Err(Nothing::of(format!("{}: no session's folder", path.display()))));
+    let of_one = |path: PathBuf| match has_session && !is_likely(&path) {
+        true => vec![stray(path)],
+        false => of_folder(&path, Candidate::found),
+    };
+    files.iter().cloned().map(stray).chain(folders.into_iter().flat_map(of_one)).collect()
+}
+
+/// The files and folders in a folder that are not hidden, in order.
+fn listed(folder: &Path) -> anyhow::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("{}: cannot be read", folder.display()))?;
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for entry in entries.filter_map(Result::ok).filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+    {
+        match entry.file_type() {
+            Ok(kind) if kind.is_file() => files.push(entry.path()),
+            Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+            _ => {}
         }
     }
-    Ok(places)
+    files.sort();
+    folders.sort();
+    Ok((files, folders))
+}
+
+/// A file that bears the name of a session's region.
+fn is_region(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    matches!(name, "session" | "registry" | "spans") || name.starts_with("stream-")
+}
+
+/// A folder that bears the name of a session's, or has the files of one: what is wrong with it is a loss.
+fn is_likely(folder: &Path) -> bool {
+    let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
+    own.is_some_and(|(_, own)| own.len() == OWN_LEN && own.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        || folder.join(PLACES_FILE).is_file()
+        || listed(folder).is_ok_and(|(files, _)| files.iter().any(|file| is_region(file)))
 }
 
 /// The session's folder says where its memory is: a memfd of a process, a device.
@@ -82,13 +160,16 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
     let unique =
         folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
     let mut places = Vec::new();
+    let nothing = |why: String| Nothing::of(format!("{}: {why}", folder.display()));
     for file in files {
         if file == "-" {
-            bail!("{}: its buffers are on the heap of its process; give a core of it (gcore PID)", folder.display());
+            return Err(nothing(
+                "its buffers are on the heap of its process; give a core of it (gcore PID)".to_owned(),
+            ));
         }
         let open = PathBuf::from(&file);
         if !open.exists() {
-            bail!("{}: its buffers were in {file}, which is gone; give a core of that process", folder.display());
+            return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
         }
         places.push(Place { shown: folder.to_path_buf(), open, unique: unique.clone() });
     }
@@ -117,8 +198,8 @@ pub(crate) fn folders_of(name: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// The newest session of a name.
-fn of_name(name: &str) -> anyhow::Result<Vec<Place>> {
+/// The folder of the newest session of a name.
+fn of_name(name: &str) -> anyhow::Result<PathBuf> {
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
         let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
@@ -128,14 +209,14 @@ fn of_name(name: &str) -> anyhow::Result<Vec<Place>> {
         );
     };
     if !older.is_empty() {
-        let newest = newest.display();
-        say::note(format_args!("{} sessions are called {name}; the newest is read: {newest}", folders.len()));
+        let (count, newest) = (folders.len(), newest.display());
+        say::note(format_args!("{count} sessions are called {name}; the newest is read: {newest}"));
     }
-    of_folder(newest)
+    Ok(newest.clone())
 }
 
 /// The memfds of ours that a process holds.
-pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Place>> {
+pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let entries = std::fs::read_dir(&folder).with_context(|| format!("process {pid}: {}", folder.display()))?;
     let is_ours = |path: &PathBuf| {
@@ -146,24 +227,43 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Place>> {
     if paths.is_empty() {
         bail!("process {pid} holds no memfd of a session; `lastwords list` shows the sessions there are");
     }
-    Ok(paths.iter().map(|path| Place::plain(path)).collect())
+    Ok(paths.iter().map(|path| Candidate::named(Ok(Place::plain(path)))).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(folder: &Path) -> Vec<Candidate> {
+        of_folder(folder, Candidate::named)
+    }
+
+    fn shown(folder: &Path) -> Vec<PathBuf> {
+        of(folder).into_iter().filter_map(|candidate| candidate.place.ok()).map(|place| place.shown).collect()
+    }
+
+    fn session(folder: &Path) {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("session"), b"x").unwrap();
+    }
+
     #[test]
     fn a_folder_of_sessions_is_its_sessions() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["b-0", "a-0", ".new-0"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-            std::fs::write(dir.path().join(name).join("session"), b"x").unwrap();
-        }
+        ["b-0", "a-0", ".new-0"].iter().for_each(|name| session(&dir.path().join(name)));
         std::fs::write(dir.path().join(".lock"), b"").unwrap();
-        let shown: Vec<PathBuf> = of_folder(dir.path()).unwrap().into_iter().map(|p| p.shown).collect();
-        assert_eq!(shown, [dir.path().join("a-0"), dir.path().join("b-0")]);
-        assert_eq!(of_folder(&dir.path().join("a-0")).unwrap().len(), 1);
+        assert_eq!(shown(dir.path()), [dir.path().join("a-0"), dir.path().join("b-0")]);
+        assert_eq!(of(&dir.path().join("a-0")).len(), 1);
+        // What lies beside them has nothing to recover; a folder with the name of a session's should have.
+        std::fs::write(dir.path().join("README"), b"").unwrap();
+        std::fs::create_dir(dir.path().join("notes")).unwrap();
+        std::fs::create_dir(dir.path().join("c-0123456789abcdef")).unwrap();
+        assert_eq!(shown(dir.path()), ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name)));
+        let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.place.err()).collect();
+        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<Nothing>()), "{stray:?}");
+        // A session's folder stays one, whatever was put into it.
+        session(&dir.path().join("a-0/out"));
+        assert_eq!(shown(&dir.path().join("a-0")), [dir.path().join("a-0")]);
     }
 
     #[test]
@@ -172,13 +272,16 @@ mod tests {
         let folder = dir.path().join("app-0123456789abcdef");
         std::fs::create_dir(&folder).unwrap();
         let write = |text: &str| std::fs::write(folder.join(PLACES_FILE), text).unwrap();
+        let error = || of(&folder).pop().unwrap().place.unwrap_err();
         write("session 0 4096 /proc/self/exe\nregistry 4096 4096 /proc/self/exe\n");
-        let places = of_folder(&folder).unwrap();
+        let places = of(&folder);
         assert_eq!(places.len(), 1);
-        assert_eq!(places[0].unique.as_deref(), Some("0123456789abcdef"));
+        assert_eq!(places[0].place.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
         write("session 0 4096 -\n");
-        assert!(of_folder(&folder).unwrap_err().to_string().contains("gcore"));
+        assert!(error().to_string().contains("gcore") && error().is::<Nothing>());
         write("session 0 4096 /proc/0/fd/3\n");
-        assert!(of_folder(&folder).unwrap_err().to_string().contains("which is gone"));
+        assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
+        write("");
+        assert!(!error().is::<Nothing>());
     }
 }

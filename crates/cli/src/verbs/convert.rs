@@ -3,7 +3,7 @@
 use crate::evidence;
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
-use crate::inputs::{self, Input};
+use crate::inputs::{self, Input, Lacking};
 use crate::memory::Memory;
 use crate::names::Taken;
 use crate::output::machine::{Part, write};
@@ -60,13 +60,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         output::tell(&lines, args.json)?;
         return Ok(if args.strict { output::outcome(true, &lines) } else { outcome });
     }
-    let lines = match ftrace::open_all(&args.inputs, &args.memory)? {
-        Some(machines) => vec![of_kernel(args, &machines)?],
+    let (lines, lacking) = match ftrace::open_all(&args.inputs, &args.memory)? {
+        Some(machines) => (vec![of_kernel(args, &machines)?], Lacking::Nothing),
         None if args.with_log => bail!("--with-log is for a kernel's memory; a session has no log"),
-        None => inputs::reading(&args.inputs, &args.which, |sessions| of_sessions(args, sessions))?,
+        None => {
+            inputs::reading(&args.inputs, &args.which, |found| Ok((of_sessions(args, &found.inputs)?, found.lacking)))?
+        }
     };
     output::tell(&lines, args.json)?;
-    Ok(output::outcome(args.strict, &lines))
+    Ok(lacking.outcome(args.strict, lines.iter().any(|line| line.losses)))
 }
 
 fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {

@@ -157,7 +157,7 @@ fn level_word(level: u8) -> String {
 fn events(folder: &Path) -> String {
     let word = folder.to_string_lossy().into_owned();
     let inputs = match inputs::open(&[word], &select::Which::default()) {
-        Ok(inputs) => inputs,
+        Ok(found) => found.inputs,
         Err(why) => return format!("  events: {why:#}\n"),
     };
     let mut text = String::new();

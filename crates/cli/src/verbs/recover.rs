@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.with_log {
         bail!("--with-log is for a kernel's memory; a session has no log");
     }
-    inputs::reading(&args.inputs, &args.which, |sessions| recover_all(args, sessions))
+    inputs::reading(&args.inputs, &args.which, |found| recover_all(args, found))
 }
 
 /// Writes the snapshot of the session in a folder as CTF; the caller marks it as being read.
@@ -99,13 +99,13 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
     recover_all(&args, &inputs::open(&args.inputs, &args.which)?)
 }
 
-fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
+fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
     if !args.output.is_dir() {
         create_folder(&args.output)?;
     }
     let mut taken = names::Taken::default();
     let mut lines = Vec::new();
-    for input in sessions {
+    for input in &found.inputs {
         let name = taken.name(&input.session.schema().name);
         let line = recover_one(args, input, &args.output, &name)?;
         if !args.json {
@@ -117,7 +117,7 @@ fn recover_all(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
     if args.json {
         output::print_json(&lines)?;
     }
-    Ok(output::outcome(args.strict, &lines))
+    Ok(found.lacking.outcome(args.strict, lines.iter().any(|line| line.losses)))
 }
 
 fn recover_one(args: &Args, input: &Input, folder: &Path, name: &str) -> anyhow::Result<Line> {

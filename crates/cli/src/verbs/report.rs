@@ -1,7 +1,6 @@
 //! `lastwords report`: events as text on stdout, evidence on stderr.
 
 use crate::exit::Outcome;
-use crate::inputs::Input;
 use crate::memory::Memory;
 use crate::output::Line;
 use crate::pager::Pager;
@@ -123,7 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(traces) = ctf::open_all(&args.inputs)? {
         return ctf_traces(args, &traces);
     }
-    inputs::reading(&args.inputs, &args.which, |sessions| report(args, sessions))
+    inputs::reading(&args.inputs, &args.which, |found| report(args, found))
 }
 
 fn ctf_traces(args: &Args, traces: &Found) -> anyhow::Result<Outcome> {
@@ -166,7 +165,8 @@ fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome
     })
 }
 
-fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
+fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
+    let sessions = &found.inputs;
     let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
     let style = args.style.unwrap_or(Look::Fields).of_session()?;
     let selection = args.events.selection(&sources);
@@ -187,5 +187,5 @@ fn report(args: &Args, sessions: &[Input]) -> anyhow::Result<Outcome> {
     sessions.iter().for_each(|input| evidence::print(&input.session));
     evidence::print_faults(&written);
     let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
-    Ok(if args.strict && losses { Outcome::Losses } else { Outcome::Done })
+    Ok(found.lacking.outcome(args.strict, losses))
 }

@@ -5,6 +5,7 @@ mod child;
 mod control;
 mod cores;
 mod golden;
+mod inputs;
 mod lttng;
 mod pipes;
 mod recovery;

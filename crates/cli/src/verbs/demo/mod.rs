@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         killed.after.as_secs_f64(),
         killed.seed
     ));
-    let sessions = inputs::open(std::slice::from_ref(&killed.session), &Which::default())?;
+    let sessions = inputs::open(std::slice::from_ref(&killed.session), &Which::default())?.inputs;
     let [input] = sessions.as_slice() else {
         bail!("{}: {} sessions found, one expected", killed.session, sessions.len());
     };

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         crate::say::print(text);
         return Ok(outcome);
     }
-    let sessions = inputs::open(&args.inputs, &args.which)?;
+    let found = inputs::open(&args.inputs, &args.which)?;
+    let sessions = &found.inputs;
     let text = if args.json {
         let sessions: Vec<data::Session> = sessions.iter().map(data::of).collect();
         serde_json::to_string_pretty(&data::Report { schema: "lastwords.inspect.v1", sessions })? + "\n"
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         String::from_utf8_lossy(&text).into_owned()
     };
     crate::say::print(text);
-    Ok(Outcome::Done)
+    Ok(found.lacking.outcome(false, false))
 }
 
 fn of_lttng(args: &Args, inputs: &[crate::lttng::Input]) -> anyhow::Result<Outcome> {

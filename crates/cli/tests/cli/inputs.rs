@@ -1,0 +1,76 @@
+//! Several inputs: some that cannot be had, some that are the same.
+
+use crate::child::start;
+use crate::recovery::assert_whole;
+use crate::support::Place;
+
+/// A killed session in the folder of sessions.
+fn killed() -> Place {
+    let place = Place::new();
+    start(&place, "shm", "wait").kill();
+    place
+}
+
+#[test]
+fn one_that_is_bad_denies_no_other() {
+    let place = killed();
+    let bad = place.sessions().join("zzz-0123456789abcdef");
+    std::fs::create_dir(&bad).unwrap();
+    for garbage in [false, true] {
+        if garbage {
+            std::fs::write(bad.join("session"), [0xa5; 9000]).unwrap();
+        }
+        for (verb, strict) in [(&["report"][..], 3), (&["recover", "-o", "out"], 3), (&["inspect"], 0)] {
+            let ran = place.run(&[verb, &["sessions"]].concat());
+            assert_eq!(ran.status, 0, "{verb:?}: {}", ran.err);
+            assert!(ran.err.contains("error: sessions/zzz-0123456789abcdef: no session is in"), "{}", ran.err);
+            let _ = std::fs::remove_dir_all(place.at("out"));
+            if strict == 3 {
+                assert_eq!(place.run(&[verb, &["sessions", "--strict"]].concat()).status, 3, "{verb:?}");
+                let _ = std::fs::remove_dir_all(place.at("out"));
+            }
+        }
+        assert_whole(&place.ok(&["report", "sessions"]));
+    }
+    assert_eq!(place.run(&["report", "sessions/zzz-0123456789abcdef"]).status, 1);
+}
+
+#[test]
+fn what_has_nothing_to_recover_is_a_note() {
+    let place = killed();
+    std::fs::write(place.sessions().join("README"), "of mine").unwrap();
+    let gone = place.sessions().join("gone-0123456789abcdef");
+    std::fs::create_dir(&gone).unwrap();
+    std::fs::write(gone.join("regions"), "session 0 4096 /proc/0/fd/3\n").unwrap();
+    let ran = place.run(&["report", "sessions", "--strict"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_whole(&ran.out);
+    for remark in ["note: passed over: sessions/README: no session's folder", "note: passed over: sessions/gone-"] {
+        assert!(ran.err.contains(remark), "{}", ran.err);
+    }
+    // Asked for by name, it is a loss; alone it is an error.
+    for (args, status) in [(&["app", "gone"][..], 1), (&["gone", "app", "--strict"], 3), (&["sessions", "gone"], 1)] {
+        let ran = place.run(&[&["report"], args].concat());
+        assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
+        assert_whole(&ran.out);
+        assert!(ran.err.contains("error: ") && ran.err.contains("which is gone"), "{args:?}: {}", ran.err);
+    }
+    let ran = place.run(&["report", "gone"]);
+    assert!(ran.status == 1 && ran.err.matches("which is gone").count() == 1, "{}", ran.err);
+}
+
+#[test]
+fn what_is_named_and_not_there_costs_nothing_else() {
+    let place = killed();
+    std::fs::write(place.at("core"), lastwords_testkit::elf::core(lastwords_testkit::put::Order::Little, &[])).unwrap();
+    for words in [["app", "core"], ["core", "app"], ["app", "/no/such/core"]] {
+        let ran = place.run(&[&["report"], &words[..]].concat());
+        assert_eq!(ran.status, 1, "{words:?}: {}", ran.err);
+        assert_whole(&ran.out);
+        assert!(ran.err.contains("error: "), "{words:?}: {}", ran.err);
+    }
+    let ran = place.run(&["inspect", "app", "core", "--json"]);
+    assert!(ran.status == 1 && ran.out.contains("\"name\": \"app\""), "{}", ran.err);
+    let ran = place.run(&["report", "core", "/no/such/core"]);
+    assert!(ran.status == 1 && ran.out.is_empty() && ran.err.matches("error: ").count() == 2, "{}", ran.err);
+}
