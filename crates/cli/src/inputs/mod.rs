@@ -1,6 +1,7 @@
 //! What the words on the command line stand for: sessions, wherever their memory is.
 
 mod places;
+mod twice;
 
 use crate::control;
 use crate::exit::{Outcome, chain};
@@ -156,7 +157,7 @@ fn open_all(candidates: Vec<Candidate>, which: &Which) -> anyhow::Result<Found> 
         bail!("no session is called {}; there are: {}", which.sessions.join(" or "), unwanted.join(", "));
     }
     let lacking = lacks.iter().map(|(lacking, _)| *lacking).max().unwrap_or_default();
-    Ok(Found { inputs, lacking })
+    Ok(Found { inputs: twice::settle(inputs), lacking })
 }
 
 /// Bytes of packets to be read of all sources, about.

@@ -2,13 +2,20 @@
 
 use crate::child::start;
 use crate::recovery::assert_whole;
-use crate::support::Place;
+use crate::support::{Place, small, tool};
 
 /// A killed session in the folder of sessions.
 fn killed() -> Place {
     let place = Place::new();
     start(&place, "shm", "wait").kill();
     place
+}
+
+/// The only session's folder.
+fn folder(place: &Place) -> String {
+    let found =
+        std::fs::read_dir(place.sessions()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    found.unwrap().to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -73,4 +80,49 @@ fn what_is_named_and_not_there_costs_nothing_else() {
     assert!(ran.status == 1 && ran.out.contains("\"name\": \"app\""), "{}", ran.err);
     let ran = place.run(&["report", "core", "/no/such/core"]);
     assert!(ran.status == 1 && ran.out.is_empty() && ran.err.matches("error: ").count() == 2, "{}", ran.err);
+}
+
+#[test]
+fn a_session_given_twice_is_read_once() {
+    let place = killed();
+    let folder = folder(&place);
+    let name = folder.rsplit('/').next().unwrap();
+    tool("cp", &["-r", &folder, place.at("copy").to_str().unwrap()]);
+    for words in [["app", "app"], ["app", &folder], ["sessions", &folder], [&format!("sessions/./{name}"), "sessions"]]
+    {
+        let ran = place.run(&[&["report", "--strict"], &words[..]].concat());
+        assert_eq!(ran.status, 0, "{words:?}: {}", ran.err);
+        assert_whole(&ran.out);
+    }
+    // A copy elsewhere, and one that has less; the better one is read, whichever comes first.
+    for lossy in [false, true] {
+        let streams = std::fs::read_dir(place.at("copy")).unwrap().map(|entry| entry.unwrap().path());
+        for stream in streams.filter(|path| lossy && path.file_name().unwrap().to_str().unwrap().starts_with("stream"))
+        {
+            std::fs::File::options().write(true).open(stream).unwrap().set_len(4096).unwrap();
+        }
+        for words in [["app", "copy"], ["copy", "app"]] {
+            let ran = place.run(&[&["report", "--strict"], &words[..]].concat());
+            assert_eq!(ran.status, 0, "{words:?}: {}", ran.err);
+            assert_whole(&ran.out);
+            assert!(ran.err.contains("note: session app is in "), "{}", ran.err);
+            let report = place.json(&["inspect", words[0], words[1], "--json"]);
+            assert_eq!(report["sessions"].as_array().unwrap().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn copies_that_differ_are_both_kept_and_told() {
+    let place = Place::new();
+    // Of each another sub-buffer is gone.
+    for (folder, at) in [("a", 1), ("b", 2)] {
+        small(&place, folder, 0);
+        let path = place.at(folder).join(format!("stream-{}", at - 1));
+        std::fs::File::options().write(true).open(path).unwrap().set_len(4096).unwrap();
+    }
+    let count = |words: &[&str]| place.ok(&[&["report"], words].concat()).lines().count();
+    assert_eq!(count(&["a", "b"]), count(&["a"]) + count(&["b"]));
+    let ran = place.run(&["inspect", "a", "b"]);
+    assert!(ran.err.contains("session small is in a and in b, and each has what the other has not"), "{}", ran.err);
 }
