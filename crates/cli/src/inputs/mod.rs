@@ -106,7 +106,11 @@ pub(crate) fn reading<T>(
             Err(error) => return Err(error.into()),
         }
     }
-    let done = read(&open_all(candidates, which)?);
+    let found = open_all(candidates, which)?;
+    if !which.snapshot {
+        found.inputs.iter().filter(|input| holds_snapshot(input)).for_each(tell_snapshot);
+    }
+    let done = read(&found);
     drop(readers);
     done
 }
@@ -187,6 +191,14 @@ fn open_place(place: &Place, which: &Which) -> anyhow::Result<Vec<anyhow::Result
 
 fn holds_snapshot(input: &Input) -> bool {
     matches!(input.session.info().snapshot.word(), "taken" | "reading")
+}
+
+/// What was recorded before the snapshot was taken is not in the live rings any more.
+fn tell_snapshot(input: &Input) {
+    let name = plain(&input.session.info().name);
+    say::note(format_args!(
+        "session {name} holds a snapshot, of what was recorded before: --snapshot has it in place of this"
+    ));
 }
 
 /// The session, if it holds a snapshot where that is wanted.

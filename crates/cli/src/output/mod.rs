@@ -7,10 +7,12 @@ use crate::exit::Outcome;
 use crate::say;
 use crate::table::plain;
 use anyhow::Context;
-use lastwords_formats::create_file;
 use lastwords_formats::ctf::Version;
+use lastwords_formats::{create_file, create_folder};
 use serde::Serialize;
+use std::fs::DirBuilder;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// What to write.
@@ -110,6 +112,18 @@ pub(crate) fn text_of(line: &Line) -> String {
         (true, n) => format!("{n} events lost"),
     };
     format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
+}
+
+/// Makes the folder that is written into, and those above it, where they are missing.
+pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(above);
+        made.with_context(|| format!("{}: cannot create the folder", above.display()))?;
+    }
+    Ok(create_folder(path)?)
 }
 
 /// Runs a writer over a new file; its errors name the file.

@@ -10,7 +10,7 @@ use crate::output::machine::{Part, write};
 use crate::output::{self, Format, Line, session};
 use crate::select::{Events, Which};
 use anyhow::bail;
-use lastwords_formats::{create_folder, ctf};
+use lastwords_formats::ctf;
 use lastwords_trace::source::Source;
 use std::path::PathBuf;
 
@@ -115,8 +115,8 @@ fn ctf_folders(args: &Args, sessions: &[Input], version: ctf::Version) -> anyhow
     }
     let mut taken = Taken::default();
     let mut lines = Vec::new();
-    if sessions.len() > 1 && !args.output.is_dir() {
-        create_folder(&args.output)?;
+    if sessions.len() > 1 {
+        output::folder(&args.output)?;
     }
     for input in sessions {
         let path = match sessions.len() {

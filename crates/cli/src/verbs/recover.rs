@@ -11,8 +11,7 @@ use crate::output::{self, Format, Line, session};
 use crate::say;
 use crate::select::{Events, Which};
 use crate::{evidence, ftrace, names};
-use anyhow::bail;
-use lastwords_formats::create_folder;
+use anyhow::{Context, bail};
 use lastwords_trace::source::Source;
 use std::path::{Path, PathBuf};
 
@@ -81,6 +80,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     inputs::reading(&args.inputs, &args.which, |found| recover_all(args, found))
 }
 
+/// Makes ready what [`snapshot_of`] writes into.
+///
+/// # Errors
+/// A snapshot of a session of that name could not be written there.
+pub(crate) fn check_snapshot(name: &str, output: &Path) -> anyhow::Result<()> {
+    output::folder(output)?;
+    let path = Format::Ctf.path(output, &names::Taken::default().name(name));
+    if path.symlink_metadata().is_ok() {
+        bail!("{}: it exists already; name another --output, or remove it", path.display());
+    }
+    let access = rustix::fs::access(output, rustix::fs::Access::WRITE_OK);
+    access.with_context(|| format!("{}: cannot be written into", output.display()))
+}
+
 /// Writes the snapshot of the session in a folder as CTF; the caller marks it as being read.
 pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcome> {
     let args = Args {
@@ -100,9 +113,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
 }
 
 fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
-    if !args.output.is_dir() {
-        create_folder(&args.output)?;
-    }
+    output::folder(&args.output)?;
     let mut taken = names::Taken::default();
     let mut lines = Vec::new();
     for input in &found.inputs {

@@ -1,8 +1,10 @@
 //! Several inputs: some that cannot be had, some that are the same.
 
-use crate::child::start;
+use crate::child::{EVENTS, THREADS, start};
 use crate::recovery::assert_whole;
 use crate::support::{Place, small, tool};
+
+const ALL: usize = (THREADS * EVENTS) as usize;
 
 /// A killed session in the folder of sessions.
 fn killed() -> Place {
@@ -125,4 +127,46 @@ fn copies_that_differ_are_both_kept_and_told() {
     assert_eq!(count(&["a", "b"]), count(&["a"]) + count(&["b"]));
     let ran = place.run(&["inspect", "a", "b"]);
     assert!(ran.err.contains("session small is in a and in b, and each has what the other has not"), "{}", ran.err);
+}
+
+#[test]
+fn a_snapshot_is_told_of_where_it_is_not_shown() {
+    let place = Place::new();
+    let mut child = start(&place, "shm", "tick");
+    place.ok(&["snapshot", "enable"]);
+    place.ok(&["snapshot", "take"]);
+    child.kill();
+    for args in [&["report", "app"][..], &["recover", "app", "-o", "out"]] {
+        let ran = place.run(args);
+        assert!(
+            ran.err.contains("note: session app holds a snapshot") && ran.err.contains("--snapshot"),
+            "{}",
+            ran.err
+        );
+    }
+    assert!(!place.run(&["report", "app", "--snapshot"]).err.contains("holds a snapshot"));
+    // Of several sessions, those that hold one are shown.
+    std::fs::remove_file(place.at("ready")).unwrap();
+    start(&place, "shm", "wait").kill();
+    let ran = place.run(&["report", "sessions", "--snapshot", "--strict"]);
+    assert!(ran.status == 0 && ran.err.contains("note: passed over: sessions/app-"), "{}", ran.err);
+    assert!(ran.out.lines().count() < ALL && ran.out.contains("test:tick"), "{}", ran.out);
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_written_is_not_taken() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    place.ok(&["snapshot", "enable"]);
+    place.ok(&["snapshot", "take"]);
+    let taken = || place.json(&["inspect", "app", "--json"])["sessions"][0]["snapshots_taken"].clone();
+    std::fs::create_dir_all(place.at("out/app")).unwrap();
+    std::fs::write(place.at("file"), "x").unwrap();
+    for out in ["out", "file", "file/below"] {
+        let ran = place.run(&["snapshot", "record", "-o", out]);
+        assert_eq!(ran.status, 1, "{out}: {}", ran.err);
+        assert_eq!(taken(), 1, "{out}: the snapshot before was thrown away");
+    }
+    place.ok(&["snapshot", "record", "-o", "deep/er/out"]);
+    assert_eq!(taken(), 2);
 }

@@ -12,7 +12,6 @@ use crate::table::plain;
 use crate::{evidence, lttng, say};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
-use lastwords_formats::create_folder;
 use lastwords_formats::ftrace::Choice;
 use lastwords_image::{Image, Kind, core::CoreInfo, unwatched, vmcore};
 use lastwords_kernel::{Kernel, find};
@@ -33,16 +32,12 @@ struct Source {
 
 /// Writes what lies in the inputs' memory.
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if !args.output.is_dir() {
-        create_folder(&args.output)?;
-    }
+    output::folder(&args.output)?;
     let mut lines = Vec::new();
     for (number, word) in args.inputs.iter().enumerate() {
         let source = open(args, Path::new(word))?;
         let folder = if args.inputs.len() > 1 { args.output.join(number.to_string()) } else { args.output.clone() };
-        if !folder.is_dir() {
-            create_folder(&folder)?;
-        }
+        output::folder(&folder)?;
         let found = one(args, &source, &folder)?;
         if found.is_empty() {
             bail!("{word}: no sub-buffer of a session, packet of LTTng or sub-buffer of ftrace is in it");

@@ -8,23 +8,18 @@ use crate::output::machine::{Part, write};
 use crate::output::{self, Format, Line};
 use crate::say;
 use crate::table::plain;
-use lastwords_formats::create_folder;
 use lastwords_formats::ftrace::Choice;
 use std::path::Path;
 
 /// Writes each machine's trace.
 pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outcome> {
-    if !args.output.is_dir() {
-        create_folder(&args.output)?;
-    }
+    output::folder(&args.output)?;
     let mut lines = Vec::new();
     let several = machines.len() > 1;
     for (number, machine) in machines.iter_mut().enumerate() {
         // Several dumps: a folder for each.
         let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
-        if !folder.is_dir() {
-            create_folder(&folder)?;
-        }
+        output::folder(&folder)?;
         // The version that is asked for; without one, the tracer's own.
         let version = args.to.and_then(Format::ctf_version);
         if args.to.is_some() && version.is_none() || machine.lttng.is_empty() {

@@ -9,9 +9,9 @@ use crate::select::Which;
 use crate::table::plain;
 use crate::{proof, say};
 use anyhow::{Context, bail};
+use lastwords_formats::Totals;
 use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
 use lastwords_formats::ctf::{Version, emit};
-use lastwords_formats::{Totals, create_folder};
 use lastwords_trace::schema::ByteOrder;
 use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,16 +27,12 @@ fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outco
     if !matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)) {
         bail!("sessions of LTTng are written as CTF");
     }
-    if !args.output.is_dir() {
-        create_folder(&args.output)?;
-    }
+    output::folder(&args.output)?;
     let mut lines = Vec::new();
     let several = inputs.len() > 1;
     for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
         let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
-        if !folder.is_dir() {
-            create_folder(&folder)?;
-        }
+        output::folder(&folder)?;
         lines.extend(write(
             &args.which,
             from,
