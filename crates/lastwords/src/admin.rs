@@ -328,7 +328,7 @@ pub fn destroy(folder: &Path) -> Result<(), Error> {
 fn outside(folder: &Folder) -> Option<PathBuf> {
     let shown = folder.path.display().to_string();
     let unique = shown.rsplit_once('-')?.1;
-    let places = open_places(folder.as_fd(), &shown).ok()??;
+    let places = open_places(folder.fd().ok()?, &shown).ok()??;
     let path = PathBuf::from(&places.first()?.path);
     (path.file_name()?.to_str()? == format!("lastwords-{unique}")).then_some(path)
 }

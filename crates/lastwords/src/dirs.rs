@@ -5,12 +5,15 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use lastwords_ring::backend::Held;
+
 use crate::session::Error;
+use crate::session::layout::is_file;
 
 /// Folders in the making have names that begin so.
 const UNFINISHED: &str = ".new-";
@@ -48,8 +51,8 @@ pub(crate) struct Base {
 pub(crate) struct Folder {
     /// Where it is once it is published.
     pub(crate) path: PathBuf,
-    base: OwnedFd,
-    pub(crate) fd: OwnedFd,
+    base: Held,
+    fd: Held,
     /// Its name in the base folder now.
     name: String,
 }
@@ -107,11 +110,13 @@ impl Base {
         if unsafe { libc::mkdirat(self.fd.as_raw_fd(), c_name.as_ptr(), 0o700) } != 0 {
             return Err(Error::last("mkdir", shown));
         }
-        let fd = open_dir(self.fd.as_raw_fd(), &c_name, &shown).inspect_err(|_| {
+        let path = self.path.join(format!("{name}-{unique}"));
+        let folder =
+            open_dir(self.fd.as_raw_fd(), &c_name, &shown).and_then(|fd| Folder::held(path, base, fd, temporary));
+        folder.inspect_err(|_| {
             // SAFETY: as above; the folder is empty.
             unsafe { libc::unlinkat(self.fd.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) };
-        })?;
-        Ok(Folder { path: self.path.join(format!("{name}-{unique}")), base, fd, name: temporary })
+        })
     }
 
     /// Opens the folder of a published session.
@@ -120,7 +125,7 @@ impl Base {
         let fd = open_dir(self.fd.as_raw_fd(), &c_string(Path::new(name))?, &path)?;
         check_owner(&fd, &path, 0o077)?;
         let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
-        Ok(Folder { path, base, fd, name: name.to_owned() })
+        Folder::held(path, base, fd, name.to_owned())
     }
 
     /// Names of the folders of published sessions, sorted.
@@ -156,6 +161,12 @@ impl Base {
 }
 
 impl Folder {
+    fn held(path: PathBuf, base: OwnedFd, fd: OwnedFd, name: String) -> Result<Self, Error> {
+        let hold = |fd| Held::new(fd).map_err(|error| Error::io("stat", &path, error));
+        let (base, fd) = (hold(base)?, hold(fd)?);
+        Ok(Self { path, base, fd, name })
+    }
+
     /// Opens the folder of a session by its path.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let absolute = fs::canonicalize(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
@@ -172,7 +183,7 @@ impl Folder {
     pub(crate) fn publish(&mut self) -> Result<(), Error> {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (from, to) = (c_string(Path::new(&self.name))?, c_string(Path::new(&name))?);
-        let base = self.base.as_raw_fd();
+        let base = self.get(&self.base)?.as_raw_fd();
         // SAFETY: C strings and an open folder.
         if unsafe { libc::renameat(base, from.as_ptr(), base, to.as_ptr()) } != 0 {
             return Err(Error::last("rename", &self.path));
@@ -181,26 +192,90 @@ impl Folder {
         Ok(())
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// The open folder.
+    pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.get(&self.fd)
     }
 
-    /// Removes the folder and the files in it; no folder in it is entered.
+    fn get<'a>(&self, held: &'a Held) -> Result<BorrowedFd<'a>, Error> {
+        let closed = || Error::io("use", &self.path, std::io::Error::from_raw_os_error(libc::EBADF));
+        held.get().ok_or_else(closed)
+    }
+
+    /// Removes the folder and the files in it; no folder in it is entered. A folder that holds what is no session's, or that
+    /// has no session's name, stays as it is.
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        let listed = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
-        let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(&self.path));
-        for entry in entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok) {
-            let c_name = c_string(Path::new(&entry.file_name()))?;
+        match (self.base.get(), self.fd.get()) {
+            (Some(base), Some(fd)) => self.remove_at(base, fd),
+            _ => self.remove_again(),
+        }
+    }
+
+    /// The same where the program closed our descriptors: by its path, if the folder is there still.
+    fn remove_again(&self) -> Result<(), Error> {
+        let path = self.path.with_file_name(&self.name);
+        let again = Self::open(&path)?;
+        let (base, fd) = (again.get(&again.base)?, again.fd()?);
+        if !self.fd.is(fd) {
+            return Err(Error::Untrusted { path, what: "it is another folder than that of the session".to_owned() });
+        }
+        again.remove_at(base, fd)
+    }
+
+    fn remove_at(&self, base: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        let names = self.files(fd)?;
+        for name in &names {
             // SAFETY: a C string and an open folder. What stays is reported by the removal of the folder below.
-            unsafe { libc::unlinkat(self.fd.as_raw_fd(), c_name.as_ptr(), 0) };
+            unsafe { libc::unlinkat(fd.as_raw_fd(), name.as_ptr(), 0) };
         }
         let c_name = c_string(Path::new(&self.name))?;
         // SAFETY: a C string and an open folder.
-        if unsafe { libc::unlinkat(self.base.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) } != 0 {
+        if unsafe { libc::unlinkat(base.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) } != 0 {
             return Err(Error::last("rmdir", &self.path));
         }
         Ok(())
     }
+
+    /// Names of the files in the folder, which are all a session's.
+    fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<CString>, Error> {
+        let refused = |why| {
+            let remedy = "only folders of sessions are removed: move away what is none of it";
+            Err(Error::Unsupported { what: "removal of a folder", why, remedy })
+        };
+        if !is_of_session(&self.name) {
+            return refused(format!("{} has no name of a session's folder", self.path.display()));
+        }
+        let listed = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(self.path.with_file_name(&self.name)));
+        let mut names = Vec::new();
+        for entry in entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok) {
+            if !is_ours(&entry) {
+                return refused(format!("{} is no file of a session", self.path.join(entry.file_name()).display()));
+            }
+            names.push(c_string(Path::new(&entry.file_name()))?);
+        }
+        Ok(names)
+    }
+}
+
+/// Whether a folder's name is that of a session, or of one in the making.
+fn is_of_session(name: &str) -> bool {
+    let unique = name.strip_prefix(UNFINISHED).or_else(|| Some(name.rsplit_once('-')?.1));
+    unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Whether an entry of a session's folder may go with it: its own files, regions under whatever name (those of later
+/// versions too), and what holds no data.
+fn is_ours(entry: &fs::DirEntry) -> bool {
+    let Ok(kind) = entry.file_type() else { return false };
+    let named = entry.file_name().to_str().is_some_and(is_file);
+    let region = || {
+        use std::io::Read as _;
+        let mut magic = [0; lastwords_abi::region::MAGIC.len()];
+        let read = fs::File::open(entry.path()).and_then(|mut file| file.read_exact(&mut magic));
+        read.is_ok() && magic == lastwords_abi::region::MAGIC
+    };
+    if kind.is_file() { named || region() } else { !kind.is_dir() }
 }
 
 /// What ends the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.

@@ -93,7 +93,7 @@ fn backend(memory: &Memory, folder: Option<&Folder>, unique: &str) -> Result<Box
             why: "it needs the session's folder".to_owned(),
             remedy: "use another back-end",
         })?;
-        let fd = folder.fd.try_clone().map_err(|error| Error::io("dup", &folder.path, error))?;
+        let fd = folder.fd()?.try_clone_to_owned().map_err(|error| Error::io("dup", &folder.path, error))?;
         Ok::<_, Error>((fd, folder.path.display().to_string()))
     };
     Ok(match memory {
@@ -277,7 +277,7 @@ fn finish(regions: Regions, backend: &dyn Backend, folder: Option<&mut Folder>) 
 fn publish(folder: &mut Folder, regions: &Regions, in_folder: bool) -> Result<(), Error> {
     if !in_folder {
         let mappings: Vec<&Mapping> = regions.mappings().collect();
-        write_places(folder.as_fd(), &folder.path.display().to_string(), &mappings)?;
+        write_places(folder.fd()?, &folder.path.display().to_string(), &mappings)?;
     }
     folder.publish()
 }

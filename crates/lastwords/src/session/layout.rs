@@ -10,7 +10,7 @@ use lastwords_abi::session::{
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::StreamSpec;
-use lastwords_ring::backend::Plan;
+use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
 
 use super::config::ChannelConfig;
 
@@ -24,6 +24,12 @@ const MOST_CPUS: u32 = 4096;
 /// Name of a stream's region.
 pub(crate) fn stream_name(index: u32) -> String {
     format!("stream-{index:04}")
+}
+
+/// Whether a file of that name in a session's folder is the session's.
+pub(crate) fn is_file(name: &str) -> bool {
+    let stream = || name.strip_prefix("stream-").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()));
+    [SESSION, REGISTRY, SPANS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
 }
 
 /// What lies where in the session region.

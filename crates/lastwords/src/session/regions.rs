@@ -40,7 +40,7 @@ enum Finder<'a> {
 impl Finder<'_> {
     fn open(&self, name: &str) -> Result<Option<Mapping>, Error> {
         match self {
-            Self::Files(folder, shown) => match open_region(folder.as_fd(), shown, name) {
+            Self::Files(folder, shown) => match open_region(folder.fd()?, shown, name) {
                 Ok(mapping) => Ok(Some(mapping)),
                 Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error.into()),
@@ -59,7 +59,7 @@ impl Finder<'_> {
 
 fn finder(folder: &Folder) -> Result<Finder<'_>, Error> {
     let shown = folder.path.display().to_string();
-    Ok(match open_places(folder.as_fd(), &shown)? {
+    Ok(match open_places(folder.fd()?, &shown)? {
         Some(places) => Finder::Places(places),
         None => Finder::Files(folder, shown),
     })

@@ -14,7 +14,7 @@ pub(super) const PAGE: u64 = REGION_ALIGN;
 
 /// One file that takes all regions, in one mapping.
 pub(super) struct Arena {
-    pub(super) fd: Arc<OwnedFd>,
+    pub(super) fd: OwnedFd,
     pub(super) path: String,
     /// Offset in the file of the first region.
     pub(super) base: u64,
@@ -33,11 +33,11 @@ pub(super) fn length(plans: &[Plan], step: u64) -> u64 {
 
 impl Arena {
     /// Gives blocks to what is needed, maps all at once and cuts the mapping into regions.
-    pub(super) fn allocate(&self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
+    pub(super) fn allocate(self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
         self.back(plans)?;
         let len = length(plans, self.step);
         let start = file::map(&self.fd, &self.path, self.base, len, self.flags)?;
-        Ok(self.cut(start, plans))
+        self.cut(start, plans)
     }
 
     /// Gives blocks to what the plans need.
@@ -56,18 +56,19 @@ impl Arena {
     }
 
     /// Names each plan's part of a mapping that begins at `start`.
-    pub(super) fn cut(&self, start: NonNull<u8>, plans: &[Plan]) -> Vec<Mapping> {
+    pub(super) fn cut(self, start: NonNull<u8>, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
+        let held = file::hold(self.fd, &self.path)?;
         let mut at = 0u64;
         let mut mappings = Vec::with_capacity(plans.len());
         for plan in plans {
             // SAFETY: `at` stays inside the mapping, whose length is the sum of the plans' lengths or more.
             let start = unsafe { start.add(at as usize) };
-            let (fd, path) = (Arc::clone(&self.fd), self.path.clone());
+            let (fd, path) = (Arc::clone(&held), self.path.clone());
             let backing = Backing::File { fd, path, offset: self.base + at, blocks: self.blocks };
             mappings.push(Mapping { name: plan.name.clone(), start, len: plan.len, backing });
             at += round_up(plan.len, PAGE);
         }
-        mappings
+        Ok(mappings)
     }
 }
 

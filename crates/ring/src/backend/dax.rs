@@ -1,7 +1,6 @@
 //! A file on a DAX file system, or a device-DAX node: memory that keeps its contents without power.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use lastwords_abi::session::BACKEND_DAX;
 
@@ -89,11 +88,11 @@ impl Backend for DaxBackend {
         }
         let flags = self.mapping_flags(&fd, len);
         let path = self.path.clone();
-        let arena = Arena { fd: Arc::new(fd), path, base: 0, blocks: false, step, flags };
+        let arena = Arena { fd, path, base: 0, blocks: false, step, flags };
         let start = file::map(&arena.fd, &arena.path, 0, len, flags)?;
         // SAFETY: a mapping of `len` bytes made just now.
         unsafe { make_clean(start, &self.path, 0, len, self.reuse) }?;
-        Ok(arena.cut(start, plans))
+        arena.cut(start, plans)
     }
 
     fn persistent(&self) -> bool {

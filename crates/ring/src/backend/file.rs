@@ -2,11 +2,11 @@
 
 use core::ptr::NonNull;
 use std::ffi::CString;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use super::mapping::{Backing, Mapping};
-use super::{BackendError, Plan};
+use super::{BackendError, Held, Plan};
 
 /// Calls `call` until it is not interrupted; negative results are errors.
 fn retry(mut call: impl FnMut() -> i32) -> Result<i32, ()> {
@@ -59,12 +59,13 @@ pub(super) fn truncate(fd: &OwnedFd, path: &str, len: u64) -> Result<(), Backend
 }
 
 /// Gives blocks to a range of a file. A file system that knows no fallocate gets zeroes written.
-pub(super) fn fallocate(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+pub(super) fn fallocate(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
     if len == 0 {
         return Ok(());
     }
     // SAFETY: the descriptor is open.
-    let done = retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) });
+    let done =
+        retry(|| unsafe { libc::fallocate(fd.as_fd().as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) });
     if done.is_ok() {
         return Ok(());
     }
@@ -76,7 +77,7 @@ pub(super) fn fallocate(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Resu
 }
 
 /// Writes back, page by page, what is there: holes get blocks, data stays.
-fn fill_holes(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+fn fill_holes(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
     let mut page = [0u8; 4096];
     let end = offset + len;
     let mut at = offset;
@@ -84,9 +85,9 @@ fn fill_holes(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), Bac
         let n = (end - at).min(page.len() as u64) as usize;
         page.fill(0);
         // SAFETY: `n` bytes of `page` are writable and then readable; the descriptor is open.
-        unsafe { libc::pread(fd.as_raw_fd(), page.as_mut_ptr().cast(), n, at as libc::off_t) };
+        unsafe { libc::pread(fd.as_fd().as_raw_fd(), page.as_mut_ptr().cast(), n, at as libc::off_t) };
         // SAFETY: as above.
-        let wrote = unsafe { libc::pwrite(fd.as_raw_fd(), page.as_ptr().cast(), n, at as libc::off_t) };
+        let wrote = unsafe { libc::pwrite(fd.as_fd().as_raw_fd(), page.as_ptr().cast(), n, at as libc::off_t) };
         if wrote <= 0 {
             return Err(BackendError::last("write", path, at, n as u64));
         }
@@ -95,14 +96,21 @@ fn fill_holes(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), Bac
     Ok(())
 }
 
-pub(super) fn punch(fd: &OwnedFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+pub(super) fn punch(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
     if len == 0 {
         return Ok(());
     }
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the descriptor is open.
-    let done = retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), mode, offset as libc::off_t, len as libc::off_t) });
+    let done =
+        retry(|| unsafe { libc::fallocate(fd.as_fd().as_raw_fd(), mode, offset as libc::off_t, len as libc::off_t) });
     done.map(|_| ()).map_err(|()| BackendError::last("punch a hole", path, offset, len))
+}
+
+/// Keeps a region's descriptor.
+pub(super) fn hold(fd: OwnedFd, path: &str) -> Result<Arc<Held>, BackendError> {
+    let failed = |source| BackendError { call: "stat", path: path.to_owned(), offset: 0, len: 0, source };
+    Held::new(fd).map(Arc::new).map_err(failed)
 }
 
 /// `mmap`, shared, readable and writable, with `extra` flags.
@@ -153,6 +161,6 @@ pub(super) fn map_plan(fd: OwnedFd, path: String, plan: &Plan) -> Result<Mapping
         fallocate(&fd, &path, range.start, range.end - range.start)?;
     }
     let start = map(&fd, &path, 0, plan.len, libc::MAP_SHARED)?;
-    let backing = Backing::File { fd: Arc::new(fd), path, offset: 0, blocks: true };
+    let backing = Backing::File { fd: hold(fd, &path)?, path, offset: 0, blocks: true };
     Ok(Mapping { name: plan.name.clone(), start, len: plan.len, backing })
 }

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use lastwords_abi::session::BACKEND_HUGE;
 
@@ -12,7 +11,7 @@ use super::{Backend, BackendError, Mapping, Plan, file};
 /// Bytes of the huge pages that are asked for when the system does not say.
 const HUGE: u64 = 2 << 20;
 /// Name of the file in the session's folder.
-const FILE: &str = "arena";
+pub const ARENA_FILE: &str = "arena";
 
 /// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder
 /// with advice to the kernel. Pages of a hugetlbfs are given back when the process ends, not when its session does: they
@@ -56,11 +55,11 @@ impl HugeBackend {
     }
 
     fn transparent(&mut self, plans: &[Plan], why_not: &str) -> Result<Vec<Mapping>, BackendError> {
-        let path = format!("{}/{FILE}", self.path);
-        let fd = file::create_at(self.folder.as_raw_fd(), FILE, &path)?;
+        let path = format!("{}/{ARENA_FILE}", self.path);
+        let fd = file::create_at(self.folder.as_raw_fd(), ARENA_FILE, &path)?;
         let len = length(plans, HUGE);
         file::truncate(&fd, &path, len)?;
-        let arena = Arena { fd: Arc::new(fd), path, base: 0, blocks: true, step: HUGE, flags: libc::MAP_SHARED };
+        let arena = Arena { fd, path, base: 0, blocks: true, step: HUGE, flags: libc::MAP_SHARED };
         let start = file::map_aligned(&arena.fd, &arena.path, len, HUGE)?;
         // SAFETY: advice on a mapping of our own; it changes no contents.
         let advised = unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_HUGEPAGE) } == 0;
@@ -77,7 +76,7 @@ impl HugeBackend {
         let huge = huge_kib(start.as_ptr() as usize);
         let remedy = if huge == 0 { "; mount the folder's tmpfs with huge=advise" } else { "" };
         self.note = format!("{huge} of {} KiB in transparent huge pages ({why_not}{remedy})", len >> 10);
-        Ok(arena.cut(start, plans))
+        arena.cut(start, plans)
     }
 }
 
@@ -104,7 +103,7 @@ fn reserve(fd: OwnedFd, path: &str, plans: &[Plan], step: u64) -> Result<Vec<Map
     file::fallocate(&fd, path, 0, len)?;
     // Huge pages are taken and given back whole: no part of the file is sparse.
     let path = path.to_owned();
-    Arena { fd: Arc::new(fd), path, base: 0, blocks: false, step, flags: libc::MAP_SHARED }.allocate(plans)
+    Arena { fd, path, base: 0, blocks: false, step, flags: libc::MAP_SHARED }.allocate(plans)
 }
 
 /// The first hugetlbfs of /proc/self/mounts.

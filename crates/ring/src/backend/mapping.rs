@@ -4,10 +4,10 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::alloc::Layout;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-use super::{BackendError, file};
+use super::{BackendError, Held, file};
 
 /// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum Backing {
     Heap,
     /// A file, or a device that acts as one.
     File {
-        fd: Arc<OwnedFd>,
+        fd: Arc<Held>,
         /// For messages and for other processes.
         path: String,
         /// Offset of the region in the file.
@@ -77,7 +77,7 @@ impl Mapping {
     pub fn populate(&self, range: Range<u64>) -> Result<(), BackendError> {
         let Backing::File { fd, path, offset, blocks: true } = &self.backing else { return Ok(()) };
         let range = self.bounded(range);
-        file::fallocate(fd, path, offset + range.start, range.end - range.start)
+        with_file(fd, path, |fd| file::fallocate(&fd, path, offset + range.start, range.end - range.start))
     }
 
     /// Takes the memory of `range` back; it reads as zeroes after. Nobody may be writing there.
@@ -88,7 +88,8 @@ impl Mapping {
         let range = self.bounded(range);
         let Backing::File { fd, path, offset, blocks } = &self.backing else { return Ok(()) };
         let len = range.end - range.start;
-        if *blocks && file::punch(fd, path, offset + range.start, len).is_ok() {
+        let punch = |fd: BorrowedFd<'_>| file::punch(&fd, path, offset + range.start, len);
+        if *blocks && with_file(fd, path, punch).is_ok() {
             return Ok(());
         }
         // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the process.
@@ -189,13 +190,23 @@ impl Mapping {
         let end = range.end.min(self.len);
         range.start.min(end)..end
     }
+}
 
-    /// The file behind the mapping.
-    #[must_use]
-    pub fn raw_fd(&self) -> Option<i32> {
-        match &self.backing {
-            Backing::Heap => None,
-            Backing::File { fd, .. } => Some(fd.as_raw_fd()),
+/// Runs `call` with a region's file: by the descriptor that is kept, or opened again where the program closed that one.
+fn with_file<T>(
+    kept: &Held,
+    path: &str,
+    call: impl FnOnce(BorrowedFd<'_>) -> Result<T, BackendError>,
+) -> Result<T, BackendError> {
+    if let Some(fd) = kept.get() {
+        return call(fd);
+    }
+    let again = file::open_at(libc::AT_FDCWD, path, path, libc::O_RDWR | libc::O_NONBLOCK).ok();
+    match again.filter(|fd| kept.is(fd.as_fd())) {
+        Some(fd) => call(fd.as_fd()),
+        None => {
+            let what = "the program closed the region's descriptor, and the file is not at its path any more";
+            Err(BackendError::invalid(path, 0, 0, what))
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::sync::Arc;
 
 use lastwords_abi::session::BACKEND_MEMFD;
 
@@ -21,8 +20,7 @@ impl Backend for MemfdBackend {
         let fd = create(c"lastwords")?;
         let path = shown(&fd);
         super::file::truncate(&fd, &path, arena::length(plans, arena::PAGE))?;
-        let arena =
-            arena::Arena { fd: Arc::new(fd), path, base: 0, blocks: true, step: arena::PAGE, flags: libc::MAP_SHARED };
+        let arena = arena::Arena { fd, path, base: 0, blocks: true, step: arena::PAGE, flags: libc::MAP_SHARED };
         arena.allocate(plans)
     }
 

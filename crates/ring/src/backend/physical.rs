@@ -1,7 +1,6 @@
 //! A fixed physical range through a device file, such as memory that the kernel was told to leave alone.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use lastwords_abi::session::BACKEND_PHYSICAL;
 
@@ -68,11 +67,11 @@ impl Backend for PhysicalBackend {
             return Err(BackendError::invalid(&path, offset, self.len, what));
         }
         let fd = self.open()?;
-        let arena = Arena { fd: Arc::new(fd), path, base: offset, blocks: false, step: PAGE, flags: libc::MAP_SHARED };
+        let arena = Arena { fd, path, base: offset, blocks: false, step: PAGE, flags: libc::MAP_SHARED };
         let start = file::map(&arena.fd, &arena.path, offset, needed, libc::MAP_SHARED)?;
         // SAFETY: a mapping of `needed` bytes made just now.
         unsafe { make_clean(start, &arena.path, offset, needed, self.reuse) }?;
-        Ok(arena.cut(start, plans))
+        arena.cut(start, plans)
     }
 
     fn persistent(&self) -> bool {

@@ -5,7 +5,6 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::sync::Arc;
 
 use super::mapping::Backing;
 use super::{BackendError, Mapping, file};
@@ -107,7 +106,7 @@ impl Place {
         // SAFETY: `before` is less than the mapping's length.
         let start = unsafe { start.add(before as usize) };
         let blocks = regular && step == 4096;
-        let backing = Backing::File { fd: Arc::new(fd), path: path.clone(), offset: *offset, blocks };
+        let backing = Backing::File { fd: file::hold(fd, path)?, path: path.clone(), offset: *offset, blocks };
         Ok(Mapping { name: name.clone(), start, len: *len, backing })
     }
 }

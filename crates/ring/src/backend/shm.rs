@@ -1,7 +1,6 @@
 //! Shared-memory files: one file a region in the session's folder. What a killed process wrote stays in the page cache.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 use lastwords_abi::session::BACKEND_SHM;
 
@@ -76,6 +75,6 @@ pub fn open_region(folder: BorrowedFd<'_>, folder_path: &str, name: &str) -> Res
         return Err(BackendError::invalid(&path, 0, len, "not the length of a region"));
     }
     let start = file::map(&fd, &path, 0, len, libc::MAP_SHARED)?;
-    let backing = Backing::File { fd: Arc::new(fd), path, offset: 0, blocks: true };
+    let backing = Backing::File { fd: file::hold(fd, &path)?, path, offset: 0, blocks: true };
     Ok(Mapping { name: name.to_owned(), start, len, backing })
 }

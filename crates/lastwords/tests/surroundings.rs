@@ -1,0 +1,89 @@
+//! What the program around a session does to it and it must not do to the program: descriptors closed behind its back, limits
+//! on files, folders that are no session's.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use common::{child_dir, folder, only_session, plain, record, spawn};
+use lastwords::{Memory, Session, admin};
+
+fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
+    let status = spawn(child, dir, variables).wait().expect("it ends");
+    assert!(status.success(), "{child} {variables:?}: {status}");
+}
+
+/// Closes all descriptors from 3 on, as daemons do, and gives their numbers to `file`.
+fn take_all_descriptors(file: &Path) -> Vec<File> {
+    // SAFETY: no memory is involved. That descriptors go away which others hold is what is tested.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    (0..64).map(|_| File::options().read(true).write(!file.is_dir()).open(file).expect("it opens")).collect()
+}
+
+#[test]
+fn child_closes_all_descriptors() {
+    let Some(dir) = child_dir() else { return };
+    let data = dir.join("data");
+    let memory = if std::env::var("MEMORY").as_deref() == Ok("memfd") { Memory::Memfd } else { Memory::Shm };
+    let builder = Session::builder("closed").dir(dir.join("base")).channel(plain("main")).backend(memory.clone());
+    let session = builder.snapshot(true).start().expect("it starts");
+    let path = folder(&session);
+    let held = take_all_descriptors(&std::env::var("OWN").map_or(data.clone(), |own| data.join(own)));
+    record(0..10);
+    session.disable_snapshots().expect("the spare is given back another way");
+    let again = session.enable_snapshots();
+    assert_eq!(again.is_ok(), memory == Memory::Shm, "a memfd has no other name: {again:?}");
+    drop(session);
+    assert!(!path.exists(), "the session's own folder is removed");
+    assert!(held.iter().all(|file| file.metadata().is_ok()), "the program's descriptors stay open");
+    assert!(held[0].as_raw_fd() < 8, "the numbers were those of the session");
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_its_files() {
+    for memory in ["shm", "memfd"] {
+        for own in ["", "db"] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let data = dir.path().join("data");
+            std::fs::create_dir(&data).expect("a folder");
+            let contents = vec![0x55u8; 1 << 20];
+            for name in ["db", "session"] {
+                std::fs::write(data.join(name), &contents).expect("a file");
+            }
+            run("child_closes_all_descriptors", dir.path(), &[("MEMORY", memory), ("OWN", own)]);
+            for name in ["db", "session"] {
+                assert_eq!(std::fs::read(data.join(name)).expect("still there"), contents, "{memory}, {own}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_folders_of_sessions_are_removed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (name, file) in [("keys", "session"), ("keys-0123456789abcdef", "id_rsa"), ("a-0123456789abcdef", "stream-x")] {
+        let place = dir.path().join(name);
+        std::fs::create_dir(&place).expect("a folder");
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+        for name in ["registry", file] {
+            std::fs::write(place.join(name), "precious").expect("a file");
+        }
+        let error = admin::destroy(&place).expect_err("no session's").to_string();
+        assert!(error.contains(name), "{error}");
+        assert_eq!(std::fs::read_dir(&place).expect("it stays").count(), 2, "{name}: all or nothing");
+    }
+    let session =
+        Session::builder("own").dir(dir.path().join("base")).channel(plain("main")).start().expect("it starts");
+    let path = folder(&session);
+    // Regions of later versions have names that are not known here.
+    std::fs::copy(path.join("session"), path.join("sequel")).expect("copied");
+    std::fs::create_dir(path.join("notes")).expect("a folder");
+    drop(session);
+    assert_eq!(only_session(&dir.path().join("base")), path, "somebody's notes are in it");
+    std::fs::remove_dir(path.join("notes")).expect("removed");
+    admin::destroy(&path).expect("destroyed");
+    assert!(!path.exists());
+}
