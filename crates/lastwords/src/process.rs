@@ -2,11 +2,13 @@
 
 use std::sync::Once;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
-use lastwords_abi::session::Process;
+use lastwords_abi::session::{Process, SCOPE_PROCESS};
 use lastwords_ring::os;
 
 use crate::session::shared;
+use crate::session::view::View;
 
 /// `pid` of an entry that is being written.
 const CLAIMING: u32 = u32::MAX;
@@ -125,6 +127,76 @@ pub(crate) fn leave(processes: &[Process]) {
     for process in processes.iter().filter(|process| Identity::of(process) == Some(me)) {
         process.pid.store(0, Release);
     }
+}
+
+/// Whether nobody has the session any more: neither the living nor the dead, whose last words are in it. Children that died
+/// before the process that made it are its own affair. `mapped` is where the session is mapped here.
+pub(crate) fn is_left(view: &View, mapped: *const u8) -> bool {
+    let me = os::pid();
+    let in_charge = view.info.scope == SCOPE_PROCESS && view.info.creator_pid == me;
+    // None where it is on the heap: forked children have their own.
+    let file = file_at(&maps_of("self"), mapped as usize).filter(|(_, inode)| inode != "0");
+    let has_it = |process: &Identity| match process.life() {
+        // Its entry stays where /proc did not tell its start time.
+        _ if in_charge && process.pid == me => false,
+        Life::Dead => !in_charge,
+        Life::Unknown => true,
+        // Programs that were executed have the id of the child that joined when it was forked, not its memory.
+        Life::Alive => file.as_ref().is_none_or(|file| maps(process, file)),
+    };
+    let stays = |file| (0..START_ROUNDS).all(|_| has_child(file));
+    !file.as_ref().is_some_and(stays) && !joined(view.processes()).iter().any(has_it)
+}
+
+/// How often children are looked at before they count as recording: one that was just forked may be about to execute another
+/// program.
+const START_ROUNDS: u32 = 25;
+
+/// Whether a child of this process, joined or not yet, maps the file; if so, a little later.
+fn has_child(file: &MappedFile) -> bool {
+    let has = children().iter().any(|child| maps(child, file));
+    if has {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    has
+}
+
+/// Living children of this process.
+fn children() -> Vec<Identity> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let pids = lists.flat_map(|list| list.split_whitespace().map_while(|pid| pid.parse().ok()).collect::<Vec<u32>>());
+    let children = pids.map(|pid| Identity { pid, start: 0, pidns: 0 });
+    children.filter(|child| child.life() == Life::Alive).collect()
+}
+
+/// Device and inode, as /proc writes them.
+type MappedFile = (String, String);
+
+fn maps_of(process: impl std::fmt::Display) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()
+}
+
+fn mapped_file(line: &str) -> Option<MappedFile> {
+    let mut words = line.split(' ').skip(3);
+    Some((words.next()?.to_owned(), words.next()?.to_owned()))
+}
+
+/// The file that is mapped at an address.
+fn file_at(maps: &str, address: usize) -> Option<MappedFile> {
+    let holds = |line: &&str| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        let number = |digits| usize::from_str_radix(digits, 16).ok();
+        Some((number(start)?..number(end)?).contains(&address))
+    };
+    maps.lines().find(|line| holds(line) == Some(true)).and_then(mapped_file)
+}
+
+/// Whether a process maps the file; one that does not tell does.
+fn maps(process: &Identity, file: &MappedFile) -> bool {
+    let here = process.pidns == 0 || process.pidns == os::pid_namespace();
+    let maps = if here { maps_of(process.pid) } else { String::new() };
+    maps.is_empty() || maps.lines().any(|line| mapped_file(line).as_ref() == Some(file))
 }
 
 /// All processes that joined and did not leave: the dead died in the session.

@@ -121,6 +121,66 @@ fn forked_children_record_in_the_same_session() {
     }
 }
 
+/// Reads what a forked child says when it is done.
+fn answer(pipe: &mut std::io::PipeReader) -> u8 {
+    let mut byte = [0];
+    pipe.read_exact(&mut byte).expect("an answer");
+    byte[0]
+}
+
+#[test]
+fn child_leaves_a_session_to_its_children() {
+    let Some(dir) = child_dir() else { return };
+    let executed = std::env::var_os("EXECUTED").is_some();
+    let mut session = Some(start(&dir));
+    let path = folder(session.as_ref().expect("the session"));
+    let (mut done, told) = std::io::pipe().expect("a pipe");
+    let (mut go, mut tell) = std::io::pipe().expect("a pipe");
+    let mut child = |session: &mut Option<Session>| {
+        use std::io::Write as _;
+        // SAFETY: no memory is involved. Should its parent fail, the child does not wait for ever.
+        unsafe { libc::alarm(20) };
+        record(0..10);
+        if executed {
+            use std::os::unix::process::CommandExt as _;
+            drop(std::process::Command::new("sleep").arg("10").exec());
+        }
+        answer(&mut go);
+        record(10..20);
+        (&told).write_all(&[1]).expect("told");
+        answer(&mut go);
+        drop(session.take());
+    };
+    let pid = fork(|| child(&mut session));
+    if executed {
+        let name = format!("/proc/{pid}/comm");
+        wait_for("the other program", || std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
+    }
+    drop(session.take());
+    assert_eq!(path.exists(), !executed, "the child still records, but for one that is another program");
+    if !executed {
+        use std::io::Write as _;
+        tell.write_all(&[1]).expect("told");
+        answer(&mut done);
+        assert_eq!(numbers(&path), (0..20).collect::<Vec<_>>());
+        assert_eq!(details(&dir).state, State::Live);
+        tell.write_all(&[1]).expect("told");
+        wait(pid);
+        assert!(!path.exists(), "the last to leave removes it");
+    }
+    // SAFETY: no memory is involved; the child is not waited for yet, or is gone.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+#[test]
+fn a_session_is_not_removed_while_a_child_records() {
+    for variables in [&[][..], &[("EXECUTED", "1")]] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut child = spawn("child_leaves_a_session_to_its_children", dir.path(), variables);
+        assert!(child.wait().expect("it ends").success(), "{variables:?}");
+    }
+}
+
 #[test]
 fn child_records_until_killed() {
     let Some(dir) = child_dir() else { return };

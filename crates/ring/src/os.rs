@@ -75,7 +75,12 @@ fn read_file(path: &[u8], out: &mut [u8]) -> Option<usize> {
     // SAFETY: `path` is NUL-terminated (its callers write the NUL); the buffer is valid for its length; the descriptor is
     // closed before return.
     unsafe {
-        let fd = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let fd = loop {
+            match libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) {
+                -1 if *libc::__errno_location() == libc::EINTR => {}
+                fd => break fd,
+            }
+        };
         if fd < 0 {
             return None;
         }

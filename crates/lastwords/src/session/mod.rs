@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use lastwords_abi::region::REGION_ALIGN;
 use lastwords_abi::session::SCOPE_USER;
 use lastwords_ring::backend::flush;
-use lastwords_ring::os;
 
 pub use builder::Builder;
 pub use config::{ChannelConfig, Memory, Reservation, Scope};
@@ -40,7 +39,7 @@ pub fn keep_all() {
 /// A session that this process records in.
 ///
 /// Dropping it ends it. The session's folder is then removed, unless it is to be kept, a panic is under way, or others still
-/// record in it; a session of a user is removed by the last process to leave, unless one died in it.
+/// record in it: forked children, or other processes of a user. Then the last to leave removes it, unless one died in it.
 #[derive(Debug)]
 pub struct Session {
     session: &'static SessionShared,
@@ -219,12 +218,7 @@ pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
     let base = parent.filter(|_| view.info.scope == SCOPE_USER).and_then(|path| Base::open(path).ok());
     let lock = base.as_ref().and_then(|base| base.lock().ok());
     process::leave(view.processes());
-    let ends = if view.info.scope == SCOPE_USER {
-        process::joined(view.processes()).is_empty()
-    } else {
-        view.info.creator_pid == os::pid()
-    };
-    if ends {
+    if process::is_left(view, session.regions.session.as_ptr()) {
         let control = view.control();
         control.recording.store(0, Release);
         control.finished.store(u32::from(ending != Ending::Death), Release);
