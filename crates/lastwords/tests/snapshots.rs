@@ -47,6 +47,31 @@ fn before_is_in_and_after_is_not() {
 }
 
 #[test]
+fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for reservation in ALL {
+        let channel = plain("main").sub_buffers(2, 4096).discard();
+        let builder = Session::builder("full").dir(dir.path()).channel(channel).reservation(reservation);
+        let session = builder.start().expect("it starts");
+        let path = folder(&session);
+        for round in 1..4u64 {
+            let first = round * 10_000;
+            // The last of them are more than one sub-buffer on any number of CPUs.
+            record(first..first + 5000);
+            assert!(!numbers(&path).contains(&(first + 4999)), "{reservation:?}: it is full");
+            session.clear();
+            assert!(numbers(&path).is_empty());
+            record(first + 5000..first + 5010);
+            assert_eq!(numbers(&path), (first + 5000..first + 5010).collect::<Vec<_>>(), "{reservation:?}, {round}");
+            record(first + 5010..first + 5100);
+            Handle::open(&path).expect("it opens").clear();
+            assert!(numbers(&path).is_empty());
+        }
+    }
+}
+
+#[test]
 fn while_one_is_read_another_is_refused() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");

@@ -4,7 +4,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::region::{self, RegionHeader};
 use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
-use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use crate::init;
 use crate::packet::Identity;
@@ -169,9 +169,13 @@ impl Stream {
         }
     }
 
-    /// Makes a reader pass over all that is in `half` now.
+    /// Makes a reader pass over all that is in `half` now, which counts as consumed: a full ring that discards has room again.
     pub fn clear(&self, half: usize) {
-        self.half(half).first.store(self.position(half), Relaxed);
+        let half_control = self.half(half);
+        let end = self.position(half);
+        half_control.first.store(end, Relaxed);
+        // After `first`: who sees the room and overwrites, overwrites what was cleared.
+        half_control.consumed.fetch_max(end, Release);
     }
 
     /// Events lost so far, all causes.
