@@ -192,6 +192,18 @@ impl Folder {
         Ok(())
     }
 
+    /// Closes the descriptors.
+    ///
+    /// # Safety
+    /// No other call for this folder is under way.
+    pub(crate) unsafe fn give_up(&self) {
+        // SAFETY: descriptors are used during calls only, and there are none.
+        unsafe {
+            self.base.give_up();
+            self.fd.give_up();
+        }
+    }
+
     /// The open folder.
     pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.get(&self.fd)

@@ -9,13 +9,14 @@ pub(crate) mod regions;
 pub(crate) mod shared;
 pub(crate) mod view;
 
+use core::ops::Range;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use lastwords_abi::region::REGION_ALIGN;
 use lastwords_abi::session::SCOPE_USER;
-use lastwords_ring::backend::flush;
+use lastwords_ring::backend::{Mapping, flush};
 
 pub use builder::Builder;
 pub use config::{ChannelConfig, Memory, Reservation, Scope};
@@ -262,23 +263,29 @@ pub(crate) fn wipe(regions: &regions::Regions) {
     flush::fence();
 }
 
-/// Gives the memory back to the system. Late recorders find private memory: positions as they were, no data.
+/// Gives memory and descriptors back to the system. Late recorders find private memory: positions as they were, no data.
 pub(crate) fn give_back(session: &SessionShared) {
     let regions = &session.regions;
+    // SAFETY: all but recorders, who need no files, is done by the session's owner, who is here.
+    let detach = |mapping: &Mapping, kept: &[Range<u64>]| unsafe { mapping.detach(kept) };
     for stream in &regions.streams {
         let info = stream.stream.info();
         if info.page_size != 0 {
             let pages = (stream.stream.half_size() / u64::from(info.page_size)) as usize;
             info.data_off.iter().for_each(|table| stream.mapping.discard_pages(*table, pages, info.page_size));
         }
-        stream.mapping.detach(core::slice::from_ref(&(0..info.data_off[0])));
+        detach(&stream.mapping, core::slice::from_ref(&(0..info.data_off[0])));
     }
     // The table of threads, at the end, is the most of it: for late recorders it may be empty.
     let used = u64::from(regions.view.info.threads_off) & !(REGION_ALIGN - 1);
-    regions.session.detach(core::slice::from_ref(&(0..used)));
+    detach(&regions.session, core::slice::from_ref(&(0..used)));
     regions.registry.forget();
-    regions.registry_mapping.detach(&[]);
+    detach(&regions.registry_mapping, &[]);
     if let Some(spans) = &regions.spans {
-        spans.detach(&[]);
+        detach(spans, &[]);
+    }
+    if let Some(folder) = &session.folder {
+        // SAFETY: as above.
+        unsafe { folder.give_up() }
     }
 }

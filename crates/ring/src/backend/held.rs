@@ -3,13 +3,15 @@
 //! Programs close descriptors that they did not open (`closefrom` of a daemon), and the numbers are soon other files'. So
 //! the file's identity is kept with its descriptor, and looked at before each use.
 
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
 /// A descriptor and the identity of its file. Dropping it closes the descriptor if it is still that file's.
 #[derive(Debug)]
 pub struct Held {
-    fd: RawFd,
+    /// -1 once it was given up.
+    fd: AtomicI32,
     identity: Identity,
 }
 
@@ -23,15 +25,27 @@ impl Held {
     /// The system does not tell the file's identity.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let identity = identity_of(fd.as_raw_fd())?;
-        Ok(Self { fd: fd.into_raw_fd(), identity })
+        Ok(Self { fd: AtomicI32::new(fd.into_raw_fd()), identity })
     }
 
-    /// The descriptor; `None` where the program closed it.
+    /// The descriptor; `None` where the program closed it, or it was given up.
     #[must_use]
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
-        let same = identity_of(self.fd).is_ok_and(|identity| identity == self.identity);
+        let fd = self.fd.load(Relaxed);
+        let same = identity_of(fd).is_ok_and(|identity| identity == self.identity);
         // SAFETY: it is open, as `fstat` said, and of our file. Who closes it meanwhile did not get it from us.
-        same.then(|| unsafe { BorrowedFd::borrow_raw(self.fd) })
+        same.then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Closes the descriptor, if it is still our file's.
+    ///
+    /// # Safety
+    /// Nobody uses what [`Held::get`] gave.
+    pub unsafe fn give_up(&self) {
+        if self.get().is_some() {
+            // SAFETY: it was given to us for good, is still what was given, and nobody else's: the caller vouches for that.
+            drop(unsafe { OwnedFd::from_raw_fd(self.fd.swap(-1, Relaxed)) });
+        }
     }
 
     /// Whether a descriptor is of the same file.
@@ -43,10 +57,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.get().is_some() {
-            // SAFETY: it was given to us for good, and is still what was given.
-            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
-        }
+        // SAFETY: this is the only reference.
+        unsafe { self.give_up() }
     }
 }
 
@@ -73,10 +85,10 @@ mod tests {
         assert!(held.get().is_some_and(|fd| held.is(fd)));
         let other = open("/proc/version");
         assert!(!held.is(other.as_fd()));
+        let number = held.fd.load(Relaxed);
         // SAFETY: both descriptors are open; the first is `held`'s alone.
-        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), held.fd) }, held.fd);
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
         assert!(held.get().is_none());
-        let number = held.fd;
         drop(held);
         // SAFETY: the copy made above, which nobody else closes.
         assert_eq!(unsafe { libc::close(number) }, 0, "it was left open");

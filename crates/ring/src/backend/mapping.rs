@@ -98,12 +98,13 @@ impl Mapping {
     }
 
     /// Puts private memory in the place of the region, in this process only: zeroes, but for the ranges of `kept`, which
-    /// are copied. Late recorders write there and harm nothing, and the file's memory goes with its last name. `kept`
-    /// ranges begin and end on multiples of 4096. A heap block stays as it is.
-    pub fn detach(&self, kept: &[Range<u64>]) {
-        if matches!(self.backing, Backing::Heap) {
-            return;
-        }
+    /// are copied. Late recorders write there and harm nothing, and the file's memory goes with its last name: its descriptor
+    /// is closed here. `kept` ranges begin and end on multiples of 4096. A heap block stays as it is.
+    ///
+    /// # Safety
+    /// No other call for this region, or for one that shares its file, is under way.
+    pub unsafe fn detach(&self, kept: &[Range<u64>]) {
+        let Backing::File { fd, .. } = &self.backing else { return };
         let copies: Vec<_> = kept.iter().map(|range| self.bounded(range.clone())).collect();
         let mut at = 0;
         for range in &copies {
@@ -112,6 +113,8 @@ impl Mapping {
             at = range.end;
         }
         self.replace(at..self.len, false);
+        // SAFETY: descriptors are used during calls only, and there are none.
+        unsafe { fd.give_up() }
     }
 
     /// Maps private memory over a range: zeroes, or a copy of what is there now. Failure leaves it as it was.

@@ -40,7 +40,8 @@ impl Backend for ShmBackend {
                 Ok(mapping) => mappings.push(mapping),
                 Err(error) => {
                     // What is mapped would keep its memory after its file is removed.
-                    mappings.iter().for_each(|mapping| mapping.detach(&[]));
+                    // SAFETY: nobody else has these mappings.
+                    mappings.iter().for_each(|mapping| unsafe { mapping.detach(&[]) });
                     return Err(error);
                 }
             }
