@@ -6,6 +6,7 @@ use core::cell::Cell;
 use lastwords_abi::session::{InFlight, MAX_LEVELS, Thread};
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::clock::ClockKind;
 use crate::hooks::{fault, point};
 use crate::os;
 
@@ -20,6 +21,21 @@ struct Claim {
 
 const NO_CLAIM: Claim = Claim { table: 0, entry: 0 };
 
+/// A table that had no room for this thread: looking through all its owners takes system calls, which are not made for each
+/// event that is lost.
+#[derive(Clone, Copy)]
+struct Refusal {
+    table: usize,
+    /// CLOCK_MONOTONIC from when on the table is looked through again.
+    until: u64,
+    /// Nanoseconds that were waited for that.
+    wait: u64,
+}
+
+const NO_REFUSAL: Refusal = Refusal { table: 0, until: 0, wait: 0 };
+const FIRST_WAIT: u64 = 1_000_000_000;
+const LONGEST_WAIT: u64 = 64_000_000_000;
+
 /// Cells of each thread; the model checker's threads are not threads of the system and have theirs from it.
 macro_rules! thread_cells {
     ($($name:ident: $type:ty = $first:expr;)*) => {
@@ -33,6 +49,7 @@ macro_rules! thread_cells {
 thread_cells! {
     CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(NO_CLAIM) }; REMEMBERED];
     NEXT: Cell<usize> = Cell::new(0);
+    REFUSALS: [Cell<Refusal>; REMEMBERED] = [const { Cell::new(NO_REFUSAL) }; REMEMBERED];
     LEVEL: Cell<usize> = Cell::new(0);
     START: Cell<u64> = Cell::new(0);
     TID: Cell<u32> = Cell::new(0);
@@ -41,6 +58,7 @@ thread_cells! {
 /// What a thread forgets in a forked child: it is another thread there.
 pub(crate) fn forget_in_child() {
     CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(NO_CLAIM)));
+    REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(NO_REFUSAL)));
     START.with(|s| s.set(0));
     TID.with(|t| t.set(0));
 }
@@ -134,10 +152,29 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
     if let Some(claim) = known {
         return Some(claim.entry);
     }
-    let entry = claim(threads, is_over)?;
+    let refusal = refusal_of(table);
+    if refusal.until > 0 && ClockKind::Monotonic.now() < refusal.until {
+        return None;
+    }
+    let Some(entry) = claim(threads, is_over) else {
+        let wait = (refusal.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+        let until = ClockKind::Monotonic.now().saturating_add(wait);
+        with_refusal(table, |cell| cell.set(Refusal { table, until, wait }));
+        return None;
+    };
     let slot = NEXT.with(|next| next.replace(next.get() + 1)) % REMEMBERED;
     CLAIMS.with(|claims| claims[slot].set(Claim { table, entry }));
     Some(entry)
+}
+
+/// Where this thread remembers that a table refused it; two tables may share a place.
+fn with_refusal<T>(table: usize, run: impl FnOnce(&Cell<Refusal>) -> T) -> T {
+    REFUSALS.with(|refusals| run(&refusals[(table >> 12) % REMEMBERED]))
+}
+
+fn refusal_of(table: usize) -> Refusal {
+    let refusal = with_refusal(table, Cell::get);
+    if refusal.table == table { refusal } else { NO_REFUSAL }
 }
 
 /// Claims an entry: one of our own that we forgot, one that is free, or one whose owner died and left nothing of use.

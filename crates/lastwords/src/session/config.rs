@@ -23,7 +23,8 @@ pub enum Scope {
 pub enum Reservation {
     /// Restartable sequences: one store publishes the whole event.
     Rseq,
-    /// Compare-and-swap and commit counters.
+    /// Compare-and-swap and commit counters. At most 510 threads of all processes of the session record; events of others are
+    /// counted as lost, until a thread has ended whose place they take.
     Lockless,
     /// Signals blocked and a lock that the dead cannot hold.
     Locked,
