@@ -62,6 +62,34 @@ fn a_program_that_closes_all_descriptors_keeps_its_files() {
 }
 
 #[test]
+fn child_has_a_limit_on_file_sizes() {
+    let Some(dir) = child_dir() else { return };
+    let physical = dir.join("physical");
+    std::fs::write(&physical, vec![0u8; 8 << 20]).expect("a file");
+    let base = dir.join("base");
+    let limit = libc::rlimit { rlim_cur: 8192, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit of this process alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    let start = |memory| {
+        let channel = plain("main").sub_buffers(2, 4096);
+        Session::builder("limit").dir(&base).channel(channel).backend(memory).start().map(drop)
+    };
+    for memory in [Memory::Shm, Memory::Memfd, Memory::Huge, Memory::Dax { path: dir.join("dax"), reuse: true }] {
+        let error = start(memory.clone()).expect_err("larger than the limit").to_string();
+        assert!(error.contains("ulimit -f"), "{error}");
+        assert_eq!(std::fs::read_dir(&base).expect("the folder").count(), 0, "{memory:?}: nothing is left behind");
+    }
+    start(Memory::Heap).expect("no file is as large");
+    start(Memory::Physical { path: physical, offset: 0, len: 8 << 20, reuse: true }).expect("the file is there");
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_an_error_at_the_start() {
+    let dir = tempfile::tempdir().expect("a folder");
+    run("child_has_a_limit_on_file_sizes", dir.path(), &[]);
+}
+
+#[test]
 fn only_folders_of_sessions_are_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, file) in [("keys", "session"), ("keys-0123456789abcdef", "id_rsa"), ("a-0123456789abcdef", "stream-x")] {

@@ -50,7 +50,20 @@ pub(super) fn stat(fd: &OwnedFd, path: &str) -> Result<libc::stat, BackendError>
     Ok(unsafe { stat.assume_init() })
 }
 
+/// Refuses what the process's limit on file sizes forbids: the system would not only refuse it but kill the process.
+pub(super) fn check_limit(call: &'static str, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the place is a `rlimit`; where the call fails it stays without limit.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if limit.rlim_cur == libc::RLIM_INFINITY || offset.saturating_add(len) <= limit.rlim_cur {
+        return Ok(());
+    }
+    let source = std::io::Error::from_raw_os_error(libc::EFBIG);
+    Err(BackendError { call, path: path.to_owned(), offset, len, source })
+}
+
 pub(super) fn truncate(fd: &OwnedFd, path: &str, len: u64) -> Result<(), BackendError> {
+    check_limit("ftruncate", path, 0, len)?;
     // SAFETY: the descriptor is open.
     match retry(|| unsafe { libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) }) {
         Ok(_) => Ok(()),
@@ -78,6 +91,7 @@ pub(super) fn fallocate(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Re
 
 /// Writes back, page by page, what is there: holes get blocks, data stays.
 fn fill_holes(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+    check_limit("write", path, offset, len)?;
     let mut page = [0u8; 4096];
     let end = offset + len;
     let mut at = offset;

@@ -114,6 +114,7 @@ impl core::fmt::Display for BackendError {
         write!(f, "{path}: {call} of {len} bytes at offset {offset}: {source}")?;
         match source.raw_os_error() {
             Some(libc::ENOSPC) => write!(f, "; make room there, or ask for fewer or smaller sub-buffers"),
+            Some(libc::EFBIG) => write!(f, "; raise the process's limit on file sizes (`ulimit -f`), or take the heap"),
             Some(libc::EACCES | libc::EPERM) => write!(f, "; choose a path that this user may write"),
             _ => Ok(()),
         }

@@ -39,6 +39,7 @@ pub fn write_places(folder: BorrowedFd<'_>, shown: &str, mappings: &[&Mapping]) 
         text.push_str(&format!("{} {offset} {} {path}\n", mapping.name(), mapping.len()));
     }
     let path = format!("{shown}/{PLACES_FILE}");
+    file::check_limit("write", &path, 0, text.len() as u64)?;
     let fd = file::create_at(folder.as_raw_fd(), PLACES_FILE, &path)?;
     let failed = |source| BackendError { call: "write", path: path.clone(), offset: 0, len: text.len() as u64, source };
     std::fs::File::from(fd).write_all(text.as_bytes()).map_err(failed)
