@@ -13,7 +13,7 @@ use lastwords_ring::backend::open_places;
 use crate::dirs::{self, Base, Folder};
 use crate::process::{self, Identity, Life};
 use crate::rules::{self, RuleSpec};
-use crate::session::regions::{Regions, open_view};
+use crate::session::regions::{Visited, look};
 use crate::session::view::{View, text};
 use crate::session::{Error, wipe};
 use crate::snapshot::{self, SnapshotReader, Taken};
@@ -126,7 +126,7 @@ fn list_in(base: &Base, found: &mut Vec<Summary>) -> Result<(), Error> {
 fn summary(folder: &Folder) -> Summary {
     let file = folder.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = file.rsplit_once('-').map_or(file.as_str(), |(name, _)| name).to_owned();
-    let details = open_view(folder).map(|(_mapping, view)| details(&view)).map_err(|error| error.to_string());
+    let details = look(folder, details).map_err(|error| error.to_string());
     Summary { folder: folder.path.clone(), name, details }
 }
 
@@ -212,7 +212,7 @@ fn snapshot_name(code: u32) -> &'static str {
 /// A session of any process, reached through its folder.
 #[derive(Debug)]
 pub struct Handle {
-    regions: Regions,
+    regions: Visited,
     folder: Folder,
 }
 
@@ -223,7 +223,7 @@ impl Handle {
     /// The folder is not this user's, or does not hold a session of this version that can be mapped.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let folder = Folder::open(folder)?;
-        Ok(Self { regions: Regions::open(&folder)?, folder })
+        Ok(Self { regions: Visited::open(&folder)?, folder })
     }
 
     /// What the session says of itself.
@@ -311,7 +311,7 @@ impl Handle {
 pub fn destroy(folder: &Path) -> Result<(), Error> {
     let folder = Folder::open(folder)?;
     let outside = outside(&folder);
-    if let Ok(regions) = Regions::open(&folder) {
+    if let Ok(regions) = Visited::open(&folder) {
         let control = regions.view.control();
         control.recording.store(0, Release);
         control.finished.store(1, Release);

@@ -88,3 +88,27 @@ fn what_ends_gives_its_descriptors_back() {
         assert_eq!(descriptors(), before, "{memory:?}");
     }
 }
+
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").expect("a list of mappings").lines().count()
+}
+
+#[test]
+fn looking_at_sessions_leaves_nothing_behind() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = start("looked-at", dir.path(), Memory::Shm);
+    let folder = session.folder().expect("a folder");
+    let look = || {
+        let found = lastwords::admin::list(Some(dir.path())).expect("a list");
+        assert!(found[0].details.is_ok());
+        let handle = lastwords::admin::Handle::open(folder).expect("a session");
+        handle.clear().expect("cleared");
+        assert_eq!(handle.summary().name, "looked-at");
+    };
+    look();
+    let before = (mappings(), descriptors());
+    (0..100).for_each(|_| look());
+    assert!(mappings() < before.0 + 20, "{} mappings, {before:?} before", mappings());
+    assert_eq!(descriptors(), before.1);
+}

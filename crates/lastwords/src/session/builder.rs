@@ -8,8 +8,9 @@ use lastwords_ring::{ClockKind, rseq_available};
 use super::config::{ChannelConfig, Memory, Reservation, Scope, check_name};
 use super::create::create;
 use super::error::Error;
-use super::regions::{Regions, is_shared, open_view};
+use super::regions::{Regions, is_shared, look};
 use super::shared::{self, MAX_SESSIONS, SessionShared};
+use super::view::View;
 use super::{Ending, Session, close};
 use crate::context::{self, UserContext};
 use crate::dirs::{self, Base, Folder};
@@ -249,10 +250,12 @@ fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
             continue;
         }
         let Ok(folder) = base.folder(&candidate) else { continue };
-        let Ok((_mapping, view)) = open_view(&folder) else { continue };
-        let info = &view.info;
-        let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
-        if ours && view.control().finished.load(std::sync::atomic::Ordering::Acquire) == 0 {
+        let can_be_joined = |view: &View| {
+            let info = &view.info;
+            let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
+            ours && view.control().finished.load(std::sync::atomic::Ordering::Acquire) == 0
+        };
+        if look(&folder, can_be_joined).unwrap_or(false) {
             return Ok(Some(folder));
         }
     }

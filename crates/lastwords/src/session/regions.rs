@@ -65,17 +65,59 @@ fn finder(folder: &Folder) -> Result<Finder<'_>, Error> {
     })
 }
 
-/// Maps the session region alone, for a look at it.
-pub(crate) fn open_view(folder: &Folder) -> Result<(Mapping, View), Error> {
+/// Looks into the session region alone, which is mapped meanwhile.
+pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&View) -> T) -> Result<T, Error> {
+    let (session, view) = open_view(folder)?;
+    let seen = look(&view);
+    // SAFETY: callers take copies of what they see.
+    unsafe { session.unmap() };
+    Ok(seen)
+}
+
+fn open_view(folder: &Folder) -> Result<(Mapping, View), Error> {
     let shown = folder.path.display().to_string();
     let session = finder(folder)?.must(SESSION, &shown)?;
-    let view = View::of(&session)?;
-    if !shown.ends_with(&unique_of(&view.uuid)) {
+    let is_of_folder = |view: View| {
+        if shown.ends_with(&unique_of(&view.uuid)) {
+            return Ok(view);
+        }
         // A memfd's path names a process id, which another process may have by now.
-        let what = "the session there is another than the folder's";
-        return Err(Error::region(shown, 40, what));
+        Err(Error::region(&shown, 40, "the session there is another than the folder's"))
+    };
+    match View::of(&session).and_then(is_of_folder) {
+        Ok(view) => Ok((session, view)),
+        Err(error) => {
+            // SAFETY: nobody else has seen it.
+            unsafe { session.unmap() };
+            Err(error)
+        }
     }
-    Ok((session, view))
+}
+
+/// The regions of a session in which this process does not record. Unmapped when dropped, unlike those where it does.
+#[derive(Debug)]
+pub(crate) struct Visited(Regions);
+
+impl Visited {
+    /// Maps all regions of the session in a folder.
+    pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
+        Regions::open(folder).map(Self)
+    }
+}
+
+impl core::ops::Deref for Visited {
+    type Target = Regions;
+
+    fn deref(&self) -> &Regions {
+        &self.0
+    }
+}
+
+impl Drop for Visited {
+    fn drop(&mut self) {
+        // SAFETY: there are no targets in these regions, and who looks into them borrows this.
+        self.0.mappings().for_each(|mapping| unsafe { mapping.unmap() });
+    }
 }
 
 impl Regions {

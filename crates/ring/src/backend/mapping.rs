@@ -117,6 +117,17 @@ impl Mapping {
         unsafe { fd.give_up() }
     }
 
+    /// Unmaps the region. A heap block stays.
+    ///
+    /// # Safety
+    /// Nothing of this process uses its memory, now or later.
+    pub unsafe fn unmap(&self) {
+        if matches!(self.backing, Backing::File { .. }) {
+            // SAFETY: a mapping of our own of this length, which is used no more, as the caller vouches.
+            unsafe { libc::munmap(self.as_ptr().cast(), self.len as usize) };
+        }
+    }
+
     /// Maps private memory over a range: zeroes, or a copy of what is there now. Failure leaves it as it was.
     fn replace(&self, range: Range<u64>, copy: bool) {
         let len = range.end.saturating_sub(range.start) as usize;
