@@ -72,10 +72,10 @@ impl Callsite {
     #[inline(always)]
     pub(crate) fn only(&self) -> Option<(&'static Target, u16)> {
         let only = self.only.load(Acquire);
-        if only.is_null() {
+        let target = only.map_addr(|address| address & ADDRESS);
+        if target.is_null() {
             return None;
         }
-        let target = only.map_addr(|address| address & ADDRESS);
         // SAFETY: targets are published whole and never freed, and `refresh` stored this one's address below the id.
         Some((unsafe { &*target }, (only.addr() >> ADDRESS.count_ones()) as u16))
     }

@@ -71,14 +71,14 @@ unsafe impl Sync for Lane {}
 /// in both places, not in one closure for both: what a closure holds may get into memory before it is known who calls it.
 macro_rules! by_lane {
     ($quick:ident, $id:ident, $words:ident, |$lane:ident, $by:ident| $section:expr) => {
-        if $id > MAX_COMPACT_ID || $quick.lanes.is_empty() {
+        if $id > MAX_COMPACT_ID {
             false
         } else if let Some($lane) = $quick.last() {
             let $by = $words;
             let recorded = $section;
             recorded || $quick.missed()
         } else {
-            $quick.by_another(*$words, move |$lane, $by| $section)
+            !$quick.lanes.is_empty() && $quick.by_another(*$words, move |$lane, $by| $section)
         }
     };
 }
