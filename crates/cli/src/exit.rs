@@ -26,19 +26,17 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// An error and its causes, those left out that the one before says already.
+/// An error and its causes, each thing once: what a cause says itself is left out before it, what was said is left out behind.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    let mut before = String::new();
+    let mut parts: Vec<String> = Vec::new();
     for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause.clone();
-        } else if !before.contains(&cause) {
-            text = format!("{text}: {cause}");
+        match parts.last_mut() {
+            Some(before) if before.contains(&cause) => {}
+            Some(before) if cause.starts_with(&format!("{before}: ")) => *before = cause,
+            _ => parts.push(cause),
         }
-        before = cause;
     }
-    text
+    parts.join(": ")
 }
 
 #[cfg(test)]
@@ -47,13 +45,15 @@ mod tests {
     use anyhow::Context;
 
     #[test]
-    fn a_cause_is_said_once() {
-        let error = std::fs::File::open("/no/such").context("/no/such: cannot open").unwrap_err();
-        assert_eq!(chain(&error), "/no/such: cannot open: No such file or directory (os error 2)");
-        let doubled = error.context("x: No such file or directory (os error 2)");
-        assert!(chain(&doubled).starts_with("x: No such file or directory (os error 2): /no/such: cannot open: No"));
-        let io = std::io::Error::from_raw_os_error(2);
-        let text = format!("x: {io}");
-        assert_eq!(chain(&anyhow::Error::from(io).context(text)), "x: No such file or directory (os error 2)");
+    fn each_thing_is_said_once() {
+        let of = |causes: &[&'static str]| {
+            let mut causes = causes.iter().rev();
+            let first = anyhow::anyhow!(*causes.next().unwrap());
+            chain(&causes.fold(first, |error, context| Err::<(), _>(error).context(*context).unwrap_err()))
+        };
+        assert_eq!(of(&["x: cannot open", "not there (2)"]), "x: cannot open: not there (2)");
+        assert_eq!(of(&["x: cannot open: not there (2)", "not there (2)"]), "x: cannot open: not there (2)");
+        assert_eq!(of(&["x", "x: not there (2)", "not there (2)"]), "x: not there (2)");
+        assert_eq!(of(&["x", "y: not there (2)"]), "x: y: not there (2)");
     }
 }

@@ -1,7 +1,7 @@
 //! `lastwords list`: the sessions of this user, live and left over.
 
 use crate::control::state_word;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, chain};
 use crate::inputs;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
@@ -158,7 +158,7 @@ fn events(folder: &Path) -> String {
     let word = folder.to_string_lossy().into_owned();
     let inputs = match inputs::open(&[word], &select::Which::default()) {
         Ok(found) => found.inputs,
-        Err(why) => return format!("  events: {why:#}\n"),
+        Err(why) => return format!("  events: {}\n", chain(&why)),
     };
     let mut text = String::new();
     for input in &inputs {

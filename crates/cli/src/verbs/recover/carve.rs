@@ -2,7 +2,7 @@
 
 use super::lttng::{Names, write};
 use super::{Args, recover_one};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, chain};
 use crate::ftrace::Machine;
 use crate::inputs::Input;
 use crate::names::Taken;
@@ -113,7 +113,7 @@ fn of_kernel(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<
     let machine = match machine(args, &source.path, physical) {
         Ok(machine) => machine,
         Err(error) => {
-            say::note(format_args!("the kernel's own tracer is not looked for: {error:#}"));
+            say::note(format_args!("the kernel's own tracer is not looked for: {}", chain(&error)));
             return Ok(Vec::new());
         }
     };
