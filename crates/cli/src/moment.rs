@@ -49,19 +49,32 @@ fn nanoseconds(at: Timestamp) -> Option<i64> {
     i64::try_from(at.as_nanosecond()).ok()
 }
 
+/// Why a text is no moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    /// It has none of the forms.
+    Form,
+    /// It is farther away than times are counted.
+    Range,
+}
+
 impl FromStr for Moment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse(text).ok_or_else(|| {
-            "not a moment: give 2026-11-21T09:08:31.5Z, \"2026-11-21 09:08:31\", a time of day 09:08:31.5, seconds since \
-             the epoch @1795252111.5, or -2s (500ms, 3min, 1h) before the newest event"
-                .to_owned()
+        parse(text).map_err(|wrong| match wrong {
+            Wrong::Form => "not a moment: give 2026-11-21T09:08:31.5Z, \"2026-11-21 09:08:31\", a time of day 09:08:31.5, \
+                            seconds since the epoch @1795252111.5, or -2s (500ms, 3min, 1h) before the newest event"
+                .to_owned(),
+            Wrong::Range => format!(
+                "out of range: times are nanoseconds of 64 bits, at most {} s from the epoch or before the newest event",
+                i64::MAX / GIGA
+            ),
         })
     }
 }
 
-fn parse(text: &str) -> Option<Moment> {
+fn parse(text: &str) -> Result<Moment, Wrong> {
     let text = text.trim();
     if let Some(seconds) = text.strip_prefix('@') {
         return scaled(seconds, GIGA).map(Moment::At);
@@ -70,17 +83,18 @@ fn parse(text: &str) -> Option<Moment> {
         return duration(before).map(Moment::BeforeEnd);
     }
     if let Ok(at) = text.parse::<Timestamp>() {
-        return nanoseconds(at).map(Moment::At);
+        return nanoseconds(at).map(Moment::At).ok_or(Wrong::Range);
     }
     // A date and time reads as a time of day, too: it comes first.
     if let Ok(local) = text.parse::<DateTime>() {
-        return nanoseconds(local.to_zoned(zone()).ok()?.timestamp()).map(Moment::At);
+        let at = local.to_zoned(zone()).map_err(|_| Wrong::Range)?;
+        return nanoseconds(at.timestamp()).map(Moment::At).ok_or(Wrong::Range);
     }
-    let of_day: Time = text.parse().ok()?;
-    i64::try_from(of_day.duration_since(Time::midnight()).as_nanos()).ok().map(Moment::TimeOfDay)
+    let of_day: Time = text.parse().map_err(|_| Wrong::Form)?;
+    i64::try_from(of_day.duration_since(Time::midnight()).as_nanos()).map(Moment::TimeOfDay).map_err(|_| Wrong::Range)
 }
 
-fn duration(text: &str) -> Option<i64> {
+fn duration(text: &str) -> Result<i64, Wrong> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let unit = match unit {
@@ -90,23 +104,24 @@ fn duration(text: &str) -> Option<i64> {
         "s" | "" => GIGA,
         "m" | "min" => 60 * GIGA,
         "h" => 3600 * GIGA,
-        _ => return None,
+        _ => return Err(Wrong::Form),
     };
     scaled(number, unit)
 }
 
 /// A decimal number times a unit, exact to the unit's last place.
-fn scaled(number: &str, unit: i64) -> Option<i64> {
+fn scaled(number: &str, unit: i64) -> Result<i64, Wrong> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !(part.is_empty() || digits(part)) || part.len() > 18 {
-        return None;
+        return Err(Wrong::Form);
     }
-    let whole: i64 = whole.parse().ok()?;
-    let places = 10i128.checked_pow(u32::try_from(part.len()).ok()?)?;
-    let part: i128 = if part.is_empty() { 0 } else { part.parse().ok()? };
-    let part = i64::try_from(part * i128::from(unit) / places).ok()?;
-    whole.checked_mul(unit)?.checked_add(part)
+    // Nothing but digits: what does not parse is too large.
+    let whole: i64 = whole.parse().map_err(|_| Wrong::Range)?;
+    let places = 10i128.pow(part.len() as u32);
+    let part: i128 = part.parse().unwrap_or(0);
+    let part = i64::try_from(part * i128::from(unit) / places).map_err(|_| Wrong::Range)?;
+    whole.checked_mul(unit).and_then(|whole| whole.checked_add(part)).ok_or(Wrong::Range)
 }
 
 #[cfg(test)]
@@ -114,7 +129,17 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> Option<Moment> {
-        parse(text)
+        parse(text).ok()
+    }
+
+    #[test]
+    fn what_is_too_far_is_told_from_what_is_none() {
+        for text in ["@99999999999", "-9999999999h", "@99999999999999999999", "9999-01-01T00:00:00Z"] {
+            assert_eq!(parse(text), Err(Wrong::Range), "{text}");
+        }
+        for text in ["@", "@1.-5", "-1x", "soon"] {
+            assert_eq!(parse(text), Err(Wrong::Form), "{text}");
+        }
     }
 
     #[test]
