@@ -24,7 +24,7 @@ impl Pager {
         if wanted
             && io::stdout().is_terminal()
             && let Some(program) = program()
-            && let Ok(mut child) = spawn(&program)
+            && let Ok(mut child) = command(&program).spawn()
         {
             let pipe = child.stdin.take();
             return Self::Program { child, pipe };
@@ -75,11 +75,31 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
-fn spawn(program: &str) -> io::Result<Child> {
+/// Has `$1` show its input; what it leaves, as it fails, goes to stdout as it is. One that was ended by a signal was to end.
+const SHOW: &str = r#"eval "$1"; code=$?; if [ $code -gt 0 ] && [ $code -lt 128 ]; then exec cat; fi"#;
+
+fn command(program: &str) -> Command {
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(program).stdin(Stdio::piped());
+    command.args(["-c", SHOW, "sh", program]).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");
     }
-    command.spawn()
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pager_that_fails_costs_no_text() {
+        for (program, shown) in
+            [("cat", "some\ntext\n"), ("/no/such/pager -x", "some\ntext\n"), ("false", "some\ntext\n"), ("true", "")]
+        {
+            let mut child = command(program).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let _ = child.stdin.take().unwrap().write_all(b"some\ntext\n");
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), shown, "{program}");
+        }
+    }
 }
