@@ -9,7 +9,7 @@ use lastwords::rules::RuleSpec;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
-    /// Globs over `provider:name` (`*`, `?`, `[a-z]`)
+    /// Globs over `provider:name` (`*`, `?`, `[a-z]`, `[!a-z]`)
     #[arg(value_name = "EVENT", required = true)]
     events: Vec<String>,
 
