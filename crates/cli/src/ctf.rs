@@ -1,7 +1,7 @@
 //! Inputs that are folders of CTF traces.
 
 use crate::exit::Outcome;
-use crate::output::{Format, Line, to_file};
+use crate::output::{Format, Line, Merged, to_file};
 use crate::pager::Pager;
 use crate::say;
 use crate::select::Events;
@@ -77,6 +77,10 @@ fn to_json(found: &Found, events: &Events, out: &Path) -> anyhow::Result<(Line, 
     Ok(written(found, out, &totals, faults))
 }
 
+fn merged(trace: &Trace) -> Merged {
+    Merged { session: trace.name().to_owned(), from: trace.path.clone() }
+}
+
 fn written(found: &Found, out: &Path, totals: &Totals, faults: usize) -> (Line, Outcome) {
     let first = found.traces.first();
     let line = Line {
@@ -89,6 +93,7 @@ fn written(found: &Found, out: &Path, totals: &Totals, faults: usize) -> (Line, 
         bytes: totals.bytes,
         lost_events: 0,
         losses: faults > 0,
+        merged: found.traces.iter().skip(1).map(merged).collect(),
     };
     (line, if faults > 0 { Outcome::Negative } else { Outcome::Done })
 }
@@ -130,6 +135,9 @@ pub(crate) fn report(
         }
     };
     out.finish()?;
+    if printed.failed.is_none() {
+        events.tell_none(printed.events);
+    }
     match printed.failed {
         Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
         _ => {}

@@ -213,8 +213,7 @@ pub(crate) fn report(
     strict: bool,
     mut out: Pager,
 ) -> anyhow::Result<Outcome> {
-    let mut losses = false;
-    let mut written = Ok(());
+    let (mut losses, mut shown, mut written) = (false, 0, Ok(()));
     for machine in machines {
         let lines = if with_log { log(machine)? } else { Vec::new() };
         for array in arrays(machine, which)? {
@@ -222,8 +221,12 @@ pub(crate) fn report(
                 let options = options(machine, array, which, events, style, cpu);
                 let log = timeline(machine, array, &lines);
                 match text::write_with_log(&mut out, &machine.tracing, array, &options, log) {
-                    Ok(summary) => summary.notes.iter().for_each(|note| say::note(plain(note))),
-                    Err(error) if error.is_closed_pipe() => {}
+                    Ok(summary) => {
+                        shown += summary.events;
+                        summary.notes.iter().for_each(|note| say::note(plain(note)));
+                    }
+                    // How many were shown is not known.
+                    Err(error) if error.is_closed_pipe() => shown += 1,
                     Err(error) => written = Err(error),
                 }
             }
@@ -232,6 +235,7 @@ pub(crate) fn report(
     }
     out.finish()?;
     written?;
+    events.tell_none(shown);
     Ok(if strict && losses { Outcome::Losses } else { Outcome::Done })
 }
 

@@ -65,6 +65,21 @@ impl FromStr for Run {
 }
 
 impl Memory {
+    /// Refuses what is given of a kernel's memory where the inputs are none.
+    pub(crate) fn refuse(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--raw", self.raw.is_some()),
+            ("--vmlinux", self.vmlinux.is_some()),
+            ("--system-map", self.system_map.is_some()),
+            ("--btf", self.btf.is_some()),
+            ("--module", self.module.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => bail!("{option} is for a kernel's memory, and no input is that"),
+            None => Ok(()),
+        }
+    }
+
     /// Where the bytes of a raw file lay; empty where that is to be found out; none where the file is no raw memory.
     pub(crate) fn raw(&self) -> Option<Vec<RawRange>> {
         let mut offset = 0u64;

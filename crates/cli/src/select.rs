@@ -1,6 +1,8 @@
 //! Which sessions, streams and events: the options that `report` and `recover` share.
 
 use crate::moment::Moment;
+use crate::say;
+use crate::table::plain;
 use lastwords_formats::select::Selection;
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::Source;
@@ -8,7 +10,7 @@ use lastwords_trace::source::Source;
 /// Which sessions of what was given.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Which {
-    /// Only sessions whose name matches (`*`, `?`); may be given several times. Of a kernel: these instances (`top`: the top
+    /// Only sessions whose name matches (`*`, `?`, `[a-z]`); may be given several times. Of a kernel: these instances (`top`: the top
     /// level, which is the default)
     #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB")]
     pub(crate) sessions: Vec<String>,
@@ -36,7 +38,7 @@ pub(crate) struct Events {
     #[arg(long = "cpu", value_name = "N", value_delimiter = ',')]
     cpus: Vec<u32>,
 
-    /// Only events whose `provider:name` matches (`*`, `?`); may be given several times
+    /// Only events whose `provider:name` matches (`*`, `?`, `[a-z]`, `[!a-z]`); may be given several times
     #[arg(short = 'e', long = "event", value_name = "GLOB")]
     events: Vec<String>,
 
@@ -91,6 +93,28 @@ impl Events {
             since: self.since.map(|m| m.resolve(end)),
             until: self.until.map(|m| m.resolve(end)),
             last: self.last,
+        }
+    }
+}
+
+impl Events {
+    /// Says on stderr why nothing may have been shown: globs that are no event's, or all that was asked for together.
+    pub(crate) fn tell_empty(&self, sources: &[&dyn Source], shown: u64) {
+        let classes = || sources.iter().flat_map(|s| &s.schema().channels).flat_map(|channel| &channel.events);
+        let is_none = |glob: &&String| !classes().any(|class| lastwords_formats::select::matches(glob, &class.name));
+        let unknown: Vec<&String> = self.events.iter().filter(is_none).collect();
+        for glob in &unknown {
+            say::note(format_args!("no event is called {}; `lastwords inspect` lists those there are", plain(glob)));
+        }
+        if unknown.is_empty() {
+            self.tell_none(shown);
+        }
+    }
+
+    /// Says on stderr that nothing is left of what was selected from.
+    pub(crate) fn tell_none(&self, shown: u64) {
+        if shown == 0 && !self.is_default() {
+            say::note("no event is left by what was selected: --cpu, --event, --since, --until, --last");
         }
     }
 }

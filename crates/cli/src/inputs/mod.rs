@@ -15,6 +15,7 @@ use lastwords_trace::source::Source;
 use lastwords_walk::own::Session;
 use lastwords_walk::{Options, Recovered};
 use std::io::IsTerminal;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,16 @@ impl Lacking {
             Self::Nothing => say::note(format_args!("passed over: {}", chain(error))),
             Self::Beside | Self::Named => say::error(chain(error)),
         }
+    }
+}
+
+/// Refuses words that name what cannot be read at positions.
+pub(crate) fn check(words: &[String]) -> anyhow::Result<()> {
+    let is_stream =
+        |path: &Path| std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo() || m.file_type().is_socket());
+    match words.iter().find(|word| is_stream(Path::new(word))) {
+        Some(word) => bail!("{word}: a pipe, in which no place can be looked up; write it into a file and name that"),
+        None => Ok(()),
     }
 }
 

@@ -87,6 +87,7 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
         bytes: totals.bytes,
         lost_events: 0,
         losses,
+        merged: Vec::new(),
     })
 }
 

@@ -6,9 +6,10 @@ pub(crate) mod session;
 use crate::exit::Outcome;
 use crate::say;
 use crate::table::plain;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lastwords_formats::ctf::Version;
-use lastwords_formats::{create_file, create_folder};
+use lastwords_formats::{Error, create_file, create_folder};
+use rustix::fs::Access;
 use serde::Serialize;
 use std::fs::DirBuilder;
 use std::io::{BufWriter, Write};
@@ -74,6 +75,16 @@ pub(crate) struct Line {
     pub(crate) lost_events: u64,
     /// Something is lost by `--strict`'s measure, countable or not.
     pub(crate) losses: bool,
+    /// What else is in the same file, merged by time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) merged: Vec<Merged>,
+}
+
+/// A session or trace beside the first of a file.
+#[derive(Debug, Serialize)]
+pub(crate) struct Merged {
+    pub(crate) session: String,
+    pub(crate) from: PathBuf,
 }
 
 #[derive(Serialize)]
@@ -126,11 +137,34 @@ pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     Ok(create_folder(path)?)
 }
 
-/// Runs a writer over a new file; its errors name the file.
-pub(crate) fn to_file<T>(
+/// Stdout was named as the output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Makes sure that a file or folder can be made, before work is done for it.
+pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
+    if path.symlink_metadata().is_ok() {
+        bail!("{}: it exists already; name another, or remove it", path.display());
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let access = rustix::fs::access(above, Access::WRITE_OK | Access::EXEC_OK);
+    access.with_context(|| format!("{}: cannot be made in {}", path.display(), above.display()))
+}
+
+/// Runs a writer over a new file, or over stdout; its errors name the file. A reader of stdout who left has what was wanted.
+pub(crate) fn to_file<T: Default>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> lastwords_formats::Result<T>,
 ) -> anyhow::Result<T> {
+    if is_stdout(path) {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let written = write(&mut out).and_then(|written| out.flush().map(|()| written).map_err(Error::Output));
+        return match written {
+            Err(error) if error.is_closed_pipe() => Ok(T::default()),
+            written => Ok(written?),
+        };
+    }
     let mut out = BufWriter::new(create_file(path)?);
     let written = write(&mut out).with_context(|| path.display().to_string())?;
     out.flush().with_context(|| path.display().to_string())?;

@@ -36,7 +36,17 @@ pub(crate) fn to_one(
             to_file(path, |out| text::write(sources, Style::Fields, selection, &zone, out, &mut tell))?
         }
     };
-    Ok(outcome.totals)
+    Ok(Totals { streams: used(sources, selection), ..outcome.totals })
+}
+
+/// Streams of the chosen CPUs that have packets: what a folder of CTF has as files.
+fn used(sources: &[&dyn Source], selection: &Selection) -> u64 {
+    let is_used = |source: &dyn Source, stream: usize| source.packets(stream).next_packet(&mut Vec::new()).is_some();
+    let of_one = |source: &&dyn Source| {
+        let streams = source.streams().iter().enumerate().filter(|(_, stream)| selection.wants_cpu(stream.cpu));
+        streams.filter(|(at, _)| is_used(*source, *at)).count() as u64
+    };
+    sources.iter().map(of_one).sum()
 }
 
 /// The line of one session.
@@ -52,5 +62,6 @@ pub(crate) fn line(input: &Input, path: &Path, totals: &Totals, counted: bool) -
         bytes: totals.bytes,
         lost_events: lastwords_formats::evidence::lost_events(source.evidence()),
         losses: source.evidence().has_losses() || totals.faults > 0,
+        merged: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use crate::inputs::{self, Input, Lacking};
 use crate::memory::Memory;
 use crate::names::Taken;
 use crate::output::machine::{Part, write};
-use crate::output::{self, Format, Line, session};
+use crate::output::{self, Format, Line, Merged, session};
 use crate::select::{Events, Which};
 use anyhow::bail;
 use lastwords_formats::ctf;
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(value_name = "TRACE", required_unless_present = "pid")]
     inputs: Vec<String>,
 
-    /// File to write; for CTF the folder
+    /// File to write (`-`: stdout, for text, json and perfetto); for CTF the folder
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
@@ -54,21 +54,46 @@ pub(crate) struct Args {
 
 /// Converts.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    inputs::check(&args.inputs)?;
+    check_stdout(args)?;
     if let Some(found) = crate::ctf::open_all(&args.inputs)? {
+        args.memory.refuse()?;
         let (line, outcome) = crate::ctf::convert(&found, &args.events, args.to, &args.output)?;
         let lines = [line];
-        output::tell(&lines, args.json)?;
+        tell(args, &lines)?;
         return Ok(if args.strict { output::outcome(true, &lines) } else { outcome });
     }
     let (lines, lacking) = match ftrace::open_all(&args.inputs, &args.memory)? {
         Some(machines) => (vec![of_kernel(args, &machines)?], Lacking::Nothing),
         None if args.with_log => bail!("--with-log is for a kernel's memory; a session has no log"),
         None => {
+            args.memory.refuse()?;
             inputs::reading(&args.inputs, &args.which, |found| Ok((of_sessions(args, &found.inputs)?, found.lacking)))?
         }
     };
-    output::tell(&lines, args.json)?;
+    tell(args, &lines)?;
     Ok(lacking.outcome(args.strict, lines.iter().any(|line| line.losses)))
+}
+
+/// What is to go to stdout can.
+fn check_stdout(args: &Args) -> anyhow::Result<()> {
+    if !output::is_stdout(&args.output) {
+        return Ok(());
+    }
+    if matches!(args.to, Format::Ctf | Format::Ctf2 | Format::TraceDat) {
+        bail!(
+            "-: stdout takes text, json and perfetto; other formats are folders and files: name one (./- for one called so)"
+        );
+    }
+    if args.json {
+        bail!("--json prints on stdout, which is the output already; name a file for that");
+    }
+    Ok(())
+}
+
+/// Lines of what was written, unless that is on stdout itself.
+fn tell(args: &Args, lines: &[Line]) -> anyhow::Result<()> {
+    if output::is_stdout(&args.output) { Ok(()) } else { output::tell(lines, args.json) }
 }
 
 fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
@@ -95,7 +120,11 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
             let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
             let totals = session::to_one(&sources, args.to, &args.events.selection(&sources), &args.output)?;
             let Some(first) = sessions.first() else { return Ok(Vec::new()) };
+            args.events.tell_empty(&sources, totals.events);
             let mut line = session::line(first, &args.output, &totals, true);
+            let merged = sessions.iter().skip(1);
+            line.merged =
+                merged.map(|s| Merged { session: s.session.schema().name.clone(), from: s.from.clone() }).collect();
             let all = sources.iter().map(|source| source.evidence());
             line.lost_events = all.clone().map(lastwords_formats::evidence::lost_events).sum();
             line.losses = totals.faults > 0 || all.clone().any(lastwords_trace::evidence::Evidence::has_losses);

@@ -11,7 +11,7 @@ use crate::output::{self, Format, Line, session};
 use crate::say;
 use crate::select::{Events, Which};
 use crate::{evidence, ftrace, names};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use lastwords_trace::source::Source;
 use std::path::{Path, PathBuf};
 
@@ -65,17 +65,22 @@ pub(crate) struct Args {
 
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    inputs::check(&args.inputs)?;
     if args.carve {
         return carve::run(args);
     }
     if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return kernel::run(args, &mut machines);
     }
+    args.memory.refuse()?;
     if let Some(outcome) = lttng::run(args)? {
         return Ok(outcome);
     }
     if args.with_log {
         bail!("--with-log is for a kernel's memory; a session has no log");
+    }
+    if args.metadata.is_some() {
+        bail!("--metadata is for LTTng's user-space streams, and the input is none");
     }
     inputs::reading(&args.inputs, &args.which, |found| recover_all(args, found))
 }
@@ -86,12 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// A snapshot of a session of that name could not be written there.
 pub(crate) fn check_snapshot(name: &str, output: &Path) -> anyhow::Result<()> {
     output::folder(output)?;
-    let path = Format::Ctf.path(output, &names::Taken::default().name(name));
-    if path.symlink_metadata().is_ok() {
-        bail!("{}: it exists already; name another --output, or remove it", path.display());
-    }
-    let access = rustix::fs::access(output, rustix::fs::Access::WRITE_OK);
-    access.with_context(|| format!("{}: cannot be written into", output.display()))
+    output::check_new(&Format::Ctf.path(output, &names::Taken::default().name(name)))
 }
 
 /// Writes the snapshot of the session in a folder as CTF; the caller marks it as being read.

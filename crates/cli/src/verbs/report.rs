@@ -94,6 +94,7 @@ impl Look {
 
 /// Reports.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    inputs::check(&args.inputs)?;
     if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         if wants_lttng(args, &machines) {
             let mut inputs: Vec<_> =
@@ -116,8 +117,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.with_log {
         bail!("--with-log is for a kernel's memory; a session has no log");
     }
+    args.memory.refuse()?;
     if let Some(mut inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? {
         return recovered(args, &mut inputs);
+    }
+    if args.metadata.is_some() {
+        bail!("--metadata is for LTTng's user-space streams, and the input is none");
     }
     if let Some(traces) = ctf::open_all(&args.inputs)? {
         return ctf_traces(args, &traces);
@@ -186,6 +191,9 @@ fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
     let written = if closed { Default::default() } else { written? };
     sessions.iter().for_each(|input| evidence::print(&input.session));
     evidence::print_faults(&written);
+    if !closed {
+        args.events.tell_empty(&sources, written.totals.events);
+    }
     let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
     Ok(found.lacking.outcome(args.strict, losses))
 }

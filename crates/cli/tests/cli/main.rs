@@ -7,6 +7,7 @@ mod cores;
 mod golden;
 mod inputs;
 mod lttng;
+mod outputs;
 mod pipes;
 mod recovery;
 mod support;

@@ -8,7 +8,7 @@ mod show;
 use crate::exit::Outcome;
 use crate::inputs::Input;
 use crate::select::Which;
-use crate::{evidence, inputs, paint, say};
+use crate::{evidence, inputs, output, paint, say};
 use anyhow::{Context, bail};
 use lastwords_formats::ctf;
 use lastwords_trace::source::Source;
@@ -46,9 +46,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Records, kills, recovers, compares, shows.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if let Some(folder) = args.output.as_ref().filter(|folder| folder.exists()) {
-        bail!("{}: it exists already; name another, or remove it", folder.display());
-    }
+    args.output.as_deref().map_or(Ok(()), output::check_new)?;
     let killed = parent::record_and_kill(args)?;
     say::line(format_args!(
         "{} of {} threads recorded for {:.3} s, then got SIGKILL (--seed {})",

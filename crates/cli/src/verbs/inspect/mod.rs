@@ -34,9 +34,11 @@ pub(crate) struct Args {
 
 /// Inspects.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    inputs::check(&args.inputs)?;
     if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         return of_kernels(args, &machines);
     }
+    args.memory.refuse()?;
     if let Some(inputs) = crate::lttng::open_user(&args.inputs, None)? {
         return of_lttng(args, &inputs);
     }

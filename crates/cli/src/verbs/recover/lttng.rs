@@ -108,6 +108,7 @@ pub(crate) fn write(
             bytes: totals.bytes,
             lost_events: lastwords_formats::evidence::lost_events(&session.evidence),
             losses,
+            merged: Vec::new(),
         });
     }
     Ok(lines)

@@ -1,0 +1,155 @@
+//! Where things are written, and what is refused before work is done.
+
+use crate::child::start;
+use crate::recovery::assert_whole;
+use crate::support::{Place, small};
+use std::process::Stdio;
+
+fn killed() -> Place {
+    let place = Place::new();
+    start(&place, "shm", "wait").kill();
+    place
+}
+
+#[test]
+fn stdout_takes_what_is_one_stream() {
+    let place = killed();
+    let ran = place.run(&["convert", "app", "--to", "text", "-o", "-"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_whole(&ran.out);
+    assert!(!place.at("-").exists());
+    for (to, file) in [("json", "x.jsonl"), ("perfetto", "x.perfetto-trace")] {
+        place.ok(&["convert", "app", "--to", to, "-o", file]);
+        let out = place.command().args(["convert", "app", "--to", to, "-o", "-"]).output().unwrap().stdout;
+        assert!(out == std::fs::read(place.at(file)).unwrap(), "{to} differs on stdout");
+    }
+    for args in [&["--to", "ctf"][..], &["--to", "ctf2"], &["--to", "trace-dat"], &["--to", "text", "--json"]] {
+        let ran = place.run(&[&["convert", "app", "-o", "-"], args].concat());
+        assert!(ran.status == 1 && ran.out.is_empty() && ran.err.contains("stdout"), "{args:?}: {}", ran.err);
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let args = ["convert", "app", "--to", "json", "-o", "-"];
+    let output = place.command().args(args).stdout(writer).stderr(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "nobody reads");
+}
+
+#[test]
+fn folders_above_the_output_are_made() {
+    let place = killed();
+    place.ok(&["recover", "app", "-o", "a/b/c"]);
+    assert!(place.at("a/b/c/app/metadata").is_file());
+    std::fs::write(place.at("file"), "x").unwrap();
+    for out in ["file", "file/below"] {
+        let ran = place.run(&["recover", "app", "-o", out]);
+        assert!(ran.status == 1 && ran.err.matches("os error").count() <= 1, "{}", ran.err);
+    }
+}
+
+#[test]
+fn the_demo_looks_at_its_output_first() {
+    let place = Place::new();
+    std::fs::write(place.at("file"), "x").unwrap();
+    for out in ["/nonexist/x", "file", "file/below"] {
+        let ran = place.run(&["demo", "-o", out]);
+        assert!(ran.status == 1 && ran.out.is_empty(), "{out}: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains(out) && ran.err.matches("os error").count() <= 1, "{}", ran.err);
+    }
+    assert!(place.ok(&["list"]).starts_with("no sessions in "));
+}
+
+#[test]
+fn options_of_other_inputs_are_refused() {
+    let place = killed();
+    let file = place.at("file");
+    std::fs::write(&file, "x").unwrap();
+    let file = file.to_str().unwrap();
+    let verbs = [&["report", "app"][..], &["recover", "app", "-o", "out"], &["inspect", "app"]];
+    for verb in verbs.iter().chain(&[&["convert", "app", "--to", "json", "-o", "out"][..]]) {
+        for option in ["--vmlinux", "--system-map", "--btf", "--module"] {
+            let ran = place.run(&[verb, &[option, file][..]].concat());
+            assert!(ran.status == 1 && ran.err.contains(&format!("{option} is for a kernel's memory")), "{}", ran.err);
+        }
+        let ran = place.run(&[verb, &["--raw"][..]].concat());
+        assert!(ran.status == 1 && ran.err.contains("--raw is for a kernel's memory"), "{verb:?}: {}", ran.err);
+    }
+    for verb in &verbs[..2] {
+        let ran = place.run(&[verb, &["--metadata", file][..]].concat());
+        assert!(ran.status == 1 && ran.err.contains("--metadata is for LTTng's"), "{verb:?}: {}", ran.err);
+    }
+    assert!(!place.at("out").exists());
+}
+
+#[test]
+fn a_pipe_is_no_input() {
+    let place = Place::new();
+    for verb in [&["report"][..], &["inspect"], &["recover", "-o", "x"], &["convert", "--to", "json", "-o", "x"]] {
+        let output = place.command().args(verb).arg("/dev/stdin").stdin(Stdio::piped()).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && err.contains("/dev/stdin: a pipe"), "{verb:?}: {err}");
+    }
+}
+
+#[test]
+fn a_selection_that_leaves_nothing_is_told() {
+    let place = killed();
+    let convert = ["convert", "app", "--to", "json", "-o"];
+    for (number, verb) in [&["report", "app"][..], &[&convert[..], &["1"]].concat()].iter().enumerate() {
+        let ran = place.run(&[verb, &["-e", "test:tick", "-e", "tset:*"][..]].concat());
+        assert!(
+            ran.err.contains("no event is called tset:*") && !ran.err.contains("test:tick;"),
+            "{number}: {}",
+            ran.err
+        );
+        let _ = std::fs::remove_file(place.at("1"));
+        let ran = place.run(&[verb, &["--cpu", "9999"][..]].concat());
+        assert!(ran.err.contains("no event is left by what was selected"), "{number}: {}", ran.err);
+        let _ = std::fs::remove_file(place.at("1"));
+        assert!(!place.run(&[verb, &["-e", "*:t[!e]ck"][..]].concat()).err.contains("no event"));
+    }
+    let count = |glob: &str| place.ok(&["report", "app", "-e", glob]).lines().count();
+    assert!(count("test:t[a-j]*") > 0);
+    assert_eq!(count("test:t[a-j]*"), count("test:tick") + count("test:text"));
+    place.ok(&["recover", "app", "-o", "out"]);
+    let ran = place.run(&["report", "out/app", "-e", "none"]);
+    assert!(ran.err.contains("no event is left by what was selected"), "{}", ran.err);
+}
+
+#[test]
+fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
+    let place = killed();
+    small(&place, "small-0001020304050607", 0);
+    let report = place.json(&["convert", "app", "small-0001020304050607/", "--to", "json", "-o", "x", "--json"]);
+    let line = &report["sessions"][0];
+    assert_eq!((&line["session"], &line["merged"][0]["session"]), (&"app".into(), &"small".into()));
+    assert_eq!(line["merged"].as_array().unwrap().len(), 1);
+    let streams = |to: &str, input: &str| {
+        let args = ["recover", input, "--to", to, "--json", "-o", &format!("{to}-{}", input.len())];
+        place.json(&args)["sessions"][0]["streams"].as_u64().unwrap()
+    };
+    for input in ["app", "small-0001020304050607/"] {
+        let of_ctf = streams("ctf", input);
+        let files =
+            std::fs::read_dir(place.at(&format!("ctf-{}", input.len()))).unwrap().next().unwrap().unwrap().path();
+        let is_stream = |path: &std::path::Path| path.is_file() && !path.ends_with("metadata");
+        let files =
+            std::fs::read_dir(files).unwrap().filter(|entry| is_stream(&entry.as_ref().unwrap().path())).count();
+        assert_eq!(of_ctf, files as u64, "{input}");
+        for to in ["ctf2", "json", "text", "perfetto"] {
+            assert_eq!(streams(to, input), of_ctf, "{input} as {to}");
+        }
+    }
+}
+
+#[test]
+fn moments_that_are_too_far_are_told_so() {
+    let place = Place::new();
+    for moment in ["@99999999999", "-9999999999h"] {
+        let ran = place.run(&["report", "app", "--since", moment]);
+        assert!(
+            ran.status == 2 && ran.err.contains("out of range") && !ran.err.contains("not a moment"),
+            "{}",
+            ran.err
+        );
+    }
+}
