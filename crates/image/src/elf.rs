@@ -16,10 +16,17 @@ pub(crate) const PROGRAM_HEADER_LEN: u64 = 56;
 pub(crate) const PT_LOAD: u32 = 1;
 /// `p_type`: notes.
 pub(crate) const PT_NOTE: u32 = 4;
+/// `p_type`: those that systems and processors define for themselves begin here.
+const PT_OTHERS: u32 = 0x6000_0000;
+/// `p_flags`: to be read, written and executed.
+const FLAGS_MAX: u32 = 7;
+/// Bytes of a section header, and of all names of a core's sections: gdb gives many the same.
+const SECTION_LEN: u64 = 64;
+const NAMES_MAX: u64 = 4096;
 /// Offset of `sh_info` in a section header.
 const SH_INFO: usize = 44;
 /// Most program headers that are looked at: Linux allows 2^31 - 1 mappings at most, by default 65,530.
-const MAX_PROGRAM_HEADERS: u64 = 1 << 22;
+pub(crate) const MAX_PROGRAM_HEADERS: u64 = 1 << 22;
 
 /// What the file header says.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +36,8 @@ pub(crate) struct FileHeader {
     pub(crate) program_headers_at: u64,
     section_headers_at: u64,
     count: u16,
+    entry: u16,
+    sections: u16,
 }
 
 /// A program header.
@@ -41,6 +50,8 @@ pub(crate) struct ProgramHeader {
     pub(crate) physical: u64,
     pub(crate) file_size: u64,
     pub(crate) memory_size: u64,
+    flags: u32,
+    align: u64,
 }
 
 impl FileHeader {
@@ -64,17 +75,30 @@ impl FileHeader {
         if kind != ET_CORE {
             return Err(Error::value(what, 16, u64::from(kind), "e_type 4 (a core)"));
         }
-        let entry = reader.u16_at(54)?;
-        if u64::from(entry) != PROGRAM_HEADER_LEN {
-            return Err(Error::value(what, 54, u64::from(entry), "e_phentsize 56"));
-        }
         Ok(Self {
             order,
             machine: reader.u16_at(18)?,
             program_headers_at: reader.u64_at(32)?,
             section_headers_at: reader.u64_at(40)?,
             count: reader.u16_at(56)?,
+            entry: reader.u16_at(54)?,
+            sections: reader.u16_at(60)?,
         })
+    }
+
+    /// Where the section headers stand, and their names before them: offset and length, none where there are none.
+    pub(crate) fn sections(&self) -> Option<(u64, u64)> {
+        let len = u64::from(self.sections).saturating_mul(SECTION_LEN);
+        // More than the field holds are counted in the first of them.
+        let len = if self.count == PN_XNUM { u64::MAX } else { len };
+        let at = Some(self.section_headers_at).filter(|at| *at > 0)?;
+        Some((at.saturating_sub(NAMES_MAX), len.saturating_add(NAMES_MAX)))
+    }
+
+    /// What is wrong with the size of a program header: there is but one that it can have.
+    pub(crate) fn wrong_entry(&self, what: &str) -> Option<Error> {
+        let entry = u64::from(self.entry);
+        (entry != PROGRAM_HEADER_LEN).then(|| Error::value(what, 54, entry, "e_phentsize 56"))
     }
 
     /// How many program headers there are; `read` gives file bytes.
@@ -101,12 +125,32 @@ impl ProgramHeader {
     /// The next program header.
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let kind = reader.u32()?;
-        reader.skip(4)?;
+        let flags = reader.u32()?;
         let offset = reader.u64()?;
         let (address, physical) = (reader.u64()?, reader.u64()?);
         let (file_size, memory_size) = (reader.u64()?, reader.u64()?);
-        reader.skip(8)?;
-        Ok(Self { kind, offset, address, physical, file_size, memory_size })
+        let align = reader.u64()?;
+        Ok(Self { kind, offset, address, physical, file_size, memory_size, flags, align })
+    }
+
+    /// It can be one: a loadable segment or one of notes whose fields go together, or of a kind that is of no use here.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let sized =
+            self.offset.checked_add(self.file_size).is_some() && self.address.checked_add(self.memory_size).is_some();
+        match self.kind {
+            PT_LOAD => sized && self.flags <= FLAGS_MAX && self.file_size <= self.memory_size && self.is_aligned(),
+            PT_NOTE => sized && self.flags <= FLAGS_MAX && self.is_aligned(),
+            kind => kind == 0 || kind >= PT_OTHERS,
+        }
+    }
+
+    fn is_aligned(&self) -> bool {
+        self.align == 0 || self.align.is_power_of_two()
+    }
+
+    /// It has memory or notes.
+    pub(crate) fn has_bytes(&self) -> bool {
+        matches!(self.kind, PT_LOAD | PT_NOTE) && self.memory_size.max(self.file_size) > 0
     }
 }
 

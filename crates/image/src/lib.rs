@@ -24,6 +24,7 @@ mod elf;
 mod file;
 mod flattened;
 mod open;
+mod orphans;
 mod program_headers;
 mod segments;
 pub mod vmcore;

@@ -5,7 +5,7 @@ use crate::elf::{self, FileHeader, PT_LOAD, PT_NOTE, ProgramHeader};
 use crate::file::{Backing, Got};
 use crate::program_headers::Table;
 use crate::segments::{Segment, Segments};
-use crate::{HoleCause, Image, Watch, compressed};
+use crate::{HoleCause, Image, Watch, compressed, orphans};
 use lastwords_bytes::{Budget, Error, Reader, irregular};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,17 +45,20 @@ pub struct Opened {
     pub kind: Kind,
     /// What a core says of its process.
     pub core: Option<CoreInfo>,
+    /// The container is cut, or its own structures are damaged.
+    pub is_damaged: bool,
     /// Remarks: what is missing or damaged in the container itself.
     pub notes: Vec<String>,
 }
 
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { image, kind, core, notes } = self;
+        let Self { image, kind, core, is_damaged, notes } = self;
         f.debug_struct("Opened")
             .field("image", &image.name())
             .field("kind", kind)
             .field("core", core)
+            .field("is_damaged", is_damaged)
             .field("notes", notes)
             .finish()
     }
@@ -97,7 +100,7 @@ fn of_file(file: Backing, name: &str, budget: &Budget) -> Result<Opened, Error> 
     if matches!(file.read(0, &mut head), Got::All) && head.starts_with(&elf::MAGIC) {
         match FileHeader::parse(name, &head) {
             Ok(header) => return core(file, name, header, budget),
-            Err(error) => return Ok(plain(file, name, vec![format!("{error}; read as a plain file")])),
+            Err(error) => return Ok(headless(file, name, vec![format!("{error}; read as a plain file")])),
         }
     }
     Ok(plain(file, name, Vec::new()))
@@ -107,7 +110,15 @@ fn plain(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     let len = file.len;
     let segment = Segment { address: 0, len, held: len, file: 0, offset: 0, rest: HoleCause::Truncated };
     let (image, _) = Segments::new(name, vec![file], vec![segment], false);
-    Opened { image: Arc::new(image), kind: Kind::Plain, core: None, notes }
+    Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: false, notes }
+}
+
+/// An ELF file that says it is no core: if it was one, its pages lie where they may in a core.
+fn headless(file: Backing, name: &str, notes: Vec<String>) -> Opened {
+    let head = elf::HEADER_LEN as u64;
+    let segments = orphans::segments(&file, &[(head, file.len.saturating_sub(head))], std::iter::empty());
+    let (image, _) = Segments::new(name, vec![file], segments, false);
+    Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: true, notes }
 }
 
 fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
@@ -139,7 +150,7 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
         }
     }
     let (image, _) = Segments::new(name, files, segments, false);
-    Ok(Opened { image: Arc::new(image), kind: Kind::Folder, core: None, notes })
+    Ok(Opened { image: Arc::new(image), kind: Kind::Folder, core: None, is_damaged: false, notes })
 }
 
 /// A core that is being opened.
@@ -155,13 +166,15 @@ fn core(file: Backing, name: &str, header: FileHeader, budget: &Budget) -> Resul
     let info = CoreInfo { machine: header.machine, ..CoreInfo::default() };
     let mut core = Core { name, header, budget, info, table: Table::new(&file) };
     let headers = core.table.program_headers(&header, budget)?;
-    headers.into_iter().try_for_each(|h| core.program_header(h))?;
-    let Core { info, table: Table { segments, mut notes, .. }, .. } = core;
+    headers.iter().try_for_each(|h| core.program_header(*h))?;
+    core.table.orphans(&header, &headers);
+    core.table.tell_cut();
+    let Core { info, table: Table { segments, mut notes, is_damaged, .. }, .. } = core;
     let (image, overlaps) = Segments::new(name, vec![file], segments, true);
     if overlaps > 0 {
         notes.push(format!("{name}: {overlaps} program headers overlap others and were cut"));
     }
-    Ok(Opened { image: Arc::new(image), kind: Kind::Core, core: Some(info), notes })
+    Ok(Opened { image: Arc::new(image), kind: Kind::Core, core: Some(info), is_damaged, notes })
 }
 
 impl Core<'_> {

@@ -1,8 +1,12 @@
 //! The program headers of an ELF core, of a process or of a kernel, and what they point to.
+//!
+//! Where the file header does not lead to the table, or not to all of it, the headers are looked for where every writer of
+//! cores puts them.
 
 use crate::HoleCause;
-use crate::elf::{FileHeader, PROGRAM_HEADER_LEN, ProgramHeader};
+use crate::elf::{FileHeader, HEADER_LEN, MAX_PROGRAM_HEADERS, PROGRAM_HEADER_LEN, PT_LOAD, ProgramHeader};
 use crate::file::{Backing, Got};
+use crate::orphans;
 use crate::segments::Segment;
 use lastwords_bytes::{Budget, Error, Reader};
 
@@ -18,53 +22,138 @@ pub(crate) struct Table<'a> {
     pub(crate) segments: Vec<Segment>,
     /// Remarks on what is missing or damaged.
     pub(crate) notes: Vec<String>,
+    /// Something of the file is damaged or missing.
+    pub(crate) is_damaged: bool,
     note_bytes: u64,
+    /// Segments that the file's end cuts, the address of the first, and the bytes that the file would have with all.
+    cut: (u64, u64, u64),
+}
+
+/// Program headers, and where they stand.
+struct Headers {
+    at: u64,
+    headers: Vec<ProgramHeader>,
+    /// Offset of the first that cannot be one, and how many cannot.
+    odd: Option<(u64, u64)>,
+}
+
+impl Headers {
+    /// How many lead to bytes that a file of `len` bytes has.
+    fn leading(&self, len: u64) -> usize {
+        let end = |header: &ProgramHeader| header.offset.saturating_add(header.file_size);
+        self.headers.iter().filter(|header| header.has_bytes() && end(header) <= len).count()
+    }
 }
 
 impl<'a> Table<'a> {
     /// Nothing read yet.
     pub(crate) fn new(file: &'a Backing) -> Self {
-        Self { file, segments: Vec::new(), notes: Vec::new(), note_bytes: 0 }
+        let (segments, notes) = (Vec::new(), Vec::new());
+        Self { file, segments, notes, is_damaged: false, note_bytes: 0, cut: (0, 0, 0) }
     }
 
-    /// Reads the table in batches. A table that the file does not hold whole is read as far as it goes.
+    /// Reads the table. A table that the file does not hold whole is read as far as it goes; one to which the file header does
+    /// not lead is read where it stands.
     pub(crate) fn program_headers(
         &mut self,
         header: &FileHeader,
         budget: &Budget,
     ) -> Result<Vec<ProgramHeader>, Error> {
-        let name = &*self.file.name;
-        let mut headers = Vec::new();
-        let count = match header.count(name, |at, buf| self.file.read_all(at, buf)) {
+        let name = self.file.name.clone();
+        if let Some(error) = header.wrong_entry(&name) {
+            self.damage(error.to_string());
+        }
+        let count = match header.count(&name, |at, buf| self.file.read_all(at, buf)) {
             Ok(count) => count,
             Err(error) => {
-                self.notes.push(format!("{error}; no program header is read"));
+                self.damage(format!("{error}; the number of program headers is not known"));
                 0
             }
         };
+        let at = header.program_headers_at;
+        let said = self.read(header, at, count, false, budget)?;
+        let parts = parts(header, &said);
+        if said.odd.is_none() && orphans::orphans(self.file, parts).is_empty() {
+            return Ok(said.headers);
+        }
+        self.mend(header, count, budget)
+    }
+
+    /// The headers of a file whose bytes are not all led to by those that its header names: behind the `count` that it names, or
+    /// where they usually stand.
+    fn mend(&mut self, header: &FileHeader, count: u64, budget: &Budget) -> Result<Vec<ProgramHeader>, Error> {
+        let (name, at) = (self.file.name.clone(), header.program_headers_at);
+        let mut best = self.read(header, at, count, true, budget)?;
+        if at != HEADER_LEN as u64 {
+            let usual = self.read(header, HEADER_LEN as u64, count, true, budget)?;
+            if usual.leading(self.file.len) > best.leading(self.file.len) {
+                let found = usual.headers.len();
+                let expected = format!("{HEADER_LEN:#x}, where {found} program headers stand; these are read");
+                self.damage(Error::value(&name, 32, at, &expected).to_string());
+                best = usual;
+            }
+        }
+        let found = best.headers.len() as u64;
+        if found > count {
+            let expected = format!("{found}, as many program headers as stand at {:#x}; all are read", best.at);
+            self.damage(Error::value(&name, 56, count, &expected).to_string());
+        }
+        if let Some((first, odd)) = best.odd {
+            self.damage(format!("{name}: offset {first:#x}: {odd} program headers that cannot be are passed over"));
+        }
+        Ok(best.headers)
+    }
+
+    fn damage(&mut self, note: String) {
+        self.is_damaged = true;
+        self.notes.push(note);
+    }
+
+    /// Reads `count` headers from `at` on; with `more` also those behind them, up to the first that cannot be one.
+    fn read(
+        &mut self,
+        header: &FileHeader,
+        at: u64,
+        count: u64,
+        more: bool,
+        budget: &Budget,
+    ) -> Result<Headers, Error> {
+        let name = self.file.name.clone();
+        let mut read = Headers { at, headers: Vec::new(), odd: None };
+        let limit = if more { MAX_PROGRAM_HEADERS } else { count };
         let mut done = 0u64;
-        while done < count {
-            let batch = BATCH.min(count.saturating_sub(done));
-            budget.steps(name, batch)?;
-            let at = header.program_headers_at.saturating_add(done.saturating_mul(PROGRAM_HEADER_LEN));
+        while done < limit {
+            let batch = BATCH.min(limit.saturating_sub(done));
+            budget.steps(&name, batch)?;
+            let at = at.saturating_add(done.saturating_mul(PROGRAM_HEADER_LEN));
             let mut bytes = vec![0u8; usize::try_from(batch.saturating_mul(PROGRAM_HEADER_LEN)).unwrap_or(0)];
             let got = match self.file.read(at, &mut bytes) {
                 Got::All => bytes.len(),
                 Got::Ended(n) | Got::Failed(n) => n,
             };
-            let mut reader = Reader::new(name, bytes.get(..got).unwrap_or_default(), header.order).based(at);
+            let mut reader = Reader::new(&name, bytes.get(..got).unwrap_or_default(), header.order).based(at);
             for _ in 0..batch {
+                let place = reader.offset();
                 match ProgramHeader::parse(&mut reader) {
-                    Ok(header) => headers.push(header),
-                    Err(error) => {
-                        self.notes.push(format!("{error}: the table of program headers is cut"));
-                        return Ok(headers);
+                    Ok(header) if header.is_plausible() && (done < count || header.has_bytes()) => {
+                        read.headers.push(header);
                     }
+                    Ok(_) if done < count => {
+                        let (first, odd) = read.odd.unwrap_or((place, 0));
+                        read.odd = Some((first, odd.saturating_add(1)));
+                    }
+                    Err(error) if done < count => {
+                        if !more {
+                            self.damage(format!("{error}: the table of program headers is cut"));
+                        }
+                        return Ok(read);
+                    }
+                    _ => return Ok(read),
                 }
+                done = done.saturating_add(1);
             }
-            done = done.saturating_add(batch);
         }
-        Ok(headers)
+        Ok(read)
     }
 
     /// Adds what a loadable segment holds, at `address`: its virtual or its physical one.
@@ -79,10 +168,36 @@ impl<'a> Table<'a> {
         let rest = len.saturating_sub(file_size);
         push(address.saturating_add(file_size), rest, 0, offset, HoleCause::Excluded);
         if held < file_size {
-            let at = offset.saturating_add(held);
-            self.notes.push(format!(
-                "{}: the file ends at {:#x}, inside the segment of address {address:#x} (bytes from {at:#x} on are missing)",
-                self.file.name, self.file.len
+            let (count, first, whole) = self.cut;
+            let first = if count == 0 { address } else { first };
+            self.cut = (count.saturating_add(1), first, whole.max(offset.saturating_add(file_size)));
+        }
+    }
+
+    /// Adds the pages that no header leads to, of a process's core.
+    pub(crate) fn orphans(&mut self, header: &FileHeader, headers: &[ProgramHeader]) {
+        let read = Headers { at: header.program_headers_at, headers: headers.to_vec(), odd: None };
+        let runs = orphans::orphans(self.file, parts(header, &read));
+        for (at, len) in &runs {
+            let end = at.saturating_add(*len);
+            let name = self.file.name.clone();
+            self.damage(format!(
+                "{name}: no program header leads to the {len} bytes from {at:#x} to {end:#x}; they are looked through where they stand"
+            ));
+        }
+        let loads = headers.iter().filter(|header| header.kind == PT_LOAD && header.file_size > 0);
+        let pages = loads.map(|load| load.offset).filter(|offset| *offset < self.file.len);
+        self.segments.extend(orphans::segments(self.file, &runs, pages));
+    }
+
+    /// Says what the file's end cuts, once for all segments.
+    pub(crate) fn tell_cut(&mut self) {
+        let (count, first, whole) = self.cut;
+        if count > 0 {
+            let Backing { name, len, .. } = self.file;
+            let words = if count == 1 { "segment is" } else { "segments are" };
+            self.damage(format!(
+                "{name}: the file ends at {len} of {whole} bytes: {count} {words} cut or missing, the first at address {first:#x}"
             ));
         }
     }
@@ -100,4 +215,13 @@ impl<'a> Table<'a> {
         self.file.read_all(header.offset, &mut bytes)?;
         Ok(Some(bytes))
     }
+}
+
+/// The parts of a file that its headers know: they themselves, segments, and the section headers at its end with their names.
+fn parts(header: &FileHeader, read: &Headers) -> Vec<(u64, u64)> {
+    let table = (read.headers.len() as u64).saturating_mul(PROGRAM_HEADER_LEN);
+    let mut parts = vec![(0, HEADER_LEN as u64), (read.at, table)];
+    parts.extend(read.headers.iter().map(|header| (header.offset, header.file_size)));
+    parts.extend(header.sections());
+    parts
 }

@@ -49,6 +49,92 @@ fn every_cut_of_a_core_is_read() {
     }
 }
 
+/// The core with `value`, of `N` bytes, at `offset`.
+fn poked<const N: usize>(offset: usize, value: [u8; N]) -> Opened {
+    let mut core = elf::core(Order::Little, &segments());
+    core[offset..offset + N].copy_from_slice(&value);
+    opened(&core)
+}
+
+/// The segments as [`segments`] has them.
+fn is_whole(core: &Opened) -> bool {
+    let mut two = [0u8; 9096];
+    let read = core.image.read(0x1000, &mut two).is_ok() && (two[4095], two[9095]) == (1, 2);
+    read && core.image.read(0x9000, &mut two[..4096]).is_ok() && two[0] == 3
+}
+
+#[test]
+fn program_headers_are_read_where_they_stand() {
+    let count = poked(56, [1, 0]);
+    assert!(is_whole(&count) && count.is_damaged);
+    assert!(
+        count.notes[0]
+            .ends_with("offset 0x38: found 0x1, expected 4, as many program headers as stand at 0x40; all are read")
+    );
+    for (offset, value) in [(33, 1), (36, 1), (32, 0x41), (32, 0x78)] {
+        let moved = poked(offset, [value]);
+        assert!(is_whole(&moved) && moved.is_damaged, "offset {offset}: {value:#x}: {:?}", moved.notes);
+        assert!(moved.notes.iter().any(|n| n.contains("offset 0x20: found")), "{:?}", moved.notes);
+    }
+    let entry = poked(54, [57]);
+    assert!(is_whole(&entry) && entry.notes[0].contains("offset 0x36: found 0x39, expected e_phentsize 56"));
+    assert!(is_whole(&poked(56, [0xff, 0xff])) && is_whole(&poked(56, [0, 0])));
+    let sound = opened(&elf::core(Order::Little, &segments()));
+    assert!(is_whole(&sound) && !sound.is_damaged && sound.notes.is_empty());
+}
+
+/// What no header leads to lies at addresses of its own, page by page.
+#[test]
+fn pages_without_a_header_are_in_the_image() {
+    let third = 64 + 56 * 3;
+    for (offset, value) in [(third, 7), (third + 4, 9), (third + 15, 1), (third + 48, 3)] {
+        let core = poked(offset, [value]);
+        let orphan = core.image.ranges().iter().find(|r| r.address >= 1 << 60 && r.hole.is_none());
+        let orphan = orphan.unwrap_or_else(|| panic!("offset {offset}: {:?}", core.notes));
+        let mut page = [0u8; 4096];
+        assert!(orphan.address % 4096 == 0 && core.image.read(orphan.address, &mut page).is_ok() && page == [3; 4096]);
+        assert!(
+            core.notes
+                .iter()
+                .any(|n| n.ends_with("bytes from 0x3388 to 0x5000; they are looked through where they stand")),
+            "{:?}",
+            core.notes
+        );
+    }
+}
+
+/// gdb puts segments behind the headers, wherever these end: pages of programs show where pages begin.
+#[test]
+fn pages_may_begin_anywhere_in_the_file() {
+    let mut core = elf::core(Order::Little, &[]);
+    core.resize(0x698, 0);
+    let mut program = vec![9u8; 4096];
+    program[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    core.extend([vec![1; 4096], program, vec![2; 4096]].concat());
+    for kind in [4, 2] {
+        core[16] = kind;
+        let image = opened(&core).image;
+        let range = image.ranges().iter().find(|r| r.offset % 4096 == 0x698);
+        let range = range.unwrap_or_else(|| panic!("{kind}: {:?}", image.ranges())).clone();
+        let mut byte = [0u8];
+        for (offset, value) in [(0x698, 1), (0x2697, 9), (0x2698, 2)] {
+            image.read(range.address + offset - range.offset, &mut byte).expect("there");
+            assert!(byte == [value] && range.address % 4096 == 0);
+        }
+    }
+}
+
+#[test]
+fn a_cut_core_says_how_much_is_there() {
+    let whole = elf::core(Order::Little, &segments());
+    let cut = opened(&whole[..0x1800]);
+    let words = format!(
+        "the file ends at 6144 of {} bytes: 3 segments are cut or missing, the first at address 0x1000",
+        whole.len()
+    );
+    assert!(cut.is_damaged && cut.notes.len() == 1 && cut.notes[0].ends_with(&words), "{:?}", cut.notes);
+}
+
 #[test]
 fn a_compressed_core_is_the_same_core() {
     let core = elf::core(Order::Little, &segments());

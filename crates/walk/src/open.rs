@@ -15,6 +15,8 @@ pub struct Recovered {
     pub kind: Kind,
     /// What a core says of its process.
     pub core: Option<CoreInfo>,
+    /// The container is cut, or its own structures are damaged.
+    pub is_damaged: bool,
     /// Every session found, in order of creation.
     pub sessions: Vec<Session>,
     /// Remarks on the container and on regions that belong to no session.
@@ -45,7 +47,8 @@ pub fn open_with(path: &Path, options: &Options, budget: &Budget, watch: Watch<'
     }
     notes.extend(found.notes);
     notes.extend(opened.core.iter().flat_map(folders_of).filter(|_| found.sessions.is_empty()));
-    Ok(Recovered { kind: opened.kind, core: opened.core, sessions: found.sessions, notes })
+    let (kind, core, is_damaged) = (opened.kind, opened.core, opened.is_damaged);
+    Ok(Recovered { kind, core, is_damaged, sessions: found.sessions, notes })
 }
 
 /// Remarks on the session folders whose files the process had mapped: a core leaves out mappings of linked files, so that

@@ -255,6 +255,9 @@ fn is_of(session: &Session, unique: &str) -> bool {
 fn nothing(found: &Recovered) -> String {
     use lastwords_image::Kind;
     let remedy = match found.kind {
+        Kind::Core | Kind::CompressedCore if found.is_damaged => {
+            "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
+        }
         Kind::Core | Kind::CompressedCore => {
             "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
              the core filter decides: `lastwords doctor`"

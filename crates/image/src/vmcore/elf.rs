@@ -84,6 +84,7 @@ pub(super) fn open(file: Backing, head: &[u8], budget: &Budget) -> Result<Option
     for load in headers.iter().filter(|h| h.kind == PT_LOAD && h.physical != NO_ADDRESS) {
         table.load(load, load.physical);
     }
+    table.tell_cut();
     let Table { segments, notes: remarks, .. } = table;
     let (image, _) = Segments::new(&name, vec![file], segments, false);
     Ok(Some(Physical {
