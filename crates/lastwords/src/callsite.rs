@@ -251,17 +251,19 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
         site.refresh(desc);
         next = site.next.load(Relaxed);
     }
+    #[cfg(feature = "tracing")]
+    crate::layer::refresh();
     true
 }
 
 /// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
-struct Guard {
+pub(crate) struct Guard {
     old_mask: libc::sigset_t,
 }
 
 impl Guard {
     /// None when this thread holds it already (a crash handler inside a refresh), or nobody lets go for a second.
-    fn take() -> Option<Self> {
+    pub(crate) fn take() -> Option<Self> {
         let me = context::identity();
         let me = u64::from(me.pid) << 32 | u64::from(me.tid);
         let old_mask = block_signals();

@@ -30,6 +30,11 @@ pub(crate) struct Opening<'a> {
     pub(crate) text: &'a [u8],
 }
 
+/// Whether a session of this process has a table.
+pub(crate) fn are_listed() -> bool {
+    tables().next().is_some()
+}
+
 /// Lists the span in every session of this process that has a table.
 pub(crate) fn open(span: &Opening<'_>) {
     let me = context::identity();

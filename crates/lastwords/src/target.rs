@@ -147,6 +147,14 @@ pub(crate) fn count_unregistered(desc: &EventDesc) {
     }
 }
 
+/// Whether any target takes the event.
+#[cfg(feature = "tracing")]
+pub(crate) fn any_takes(desc: &EventDesc) -> bool {
+    let mut targets = TARGETS.iter().map(|slot| slot.load(Acquire)).filter(|target| !target.is_null());
+    // SAFETY: targets are published whole and never freed.
+    targets.any(|target| enabled(unsafe { &*target }, desc))
+}
+
 /// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
 pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Result<u16, NoId> {
     target.session.regions.registry.register(target.channel_id, target.entry, desc)

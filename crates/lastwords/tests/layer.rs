@@ -177,18 +177,92 @@ fn the_log_crate() {
     let _alone = alone();
     if let Some(dir) = child_dir() {
         let main = ChannelConfig::new("main").contexts(0);
-        let _session = Session::builder("log").dir(&dir).channel(main).start().expect("a session");
+        let builder = Session::builder("log").dir(&dir).channel(main).events("old_*").events("log:*");
+        let _session = builder.start().expect("a session");
         lastwords::layer::init().expect("the first subscriber");
         log::warn!(target: "old_code", "said by {}", "log");
+        log::warn!(target: "other_code", "not asked for");
+        log::info!(target: "old_code::part", "more");
+        log::warn!(target: "old_code", "again");
+        // Targets without end: those that are too many are not told apart, and not lost.
+        for n in 0..1100 {
+            log::info!(target: &format!("old_{n}"), "made up");
+        }
         // SAFETY: no memory is involved.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
     let dir = tempfile::tempdir().expect("a folder");
     let (_, folder) = child("the_log_crate", dir.path());
     let lines = support::channel_lines(&folder, 0);
-    assert_eq!((lines.len(), lines[0].1), (1, 2));
-    let line = &lines[0].2;
-    assert!(line.starts_with("log:event span=0 message=\"said by log\" log.target=\"old_code\""), "{line}");
+    assert_eq!((lines.len(), lines[0].1), (3 + 1100, 2));
+    let starts = [
+        "old_code:event span=0 message=\"said by log\" log.target=\"old_code\" log.module_path=\"layer\"",
+        "old_code::part:event span=0 message=\"more\" log.target=\"old_code::part\"",
+        "old_code:event span=0 message=\"again\"",
+        "old_0:event span=0 message=\"made up\" log.target=\"old_0\"",
+    ];
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.2.starts_with(start), "{line:?}");
+    }
+    let last = &lines[lines.len() - 1].2;
+    assert!(last.starts_with("log:event span=0 message=\"made up\" log.target=\"old_1099\""), "{last}");
+}
+
+/// Notes when it is evaluated and when it is formatted.
+struct Costly(std::cell::Cell<u32>, std::cell::Cell<u32>);
+
+impl Costly {
+    fn evaluated(&self) -> &Self {
+        self.0.set(self.0.get() + 1);
+        self
+    }
+
+    fn taken(&self) -> (u32, u32) {
+        (self.0.take(), self.1.take())
+    }
+}
+
+impl std::fmt::Debug for Costly {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.1.set(self.1.get() + 1);
+        f.write_str("costly")
+    }
+}
+
+#[test]
+fn what_nobody_records_is_not_formatted() {
+    use lastwords::layer::{Wanted, layer};
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let costly = Costly(0.into(), 0.into());
+    // What happens to an event and a span with a costly field, each.
+    let both = || {
+        info!(x = ?costly.evaluated(), "event");
+        let event = costly.taken();
+        let _span = info_span!("span", x = ?costly.evaluated());
+        (event, costly.taken())
+    };
+    let open = tracing_subscriber::registry().with(layer());
+    let gated = tracing_subscriber::registry().with(layer()).with(Wanted);
+    let subscribers = [(1, tracing::Dispatch::new(open)), (0, tracing::Dispatch::new(gated))];
+    for (evaluated, subscriber) in &subscribers {
+        tracing::dispatcher::with_default(subscriber, || {
+            let nothing = ((*evaluated, 0), (1, 0));
+            assert_eq!(both(), nothing, "no session");
+            let main = ChannelConfig::new("main").contexts(0).sub_buffers(4, 16 << 10);
+            let builder = Session::builder("costs").dir(dir.path()).channel(main).spans(0);
+            let session = builder.events("layer:*").events("span:*").start().expect("a session");
+            assert_eq!(both(), ((1, 1), (1, 1)));
+            session.disable("layer:*").expect("disabled");
+            assert_eq!(both(), ((*evaluated, 0), (1, 1)), "spans are another matter");
+            session.disable("*").expect("disabled");
+            assert_eq!(both(), nothing);
+            session.enable("*").expect("enabled");
+            assert_eq!(both(), ((1, 1), (1, 1)));
+            let lines = support::lines(session.folder().expect("a folder"));
+            assert_eq!(lines.iter().filter(|line| line.ends_with("x=\"costly\"")).count(), 5, "{lines:?}");
+        });
+    }
 }
 
 #[test]

@@ -1,12 +1,11 @@
-//! Classes of event: one for each callsite of `tracing`, kind, and sequence of types. Found without a lock, never removed.
+//! Classes of event: one for each callsite of `tracing`, provider, kind, and sequence of types. Found without a lock, never
+//! removed.
 
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-
-use lastwords_abi::registry::level;
 use tracing_core::Metadata;
 
+use super::gate::Gate;
 use super::payload::{Payload, Raw, Signature};
+use super::table::Table;
 use crate::callsite::{self, Callsite};
 use crate::registry::{EventDesc, FieldDesc, FieldType};
 
@@ -21,110 +20,67 @@ pub(super) enum Kind {
     Close,
 }
 
-/// A class, found by the first three fields.
+/// A class, found by its key.
 struct Class {
-    /// Address of the static metadata.
-    metadata: usize,
-    kind: Kind,
-    signature: Signature,
+    key: Key,
     callsite: Callsite,
     desc: EventDesc,
-    /// Next of the bucket; fixed when the class is published.
-    next: AtomicPtr<Class>,
 }
 
-const BUCKETS: usize = 1024;
-static TABLE: [AtomicPtr<Class>; BUCKETS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; BUCKETS];
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    /// Address of the static metadata.
+    metadata: usize,
+    /// Address of the static name of the provider, which records of the `log` crate do not have from the metadata.
+    provider: usize,
+    kind: Kind,
+    signature: Signature,
+}
 
-/// Records the payload under the class of the callsite.
+impl Key {
+    #[inline]
+    fn hash(&self) -> u64 {
+        self.metadata as u64 >> 3 ^ (self.provider as u64) << 20 ^ self.signature.mix() ^ (self.kind as u64) << 59
+    }
+}
+
+static TABLE: Table<Class> = Table::new();
+
+/// Records the payload under the class of callsite and gate.
 #[inline]
-pub(super) fn record(metadata: &'static Metadata<'static>, kind: Kind, payload: &Payload) {
-    let key = core::ptr::from_ref(metadata) as usize;
-    let hash = (key as u64 >> 3 ^ payload.signature.mix() ^ (kind as u64) << 59).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let bucket = &TABLE[(hash >> 54) as usize];
-    let class = find(bucket.load(Acquire), key, kind, payload.signature)
-        .unwrap_or_else(|| add(bucket, metadata, kind, payload.signature));
+pub(super) fn record(metadata: &'static Metadata<'static>, gate: &Gate, kind: Kind, payload: &Payload) {
+    let key = Key {
+        metadata: core::ptr::from_ref(metadata).addr(),
+        provider: gate.desc.provider.as_ptr().addr(),
+        kind,
+        signature: payload.signature,
+    };
+    let class =
+        TABLE.find(key.hash(), |class| class.key == key).unwrap_or_else(|| add(key, describe(metadata, gate, key)));
     callsite::record_bytes(&class.callsite, &class.desc, Raw(payload.as_bytes()));
 }
 
-#[inline]
-fn find(first: *mut Class, metadata: usize, kind: Kind, signature: Signature) -> Option<&'static Class> {
-    let mut next = first;
-    while !next.is_null() {
-        // SAFETY: only leaked boxes are put into the table, whole before they are published.
-        let class = unsafe { &*next };
-        if class.metadata == metadata && class.signature == signature && class.kind == kind {
-            return Some(class);
-        }
-        next = class.next.load(Relaxed);
-    }
-    None
-}
-
-/// Makes the class and publishes it, unless another thread was faster.
 #[cold]
 #[inline(never)]
-fn add(
-    bucket: &AtomicPtr<Class>,
-    metadata: &'static Metadata<'static>,
-    kind: Kind,
-    signature: Signature,
-) -> &'static Class {
-    let key = core::ptr::from_ref(metadata) as usize;
-    let desc = describe(metadata, kind, signature);
-    let class = Class { metadata: key, kind, signature, callsite: Callsite::new(), desc, next: AtomicPtr::default() };
-    let class: &'static Class = Box::leak(Box::new(class));
-    let mut first = bucket.load(Acquire);
-    loop {
-        if let Some(other) = find(first, key, kind, signature) {
-            return other;
-        }
-        class.next.store(first, Relaxed);
-        match bucket.compare_exchange(first, core::ptr::from_ref(class).cast_mut(), AcqRel, Acquire) {
-            Ok(_) => return class,
-            Err(now) => first = now,
-        }
-    }
+fn add(key: Key, desc: EventDesc) -> &'static Class {
+    TABLE.add(key.hash(), |class| class.key == key, Class { key, callsite: Callsite::new(), desc })
 }
 
-fn describe(metadata: &'static Metadata<'static>, kind: Kind, signature: Signature) -> EventDesc {
+#[cold]
+fn describe(metadata: &'static Metadata<'static>, gate: &Gate, key: Key) -> EventDesc {
     let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
     let name_field = FieldDesc { name: "name", ty: FieldType::String };
-    let mut fields = match kind {
+    let mut fields = match key.kind {
         Kind::New => vec![id("span"), id("parent"), name_field],
         Kind::Event => vec![id("span")],
         _ => vec![id("span"), name_field],
     };
     let own = metadata.fields().iter();
-    fields.extend(own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: signature.field(f.index())? })));
-    let (provider, name) = match kind {
-        Kind::Event => (metadata.target(), event_name(metadata)),
-        Kind::New => ("span", "new"),
-        Kind::Enter => ("span", "enter"),
-        Kind::Exit => ("span", "exit"),
-        Kind::Record => ("span", "record"),
-        Kind::Close => ("span", "close"),
-    };
+    fields.extend(own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: key.signature.field(f.index())? })));
     EventDesc {
-        provider,
-        name,
-        level: level_of(metadata, kind),
-        format: "",
         file: metadata.file().unwrap_or(""),
         line: metadata.line().unwrap_or(0),
         fields: Vec::leak(fields),
+        ..gate.desc
     }
-}
-
-/// Level of the records of that kind. What a span does is no warning and no error, whatever the level of what happens in it:
-/// a channel for those takes none of it.
-fn level_of(metadata: &Metadata<'_>, kind: Kind) -> u8 {
-    let own = super::level_of(metadata);
-    if kind == Kind::Event { own } else { own.max(level::INFO) }
-}
-
-/// The name that an event was given; the macros make up `event FILE:LINE` for those without, tracing-log `log event`.
-fn event_name(metadata: &'static Metadata<'static>) -> &'static str {
-    let name = metadata.name();
-    if name.starts_with("event ") || name == "log event" || name.is_empty() { "event" } else { name }
 }

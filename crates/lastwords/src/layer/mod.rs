@@ -13,25 +13,31 @@
 //! types: a class of event is made for each callsite and sequence of types, once. Values that are only `Debug` or `Display`
 //! are recorded as text. Text beyond 4 KiB an event is cut.
 //!
+//! Records of the `log` crate have their target as provider, too; `log` where a program makes up more than a thousand.
+//!
 //! Spans record `span:new` (with their fields), `span:enter`, `span:exit`, `span:record` and `span:close`, and are listed in the
 //! session's table of open spans while they are open.
 //!
-//! Recording neither allocates nor locks nor formats numbers. Levels select as everywhere: a channel that takes
+//! Recording neither allocates nor locks nor formats numbers. What nobody records is not formatted: [`init`] and [`Wanted`] see
+//! to it that the fields of such an event are not evaluated either. Levels select as everywhere: a channel that takes
 //! WARN and ERROR only ([`ChannelConfig::errors`](crate::ChannelConfig::errors)) gets those besides. What spans of these levels
 //! do is recorded with level INFO, so that they do not evict the errors from there.
 
 mod class;
 mod current;
+mod gate;
 mod payload;
+mod table;
 
-use lastwords_abi::registry::level;
 use tracing_core::span::{Attributes, Id, Record};
-use tracing_core::{Event, Level, Metadata, Subscriber};
+use tracing_core::subscriber::Interest;
+use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use self::class::Kind;
+pub(crate) use self::gate::refresh;
 use self::payload::{Payload, SpanText};
 use crate::spans::{self, Opening};
 
@@ -47,29 +53,42 @@ pub fn layer() -> LastwordsLayer {
     LastwordsLayer::default()
 }
 
-/// Makes a subscriber with this layer the program's, and sends the records of the `log` crate there too.
+/// Lets through the events that a session of this process records now, and all spans. An event that is not let through costs a
+/// look-up and a load, and its fields are not evaluated; without this they are evaluated, though not formatted.
+///
+/// It decides for all layers of a subscriber: meant for one where [`layer`] is the only other,
+/// `registry().with(layer()).with(Wanted)`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted;
+
+impl<S: Subscriber> Layer<S> for Wanted {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if !metadata.is_event() {
+            return Interest::always();
+        }
+        gate::prepare(metadata);
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        !metadata.is_event() || gate::is_wanted(metadata)
+    }
+}
+
+/// Makes a subscriber with this layer and [`Wanted`] the program's, and sends the records of the `log` crate there too.
 ///
 /// # Errors
 /// The program has a subscriber, or a logger, already.
 pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let subscriber = tracing_subscriber::registry().with(layer());
+    let subscriber = tracing_subscriber::registry().with(layer()).with(Wanted);
     tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber))?;
     tracing_log::LogTracer::init()?;
     Ok(())
 }
 
-fn level_of(metadata: &Metadata<'_>) -> u8 {
-    match *metadata.level() {
-        Level::ERROR => level::ERROR,
-        Level::WARN => level::WARN,
-        Level::INFO => level::INFO,
-        Level::DEBUG => level::DEBUG,
-        Level::TRACE => level::TRACE,
-    }
-}
-
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let Some(gate) = gate::of_event(event) else { return };
         let span = match event.parent() {
             Some(parent) => parent.into_u64(),
             None if event.is_root() => 0,
@@ -78,7 +97,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         let mut payload = Payload::new();
         payload.number(span);
         event.record(&mut payload);
-        class::record(event.metadata(), Kind::Event, &payload);
+        class::record(event.metadata(), gate, Kind::Event, &payload);
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
@@ -88,27 +107,33 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
             None if attributes.is_root() => 0,
             None => current::top(),
         };
-        let mut text = SpanText::new(metadata);
-        attributes.record(&mut text);
-        spans::open(&Opening { id, parent, level: level_of(metadata), text: text.as_bytes() });
+        if spans::are_listed() {
+            let mut text = SpanText::new(metadata);
+            attributes.record(&mut text);
+            spans::open(&Opening { id, parent, level: gate::level_of(metadata), text: text.as_bytes() });
+        }
+        let Some(gate) = gate::of_span(metadata, Kind::New) else { return };
         let mut payload = Payload::new();
         payload.number(id);
         payload.number(parent);
         payload.name(metadata);
         attributes.record(&mut payload);
-        class::record(metadata, Kind::New, &payload);
+        class::record(metadata, gate, Kind::New, &payload);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(metadata) = context.metadata(id) else { return };
-        let mut text = SpanText::more();
-        values.record(&mut text);
-        spans::append(id.into_u64(), text.as_bytes());
+        if spans::are_listed() {
+            let mut text = SpanText::more();
+            values.record(&mut text);
+            spans::append(id.into_u64(), text.as_bytes());
+        }
+        let Some(gate) = gate::of_span(metadata, Kind::Record) else { return };
         let mut payload = Payload::new();
         payload.number(id.into_u64());
         payload.name(metadata);
         values.record(&mut payload);
-        class::record(metadata, Kind::Record, &payload);
+        class::record(metadata, gate, Kind::Record, &payload);
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
@@ -133,8 +158,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
 
 fn span_event<S: Subscriber + for<'a> LookupSpan<'a>>(kind: Kind, id: &Id, context: &Context<'_, S>) {
     let Some(metadata) = context.metadata(id) else { return };
+    let Some(gate) = gate::of_span(metadata, kind) else { return };
     let mut payload = Payload::new();
     payload.number(id.into_u64());
     payload.name(metadata);
-    class::record(metadata, kind, &payload);
+    class::record(metadata, gate, kind, &payload);
 }
