@@ -1,6 +1,7 @@
 //! Where sessions live: a base folder of the user, and a folder for each session in it.
 //!
-//! `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else `/dev/shm/lastwords-UID`. Folders are 0700 and their own; a
+//! `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords` (where that is as the XDG specification demands: the user's alone),
+//! else `/dev/shm/lastwords-UID`. Folders are 0700 and their own; a
 //! link, a FIFO or another user's folder in their place is refused, never followed.
 
 use std::ffi::{CStr, CString};
@@ -28,15 +29,27 @@ pub fn base_path() -> PathBuf {
     candidates().swap_remove(0)
 }
 
-/// All places where this user's sessions can be, the one in use first.
+/// All places where this user's sessions can be, the one in use first; `$LASTWORDS_DIR` alone where it is set.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // SAFETY: geteuid has no way to fail.
     let uid = unsafe { libc::geteuid() };
     let shm = PathBuf::from(format!("/dev/shm/lastwords-{uid}"));
-    let runtime = set("XDG_RUNTIME_DIR").map(|dir| dir.join("lastwords"));
-    set("LASTWORDS_DIR").into_iter().chain(runtime).chain([shm]).collect()
+    if let Some(chosen) = set("LASTWORDS_DIR") {
+        return vec![chosen];
+    }
+    let runtime = set("XDG_RUNTIME_DIR").filter(|dir| is_runtime_dir(dir)).map(|dir| dir.join("lastwords"));
+    runtime.into_iter().chain([shm]).collect()
+}
+
+/// Whether a folder is this user's alone, as `sudo -E` and `su` leave it not, and can be written.
+fn is_runtime_dir(dir: &Path) -> bool {
+    let Ok(c_path) = c_string(dir) else { return false };
+    let Ok(fd) = open_dir(libc::AT_FDCWD, &c_path, dir) else { return false };
+    // SAFETY: a C string.
+    let writable = unsafe { libc::access(c_path.as_ptr(), libc::W_OK | libc::X_OK) } == 0;
+    dir.is_absolute() && writable && check_owner(&fd, dir, 0o077).is_ok()
 }
 
 /// An open base folder.

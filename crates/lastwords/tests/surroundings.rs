@@ -90,6 +90,44 @@ fn a_limit_on_file_sizes_is_an_error_at_the_start() {
 }
 
 #[test]
+fn child_says_where_its_sessions_live() {
+    let Some(dir) = child_dir() else { return };
+    let places = lastwords::dirs::candidates();
+    assert_eq!(places[0], lastwords::dirs::base_path());
+    let shown: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+    std::fs::write(dir.join("places"), shown.join(" ")).expect("told");
+}
+
+#[test]
+fn the_runtime_folder_is_used_where_it_is_the_users_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let runtime = dir.path().join("run");
+    std::fs::create_dir(&runtime).expect("a folder");
+    let path = runtime.display().to_string();
+    let places = |chosen, runtime: &str| {
+        let variables = [("LASTWORDS_DIR", chosen), ("XDG_RUNTIME_DIR", runtime)];
+        run("child_says_where_its_sessions_live", dir.path(), &variables);
+        std::fs::read_to_string(dir.path().join("places")).expect("told")
+    };
+    // SAFETY: geteuid has no way to fail.
+    let uid = unsafe { libc::geteuid() };
+    let shm = format!("/dev/shm/lastwords-{uid}");
+    for mode in [0o755, 0o770, 0o1777] {
+        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(mode)).expect("chmod");
+        assert_eq!(places("", &path), shm, "{mode:o}: others may enter it");
+    }
+    std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    assert_eq!(places("", &path), format!("{path}/lastwords {shm}"));
+    assert_eq!(places("", &format!("{path}/none")), shm, "it is missing");
+    assert_eq!(places("", "run"), shm, "it is relative");
+    assert_eq!(places("/tmp/chosen", &path), "/tmp/chosen", "nothing else is looked at");
+    if uid == 0 {
+        std::os::unix::fs::chown(&runtime, Some(12345), None).expect("given away");
+        assert_eq!(places("", &path), shm, "it is another user's");
+    }
+}
+
+#[test]
 fn only_folders_of_sessions_are_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, file) in [("keys", "session"), ("keys-0123456789abcdef", "id_rsa"), ("a-0123456789abcdef", "stream-x")] {
