@@ -198,6 +198,11 @@ pub fn reservation_name(code: u32) -> &'static str {
     }
 }
 
+/// Name of a channel's mode.
+pub(crate) fn mode_name(code: u32) -> &'static str {
+    if code == lastwords_abi::session::MODE_OVERWRITE { "overwriting" } else { "discarding" }
+}
+
 fn snapshot_name(code: u32) -> &'static str {
     match code {
         SNAPSHOT_OFF => "off",

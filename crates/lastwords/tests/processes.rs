@@ -296,6 +296,29 @@ fn the_last_to_leave_a_users_session_removes_it() {
 }
 
 #[test]
+fn who_joins_is_told_what_the_session_does_not_have() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let first = start_users(dir.path());
+    let joining = || Session::builder("users").dir(dir.path()).scope(Scope::User);
+    assert_eq!(joining().start().expect("it joins").note(), "joined");
+    assert_eq!(joining().channel(plain("main")).start().expect("it joins").note(), "joined");
+    let error = joining().channel(plain("rare")).start().expect_err("no such channel").to_string();
+    assert!(error.contains("\"rare\"") && error.contains("another session name"), "{error}");
+    assert!(first.take_snapshot(None).is_err());
+    let other = joining().channel(plain("main").sub_buffers(2, 4096).discard()).snapshot(true).events("rare:*");
+    let other = other.reservation(Reservation::Locked).start().expect("it joins");
+    let said = "channel main: 4 sub-buffers of 65536 bytes, overwriting; reservation rseq; rules (those of rare:* are not added)";
+    assert_eq!(other.note(), format!("joined; it keeps its {said}"));
+    first.take_snapshot(None).expect("who joined asked for snapshots");
+    drop(other);
+    record(0..10);
+    assert_eq!(numbers(&folder(&first)).len(), 10, "the filter of one is not imposed on the others");
+    drop(first);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 1, "the lock file: all have left");
+}
+
+#[test]
 fn a_flood_does_not_evict_an_error() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");

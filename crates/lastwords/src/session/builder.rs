@@ -2,29 +2,28 @@
 
 use std::path::PathBuf;
 
-use lastwords_abi::session::{MAX_CHANNELS, RESERVATION_LOCKED, SCOPE_USER};
+use lastwords_abi::session::{MAX_CHANNELS, RESERVATION_LOCKED};
 use lastwords_ring::{ClockKind, rseq_available};
 
 use super::config::{ChannelConfig, Memory, Reservation, Scope, check_name};
 use super::create::create;
 use super::error::Error;
-use super::regions::{Regions, is_shared, look};
+use super::join::{check_contexts, find, join};
 use super::shared::{self, MAX_SESSIONS, SessionShared};
-use super::view::View;
 use super::{Ending, Session, close};
 use crate::context::{self, UserContext};
-use crate::dirs::{self, Base, Folder};
-use crate::process::{self, Identity};
-use crate::{listener, target};
+use crate::dirs::{self, Base};
+use crate::{listener, process, target};
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
     pub(crate) name: String,
-    channels: Vec<ChannelConfig>,
+    /// What was asked for by name; [`Builder::channels`] has the default.
+    pub(crate) channels: Vec<ChannelConfig>,
     pub(crate) memory: Memory,
-    reservation: Option<Reservation>,
+    pub(crate) reservation: Option<Reservation>,
     pub(crate) clock: Option<ClockKind>,
     pub(crate) scope: Scope,
     dir: Option<PathBuf>,
@@ -175,7 +174,8 @@ impl Builder {
         }
     }
 
-    /// Begins the session, or joins it where one of a user is there already.
+    /// Begins the session, or joins it where one of a user is there already. One that is joined stays as it was made, but that it
+    /// has snapshots where they are asked for; [`Session::note`] says what else was asked for.
     ///
     /// # Errors
     /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
@@ -233,62 +233,8 @@ impl Builder {
         }
         let _lock = base.lock()?;
         match find(&base, &self.name)? {
-            Some(folder) => join(folder),
+            Some(folder) => join(self, folder),
             None => create(self, Some(&base)),
         }
     }
-}
-
-/// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
-/// finished.
-fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
-    let boot = process::boot_id();
-    let pidns = Identity::current().pidns;
-    for candidate in base.sessions()? {
-        let of_name = candidate.rsplit_once('-').is_some_and(|(first, _)| first == name);
-        if !of_name {
-            continue;
-        }
-        let Ok(folder) = base.folder(&candidate) else { continue };
-        let can_be_joined = |view: &View| {
-            let info = &view.info;
-            let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
-            ours && view.control().finished.load(std::sync::atomic::Ordering::Acquire) == 0
-        };
-        if look(&folder, can_be_joined).unwrap_or(false) {
-            return Ok(Some(folder));
-        }
-    }
-    Ok(None)
-}
-
-fn join(folder: Folder) -> Result<SessionShared, Error> {
-    let regions = Regions::open(&folder)?;
-    if !process::join(regions.view.processes()) {
-        let remedy = "end a process of the session";
-        return Err(Error::Full { what: "process", limit: lastwords_abi::session::MAX_PROCESSES, remedy });
-    }
-    let is_shared = is_shared(regions.view.info.backend);
-    let note = "joined".to_owned();
-    Ok(SessionShared { regions, folder: Some(folder), is_shared, note, outside: None, targets: Default::default() })
-}
-
-/// A joined session's own contexts must be those that this process can give.
-fn check_contexts(session: &SessionShared, contexts: impl Fn(&str) -> Vec<UserContext>) -> Result<(), Error> {
-    for (id, entry) in session.view().channels() {
-        let name = super::view::text(&entry.name);
-        let given = contexts(&name);
-        let body = |(index, context): (usize, &UserContext)| {
-            crate::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
-        };
-        let described = session.regions.registry.contexts_of(id as u16);
-        if described != given.iter().enumerate().map(body).collect::<Vec<_>>() {
-            return Err(Error::Unsupported {
-                what: "contexts of a joined session",
-                why: format!("channel {name:?} has {}, this process gives {}", described.len(), given.len()),
-                remedy: "give the channel the same contexts in all programs, or another session name",
-            });
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@ mod builder;
 mod config;
 mod create;
 mod error;
+mod join;
 pub(crate) mod layout;
 pub(crate) mod regions;
 pub(crate) mod shared;
@@ -218,8 +219,12 @@ pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
     let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
     let base = parent.filter(|_| view.info.scope == SCOPE_USER).and_then(|path| Base::open(path).ok());
     let lock = base.as_ref().and_then(|base| base.lock().ok());
-    process::leave(view.processes());
-    if process::is_left(view, session.regions.session.as_ptr()) {
+    // This process may have joined it twice.
+    let again = shared::all().any(|other| !core::ptr::eq(other, session) && other.view().uuid == view.uuid);
+    if !again {
+        process::leave(view.processes());
+    }
+    if !again && process::is_left(view, session.regions.session.as_ptr()) {
         let control = view.control();
         control.recording.store(0, Release);
         control.finished.store(u32::from(ending != Ending::Death), Release);

@@ -1,0 +1,116 @@
+//! Joining a session of a user, which another process made.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, SCOPE_USER};
+use lastwords_ring::ClockKind;
+
+use super::builder::Builder;
+use super::config::{ChannelConfig, Scope};
+use super::error::Error;
+use super::regions::{Regions, is_shared, look};
+use super::shared::SessionShared;
+use super::view::{View, text};
+use crate::admin::reservation_name;
+use crate::context::UserContext;
+use crate::dirs::{Base, Folder};
+use crate::process::{self, Identity};
+use crate::snapshot;
+
+/// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
+/// finished.
+pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
+    let boot = process::boot_id();
+    let pidns = Identity::current().pidns;
+    for candidate in base.sessions()? {
+        let of_name = candidate.rsplit_once('-').is_some_and(|(first, _)| first == name);
+        if !of_name {
+            continue;
+        }
+        let Ok(folder) = base.folder(&candidate) else { continue };
+        let can_be_joined = |view: &View| {
+            let info = &view.info;
+            let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
+            ours && view.control().finished.load(Acquire) == 0
+        };
+        if look(&folder, can_be_joined).unwrap_or(false) {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
+}
+
+/// Joins the session in a folder. It must have the channels that are asked for; snapshots are enabled where they are.
+pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, Error> {
+    let regions = Regions::open(&folder)?;
+    let note = note(builder, &regions)?;
+    if builder.snapshot {
+        snapshot::enable(&regions)?;
+    }
+    if !process::join(regions.view.processes()) {
+        let remedy = "end a process of the session";
+        return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy });
+    }
+    let is_shared = is_shared(regions.view.info.backend);
+    Ok(SessionShared { regions, folder: Some(folder), is_shared, note, outside: None, targets: Default::default() })
+}
+
+/// That it was joined, and what is not as it was asked for: the session is others' too.
+fn note(builder: &Builder, regions: &Regions) -> Result<String, Error> {
+    let mut differs = Vec::new();
+    for config in &builder.channels {
+        let found = regions.view.channels().find(|(_, entry)| text(&entry.name) == config.name);
+        let (_, entry) = found.ok_or_else(|| Error::Unsupported {
+            what: "a channel of a joined session",
+            why: format!("the session was made without channel {:?}", config.name),
+            remedy: "ask for the same channels in all programs, or for another session name",
+        })?;
+        if !is_as_asked(config, entry) {
+            let (count, size) = (entry.sub_buffers, entry.sub_buffer_size);
+            let mode = crate::admin::mode_name(entry.mode);
+            differs.push(format!("channel {}: {count} sub-buffers of {size} bytes, {mode}", config.name));
+        }
+    }
+    if let Some(asked) = builder.reservation.map(|asked| asked.code()) {
+        let made = regions.view.info.reservation;
+        differs.extend((asked != made).then(|| format!("reservation {}", reservation_name(made))));
+    }
+    let clock = ClockKind::from_code(regions.view.clock().kind.load(Acquire));
+    if builder.clock.is_some() && builder.clock != clock {
+        differs.push(format!("clock {clock:?}"));
+    }
+    if !builder.events.is_empty() {
+        differs.push(format!("rules (those of {} are not added)", builder.events.join(", ")));
+    }
+    let differs = differs.join("; ");
+    Ok(if differs.is_empty() { "joined".to_owned() } else { format!("joined; it keeps its {differs}") })
+}
+
+fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
+    (config.sub_buffers, config.sub_buffer_size, config.mode) == (entry.sub_buffers, entry.sub_buffer_size, entry.mode)
+        && config.context_bits(Scope::User) == entry.contexts
+        && config.payload_size == (entry.flags & CHANNEL_PAYLOAD_SIZE != 0)
+}
+
+/// A joined session's own contexts must be those that this process can give.
+pub(crate) fn check_contexts(
+    session: &SessionShared,
+    contexts: impl Fn(&str) -> Vec<UserContext>,
+) -> Result<(), Error> {
+    for (id, entry) in session.view().channels() {
+        let name = text(&entry.name);
+        let given = contexts(&name);
+        let body = |(index, context): (usize, &UserContext)| {
+            crate::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
+        };
+        let described = session.regions.registry.contexts_of(id as u16);
+        if described != given.iter().enumerate().map(body).collect::<Vec<_>>() {
+            return Err(Error::Unsupported {
+                what: "contexts of a joined session",
+                why: format!("channel {name:?} has {}, this process gives {}", described.len(), given.len()),
+                remedy: "give the channel the same contexts in all programs, or another session name",
+            });
+        }
+    }
+    Ok(())
+}
