@@ -59,6 +59,20 @@ fn a_wrong_kind_is_read_as_what_its_body_is() {
     assert!(sessions[0].evidence().notes.iter().any(|n| n.contains("is read as kind")));
 }
 
+#[test]
+fn events_that_a_full_registry_kept_out_are_a_loss() {
+    let mut image = samples::small(Order::Little).image();
+    assert!(!recover(&image)[0].evidence().has_losses());
+    let at = registry(&image);
+    // `dropped` of docs/ABI.md, section 4.
+    image.regions[at].bytes[128 + 16] = 7;
+    let sessions = recover(&image);
+    let evidence = sessions[0].evidence();
+    assert!(
+        evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.place.contains("7 descriptions found no room"))
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

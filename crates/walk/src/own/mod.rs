@@ -240,6 +240,12 @@ impl Builder<'_> {
             let bytes = Some(*bytes);
             evidence.gaps.push(Gap { bytes, ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged) });
         }
+        if registry.dropped > 0 {
+            let refused = format!("{} descriptions found no room", registry.dropped);
+            let place =
+                format!("registry: it was full, {refused}; events of the kinds that it lacks were not recorded");
+            evidence.gaps.push(gap(&place, Cause::Refused));
+        }
         let spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.extend(spans.notes);
         if session.info.snapshot.word() == "swapping" {
