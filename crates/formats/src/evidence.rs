@@ -257,7 +257,11 @@ fn gap_line(source: &dyn Source, gap: &Gap) -> String {
         .into_iter()
         .filter_map(|(size, unit)| size.map(|size| format!("{size} {unit}{}", if size == 1 { "" } else { "s" })))
         .collect();
-    let sizes = if sizes.is_empty() { "of unknown size".to_owned() } else { sizes.join(", ") };
+    let sizes = match (sizes.is_empty(), gap.events) {
+        (true, _) => "of unknown size".to_owned(),
+        (false, None) if gap.cause.is_loss() => format!("{}, how many events is not known", sizes.join(", ")),
+        (false, _) => sizes.join(", "),
+    };
     let place = plain(&gap.place);
     format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
 }

@@ -77,6 +77,10 @@ pub enum Expected {
     Scalar,
     /// A channel of the schema. The value is its position.
     Channel,
+    /// A header that somebody wrote: this one is all zeros, and that is not believed here. The value is 0.
+    Written,
+    /// A clock up to this one, the last that can be. The value is the clock.
+    NotAfter(u64),
 }
 
 /// A packet is not as its schema says.
@@ -105,6 +109,13 @@ impl fmt::Display for DecodeError {
             }
             Expected::Scalar => write!(f, "offset {offset}: a field class of event id {value} cannot be decoded"),
             Expected::Channel => write!(f, "no channel {value} in the schema"),
+            Expected::Written => write!(f, "offset {offset}: an event header of zeros: no event was written here"),
+            Expected::NotAfter(last) => {
+                write!(
+                    f,
+                    "offset {offset}: a clock of {value}, later than the last, {last}: of an older lap or damaged"
+                )
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Walking events to find where a packet's structure breaks.
 
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::decode::{ChannelDecoder, DecodeError, Position, TAG_FULL};
+use lastwords_trace::decode::{ChannelDecoder, DecodeError, Expected, Position, TAG_FULL};
 
 /// What a walk came to.
 #[derive(Debug, Clone, Copy)]
@@ -20,28 +20,77 @@ pub(crate) struct Walked {
     pub(crate) error: Option<DecodeError>,
 }
 
+/// What is made of an event header of zeros. It can be an event, of id 0 at a reading whose low 27 bits are 0; in memory that
+/// nobody wrote, or that was erased, it is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zeros {
+    /// A checksum vouches for it.
+    Event,
+    /// An event if one with another header follows, or the end.
+    Doubted,
+    /// The end of what was written.
+    Unwritten,
+}
+
+/// What an event must be to be believed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) zeros: Zeros,
+    /// No later clock.
+    pub(crate) not_after: Option<u64>,
+}
+
+impl Rules {
+    pub(crate) fn new(zeros: Zeros) -> Self {
+        Self { zeros, not_after: None }
+    }
+}
+
 /// Walks the events of `bytes` from offset `at` on, where the clock is `begin`. `from` is where the events that are wanted
 /// begin.
-pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize) -> Walked {
+pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize, rules: Rules) -> Walked {
     let mut position = Position { offset: at, clock: begin };
     let mut walked = Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None };
     let mut reached = false;
+    // Where the event before begins, if its header is one of zeros.
+    let mut doubted: Option<Position> = None;
     loop {
         if !reached {
             (walked.cut, walked.cut_clock) = (position.offset, position.clock);
             reached = position.offset >= from;
         }
-        match decoder.step(&mut position, bytes) {
-            Ok(Some(_)) => walked.events = walked.events.saturating_add(1),
+        let before = position;
+        let error = match decoder.step(&mut position, bytes) {
             Ok(None) => break,
-            Err(error) => {
-                walked.error = Some(error);
-                break;
+            Err(error) => error,
+            Ok(Some(event)) => {
+                let is_zero = bytes.get(event.start..).is_some_and(|b| b.starts_with(&[0; 4]));
+                let late = rules.not_after.filter(|last| event.clock > *last);
+                if is_zero && (rules.zeros == Zeros::Unwritten || doubted.is_some()) {
+                    unwritten(before)
+                } else if let Some(last) = late {
+                    DecodeError { offset: event.start, value: event.clock, expected: Expected::NotAfter(last) }
+                } else {
+                    walked.events = walked.events.saturating_add(1);
+                    doubted = (is_zero && rules.zeros == Zeros::Doubted).then_some(before);
+                    continue;
+                }
             }
-        }
+        };
+        walked.error = Some(doubted.map_or(error, unwritten));
+        walked.events = walked.events.saturating_sub(u64::from(doubted.is_some()));
+        position = doubted.unwrap_or(before);
+        break;
     }
     (walked.end, walked.clock) = (position.offset.min(bytes.len()), position.clock);
+    if walked.cut > walked.end {
+        (walked.cut, walked.cut_clock) = (walked.end, walked.clock);
+    }
     walked
+}
+
+fn unwritten(at: Position) -> DecodeError {
+    DecodeError { offset: at.offset, value: 0, expected: Expected::Written }
 }
 
 /// Walks as [`walk`] does, up to the first event that `is_likely` does not take: it is given the header's first bytes, the clock

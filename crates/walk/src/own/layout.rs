@@ -192,7 +192,11 @@ pub(crate) struct Control {
 pub(crate) struct Half {
     pub(crate) reserve: u64,
     pub(crate) attempt: u64,
+    /// Clock of a committed event, the newest or one of the newest; 0 where there is none.
+    pub(crate) last_clock: u64,
     pub(crate) first: u64,
+    /// Lockless: all before it in its sub-buffer was committed.
+    pub(crate) contiguous: u64,
 }
 
 impl Control {
@@ -210,6 +214,8 @@ impl Control {
             *half = Half {
                 reserve: field!(r, base, HalfControl, reserve, u64_at)?,
                 attempt: field!(r, base, HalfControl, attempt, u64_at)?,
+                last_clock: field!(r, base, HalfControl, last_clock, u64_at)?,
+                contiguous: field!(r, base, HalfControl, contiguous, u64_at)?,
                 first: field!(r, base, HalfControl, first, u64_at)?,
             };
         }

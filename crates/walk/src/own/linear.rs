@@ -69,11 +69,14 @@ pub(crate) fn top(g: &Geometry, numbers: &[u64]) -> Option<u64> {
 
 /// The numbers in the headers say that more was produced than up to `current`. One number too high is damage, and so are
 /// several that are laps too high, as long as they are few.
-pub(crate) fn is_outrun(g: &Geometry, numbers: &[u64], current: u64) -> bool {
+pub(crate) fn is_outrun(g: &Geometry, numbers: &[u64], words: &Half) -> bool {
+    let current = g.number(words.reserve);
     let lap = g.count.saturating_mul(2);
     let (near, far): (Vec<u64>, Vec<u64>) =
         numbers.iter().filter(|n| **n > current).partition(|n| n.saturating_sub(current) < lap);
-    near.len() > 1 || far.len().saturating_mul(2) > numbers.len()
+    // Where nothing at all was produced, as after a page of the words was erased, one header is more than they.
+    let outweighs = far.len() > 1 || words.reserve == 0;
+    near.len() > 1 || (outweighs && far.len().saturating_mul(2) > numbers.len())
 }
 
 impl Planner<'_> {
@@ -115,7 +118,7 @@ impl Planner<'_> {
         let numbers = self.numbers(half, from)?;
         let current = g.number(words.reserve);
         let known = |in_flight| Produced { current, within: Some(g.within(words.reserve)), doubt: None, in_flight };
-        let outrun = is_outrun(&g, &numbers, current);
+        let outrun = is_outrun(&g, &numbers, words);
         let begun = g.within(words.reserve) == 0 && numbers.contains(&current);
         let form = form(&g, words);
         Ok(match form {
@@ -174,7 +177,7 @@ impl Planner<'_> {
             Some(within) => within,
             None => return self.current_unknown(half, produced),
         };
-        self.open(half, produced.current, end, produced.doubt.clone())
+        self.open(half, produced.current, end, None, produced.doubt.clone())
     }
 
     /// Where it ends is not known: it may have been closed, else its events go as far as they decode.
@@ -186,16 +189,25 @@ impl Planner<'_> {
         {
             return self.whole(half, header, content);
         }
-        self.open(half, produced.current, self.stream.geometry.content_limit(), produced.doubt.clone())
+        // Behind the last event lies what an older lap left: later, as its 27 bits of clock are read here.
+        let last = Some(self.words(half).last_clock).filter(|last| *last != 0);
+        self.open(half, produced.current, self.stream.geometry.content_limit(), last, produced.doubt.clone())
     }
 
-    /// An open sub-buffer whose events end at offset `end`.
-    fn open(&mut self, half: usize, number: u64, end: u64, doubt: Option<String>) -> Result<(), Error> {
+    /// An open sub-buffer whose events end at offset `end`, and with the clock `last` where that is given.
+    fn open(
+        &mut self,
+        half: usize,
+        number: u64,
+        end: u64,
+        last: Option<u64>,
+        doubt: Option<String>,
+    ) -> Result<(), Error> {
         let end = usize::try_from(end).unwrap_or(0);
         let loaded = self.stream.load(half, number, end, &mut self.buf);
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
         if let Some(missing) = loaded.missing {
-            return self.missing(half, number, missing);
+            return self.missing(half, number, end as u64, missing);
         }
         if self.overtaken(half, number) {
             self.gap(
@@ -214,8 +226,9 @@ impl Planner<'_> {
         if verdict == Verdict::Invalid {
             self.sane_clocks(&mut header);
         }
+        let not_after = last.filter(|last| *last >= header.begin);
         let pieces = vec![(HEADER_LEN, end)];
-        self.finish(Candidate { half, header, pieces, verdict, why: why.unwrap_or_default(), whole: false })
+        self.finish(Candidate { half, header, pieces, verdict, why: why.unwrap_or_default(), whole: false, not_after })
     }
 }
 
@@ -240,7 +253,7 @@ mod tests {
     #[test]
     fn relations_of_the_two_words() {
         let g = geometry();
-        let of = |reserve, attempt| form(&g, &Half { reserve, attempt, first: 0 });
+        let of = |reserve, attempt| form(&g, &Half { reserve, attempt, ..Half::default() });
         assert_eq!(of(0, 0), Some(Form::Idle));
         assert_eq!(of(0, 84), Some(Form::Begin));
         assert_eq!(of(84, 100), Some(Form::Event));
@@ -256,10 +269,16 @@ mod tests {
     #[test]
     fn few_numbers_far_away_do_not_outrun() {
         let g = geometry();
-        assert!(!is_outrun(&g, &[4, 5, 6, 7], 7));
-        assert!(!is_outrun(&g, &[4, 5, 6 | 1 << 24, 7 | 1 << 24], 7));
-        assert!(is_outrun(&g, &[4, 5 | 1 << 24, 6 | 1 << 24, 7 | 1 << 24], 7));
-        assert!(is_outrun(&g, &[4, 5, 6, 7], 5));
+        let of = |numbers: &[u64], current: u64| {
+            let reserve = if current == 0 { 0 } else { g.start(current) + 100 };
+            is_outrun(&g, numbers, &Half { reserve, attempt: reserve, ..Half::default() })
+        };
+        assert!(!of(&[4, 5, 6, 7], 7));
+        assert!(!of(&[4, 5, 6 | 1 << 24, 7 | 1 << 24], 7));
+        assert!(of(&[4, 5 | 1 << 24, 6 | 1 << 24, 7 | 1 << 24], 7));
+        assert!(of(&[4, 5, 6, 7], 5));
+        assert!(!of(&[1 << 39], 1), "one header against two words");
+        assert!(of(&[16], 0), "the words are erased");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! found through the session's table of threads.
 
 use super::events::full_clock;
-use super::layout::{Announced, Half, SlotState, slots};
+use super::layout::{Announced, Geometry, Half, SlotState, slots};
 use super::linear::top;
 use super::packet::{Header, Judged, judge};
 use super::plan::{Candidate, Planner};
@@ -24,6 +24,10 @@ struct Ring {
     slots: Vec<SlotState>,
     /// Reservations of this half that succeeded and were not withdrawn.
     flights: Vec<Announced>,
+    /// A position before which all of its sub-buffer was committed.
+    contiguous: u64,
+    /// Clock of one of the newest events.
+    last_clock: u64,
     /// The position was not to be believed.
     lost: bool,
 }
@@ -61,7 +65,9 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     let announced = planner.announced()?;
     let target = (u64::from(stream.region.index) << 1 | half as u64).saturating_add(1);
     let flights = announced.into_iter().filter(|a| a.target == target && succeeded(a, &words)).collect();
-    let mut ring = Ring { half, position, current: g.number(position), slots, flights, lost: false };
+    let Half { contiguous, last_clock, .. } = words;
+    let current = g.number(position);
+    let mut ring = Ring { half, position, current, slots, flights, contiguous, last_clock, lost: false };
     planner.sound(&mut ring, words.first)?;
     let first = planner.words(half).first;
     let oldest = planner.oldest(half, ring.current, first);
@@ -84,22 +90,57 @@ impl Ring {
         usize::try_from(place).ok().and_then(|p| self.slots.get(p)).copied()
     }
 
+    /// Bytes committed in a sub-buffer, its header not counted.
+    fn counted(&self, g: &Geometry, number: u64) -> Option<u64> {
+        let lap = g.lap(number).saturating_mul(g.size);
+        self.slot(g.place(number)).map(|s| s.committed.wrapping_sub(lap))
+    }
+
+    /// The commit counter says of the current sub-buffer what the position says.
+    fn is_counted(&self, g: &Geometry) -> bool {
+        let counted = self.counted(g, self.current).filter(|n| *n != 0);
+        self.content(g, self.current).agrees(counted, g.size)
+    }
+
+    /// Where the events of a sub-buffer end by its commit counter and the holes in it.
+    fn counted_end(&self, g: &Geometry, number: u64) -> Option<u64> {
+        let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
+        let inside = |a: &&Announced| a.state == IN_FLIGHT_RESERVING && a.begin >= start && a.end <= next;
+        let holes =
+            self.flights.iter().filter(inside).fold(0u64, |n, a| n.saturating_add(a.end.saturating_sub(a.begin)));
+        let end = HEADER.saturating_add(self.counted(g, number)?).saturating_add(holes);
+        Some(end).filter(|end| *end <= g.content_limit())
+    }
+
+    /// Counter and position of the current sub-buffer contradict each other, and no hole explains it. What agrees with the third
+    /// word, `contiguous`, is right; else the events go as far as either says, if they decode and are not later than the
+    /// clock that is returned.
+    fn settle(&self, g: &Geometry, content: &mut Content) -> Option<u64> {
+        let end = self.counted_end(g, content.number)?;
+        let agrees = self.contiguous == g.start(content.number).saturating_add(end);
+        let is_more = end > content.end;
+        if agrees || is_more {
+            content.end = end;
+        }
+        Some(self.last_clock).filter(|last| is_more && !agrees && *last != 0)
+    }
+
     /// The newest sub-buffer from `from` on and before `number` that was begun in its place by a recorder that did not come to
     /// write its header.
-    fn begun_unheaded(&self, g: &super::layout::Geometry, number: u64, from: u64) -> Option<u64> {
+    fn begun_unheaded(&self, g: &Geometry, number: u64, from: u64) -> Option<u64> {
         let switches = self.flights.iter().filter(|a| a.state == IN_FLIGHT_SWITCH && g.within(a.end) == HEADER);
         let begun = switches.map(|a| g.number(a.end)).filter(|n| g.place(*n) == g.place(number));
         begun.filter(|n| (from..number).contains(n)).max()
     }
 
     /// A reservation in flight has bytes in this sub-buffer.
-    fn is_touched(&self, g: &super::layout::Geometry, number: u64) -> bool {
+    fn is_touched(&self, g: &Geometry, number: u64) -> bool {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
         self.flights.iter().any(|a| a.begin < next && a.end > start)
     }
 
     /// What can be known of the content of a sub-buffer that is not closed.
-    fn content(&self, g: &super::layout::Geometry, number: u64) -> Content {
+    fn content(&self, g: &Geometry, number: u64) -> Content {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
         let slot = self.slot(g.place(number)).unwrap_or_default();
         let in_events = |p: u64| p >= start.saturating_add(HEADER) && p <= start.saturating_add(g.content_limit());
@@ -184,12 +225,11 @@ impl Planner<'_> {
             let why = format!("the produced position {} does not fit the sub-buffers", ring.position);
             self.out.notes.push(format!("{}: {why}", self.stream.region.place()));
             self.gap(why, Cause::Damaged, None);
-            ring.current = top(&g, &numbers).unwrap_or(0);
-            ring.position = match top(&g, &numbers) {
-                Some(top) => g.start(top).saturating_add(g.content_limit()),
-                None => 0,
-            };
             ring.lost = true;
+            ring.current = top(&g, &numbers).unwrap_or(0);
+            let end = ring.counted_end(&g, ring.current).unwrap_or(g.content_limit());
+            ring.position = if numbers.is_empty() { 0 } else { g.start(ring.current).saturating_add(end) };
+            self.out.produced = ring.position;
         }
         if first > ring.position {
             self.unheeded(ring.half, first);
@@ -209,6 +249,10 @@ impl Planner<'_> {
         }
         let headless = ring.content(&g, ring.current).headless;
         let Some(top) = top(&g, numbers).filter(|top| *top != ring.current && !headless) else { return true };
+        if ring.is_counted(&g) {
+            // Two words that say the same, each by itself, against a header.
+            return true;
+        }
         let score = |current: u64| {
             let kept = current.saturating_add(1).saturating_sub(g.count);
             numbers.iter().filter(|n| (kept..=current).contains(*n)).count()
@@ -256,11 +300,15 @@ impl Planner<'_> {
         let size = usize::try_from(g.size).unwrap_or(0);
         let loaded = self.stream.load(ring.half, number, size, &mut self.buf);
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
+        let mut content = ring.content(&g, number);
         if let Some(missing) = loaded.missing {
-            return self.missing(ring.half, number, missing);
+            if number != ring.current || (loaded.got as u64) < content.end {
+                return self.missing(ring.half, number, content.end, missing);
+            }
+            // What the image lacks was not written yet.
+            self.buf.resize(size, 0);
         }
         let found = Header::parse(&self.buf, self.stream.identity.order).ok();
-        let mut content = ring.content(&g, number);
         let judged = judge(&self.stream.identity, number, &mut self.buf);
         if let Judged::Whole(header, end) = judged {
             return self.whole(ring.half, header, end);
@@ -320,8 +368,7 @@ impl Planner<'_> {
         let identity = self.stream.identity;
         let g = self.stream.geometry;
         let number = content.number;
-        let lap = g.lap(number).saturating_mul(g.size);
-        let counted = ring.slot(g.place(number)).map(|s| s.committed.wrapping_sub(lap));
+        let counted = ring.counted(&g, number);
         // A recorder made the counter whole where the dead left a hole, and had not yet come round when all ended.
         let reclaimed = counted == Some(g.size) && ring.is_touched(&g, number);
         let damage = match judged {
@@ -337,12 +384,15 @@ impl Planner<'_> {
         let difference = identity.difference(&header, number).filter(|_| !content.headless);
         let passed = number != ring.current && number.saturating_add(g.count) <= ring.current;
         let disagrees = !passed && !reclaimed && !content.agrees(counted, g.size) && !self.is_counting(ring, number);
-        let wrong_count = (disagrees || (ring.lost && number == ring.current))
-            .then(|| format!("the commit counter ({}) does not fit its reservations", counted.unwrap_or(0) as i64));
+        let said = counted.unwrap_or(0).cast_signed();
+        let wrong_count = if ring.lost && number == ring.current {
+            Some(format!("its end is known by the commit counter ({said}) alone"))
+        } else {
+            disagrees.then(|| format!("the commit counter ({said}) does not fit its reservations"))
+        };
+        let mut not_after = None;
         if disagrees && number == ring.current && content.holes.is_empty() {
-            // Counter or position is wrong: the events go as far as either says, if they decode.
-            let counted = counted.unwrap_or(0).saturating_add(HEADER);
-            content.end = content.end.max(counted.min(g.content_limit()));
+            not_after = ring.settle(&g, &mut content);
         }
         let pieces = content.pieces();
         let begin = if content.headless { self.headless_begin(&pieces) } else { Some(header.begin) };
@@ -365,13 +415,14 @@ impl Planner<'_> {
         }
         let why = why
             .unwrap_or_else(|| if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() });
-        self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false })
+        self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false, not_after })
     }
 
     fn closed_damaged(&mut self, half: usize, mut header: Header, end: usize, why: String) -> Result<(), Error> {
         self.sane_clocks(&mut header);
+        let not_after = self.last_of(&header, end);
         let pieces = vec![(HEADER_LEN, end.max(HEADER_LEN))];
-        self.finish(Candidate { half, header, pieces, verdict: Verdict::Invalid, why, whole: false })
+        self.finish(Candidate { half, header, pieces, verdict: Verdict::Invalid, why, whole: false, not_after })
     }
 
     /// When a sub-buffer without header was begun: its first event carries the full clock; where that one is a hole, the

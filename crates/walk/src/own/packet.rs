@@ -158,6 +158,9 @@ pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judge
         if header.content_bits == 0 && identity.difference(&header, number).is_none() {
             return Judged::Unclosed(header);
         }
+        if let Some(judged) = other_content(identity, number, &header, bytes, said) {
+            return judged;
+        }
         let why = format!("header offset {}: a content of {} bits cannot be", at::CONTENT_SIZE, header.content_bits);
         return Judged::Damaged(identity.mended(&header, number), limit, why);
     };
@@ -171,6 +174,9 @@ pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judge
     }
     let mended = identity.mended(&header, number);
     let Some(why) = difference else {
+        if let Some(judged) = other_content(identity, number, &header, bytes, said) {
+            return judged;
+        }
         let why = format!("checksum {said:#x} does not hold over {content} bytes");
         return Judged::Damaged(mended, content, why);
     };
@@ -182,6 +188,25 @@ pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judge
     } else {
         Judged::Damaged(mended, content, format!("{why}; nor does the checksum hold"))
     }
+}
+
+/// The checksum holds with one bit of the content's size flipped back, if it does.
+fn other_content(identity: &Identity, number: u64, header: &Header, bytes: &mut [u8], said: u64) -> Option<Judged> {
+    for bit in 0..u64::BITS {
+        let content_bits = header.content_bits ^ 1u64.wrapping_shl(bit);
+        let mended = Header { content_bits, ..identity.mended(header, number) };
+        let Some(content) = identity.content(&mended) else { continue };
+        bytes.get_mut(..HEADER_LEN)?.copy_from_slice(&mended.bytes(identity.order));
+        if checksum(bytes.get(..content).unwrap_or_default()) == said {
+            let why = format!(
+                "header offset {}: found a content of {} bits, expected {content_bits}",
+                at::CONTENT_SIZE,
+                header.content_bits
+            );
+            return Some(Judged::Mended(mended, content, why));
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -208,7 +233,7 @@ mod tests {
         let id = identity();
         assert!(matches!(judge(&id, 6, &mut closed(6)), Judged::Whole(h, 200) if h.end == 9));
         assert_eq!(judge(&id, 6, &mut closed(2)), Judged::Other(2));
-        for offset in (0..32).chain(56..72).chain(80..84) {
+        for offset in (0..32).chain(48..72).chain(80..84) {
             let mut bytes = closed(6);
             bytes[offset] ^= 0x10;
             assert!(matches!(judge(&id, 6, &mut bytes), Judged::Mended(_, 200, _)), "offset {offset}");

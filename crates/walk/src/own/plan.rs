@@ -1,14 +1,14 @@
 //! What is delivered of a stream, and the evidence: one look at every sub-buffer, from the oldest to the current.
 
 use super::data::Stream;
-use super::events::{Walked, walk};
+use super::events::{Rules, Walked, Zeros, walk};
 use super::layout::{Announced, Control, Half, ThreadTable, announced};
 use super::packet::{Header, Judged, judge};
 use super::spool::Spool;
 use super::{find::Region, lockless};
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
-use lastwords_trace::decode::ChannelDecoder;
+use lastwords_trace::decode::{ChannelDecoder, DecodeError, Expected};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 
 /// Missing sub-buffers that are listed one by one; what follows them is one gap.
@@ -77,6 +77,20 @@ pub(crate) struct Candidate {
     pub(crate) why: String,
     /// The checksum vouches for it.
     pub(crate) whole: bool,
+    /// No event of it can be later.
+    pub(crate) not_after: Option<u64>,
+}
+
+impl Candidate {
+    /// What its events must be to be believed.
+    fn rules(&self) -> Rules {
+        let zeros = match self.verdict {
+            _ if self.whole => Zeros::Event,
+            Verdict::Open | Verdict::Torn => Zeros::Doubted,
+            _ => Zeros::Unwritten,
+        };
+        Rules { zeros, not_after: self.not_after }
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -198,7 +212,8 @@ impl<'a> Planner<'a> {
         let loaded = self.stream.load(half, number, size, &mut self.buf);
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
         if let Some(missing) = loaded.missing {
-            return self.missing(half, number, missing);
+            let limit = self.stream.geometry.content_limit();
+            return self.missing(half, number, limit, missing);
         }
         let judged = judge(&self.stream.identity, number, &mut self.buf);
         if !matches!(judged, Judged::Whole(..)) && (self.given_up(half, number) || self.overtaken(half, number)) {
@@ -219,13 +234,15 @@ impl<'a> Planner<'a> {
 
     fn damaged(&mut self, half: usize, number: u64, content: usize, why: String) -> Result<(), Error> {
         let header = self.stream.identity.header(number);
+        let lost = self.stream.geometry.content_limit().saturating_sub(content as u64);
+        self.gap(format!("sub-buffer {number}: where its events end is not known"), Cause::Damaged, Some(lost));
         self.candidate(half, header, content, Verdict::Invalid, why)
     }
 
     pub(crate) fn whole(&mut self, half: usize, header: Header, content: usize) -> Result<(), Error> {
         let pieces = vec![(HEADER_LEN, content)];
         let why = String::new();
-        self.finish(Candidate { half, header, pieces, verdict: Verdict::Committed, why, whole: true })
+        self.finish(Candidate { half, header, pieces, verdict: Verdict::Committed, why, whole: true, not_after: None })
     }
 
     fn candidate(
@@ -238,8 +255,15 @@ impl<'a> Planner<'a> {
     ) -> Result<(), Error> {
         let content = content.min(self.buf.len());
         self.sane_clocks(&mut header);
+        let not_after = self.last_of(&header, content);
         let pieces = vec![(HEADER_LEN, content.max(HEADER_LEN))];
-        self.finish(Candidate { half, header, pieces, verdict, why, whole: false })
+        self.finish(Candidate { half, header, pieces, verdict, why, whole: false, not_after })
+    }
+
+    /// The last clock in a closed sub-buffer of which is not known where the content ends: behind it lies what an older lap left.
+    pub(crate) fn last_of(&self, header: &Header, content: usize) -> Option<u64> {
+        let is_known = (content as u64) < self.stream.geometry.content_limit();
+        Some(header.end).filter(|end| !is_known && *end != 0 && *end >= header.begin)
     }
 
     /// A damaged header's beginning that cannot be is replaced by the end of the sub-buffer before.
@@ -252,8 +276,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The image has only the front of it, or nothing.
-    pub(crate) fn missing(&mut self, half: usize, number: u64, why: String) -> Result<(), Error> {
+    /// The image has only the front of it, or nothing. `limit`: no event lies behind this offset.
+    pub(crate) fn missing(&mut self, half: usize, number: u64, limit: u64, why: String) -> Result<(), Error> {
         let size = self.stream.geometry.size;
         let identity = self.stream.identity;
         let header = Header::parse(&self.buf, identity.order).ok();
@@ -268,7 +292,8 @@ impl<'a> Planner<'a> {
             }
             return Ok(());
         };
-        let content = identity.content(&header).unwrap_or(self.buf.len()).min(self.buf.len());
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let content = identity.content(&header).unwrap_or(limit).min(self.buf.len());
         self.candidate(half, header, content, Verdict::Missing, why)
     }
 
@@ -323,6 +348,7 @@ impl<'a> Planner<'a> {
         } else if self.decoder.is_none() && !c.whole && c.verdict != Verdict::Open {
             // Nobody can tell events from damage.
             c.pieces.clear();
+            self.gap(format!("sub-buffer {number}: no event of it is described"), Cause::Damaged, Some(total as u64));
         }
         self.put(c, end, cut > HEADER_LEN);
         Ok(())
@@ -335,7 +361,7 @@ impl<'a> Planner<'a> {
             _ => None,
         };
         if let Some(end) = contiguous {
-            return walk(decoder, self.buf.get(..end).unwrap_or_default(), HEADER_LEN, c.header.begin, cut);
+            return walk(decoder, self.buf.get(..end).unwrap_or_default(), HEADER_LEN, c.header.begin, cut, c.rules());
         }
         self.scratch.clear();
         self.scratch.resize(HEADER_LEN, 0);
@@ -347,12 +373,14 @@ impl<'a> Planner<'a> {
             }
             self.scratch.extend_from_slice(self.buf.get(*begin..*end).unwrap_or_default());
         }
-        walk(decoder, &self.scratch, HEADER_LEN, c.header.begin, from)
+        walk(decoder, &self.scratch, HEADER_LEN, c.header.begin, from, c.rules())
     }
 
     /// Takes an error of the walk into the verdict.
     fn broken(&mut self, c: &mut Candidate, walked: &Walked, lost: usize) {
-        let Some(error) = walked.error.filter(|_| c.verdict != Verdict::Missing) else { return };
+        // That the last event is cut is what missing means; zeros before that are damage.
+        let counts = |e: &DecodeError| c.verdict != Verdict::Missing || e.expected == Expected::Written;
+        let Some(error) = walked.error.filter(counts) else { return };
         let number = c.header.number;
         if c.whole || matches!(c.verdict, Verdict::Open | Verdict::Torn) {
             c.verdict = Verdict::Invalid;

@@ -1,7 +1,7 @@
 //! The trace's schema from session region and registry; contexts found out where the session region does not tell.
 
 use super::data::Stream;
-use super::events::walk;
+use super::events::{Rules, Zeros, walk};
 use super::info::{ChannelInfo, Info};
 use super::loose::Pool;
 use super::neutral;
@@ -226,7 +226,7 @@ impl Resolver<'_> {
     fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
         let decoder = self.decoder(bits, channel);
         samples.whole.iter().all(|sample| {
-            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0);
+            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, Rules::new(Zeros::Event));
             walked.error.is_none() && self.budget.events("samples", walked.events).is_ok()
         })
     }
@@ -235,7 +235,8 @@ impl Resolver<'_> {
     fn farthest(&self, all: u32, channel: &Channel, samples: &Samples) -> Vec<u32> {
         let reach = |bits: u32| {
             let decoder = self.decoder(bits, channel);
-            let ends = samples.open.iter().map(|s| walk(&decoder, &s.bytes, HEADER_LEN, s.begin, 0).end);
+            let rules = Rules::new(Zeros::Unwritten);
+            let ends = samples.open.iter().map(|s| walk(&decoder, &s.bytes, HEADER_LEN, s.begin, 0, rules).end);
             ends.fold(0usize, |n, end| n.saturating_add(end.saturating_sub(HEADER_LEN)))
         };
         let reached: Vec<(u32, usize)> = (0..all).map(|bits| (bits, reach(bits))).collect();

@@ -1,0 +1,148 @@
+//! Damage costs events, and makes none: whatever is wrong, each event that is found was recorded.
+#![forbid(unsafe_code)]
+
+use lastwords_testkit::image::Image;
+use lastwords_testkit::layout::{packet as pk, session as se, stream as st};
+use lastwords_testkit::ring::Event;
+use lastwords_testkit::samples;
+use lastwords_testkit::session::Session as Made;
+use lastwords_trace::decode::Decoder;
+use lastwords_trace::evidence::Cause;
+use lastwords_trace::source::Source;
+use lastwords_walk::Options;
+use lastwords_walk::own::Session;
+use std::collections::HashSet;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes of a sub-buffer.
+const SIZE: usize = 2048;
+
+fn recover(image: &Image) -> Session {
+    let folder = tempfile::tempdir().expect("a folder");
+    image.write_folder(folder.path()).expect("files");
+    open(folder.path())
+}
+
+fn open(folder: &Path) -> Session {
+    let found = lastwords_walk::open(folder, &Options::default()).expect("a readable folder");
+    found.sessions.into_iter().next().expect("a session")
+}
+
+/// Clock and bytes of all events of the first stream.
+fn events(session: &Session) -> Vec<(u64, Vec<u8>)> {
+    let decoder = Decoder::new(session.schema());
+    let (mut all, mut bytes) = (Vec::new(), Vec::new());
+    let mut packets = session.packets(0);
+    while let Some(info) = packets.next_packet(&mut bytes) {
+        let events = decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
+        all.extend(events.map_while(Result::ok).map(|e| (e.clock, bytes[e.context_at..e.end].to_vec())));
+    }
+    all
+}
+
+fn truth(made: &Made) -> Vec<(u64, Vec<u8>)> {
+    made.live_events().into_iter().map(|(_, Event { clock, body, .. })| (clock, body)).collect()
+}
+
+/// Index of the stream's region, and offset in it of a sub-buffer of the live half.
+fn place(image: &Image, number: u64) -> (usize, usize) {
+    let spot = image.spots.iter().find(|s| s.half == 0 && s.number == number).expect("a sub-buffer");
+    (spot.region, spot.at)
+}
+
+fn bytes_lost(session: &Session, cause: Cause) -> u64 {
+    session.evidence().gaps.iter().filter(|g| g.cause == cause).filter_map(|g| g.bytes).sum()
+}
+
+#[test]
+fn erased_memory_holds_no_events() {
+    for reservation in [se::RSEQ, se::LOCKLESS, se::LOCKED] {
+        let made = samples::one_stream(reservation, SIZE as u64, 4, 6);
+        let (right, image) = (truth(&made), made.image());
+        // A closed sub-buffer and the open one; from the header on, and behind some events.
+        let nth = |number: u64, n: usize| {
+            let subs = made.rings[0].truth(0);
+            let sub = subs.iter().find(|s| s.number == number).expect("a sub-buffer");
+            usize::try_from(sub.events[n].0).expect("a position") % SIZE
+        };
+        for (number, from) in [(4, 0), (4, nth(4, 9)), (6, 0), (6, nth(6, 1))] {
+            let mut bad = image.clone();
+            let (region, at) = place(&bad, number);
+            bad.regions[region].bytes[at + from..at + SIZE].fill(0);
+            let session = recover(&bad);
+            let found = events(&session);
+            assert!(found.iter().all(|e| right.contains(e)), "{reservation}: sub-buffer {number} from {from}");
+            assert!(session.evidence().has_losses(), "{reservation}: sub-buffer {number} from {from}");
+            assert!(bytes_lost(&session, Cause::Damaged) > 0, "{reservation}: sub-buffer {number} from {from}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_cut_behind_its_last_event_has_lost_nothing() {
+    for (reservation, closed) in [(se::LOCKLESS, 1), (se::RSEQ, 1), (se::LOCKLESS, 5)] {
+        let made = samples::one_stream(reservation, SIZE as u64, 4, closed);
+        let (right, image) = (truth(&made), made.image());
+        let (region, at) = place(&image, closed);
+        let end = usize::try_from(made.rings[0].halves[0].position).expect("a size") % SIZE;
+        for cut in [end + 300, end, end - 1, end - 60] {
+            let mut bad = image.clone();
+            bad.regions[region].bytes.truncate(at + cut);
+            let session = recover(&bad);
+            let found = events(&session);
+            assert!(found.iter().all(|e| right.contains(e)), "{reservation}, {closed} closed, cut at {cut}");
+            if closed == 1 {
+                assert_eq!(found.len() == right.len(), cut >= end, "{reservation}: cut at {cut} of {end}");
+                assert_eq!(session.evidence().has_losses(), cut < end, "{reservation}: cut at {cut} of {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_number_of_the_only_sub_buffer_costs_nothing() {
+    for reservation in [se::RSEQ, se::LOCKLESS] {
+        let made = samples::one_stream(reservation, SIZE as u64, 8, 0);
+        let (right, image) = (truth(&made), made.image());
+        for bit in [0, 3, 12, 24, 39, 63] {
+            let mut bad = image.clone();
+            let (region, at) = place(&bad, 0);
+            bad.regions[region].bytes[at + pk::SEQ_NUM_AT + bit / 8] ^= 1 << (bit % 8);
+            let session = recover(&bad);
+            assert_eq!(events(&session), right, "{reservation}: bit {bit}");
+            assert_eq!(session.evidence().sub_buffers.len(), 1, "{reservation}: bit {bit}");
+            assert!(session.evidence().has_losses(), "{reservation}: bit {bit}");
+        }
+    }
+}
+
+/// Each bit of the control words and the slots, and of the header and the trailer of a closed and of the open sub-buffer.
+#[test]
+fn no_bit_invents_an_event() {
+    for (reservation, closed) in [(se::RSEQ, 6), (se::LOCKLESS, 6), (se::LOCKLESS, 1), (se::RSEQ, 0)] {
+        let made = samples::one_stream(reservation, SIZE as u64, 4, closed);
+        let (right, image) = (truth(&made), made.image());
+        let known: HashSet<_> = right.iter().collect();
+        let region = place(&image, closed).0;
+        let control = st::CONTROL_AT..st::CONTROL_AT + st::CONTROL_LEN + 4 * st::SLOT_LEN;
+        let header = |number: u64| {
+            let at = place(&image, number).1;
+            // The clock that a header begins with has a test of its own.
+            (at..at + pk::BEGIN_AT).chain(at + pk::END_AT..at + pk::HEADER_LEN).chain(at + SIZE - 16..at + SIZE)
+        };
+        let bytes = control.chain(header(closed)).chain(header(closed.saturating_sub(1)));
+        let folder = tempfile::tempdir().expect("a folder");
+        image.write_folder(folder.path()).expect("files");
+        let file = std::fs::File::options().write(true).open(folder.path().join(&image.regions[region].name));
+        let file = file.expect("the stream's file");
+        for bit in bytes.flat_map(|byte| byte * 8..byte * 8 + 8) {
+            let byte = image.regions[region].bytes[bit / 8];
+            file.write_all_at(&[byte ^ 1 << (bit % 8)], bit as u64 / 8).expect("written");
+            let found = events(&open(folder.path()));
+            file.write_all_at(&[byte], bit as u64 / 8).expect("written");
+            let new = found.iter().filter(|e| !known.contains(e)).count();
+            assert_eq!(new, 0, "{reservation}, {closed} closed: offset {} bit {}", bit / 8, bit % 8);
+        }
+    }
+}
