@@ -59,6 +59,10 @@ pub(crate) fn pieces(
     for range in image.ranges().iter().filter(|range| range.hole.is_none()) {
         let mut at = range.address;
         while at < range.end() {
+            // Holes of sparse files are zeroes, in which nothing is.
+            let data = image.next_data(at, range.end()) & !PAGE.saturating_sub(1);
+            done = done.saturating_add(data.saturating_sub(at));
+            at = at.max(data);
             // By pages from the first on, so that what lies before a hole within a piece is not lost.
             let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
             bytes.clear();
@@ -294,6 +298,27 @@ pub(crate) mod tests {
         }
         let len = bytes.len() as u64;
         Memory(bytes, [Range { address: 0, len, name: "memory".into(), offset: 0, hole: None }])
+    }
+
+    /// A terabyte of which two pages were written.
+    #[test]
+    fn holes_of_sparse_files_cost_nothing() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        for at in [0, (1 << 39) + 5 * PAGE] {
+            file.as_file().write_all_at(&[7; PAGE as usize], at).unwrap();
+        }
+        let image = lastwords_image::open(file.path(), &Budget::default(), &unwatched).unwrap().image;
+        let (mut sevens, mut seen) = (0, 0);
+        pieces(&*image, "", &unwatched, |_, bytes| {
+            sevens += bytes.iter().filter(|byte| **byte == 7).count();
+            seen += bytes.len();
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(sevens, 2 * PAGE as usize);
+        assert!(seen <= 2 * PIECE, "{seen} bytes");
     }
 
     #[test]
