@@ -200,8 +200,14 @@ pub trait Ring: Send + Sync {
     /// what the source does not have is zero, and the verdict says so.
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo;
 
-    /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`].
+    /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`]. Where sub-buffers are read when they are asked
+    /// for: of those that were.
     fn evidence(&self) -> Evidence;
+
+    /// What is said of all of its sub-buffers, which are read for it where that was not done yet.
+    fn checked(&self) -> Evidence {
+        self.evidence()
+    }
 
     /// Reading of the clock when the ring was reset (`time_start` of the array's buffer): events before it are not shown, and
     /// the latency format counts from it.

@@ -141,9 +141,9 @@ fn instance(array: &Array) -> Instance {
         };
         ring.cpus().iter().map(cpu).collect()
     };
-    let mut evidence: Evidence = array.live.evidence();
+    let mut evidence: Evidence = array.live.checked();
     if let Some(snapshot) = &array.snapshot {
-        let of = snapshot.evidence();
+        let of = snapshot.checked();
         evidence.sub_buffers.extend(of.sub_buffers);
         evidence.gaps.extend(of.gaps);
         evidence.notes.extend(of.notes);

@@ -206,7 +206,7 @@ fn array(
         header_page,
         algorithm,
         unpacked: Mutex::default(),
-        evidence: Evidence::default(),
+        wrong: Mutex::default(),
     };
     let chosen = told.clocks.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
     let clock = if buffer.clock.is_empty() { chosen.unwrap_or("local").to_owned() } else { clock_word(&buffer.clock) };

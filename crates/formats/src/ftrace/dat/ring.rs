@@ -1,13 +1,14 @@
 //! A buffer of a file as a ring: sub-buffers are read when they are asked for.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use lastwords_trace::evidence::{Evidence, Verdict};
+use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, SubBufferInfo};
 
 use super::chunks::{Algorithm, Chunk, Chunks, Unpacker};
 use super::reader::Source;
-use crate::ftrace::page::header;
+use crate::ftrace::page::{Cursor, header, long};
 
 /// A CPU's data.
 pub(super) struct Data {
@@ -25,7 +26,8 @@ pub(super) struct FileRing {
     pub(super) header_page: HeaderPage,
     pub(super) algorithm: Algorithm,
     pub(super) unpacked: Mutex<Unpacked>,
-    pub(super) evidence: Evidence,
+    /// What is wrong with sub-buffers that were read, by CPU and number.
+    pub(super) wrong: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
 }
 
 /// What was uncompressed last.
@@ -43,38 +45,89 @@ impl Ring for FileRing {
     }
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
-        let missing = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
+        let none = SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing };
         bytes.clear();
-        let Some((data, ring)) = self.data.get(cpu).zip(self.cpus.get(cpu)) else { return missing };
+        let Some((data, ring)) = self.data.get(cpu).zip(self.cpus.get(cpu)) else { return none };
         let size = ring.sub_buffer_size as usize;
         let start = index as u64 * size as u64;
         let read = match &data.chunks {
-            None if start >= data.size => Some(()),
-            None => self.source.read(data.offset.saturating_add(start), size, bytes).ok(),
+            None if start >= data.size => Ok(()),
+            None => self.source.read(data.offset.saturating_add(start), size, bytes).map_err(|error| error.to_string()),
             Some(chunks) => self.uncompressed(cpu, chunks, start, size, bytes),
         };
-        let is_whole = read.is_some() && bytes.len() == size;
+        let there = bytes.len();
         bytes.resize(size, 0);
-        match header(bytes, self.header_page, self.source.order) {
-            Ok(found) if is_whole => SubBufferInfo {
-                committed: found.committed,
-                consumed: 0,
-                missed: found.missed,
-                verdict: Verdict::Committed,
-            },
-            Ok(_) => missing,
-            Err(_) => SubBufferInfo { verdict: Verdict::Invalid, ..missing },
-        }
+        let judged = match read {
+            Ok(()) if there < size => Err((Verdict::Missing, 0, format!("{there} of its {size} bytes are there"))),
+            Ok(()) => self.judge(bytes, index + 1 == ring.sub_buffers),
+            Err(why) => Err((Verdict::Missing, 0, why)),
+        };
+        judged.unwrap_or_else(|(verdict, kept, why)| {
+            let row = SubBuffer { stream: cpu, sequence: index as u64, verdict, content: kept as u64, why };
+            if let Ok(mut wrong) = self.wrong.lock() {
+                wrong.insert((cpu, index), row);
+            }
+            SubBufferInfo { verdict, committed: kept, ..none }
+        })
     }
 
     fn evidence(&self) -> Evidence {
-        self.evidence.clone()
+        let wrong = self.wrong.lock().map(|wrong| wrong.values().cloned().collect());
+        Evidence { sub_buffers: wrong.unwrap_or_default(), ..Evidence::default() }
+    }
+
+    fn checked(&self) -> Evidence {
+        let mut bytes = Vec::new();
+        for (cpu, ring) in self.cpus.iter().enumerate() {
+            for index in 0..ring.sub_buffers {
+                let _ = self.sub_buffer(cpu, index, &mut bytes);
+            }
+        }
+        self.evidence()
     }
 }
 
+/// What is wrong with a sub-buffer: how it is called, bytes of events before that, and why.
+type Wrong = (Verdict, usize, String);
+
 impl FileRing {
-    fn uncompressed(&self, cpu: usize, chunks: &Chunks, start: u64, size: usize, bytes: &mut Vec<u8>) -> Option<()> {
-        let chunk: Chunk = chunks.holding(start)?;
+    /// Looks through a whole sub-buffer: what is committed must be events to its end.
+    fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Wrong> {
+        let (layout, order) = (self.header_page, self.source.order);
+        let found = header(bytes, layout, order).map_err(|misfit| (Verdict::Invalid, 0, misfit.to_string()))?;
+        let begin = layout.data_offset as usize;
+        let is_blank = long(bytes, 0, order) == 0 && found.committed == 0 && found.missed.is_none();
+        if is_blank && !(is_last && bytes.iter().all(|byte| *byte == 0)) {
+            let lost = bytes.len() - begin;
+            return Err((Verdict::Invalid, 0, format!("its header is zero: up to {lost} bytes of events are lost")));
+        }
+        let mut cursor = Cursor::new(bytes, layout, order, found.committed);
+        while let Some(event) = cursor.next(bytes) {
+            if let Err(misfit) = event {
+                let kept = misfit.offset - begin;
+                let (lost, all) = (found.committed - kept, found.committed);
+                return Err((Verdict::Invalid, kept, format!("{misfit}: {lost} of {all} bytes of events are lost")));
+            }
+        }
+        let verdict = Verdict::Committed;
+        Ok(SubBufferInfo { committed: found.committed, consumed: 0, missed: found.missed, verdict })
+    }
+
+    fn uncompressed(
+        &self,
+        cpu: usize,
+        chunks: &Chunks,
+        start: u64,
+        size: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let Some(chunk) = chunks.holding(start) else { return Err("no compressed piece holds it".to_owned()) };
+        let Chunk { offset, compressed, size: all, .. } = chunk;
+        let damaged = || format!("the {compressed} bytes at {offset:#x} cannot be uncompressed to {all} bytes");
+        self.unpack(cpu, chunk, start, size, bytes).ok_or_else(damaged)
+    }
+
+    fn unpack(&self, cpu: usize, chunk: Chunk, start: u64, size: usize, bytes: &mut Vec<u8>) -> Option<()> {
         let mut unpacked = self.unpacked.lock().ok()?;
         let Unpacked { unpacker, raw, last } = &mut *unpacked;
         if last.len() < self.cpus.len() {

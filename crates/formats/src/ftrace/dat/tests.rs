@@ -1,6 +1,6 @@
 use std::process::Command;
 
-use lastwords_trace::ftrace::{Stats, Tracing};
+use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, Stats, Tracing};
 use proptest::prelude::*;
 
 use super::*;
@@ -123,6 +123,67 @@ fn no_other_version_is_written_and_no_file_replaced() {
         write(&path.with_extension("new"), &machine(), &WriteOptions { version: Some(5), ..WriteOptions::default() })
             .is_err()
     );
+}
+
+#[test]
+fn compressed_pieces_that_are_damaged_are_losses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pieces");
+    let page = page(&[(1_000_000, wake(7))], None);
+    let packed = zstd::bulk::compress(&page, 3).unwrap();
+    let lengths = [1, packed.len() as u32, page.len() as u32].map(u32::to_le_bytes).concat();
+    for damaged in [false, true] {
+        let mut file = [&lengths[..], &packed].concat();
+        if damaged {
+            file[12..24].fill(0);
+        }
+        std::fs::write(&path, &file).unwrap();
+        let source = reader::Source::open(&path).unwrap();
+        let chunks = chunks::Chunks::read(&source, 0, file.len() as u64).0;
+        let size = page.len() as u32;
+        let ring = ring::FileRing {
+            cpus: vec![CpuRing { cpu: 0, sub_buffers: 1, sub_buffer_size: size, stats: Stats::default() }],
+            data: vec![ring::Data { offset: 0, size: size.into(), chunks: Some(chunks) }],
+            source,
+            header_page: HeaderPage::of_word_size(8),
+            algorithm: chunks::Algorithm::Zstd,
+            unpacked: std::sync::Mutex::default(),
+            wrong: std::sync::Mutex::default(),
+        };
+        let rows = ring.checked().sub_buffers;
+        let why = format!("the {} bytes at 0xc cannot be uncompressed to {size} bytes", packed.len());
+        assert_eq!(
+            rows.iter().map(|row| row.why.as_str()).collect::<Vec<_>>(),
+            if damaged { vec![why.as_str()] } else { vec![] }
+        );
+    }
+}
+
+/// Where a page's events end before what is committed is told with what is lost.
+#[test]
+fn zeroed_bytes_are_losses() {
+    let marks = |bytes: &[u8], first: &[u8]| bytes.windows(first.len()).position(|part| part == first);
+    for version in [6, 7] {
+        let (folder, path) = written(version);
+        assert!(!open(&path).unwrap().arrays[0].live.checked().has_losses(), "version {version}");
+        let whole = std::fs::read(&path).unwrap();
+        let zeroed = folder.path().join("zeroed.dat");
+        // The second event of the first page, then the page's header.
+        let page = marks(&whole, &1_000_000u64.to_le_bytes()).expect("a page");
+        for (place, len) in [(page + 16 + 4 + wake(7).len(), 64), (page, 16)] {
+            let mut bytes = whole.clone();
+            bytes[place..place + len].fill(0);
+            std::fs::write(&zeroed, &bytes).unwrap();
+            let read = open(&zeroed).unwrap();
+            let lines: usize = (0..2).map(|array| text(&read, array).lines().count()).sum();
+            let rows: Vec<_> = read.arrays.iter().flat_map(|array| array.live.evidence().sub_buffers).collect();
+            assert!(lines < 6 && rows.len() == 1, "version {version}: {lines} lines, {rows:?}");
+            let why = &rows[0].why;
+            assert!(why.ends_with("bytes of events are lost"), "{why}");
+            let totals = write(&folder.path().join(format!("{place}.dat")), &read, &WriteOptions::default()).unwrap();
+            assert_eq!(totals.faults, 1);
+        }
+    }
 }
 
 #[test]
