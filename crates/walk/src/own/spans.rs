@@ -28,6 +28,12 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans
             return spans;
         }
     };
+    if spans.dropped > 0 {
+        spans.notes.push(format!(
+            "{} spans found no room among the {capacity} entries of the table: which of them are open is not known",
+            spans.dropped
+        ));
+    }
     let mut at = 0usize;
     while at < capacity {
         let batch = BATCH.min(capacity.saturating_sub(at));
