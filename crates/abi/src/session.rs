@@ -118,7 +118,10 @@ pub struct Control {
     pub generation: AtomicU32,
     /// 1 when the session was ended by its owner in good order.
     pub finished: AtomicU32,
-    pad0: [u64; 6],
+    /// 1 when a process of another pid namespace than the creator's may have held one of the session's locks: ids of their
+    /// owners then say nothing. Never 0 again.
+    pub namespaces: AtomicU32,
+    pad0: [u32; 11],
 
     /// One of `SNAPSHOT_`.
     pub snapshot: AtomicU32,

@@ -234,6 +234,7 @@ pub(crate) fn prepare() {
 extern "C" fn in_child() {
     let mut listen = false;
     for session in shared::all() {
+        session.view().tell_namespace();
         join(session.view().processes());
         listen |= session.is_shared;
     }

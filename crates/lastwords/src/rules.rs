@@ -151,7 +151,7 @@ pub(crate) fn add(view: &View, rule: &RuleSpec) -> Result<(), Error> {
     }
     let control = view.control();
     let mine = lastwords_ring::threads::lock_word();
-    if !os::lock(&control.rules_lock, mine, view.is_foreign()) {
+    if !os::lock(&control.rules_lock, mine, || view.is_foreign()) {
         let owner = (control.rules_lock.load(Relaxed) >> 32) as u32;
         return Err(Error::Busy { what: "the list of rules", owner });
     }

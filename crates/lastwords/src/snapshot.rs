@@ -33,7 +33,7 @@ fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error
     let view = &regions.view;
     let control = view.control();
     let mine = lastwords_ring::threads::lock_word();
-    if !os::lock(&control.snapshot_lock, mine, view.is_foreign()) {
+    if !os::lock(&control.snapshot_lock, mine, || view.is_foreign()) {
         let owner = (control.snapshot_lock.load(Relaxed) >> 32) as u32;
         return Err(Error::Busy { what: "the session's snapshot", owner });
     }

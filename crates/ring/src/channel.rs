@@ -37,30 +37,36 @@ pub struct SessionParts {
     pub(crate) flip: &'static AtomicU32,
     pub(crate) clock_area: Option<&'static ClockArea>,
     pub(crate) threads: &'static [Thread],
-    pub(crate) foreign: bool,
+    pub(crate) namespaces: &'static AtomicU32,
 }
 
 impl SessionParts {
-    /// The parts of a mapped session region. `foreign`: processes of several pid namespaces may have joined.
+    /// The parts of a mapped session region.
     ///
     /// # Safety
     /// `region` is a session region of this version, initialised, mapped read-write until the process ends.
     #[must_use]
-    pub unsafe fn of_region(region: *mut u8, foreign: bool) -> Self {
+    pub unsafe fn of_region(region: *mut u8) -> Self {
         // SAFETY: the caller gives an initialised region, whose info names offsets inside it, aligned for their shapes.
         unsafe {
             let info = &*region.add(lastwords_abi::region::HEADER_SIZE as usize).cast::<SessionInfo>();
+            let control = &*region.add(info.control_off as usize).cast::<Control>();
             Self {
-                flip: &(*region.add(info.control_off as usize).cast::<Control>()).flip,
+                flip: &control.flip,
+                namespaces: &control.namespaces,
                 clock_area: Some(&*region.add(info.clock_off as usize).cast::<ClockArea>()),
                 threads: core::slice::from_raw_parts(
                     region.add(info.threads_off as usize).cast::<Thread>(),
                     info.threads as usize,
                 ),
-                foreign,
             }
         }
     }
+}
+
+/// Whether a session's word says that its processes are of several pid namespaces.
+pub(crate) fn is_foreign(namespaces: &AtomicU32) -> bool {
+    namespaces.load(Acquire) != 0
 }
 
 /// Records into one channel. Fields of the fast path first.
@@ -74,7 +80,7 @@ pub struct Channel {
     cpus: u32,
     paged: bool,
     pub(crate) payload_size: bool,
-    pub(crate) foreign: bool,
+    namespaces: &'static AtomicU32,
     reservation: u32,
     pub(crate) clock: ClockKind,
     pub(crate) threads: &'static [Thread],
@@ -109,7 +115,7 @@ impl Channel {
             cpus,
             paged,
             payload_size,
-            foreign: parts.foreign,
+            namespaces: parts.namespaces,
             reservation: first.reservation,
             clock,
             threads: parts.threads,
@@ -279,6 +285,11 @@ impl Channel {
         // Acquire: whoever sees the flip sees the half as it was begun anew before.
         let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
         (self.flip.load(order) ^ stream.control.flip.load(order)) & 1
+    }
+
+    /// Owners of locks may be of another pid namespace.
+    pub(crate) fn is_foreign(&self) -> bool {
+        is_foreign(self.namespaces)
     }
 
     #[cfg(not(loom))]

@@ -86,6 +86,10 @@ pub enum Fault {
     PublishFirst,
     /// Locked: the lock is taken from an owner without asking whether it lives.
     StealLock,
+    /// Locked: who lost its lock publishes all the same.
+    Rewind,
+    /// Locked: who takes the lock from an owner that may live goes on where that one may yet write.
+    StayBeside,
     /// A section goes on where it was interrupted.
     NoAbort,
     /// An entry of the thread table can be judged by the old owner's start time.

@@ -129,29 +129,51 @@ pub fn lock_word(tid: u32, start: u64) -> u64 {
     (u64::from(tid) << 32) | (start & 0xffff_ffff)
 }
 
-/// Takes an owner lock in bounded time: spins, yields, and takes it from an owner that is dead. False when a living owner
-/// keeps it, or when this very thread holds it already (a signal handler inside the section).
+/// How an owner lock was asked for ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// A living owner keeps it, or this very thread holds it already (a signal handler inside the section).
+    Refused,
+    /// It was free, or its owner is dead.
+    Held,
+    /// It was taken from an owner of whom nobody can tell whether it lives: it may go on where it stopped.
+    Usurped,
+}
+
+/// Takes an owner lock in bounded time, as [`take`] does; whether it was had.
+pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> bool {
+    take(word, mine, foreign) != Lock::Refused
+}
+
+/// Takes an owner lock in bounded time: spins, yields, and takes it from an owner that is dead.
 ///
 /// `foreign` says that owners may be of another pid namespace, where ids say nothing: a lock is then taken only from an
-/// owner that has kept it for the whole bound.
-pub fn lock(word: &AtomicU64, mine: u64, foreign: bool) -> bool {
+/// owner that has kept it for the whole bound. It is asked each time an owner was seen, who told of its namespace before.
+pub fn take(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
+    let (mut first, mut kept) = (None, true);
     for round in 0..LOCK_ROUNDS {
-        let owner = match word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => return true,
+        let owner = match word.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Lock::Held,
             Err(owner) => owner,
         };
         if owner == mine {
-            return false;
+            return Lock::Refused;
         }
-        let ask = (round + 1).is_multiple_of(ASK_ROUNDS) && !foreign;
-        let dead = ask && (fault!(StealLock) || !is_alive((owner >> 32) as u32, owner as u32));
-        let given_up = foreign && round == LOCK_ROUNDS - 1;
-        if (dead || given_up) && word.compare_exchange(owner, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return true;
+        kept &= *first.get_or_insert(owner) == owner;
+        let from_owner = || word.compare_exchange(owner, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if (round + 1).is_multiple_of(ASK_ROUNDS) {
+            if !foreign() {
+                let dead = fault!(StealLock) || !is_alive((owner >> 32) as u32, owner as u32);
+                if dead && from_owner() {
+                    return Lock::Held;
+                }
+            } else if kept && round == LOCK_ROUNDS - 1 && from_owner() {
+                return Lock::Usurped;
+            }
         }
         pause(round);
     }
-    false
+    Lock::Refused
 }
 
 const LOCK_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };

@@ -9,7 +9,7 @@ use lastwords_abi::stream::{ANY_CPU, CLOSED_BIT};
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
-use crate::channel::SessionParts;
+use crate::channel::{SessionParts, is_foreign};
 use crate::hooks::{fault, point};
 use crate::stream::Stream;
 use crate::{os, threads};
@@ -69,7 +69,7 @@ impl Swap<'_> {
         let mine = threads::lock_word();
         let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
         for (held, stream) in locked.iter().enumerate() {
-            if !os::lock(&stream.control.lock, mine, self.parts.foreign) {
+            if !os::lock(&stream.control.lock, mine, || is_foreign(self.parts.namespaces)) {
                 locked[..held].iter().for_each(|s| os::unlock(&s.control.lock, mine));
                 return Err(LockHeld { owner: 0 });
             }

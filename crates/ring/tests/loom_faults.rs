@@ -51,6 +51,8 @@ faults! {
     no_wait: NoWait, lockless::wrap_onto_the_living();
     publish_first: PublishFirst, exclusive::locked_death_at((Step, 0));
     steal_lock: StealLock, exclusive::owner_lock(false);
+    rewind: Rewind, exclusive::locked_usurped_at((Step, 2));
+    stay_beside: StayBeside, exclusive::locked_usurped_at((Step, 0));
     no_abort: NoAbort, exclusive::sections_of_two_threads();
     stale_start: StaleStart, lockless::two_claim_the_dead();
     death_in_switch: NoConfirm, lockless::death_in_switch_at(Switched);

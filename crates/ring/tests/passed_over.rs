@@ -27,7 +27,7 @@ fn stay() {
 fn a_living_recorder_keeps_its_place_for_many_laps() {
     let region = session_region();
     // SAFETY: `session_region` makes what `of_region` reads, never freed.
-    let parts = unsafe { SessionParts::of_region(region, false) };
+    let parts = unsafe { SessionParts::of_region(region) };
     let shape = Shape {
         reservation: RESERVATION_LOCKLESS,
         sub_buffer_size: SIZE,

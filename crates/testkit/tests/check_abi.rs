@@ -62,6 +62,7 @@ fn session_control_and_clock() {
     same! {
         l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
         l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
+        16 => offset_of!(C, namespaces),
         l::SNAPSHOT_AT => offset_of!(C, snapshot), l::SNAPSHOTS_AT => offset_of!(C, snapshots),
         l::SNAPSHOT_LOCK_AT => offset_of!(C, snapshot_lock), l::SNAPSHOT_READER_AT => offset_of!(C, snapshot_reader),
         l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),

@@ -89,7 +89,7 @@ fn prepare(args: &Args) -> Result<Child> {
     };
     let streams = layout.streams.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
     // SAFETY: as above.
-    let parts = unsafe { SessionParts::of_region(arena.at(layout.session), false) };
+    let parts = unsafe { SessionParts::of_region(arena.at(layout.session)) };
     let channel = Box::leak(Box::new(Channel::new(parts, streams, ClockKind::Tsc, scenario.flags)));
     let plan = |w: usize| (0..scenario.events()).map(|n| Planned::new(scenario.event(args.seed, w, n))).collect();
     let plans = (0..LEVELS * scenario.threads()).map(plan).collect();
@@ -226,7 +226,7 @@ impl Child {
         while progress.threads[0].finished.load(Relaxed) == 0 {
             let number = progress.swaps[0].fetch_add(1, Relaxed);
             let mine = lastwords_ring::threads::lock_word();
-            assert!(lastwords_ring::os::lock(&control.snapshot_lock, mine, false), "nobody else takes snapshots");
+            assert!(lastwords_ring::os::lock(&control.snapshot_lock, mine, || false), "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
             let quiesce = if number.is_multiple_of(2) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
             let done = Swap { parts: self.parts, streams: &streams, only: None, quiesce }.run();

@@ -10,6 +10,7 @@ use lastwords_abi::region;
 use lastwords_abi::registry as abi;
 use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl};
 use lastwords_abi::session::Channel;
+use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::{Mapping, flush};
 use lastwords_ring::os;
 
@@ -120,7 +121,7 @@ impl FieldType {
 pub(crate) struct Registry {
     base: *mut u8,
     len: u64,
-    foreign: bool,
+    namespaces: &'static AtomicU32,
     persistent: bool,
     index: Mutex<Index>,
 }
@@ -144,9 +145,9 @@ unsafe impl Sync for Registry {}
 
 impl Registry {
     /// The registry in a mapped region whose header was checked.
-    pub(crate) fn of(mapping: &Mapping, foreign: bool, persistent: bool) -> Self {
+    pub(crate) fn of(mapping: &Mapping, namespaces: &'static AtomicU32, persistent: bool) -> Self {
         let (base, len) = (mapping.as_ptr(), mapping.len());
-        Self { base, len, foreign, persistent, index: Mutex::new(Index::default()) }
+        Self { base, len, namespaces, persistent, index: Mutex::new(Index::default()) }
     }
 
     fn control(&self) -> &'static RegistryControl {
@@ -167,7 +168,7 @@ impl Registry {
     fn locked<T>(&self, run: impl FnOnce() -> T) -> Option<T> {
         let lock = &self.control().lock;
         let mine = lastwords_ring::threads::lock_word();
-        if !os::lock(lock, mine, self.foreign) {
+        if !os::lock(lock, mine, || self.namespaces.load(Acquire) != 0) {
             return None;
         }
         let done = run();

@@ -148,7 +148,8 @@ impl Regions {
         spans: Option<Mapping>,
         streams: Vec<StreamRegion>,
     ) -> Self {
-        let registry = Registry::of(&registry_mapping, view.is_foreign(), is_persistent(view.info.backend));
+        view.tell_namespace();
+        let registry = Registry::of(&registry_mapping, view.namespaces(), is_persistent(view.info.backend));
         Self { session, view, registry_mapping, registry, spans, streams }
     }
 

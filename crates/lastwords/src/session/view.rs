@@ -1,11 +1,12 @@
 //! Typed access to a session region.
 
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use lastwords_abi::region::{self, RegionHeader};
 use lastwords_abi::session::{
     Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, Process, Rule, SessionInfo, Thread,
 };
+use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::channel::SessionParts;
 use lastwords_ring::{init, os};
@@ -18,7 +19,6 @@ pub(crate) struct View {
     base: *mut u8,
     pub(crate) info: SessionInfo,
     pub(crate) uuid: [u8; 16],
-    foreign: bool,
 }
 
 // SAFETY: the region is reached through atomics, or through volatile writes under its locks.
@@ -46,8 +46,7 @@ impl View {
             return Err(Error::region(path, 112, what));
         }
         check_offsets(&info, len, &path)?;
-        let foreign = info.creator_pidns != 0 && info.creator_pidns != os::pid_namespace();
-        Ok(Self { base, info, uuid: header.session, foreign })
+        Ok(Self { base, info, uuid: header.session })
     }
 
     fn at<T>(&self, offset: u32) -> *mut T {
@@ -97,12 +96,25 @@ impl View {
     /// What recorders need.
     pub(crate) fn parts(&self) -> SessionParts {
         // SAFETY: a checked session region, mapped for the life of the process.
-        unsafe { SessionParts::of_region(self.base, self.foreign) }
+        unsafe { SessionParts::of_region(self.base) }
     }
 
-    /// Whether processes of another pid namespace than ours record here, whose ids say nothing to us.
+    /// The word that says whether processes of several pid namespaces take part.
+    pub(crate) fn namespaces(&self) -> &'static AtomicU32 {
+        &self.control().namespaces
+    }
+
+    /// Tells the others, before this process takes a lock of the session, that it is not of the creator's pid namespace, if
+    /// so. A forked child may be of another than its parent. Async-signal-safe.
+    pub(crate) fn tell_namespace(&self) {
+        if self.info.creator_pidns != os::pid_namespace() {
+            self.namespaces().store(1, Release);
+        }
+    }
+
+    /// Whether processes of another pid namespace than ours may take part, whose ids say nothing to us.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.foreign
+        self.namespaces().load(Acquire) != 0
     }
 
     /// Name of the session.

@@ -34,6 +34,8 @@ pub struct Shape {
     pub claimed: bool,
     /// The spare halves have memory.
     pub spare: bool,
+    /// Nobody can tell whether others live.
+    pub foreign: bool,
 }
 
 impl Default for Shape {
@@ -46,6 +48,7 @@ impl Default for Shape {
             threads: 2,
             claimed: true,
             spare: false,
+            foreign: false,
         }
     }
 }
@@ -65,6 +68,7 @@ pub struct World {
     pub(super) cpus: Vec<Mutex<u64>>,
     data: Vec<Data>,
     flip: *mut AtomicU32,
+    namespaces: *mut AtomicU32,
     threads: *mut [Thread],
     controls: Vec<*mut StreamControl>,
     slots: Vec<*mut [Slot]>,
@@ -111,7 +115,8 @@ impl World {
         super::restart_clock();
         let (flip_raw, flip) = leak(AtomicU32::new(0));
         let (threads_raw, threads) = leak_slice::<Thread>(shape.threads);
-        let parts = SessionParts { flip, clock_area: None, threads, foreign: false };
+        let (namespaces_raw, namespaces) = leak(AtomicU32::new(u32::from(shape.foreign)));
+        let parts = SessionParts { flip, clock_area: None, threads, namespaces };
         let mut bound: Vec<(u32, u32)> = (0..shape.cpus).map(|cpu| (cpu, shape.reservation)).collect();
         if shape.reservation == RESERVATION_RSEQ {
             bound.push((ANY_CPU, RESERVATION_LOCKLESS));
@@ -135,6 +140,7 @@ impl World {
             cpus: (0..shape.cpus.max(1)).map(|_| Mutex::new(0)).collect(),
             data,
             flip: flip_raw,
+            namespaces: namespaces_raw,
             threads: threads_raw,
             controls,
             slots,
@@ -216,6 +222,7 @@ impl Drop for World {
         // with it every thread that used them.
         unsafe {
             drop(Box::from_raw(self.flip));
+            drop(Box::from_raw(self.namespaces));
             drop(Box::from_raw(self.threads));
             self.controls.drain(..).for_each(|c| drop(Box::from_raw(c)));
             self.slots.drain(..).for_each(|s| drop(Box::from_raw(s)));

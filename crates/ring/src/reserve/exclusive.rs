@@ -58,12 +58,26 @@ impl<P: Publish> Context<'_, P> {
     }
 }
 
+/// What a step has to keep clear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Whoever recorded last is done, or dead.
+    Done,
+    /// A recorder that may live has stopped in the middle, and may yet write what it was about to: the rest of the open
+    /// sub-buffer is left to it.
+    Stopped,
+    /// The same, and its sub-buffer was left. It may write an older header where this one was begun, so the next event
+    /// has the whole clock.
+    Left,
+}
+
 /// Records `record`, or makes the room that it needs.
 pub(crate) fn step<M: Memory, P: Publish>(
     channel: &Channel,
     stream: &Stream,
     publish: &P,
     record: &Record<'_>,
+    before: Before,
 ) -> Step {
     let half = channel.live_half(stream);
     let control = stream.half(half as usize);
@@ -77,9 +91,9 @@ pub(crate) fn step<M: Memory, P: Publish>(
     if context.place.within < HEADER_LEN as u64 {
         return begin(&context, memory);
     }
-    let (header, header_len) = encode(channel, record, clock, last, false);
+    let (header, header_len) = encode(channel, record, clock, last, before != Before::Done);
     let len = (header_len + record.len) as u64;
-    if !stream.fits(context.place.within, len) {
+    if before == Before::Stopped || !stream.fits(context.place.within, len) {
         return close(channel, &context, memory, len);
     }
     match super::pieces(memory, context.place, &header[..header_len], record) {

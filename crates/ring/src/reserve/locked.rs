@@ -1,18 +1,21 @@
 //! Signals blocked and a lock that names its owner, so that a dead owner does not hold it.
 //!
 //! What is published is published by one store, as in the restartable sequences: a dead owner leaves nothing but bytes
-//! behind the produced position, and whoever takes the lock from it simply goes on.
+//! behind the produced position, and whoever takes the lock from it simply goes on. Where processes of several pid
+//! namespaces record, nobody can tell a dead owner from one that has stopped: the lock is taken from either, and what the
+//! owner may yet write lies where nothing is recorded before the ring comes round.
 
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
 use super::Reserve;
-use super::exclusive::{self, At, Publish, Step};
+use super::exclusive::{self, At, Before, Publish, Step};
 use crate::channel::{Channel, Persist};
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
+use crate::os::{self, Lock};
 use crate::record::{Lost, Pieces, Record};
 use crate::stream::Stream;
-use crate::{os, threads};
+use crate::threads;
 
 /// Records under the stream's lock.
 #[derive(Debug, Clone, Copy)]
@@ -22,22 +25,27 @@ impl Reserve for Locked {
     fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
         let _signals = SignalsBlocked::new();
         let mine = threads::lock_word();
-        if !os::lock(&stream.control.lock, mine, channel.foreign) {
-            return Err(Lost::Lock);
-        }
+        let before = match os::take(&stream.control.lock, mine, || channel.is_foreign()) {
+            Lock::Refused => return Err(Lost::Lock),
+            Lock::Held => Before::Done,
+            Lock::Usurped if fault!(StayBeside) => Before::Done,
+            Lock::Usurped => Before::Stopped,
+        };
         point!(Locked);
-        let done = run::<M>(channel, stream, record);
+        let done = run::<M>(channel, stream, record, before);
         os::unlock(&stream.control.lock, mine);
         done
     }
 }
 
-fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut before: Before) -> Result<(), Lost> {
     let publish = Plain { persist: channel.persist };
     loop {
-        match exclusive::step::<M, _>(channel, stream, &publish, record) {
+        match exclusive::step::<M, _>(channel, stream, &publish, record, before) {
             Step::Done => return Ok(()),
+            Step::Progress if before == Before::Stopped => before = Before::Left,
             Step::Progress => {}
+            // The lock was taken from us while we stood still, and others went on.
             Step::Aborted => return Err(Lost::Lock),
             Step::Lost(cause) => return Err(cause),
         }
@@ -59,15 +67,22 @@ impl Publish for Plain {
         if fault!(PublishFirst) {
             control.reserve.store(end, Release);
         }
-        // SAFETY: the lock is held and the position stands, so that nobody else writes behind it; `exclusive` gives pieces
-        // between position and end, or in the header of the open sub-buffer.
+        // SAFETY: the lock is held and the position stands, so that nobody else writes behind it (who takes it from us here
+        // leaves this sub-buffer to us); `exclusive` gives pieces between position and end, or in the header of the open
+        // sub-buffer.
         unsafe { pieces.copy() };
         if let Some(persist) = self.persist {
             pieces.as_slice().iter().for_each(|p| (persist.flush)(p.dst, p.len));
             (persist.fence)();
         }
         point!(Step);
-        control.reserve.store(end, Release);
+        // Whoever took the lock from us has gone on from where we stood: the position is never put back.
+        let is_ours = control.reserve.compare_exchange(at.position, end, Release, Relaxed).is_ok();
+        if fault!(Rewind) {
+            control.reserve.store(end, Release);
+        } else if !is_ours && !fault!(PublishFirst) {
+            return false;
+        }
         point!(Published);
         if let Some(persist) = self.persist {
             (persist.flush)(core::ptr::from_ref(control).cast(), 64);

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use lastwords_abi::stream::HalfControl;
 
 use super::Reserve;
-use super::exclusive::{self, At, Publish, Step};
+use super::exclusive::{self, At, Before, Publish, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
 use crate::memory::Memory;
@@ -73,7 +73,7 @@ impl Reserve for Rseq {
             let cpu = area.cpu_id.load(Relaxed);
             let Some(stream) = channel.stream_of(cpu) else { break };
             let section = Section { area, cpu, channel };
-            match exclusive::step::<M, _>(channel, stream, &section, record) {
+            match exclusive::step::<M, _>(channel, stream, &section, record, Before::Done) {
                 Step::Done => return Ok(()),
                 Step::Progress => {}
                 Step::Aborted => retries += 1,

@@ -89,7 +89,7 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
 
 pub(crate) fn parts() -> SessionParts {
     // SAFETY: `session_region` makes what `of_region` reads, never freed.
-    unsafe { SessionParts::of_region(session_region(), false) }
+    unsafe { SessionParts::of_region(session_region()) }
 }
 
 pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> &'static Channel {

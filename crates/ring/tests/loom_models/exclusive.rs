@@ -52,6 +52,28 @@ pub(crate) fn locked_death_at((point, times): (Point, usize)) {
     });
 }
 
+/// Nobody can tell whether an owner lives; it stops at any point, its lock is taken from it, and it goes on: what either
+/// published is there, whole, and what was not published was counted.
+pub(crate) fn locked_usurped_at((point, times): (Point, usize)) {
+    model(&format!("locked_usurped_at {point:?} {times}"), move || {
+        let world = World::new(Shape { reservation: RESERVATION_LOCKED, foreign: true, ..Shape::default() });
+        world.record(1, 0, 80).expect("room");
+        let shared = Arc::clone(&world);
+        let usurp = move |_: &World| {
+            let usurper = spawn(&shared, 2, 0, Fate::Lives, |w| w.record(2, 0, SMALL).expect("the lock is taken"));
+            usurper.join().expect("no panic");
+        };
+        run_as(&world, 1, 0, Fate::Interrupted(point, times, Box::new(usurp)), |w| {
+            let _ = w.record(1, 1, SMALL);
+        });
+        world.record(1, 2, SMALL).expect("nobody has the lock");
+        let found = world.read(0, 0);
+        let lost: u64 = world.lost(0).iter().sum();
+        assert_eq!((found.of(2), lost), (vec![0], world.lost(0)[4]), "{found:?}");
+        assert_eq!(found.of(1), if lost == 0 { vec![0, 1, 2] } else { vec![0, 2] }, "{found:?}");
+    });
+}
+
 /// What a lock guards.
 struct Guarded(UnsafeCell<i32>);
 // SAFETY: it is reached under the lock that the model checks.
@@ -67,7 +89,7 @@ pub(crate) fn owner_lock(dies: bool) {
         let guarded = Arc::new(Guarded(UnsafeCell::new(0)));
         let enter = |lock: &AtomicU64, guarded: &Guarded, tid: u32| {
             let mine = os::lock_word(tid, 0);
-            let had = os::lock(lock, mine, false);
+            let had = os::lock(lock, mine, || false);
             if had {
                 // SAFETY: the lock is held; the model fails where that is not enough.
                 guarded.0.with_mut(|n| unsafe { *n += 1 });
