@@ -11,7 +11,7 @@ use lastwords_image::Image;
 use lastwords_trace::decode::{ChannelDecoder, TAG_FULL};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::source::{PacketInfo, PacketReader};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A step of the clock, as a multiple of the longest before it, that is not believed where nothing else proves an event.
 const LEAP: u64 = 16;
@@ -143,6 +143,37 @@ pub(crate) struct Pool<'a> {
     pub(crate) loose: Vec<Loose>,
 }
 
+/// What was in its place is not there, or is not it.
+fn lacks(row: &SubBuffer) -> bool {
+    matches!(row.verdict, Verdict::Missing | Verdict::Stale | Verdict::Invalid)
+}
+
+/// The one sub-buffer that a gap is of.
+fn place_of(gap: &Gap) -> Option<u64> {
+    let place = gap.place.strip_prefix("sub-buffer ")?;
+    place.split([':', ',']).next()?.parse().ok()
+}
+
+/// Those of `own` that the stream lacks, each by its number. A stream may have millions: nothing is looked for among all.
+fn take(own: Vec<Loose>, outcome: &mut Outcome) -> Vec<Loose> {
+    let mut rows: HashMap<u64, &mut SubBuffer> = HashMap::new();
+    for row in outcome.sub_buffers.iter_mut().filter(|row| lacks(row)) {
+        rows.entry(row.sequence).or_insert(row);
+    }
+    let mut taken = Vec::new();
+    for loose in own.into_iter().filter(|l| l.verdict == Verdict::Committed) {
+        let Some(row) = rows.remove(&loose.header.number) else { continue };
+        row.verdict = Verdict::Committed;
+        row.content = loose.content as u64;
+        row.why = "it was not in its place; found by itself, its checksum holds".to_owned();
+        taken.push(loose);
+    }
+    let numbers: HashSet<u64> = taken.iter().map(|loose| loose.header.number).collect();
+    outcome.packets.retain(|packet| !numbers.contains(&packet.number));
+    outcome.gaps.retain(|gap| place_of(gap).is_none_or(|number| !numbers.contains(&number)));
+    taken
+}
+
 /// A stream of which there is nothing but sub-buffers.
 pub(crate) struct Orphan {
     pub(crate) identity: Identity,
@@ -152,25 +183,8 @@ pub(crate) struct Orphan {
 impl Pool<'_> {
     /// Takes those that a walked stream lacks out of the pool, and their gaps out of its evidence.
     pub(crate) fn fill(&mut self, stream: &Data, outcome: &mut Outcome) -> Vec<Loose> {
-        let own = self.loose.extract_if(.., |l| l.identity.stream == stream.region.index).collect::<Vec<_>>();
-        let mut taken = Vec::new();
-        for loose in own.into_iter().filter(|l| l.verdict == Verdict::Committed) {
-            let number = loose.header.number;
-            let lacks = |row: &&mut SubBuffer| {
-                row.sequence == number && matches!(row.verdict, Verdict::Missing | Verdict::Stale | Verdict::Invalid)
-            };
-            let Some(row) = outcome.sub_buffers.iter_mut().find(lacks) else { continue };
-            row.verdict = Verdict::Committed;
-            row.content = loose.content as u64;
-            row.why = "it was not in its place; found by itself, its checksum holds".to_owned();
-            outcome.packets.retain(|packet| packet.number != number);
-            let place = format!("sub-buffer {number}");
-            let rest =
-                |gap: &Gap| gap.place.strip_prefix(&place).map(|rest| rest.starts_with([':', ',']) || rest.is_empty());
-            outcome.gaps.retain(|gap| rest(gap) != Some(true));
-            taken.push(loose);
-        }
-        taken
+        let own = self.loose.extract_if(.., |l| l.identity.stream == stream.region.index).collect();
+        take(own, outcome)
     }
 
     /// The streams that no region describes. `decoder`: of a channel, by its id.
@@ -282,4 +296,54 @@ fn deliver(loose: &Loose, image: &dyn Image, bytes: &mut Vec<u8>) -> Option<Pack
         events_at: HEADER_LEN,
         packet_len: loose.identity.size,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn loose(number: u64) -> Loose {
+        let identity = Identity { uuid: [7; 16], channel: 0, stream: 0, cpu: 0, size: 4096, order: ByteOrder::Little };
+        let (header, verdict, pages) = (identity.header(number), Verdict::Committed, Vec::new());
+        Loose { identity, header, verdict, content: 100, end: 0, pages }
+    }
+
+    fn gap(place: &str) -> Gap {
+        Gap { stream: Some(0), place: place.to_owned(), cause: Cause::Missing, events: None, bytes: None }
+    }
+
+    fn row(sequence: u64, verdict: Verdict) -> SubBuffer {
+        SubBuffer { stream: 0, sequence, verdict, content: 0, why: String::new() }
+    }
+
+    #[test]
+    fn what_is_taken_is_no_gap_any_more() {
+        let places =
+            ["sub-buffer 1", "sub-buffer 1, offset 84", "sub-buffer 1: no", "sub-buffer 12", "sub-buffers up to 1: no"];
+        let rows = [(0, Verdict::Committed), (1, Verdict::Invalid), (2, Verdict::Open), (12, Verdict::Missing)];
+        let mut outcome = Outcome {
+            gaps: places.map(gap).to_vec(),
+            sub_buffers: rows.map(|(number, verdict)| row(number, verdict)).to_vec(),
+            ..Outcome::default()
+        };
+        let taken = take([0, 1, 2, 3].map(loose).to_vec(), &mut outcome);
+        assert_eq!(taken.iter().map(|loose| loose.header.number).collect::<Vec<_>>(), [1]);
+        assert_eq!((outcome.sub_buffers[1].verdict, outcome.sub_buffers[1].content), (Verdict::Committed, 100));
+        let left: Vec<&str> = outcome.gaps.iter().map(|gap| &*gap.place).collect();
+        assert_eq!(left, ["sub-buffer 12", "sub-buffers up to 1: no"]);
+    }
+
+    #[test]
+    fn the_time_grows_with_their_number() {
+        const COUNT: u64 = 300_000;
+        let lacks = |number| number % 64 == 0;
+        let rows = (0..COUNT).map(|n| row(n, if lacks(n) { Verdict::Missing } else { Verdict::Committed }));
+        let gaps = (0..COUNT).filter(|n| lacks(*n)).map(|n| gap(&format!("sub-buffer {n}: it is not there")));
+        let mut outcome = Outcome { sub_buffers: rows.collect(), gaps: gaps.collect(), ..Outcome::default() };
+        let begin = Instant::now();
+        let taken = take((0..COUNT).map(loose).collect(), &mut outcome);
+        assert_eq!((taken.len() as u64, outcome.gaps.len()), (COUNT.div_ceil(64), 0));
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    }
 }
