@@ -64,6 +64,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
         check_text(&Text { path, text: &text }, &packages, &mut used, &mut findings);
     }
     findings.extend(sizes::stale(&used));
+    findings.extend(unsafety::stale(&files));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

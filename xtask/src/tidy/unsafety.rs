@@ -34,6 +34,14 @@ pub(super) fn check_root(text: &Text<'_>, syntax: &syn::File, packages: &[Packag
     }
 }
 
+/// Places of the rules in which no file is.
+pub(super) fn stale(files: &[String]) -> Vec<Finding> {
+    let is_stale = |place: &str| !files.iter().any(|file| file.starts_with(place));
+    let stale = rules::UNSAFE.iter().filter(|(place, _)| is_stale(place));
+    let message = |place| format!("`unsafe` may stand in {place}, which is not there: remove the row");
+    stale.map(|(place, _)| Finding::new("xtask/src/tidy/rules.rs", 1, message(place))).collect()
+}
+
 fn sets_unsafe_code(attribute: &syn::Attribute, levels: &[&str]) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let mut named = false;
@@ -62,11 +70,11 @@ mod tests {
         findings.iter().map(|f| f.line).collect()
     }
 
-    fn roots(name: &str, text: &str) -> Vec<Finding> {
+    fn roots(folder: &str, text: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let path = format!("crates/{name}/src/lib.rs");
-        let manifest = format!("crates/{name}/Cargo.toml");
-        let package = Package { name: name.into(), manifest, roots: vec![path.clone()], ..Package::default() };
+        let path = format!("{folder}/src/lib.rs");
+        let manifest = format!("{folder}/Cargo.toml");
+        let package = Package { name: folder.into(), manifest, roots: vec![path.clone()], ..Package::default() };
         check_root(&Text { path: &path, text }, &syn::parse_file(text).unwrap(), &[package], &mut findings);
         findings
     }
@@ -87,7 +95,7 @@ mod tests {
     #[test]
     fn the_places_that_may() {
         for path in
-            ["crates/ring/src/a.rs", "crates/ring/tests/a.rs", "crates/image/src/map.rs", "xtask/src/crash_step/a.rs"]
+            ["crates/ring/src/a.rs", "crates/ring/tests/a.rs", "xtask/src/kills/child.rs", "xtask/src/crash_step/a.rs"]
         {
             assert_eq!(tokens(path, "unsafe fn a() {}"), [0; 0], "{path}");
         }
@@ -95,16 +103,24 @@ mod tests {
 
     #[test]
     fn roots_forbid() {
-        assert_eq!(roots("walk", "#![no_std]\n#![forbid(unsafe_code)]\n"), []);
-        assert_eq!(roots("walk", "#![deny(unsafe_code)]\n")[0].message, "`#![forbid(unsafe_code)]` is missing");
-        assert_eq!(roots("walk", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
-        assert_eq!(roots("walk", "//! Nothing.\n").len(), 1);
+        assert_eq!(roots("crates/walk", "#![no_std]\n#![forbid(unsafe_code)]\n"), []);
+        assert_eq!(roots("crates/walk", "#![deny(unsafe_code)]\n")[0].message, "`#![forbid(unsafe_code)]` is missing");
+        assert_eq!(roots("crates/walk", "#![cfg_attr(not(test), forbid(unsafe_code))]\n").len(), 1);
+        assert_eq!(roots("crates/walk", "//! Nothing.\n").len(), 1);
     }
 
     #[test]
     fn roots_with_an_excepted_module_deny() {
-        assert_eq!(roots("image", "#![deny(unsafe_code)]\n"), []);
-        assert_eq!(roots("image", "//! Nothing.\n")[0].message, "`#![deny(unsafe_code)]` is missing");
-        assert_eq!(roots("ring", "//! Nothing.\n"), []);
+        assert_eq!(roots("xtask", "#![deny(unsafe_code)]\n"), []);
+        assert_eq!(roots("xtask", "//! Nothing.\n")[0].message, "`#![deny(unsafe_code)]` is missing");
+        assert_eq!(roots("crates/ring", "//! Nothing.\n"), []);
+    }
+
+    #[test]
+    fn a_place_without_a_file_is_told() {
+        let files: Vec<String> = rules::UNSAFE.iter().skip(1).map(|(place, _)| format!("{place}a.rs")).collect();
+        let found = stale(&files);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].message.contains(rules::UNSAFE[0].0), "{found:?}");
     }
 }
