@@ -51,6 +51,11 @@ const STEPS: &[Step] = &[
         what: "lints",
     },
     Step {
+        name: "features",
+        does: Does::Cargo(&["clippy", "-p", "lastwords", "--no-default-features", "--", "-D", "warnings"]),
+        what: "lints of the library without its features",
+    },
+    Step {
         name: "test",
         does: Does::Cargo(&["test", "--workspace"]),
         what: "unit, integration and documentation tests",

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use lastwords_abi::session::context as bits;
 
@@ -74,7 +74,9 @@ fn read_identity() -> Identity {
 }
 
 /// Start time of this process, clock ticks since boot: read once, and once more in a forked child.
+#[cfg(feature = "tracing")]
 pub(crate) fn process_start() -> u64 {
+    use std::sync::atomic::AtomicU64;
     static START: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicU32 = AtomicU32::new(0);
     let forks = FORKS.load(Ordering::Relaxed);
