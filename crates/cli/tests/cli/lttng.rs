@@ -67,7 +67,7 @@ fn report_and_recover_call_the_same_a_loss() {
         if damaged {
             bytes[DATA + SIZE] ^= 0xff;
         }
-        std::fs::write(place.at("shm/steps_1"), bytes).unwrap();
+        std::fs::write(place.at("shm/steps_0"), bytes).unwrap();
         let out = format!("out-{damaged}");
         for args in [&["recover", "shm", "--strict", "-o", &out][..], &["report", "shm", "--strict"]] {
             let ran = place.run(args);

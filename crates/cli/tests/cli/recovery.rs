@@ -227,9 +227,9 @@ fn files_whose_heads_are_overwritten_are_carved() {
 }
 
 /// What babeltrace2 prints of events from their fields on, in order of the text: with a session's region the clock's origin is
-/// lost, and which of two contexts of four bytes it had.
+/// lost, and which context of four bytes it had.
 fn fields(text: &str) -> Vec<String> {
-    let of = |line: &str| line[line.find('{').unwrap()..].replace("vtid", "vpid");
+    let of = |line: &str| line[line.find('{').unwrap()..].replace("vtid", "context0");
     let mut fields: Vec<String> = text.lines().map(of).collect();
     fields.sort();
     fields
