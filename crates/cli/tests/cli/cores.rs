@@ -36,6 +36,10 @@ fn kernel_core_of_a_memfd_session_plain_and_compressed() {
     assert_eq!(session["events"], THREADS * EVENTS);
     tool("zstd", &["-q", core, "-o", &format!("{core}.zst")]);
     reported(&place, &format!("{core}.zst"));
+    // Both hold the same: it is shown once.
+    let ran = place.run(&["report", core, &format!("{core}.zst"), "--strict"]);
+    assert!(ran.status == 0 && ran.err.contains("note: session app is in "), "{}", ran.err);
+    assert_whole(&ran.out);
     // The folder knows that the memory is gone.
     let ran = place.run(&["report", "app"]);
     assert_eq!(ran.status, 1);
@@ -69,7 +73,11 @@ fn a_live_memfd_session_is_read_through_proc() {
     let place = Place::new();
     let child = start(&place, "memfd", "wait");
     reported(&place, "app");
-    let ran = place.run(&["report", "--pid", &child.pid().to_string()]);
+    // With a core of it beside, and by its process, too: the same events, once.
+    let pid = child.pid().to_string();
+    tool("gcore", &["-o", place.at("taken").to_str().unwrap(), &pid]);
+    assert_whole(&place.ok(&["report", "app", &format!("taken.{pid}"), "--pid", &pid]));
+    let ran = place.run(&["report", "--pid", &pid]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert_whole(&ran.out);
 }
