@@ -127,6 +127,9 @@ pub(crate) fn text_of(line: &Line) -> String {
 
 /// Makes the folder that is written into, and those above it, where they are missing.
 pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
+    if is_stdout(path) {
+        bail!("-: what is written is a folder, which stdout cannot be; name one (./- for one called so)");
+    }
     if path.is_dir() {
         return Ok(());
     }

@@ -27,6 +27,8 @@ fn stdout_takes_what_is_one_stream() {
         let ran = place.run(&[&["convert", "app", "-o", "-"], args].concat());
         assert!(ran.status == 1 && ran.out.is_empty() && ran.err.contains("stdout"), "{args:?}: {}", ran.err);
     }
+    let ran = place.run(&["recover", "app", "-o", "-"]);
+    assert!(ran.status == 1 && ran.err.contains("stdout") && !place.at("-").exists(), "{}", ran.err);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let args = ["convert", "app", "--to", "json", "-o", "-"];
