@@ -40,6 +40,8 @@ pub struct Summary {
     pub name: String,
     /// What it is, or why it cannot be read: another version, memory that went with its process.
     pub details: Result<Details, String>,
+    /// The process that its memory went with: nothing is left of it but its folder.
+    pub gone_with: Option<u32>,
 }
 
 /// What a session says of itself.
@@ -126,8 +128,25 @@ fn list_in(base: &Base, found: &mut Vec<Summary>) -> Result<(), Error> {
 fn summary(folder: &Folder) -> Summary {
     let file = folder.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = file.rsplit_once('-').map_or(file.as_str(), |(name, _)| name).to_owned();
-    let details = look(folder, details).map_err(|error| error.to_string());
-    Summary { folder: folder.path.clone(), name, details }
+    let details = look(folder, details);
+    let gone_with = if details.is_err() { maker_of_memory(folder).filter(is_dead) } else { None };
+    let details = details.map_err(|error| match gone_with {
+        Some(pid) => format!("its memory went with process {pid}"),
+        None => error.to_string(),
+    });
+    Summary { folder: folder.path.clone(), name, details, gone_with }
+}
+
+/// The process in whose memory a session is, where it is in no file.
+fn maker_of_memory(folder: &Folder) -> Option<u32> {
+    let places = open_places(folder.fd().ok()?, "").ok()??;
+    let path = &places.first()?.path;
+    let rest = path.strip_prefix("heap:").or_else(|| path.strip_prefix("/proc/"))?;
+    rest.split([':', '/']).next()?.parse().ok()
+}
+
+fn is_dead(pid: &u32) -> bool {
+    Identity { pid: *pid, start: 0, pidns: 0 }.life() == Life::Dead
 }
 
 fn details(view: &View) -> Details {
@@ -238,6 +257,7 @@ impl Handle {
             folder: self.folder.path.clone(),
             name: self.regions.view.name(),
             details: Ok(details(&self.regions.view)),
+            gone_with: None,
         }
     }
 

@@ -128,6 +128,42 @@ fn the_runtime_folder_is_used_where_it_is_the_users_alone() {
 }
 
 #[test]
+fn child_records_in_memory_of_its_own() {
+    let Some(dir) = child_dir() else { return };
+    let memory = if std::env::var("MEMORY").as_deref() == Ok("memfd") { Memory::Memfd } else { Memory::Heap };
+    let builder = Session::builder("memory").dir(&dir).channel(plain("main")).backend(memory);
+    let _session = builder.start().expect("it starts");
+    drop(std::io::read_to_string(std::io::stdin()));
+    common::kill_self();
+}
+
+#[test]
+fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
+    for memory in ["heap", "memfd"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut child = spawn("child_records_in_memory_of_its_own", dir.path(), &[("MEMORY", memory)]);
+        common::wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        let pid = child.id();
+        let listed = || admin::list(Some(dir.path())).expect("the list").remove(0);
+        let alive = listed();
+        assert_eq!(alive.gone_with, None);
+        assert_eq!(alive.details.is_ok(), memory == "memfd", "{:?}", alive.details);
+        if let Err(error) = alive.details {
+            assert!(error.contains(&format!("process {pid};")), "{error}");
+        }
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        let dead = listed();
+        assert_eq!(
+            (dead.gone_with, dead.details.err()),
+            (Some(pid), Some(format!("its memory went with process {pid}")))
+        );
+        admin::destroy(&dead.folder).expect("destroyed");
+        assert!(!dead.folder.exists());
+    }
+}
+
+#[test]
 fn only_folders_of_sessions_are_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, file) in [("keys", "session"), ("keys-0123456789abcdef", "id_rsa"), ("a-0123456789abcdef", "stream-x")] {

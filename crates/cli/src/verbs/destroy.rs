@@ -14,7 +14,7 @@ pub(crate) struct Args {
     #[arg(value_name = "SESSION", required_unless_present = "left_over")]
     sessions: Vec<String>,
 
-    /// All sessions whose processes are dead, and those that were ended and kept
+    /// All sessions whose processes are dead (folders too whose memory went with them), and those that were ended and kept
     #[arg(long, conflicts_with = "sessions")]
     left_over: bool,
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 fn left_over() -> anyhow::Result<Vec<PathBuf>> {
     let is_over = |s: &Summary| s.details.as_ref().is_ok_and(|d| matches!(d.state, State::LeftOver | State::Finished));
-    Ok(admin::list(None)?.into_iter().filter(is_over).map(|s| s.folder).collect())
+    Ok(admin::list(None)?.into_iter().filter(|s| is_over(s) || s.gone_with.is_some()).map(|s| s.folder).collect())
 }
 
 fn named(args: &Args) -> anyhow::Result<Vec<PathBuf>> {

@@ -84,8 +84,10 @@ impl Place {
     /// What the system said, or what is wrong with the place.
     pub fn map(&self) -> Result<Mapping, BackendError> {
         let Self { name, offset, len, path } = self;
-        if path.starts_with("heap:") {
-            return Err(BackendError::invalid(name, 0, *len, "on the heap of its process; take a core of it"));
+        if let Some(place) = path.strip_prefix("heap:") {
+            let pid = place.split(':').next().unwrap_or_default();
+            let what = format!("on the heap of process {pid}; take a core of it (`gcore {pid}`)");
+            return Err(BackendError::invalid(name, 0, *len, what));
         }
         let is_link = path.starts_with("/proc/");
         let fd = if is_link { open_link(path)? } else { file::open_at(libc::AT_FDCWD, path, path, FLAGS)? };
