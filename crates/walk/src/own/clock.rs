@@ -1,5 +1,6 @@
 //! The trace's clock from the session's samples.
 
+use super::clock_check::Created;
 use super::info::ClockInfo;
 use lastwords_abi::session as abi;
 use lastwords_trace::clock::Clock as TraceClock;
@@ -19,7 +20,7 @@ pub(crate) struct Clock {
 }
 
 /// The three clocks at one moment; all but `clock` in nanoseconds. `clock` 0 = no sample.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) clock: u64,
     pub(crate) monotonic: u64,
@@ -30,6 +31,11 @@ pub(crate) struct Sample {
 impl Clock {
     fn counts_nanoseconds(&self) -> bool {
         matches!(self.kind, abi::CLOCK_MONOTONIC | abi::CLOCK_MONOTONIC_RAW | abi::CLOCK_BOOTTIME | abi::CLOCK_REALTIME)
+    }
+
+    /// Ticks a second, as the area says or as the kind has it.
+    pub(crate) fn ticks_a_second(&self) -> u64 {
+        if self.counts_nanoseconds() { NANOSECONDS } else { self.frequency }
     }
 
     /// The sample to go by: the newest, or where that is none the next best.
@@ -66,6 +72,12 @@ impl Clock {
         let said = self.frequency;
         match measured {
             Some((ticks, span)) if said == 0 || ticks.abs_diff(said) <= said / 50 => (ticks.max(1), span),
+            Some((ticks, span)) if one_bit_apart(said, ticks) => {
+                notes.push(format!(
+                    "clock: offset 8 (frequency): found {said}, of which one bit is wrong: the samples tell {ticks}, which is used"
+                ));
+                (ticks.max(1), span)
+            }
             Some((ticks, _)) => {
                 notes.push(format!(
                     "clock: the samples tell a frequency of {ticks}, the clock area {said}; the latter is used"
@@ -81,8 +93,8 @@ impl Clock {
     }
 
     /// The trace's clock and what `inspect` shows of it.
-    pub(crate) fn resolve(&self, notes: &mut Vec<String>) -> (TraceClock, ClockInfo) {
-        let newest = self.reference(notes);
+    pub(crate) fn resolve(&self, created: Created, notes: &mut Vec<String>) -> (TraceClock, ClockInfo) {
+        let newest = self.reference(notes).map(|newest| self.checked(newest, created, notes));
         let (frequency, span) = self.frequency(newest, notes);
         let width = newest.map_or(0, |n| n.width);
         let info = ClockInfo { kind: self.kind, frequency, width, span };
@@ -100,6 +112,11 @@ impl Clock {
         };
         (clock, info)
     }
+}
+
+/// With one bit of `said` flipped back it is `measured`, as near as a frequency is measured when a session is made.
+fn one_bit_apart(said: u64, measured: u64) -> bool {
+    (0..u64::BITS).any(|bit| (said ^ 1u64.wrapping_shl(bit)).abs_diff(measured) <= measured / 1000)
 }
 
 /// Wall time of tick 0: whole seconds and ticks.
@@ -129,7 +146,7 @@ mod tests {
         let first = sample(1_000, 5_000_000_000, 1_700_000_000_000_000_000);
         let newest = sample(1_000 + 25_000_100_000, 15_000_000_000, 1_700_000_010_000_000_000);
         let mut notes = Vec::new();
-        let (clock, info) = tsc(2, [first, Sample::default(), newest]).resolve(&mut notes);
+        let (clock, info) = tsc(2, [first, Sample::default(), newest]).resolve(Created::default(), &mut notes);
         assert_eq!((clock.frequency, info.span), (2_500_010_000, 10_000_000_000));
         let error = clock.nanoseconds(newest.clock) - i128::from(newest.realtime);
         assert!(error.abs() <= 1, "{error}");
@@ -141,15 +158,28 @@ mod tests {
         let first = sample(1_000, 5_000_000_000, 1);
         let newest = sample(1 << 60, 15_000_000_000, 2);
         let mut notes = Vec::new();
-        let (clock, _) = tsc(1, [first, newest, Sample::default()]).resolve(&mut notes);
+        let (clock, _) = tsc(1, [first, newest, Sample::default()]).resolve(Created::default(), &mut notes);
         assert_eq!(clock.frequency, 2_500_000_000);
         assert_eq!(notes.len(), 1);
     }
 
     #[test]
+    fn a_wrong_bit_of_the_frequency_is_told_by_the_samples() {
+        let first = sample(1_000, 5_000_000_000, 1_700_000_000_000_000_000);
+        let newest = sample(1_000 + 25_000_100_000, 15_000_000_000, 1_700_000_010_000_000_000);
+        for bit in 28..63 {
+            let mut area = tsc(2, [first, Sample::default(), newest]);
+            area.frequency ^= 1 << bit;
+            let mut notes = Vec::new();
+            assert_eq!(area.resolve(Created::default(), &mut notes).0.frequency, 2_500_010_000, "bit {bit}");
+            assert_eq!(notes.len(), 1, "{notes:?}");
+        }
+    }
+
+    #[test]
     fn no_sample_is_no_wall_time() {
         let mut notes = Vec::new();
-        let (clock, _) = Clock::default().resolve(&mut notes);
+        let (clock, _) = Clock::default().resolve(Created::default(), &mut notes);
         assert!(!clock.absolute && clock.frequency == NANOSECONDS);
         assert_eq!(notes.len(), 2);
     }

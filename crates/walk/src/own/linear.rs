@@ -223,7 +223,9 @@ impl Planner<'_> {
         let verdict = if why.is_some() { Verdict::Invalid } else { Verdict::Open };
         let mut header = identity.mended(&found, number);
         header.end = 0;
-        if verdict == Verdict::Invalid {
+        if verdict == Verdict::Open {
+            self.mend_begin(&mut header, end, self.words(half).last_clock);
+        } else {
             self.sane_clocks(&mut header);
         }
         let not_after = last.filter(|last| *last >= header.begin);

@@ -5,6 +5,7 @@
 
 mod carve;
 mod clock;
+mod clock_check;
 mod data;
 mod events;
 mod find;
@@ -14,6 +15,7 @@ mod linear;
 mod lockless;
 mod loose;
 mod mend;
+mod mend_begin;
 mod neutral;
 mod packet;
 mod plan;
@@ -256,7 +258,9 @@ impl Builder<'_> {
             };
             self.notes.push(format!("a snapshot was being taken: {both}"));
         }
-        let (clock, clock_info) = session.clock.resolve(&mut self.notes);
+        let created =
+            clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
+        let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
         let data = self.streams(&regions, &mut evidence);
         absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };

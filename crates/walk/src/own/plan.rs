@@ -119,6 +119,11 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The last sub-buffer that a checksum vouches for, and the clock at its end.
+    pub(crate) fn sure(&self) -> Option<(u64, u64)> {
+        self.sure
+    }
+
     /// Keeps a copy of what is judged.
     pub(crate) fn spooled(mut self, spool: Spool) -> Self {
         self.out.spool = Some(spool);

@@ -1,0 +1,185 @@
+//! The clock area has no checksum; what the session's identity, which has one, and the samples say of each other tells damage
+//! from a wall clock that somebody set.
+
+use super::clock::{Clock, Sample};
+
+/// The two clocks when the session was made, read one behind the other; ns. Covered by the region's checksum.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Created {
+    pub(crate) realtime: u64,
+    pub(crate) monotonic: u64,
+}
+
+/// What the readings of one sample may be apart by themselves, ns.
+const APART: u64 = 1_000_000;
+/// Wall clocks are slewed by one part in so many at most.
+const SLEW: u64 = 2000;
+/// Counters are known to one part in so many.
+const RATE: u64 = 50;
+/// Wall time that differs by less is not looked at, ns.
+const STEP: u64 = 1_000_000_000;
+/// One bit is taken for the cause of a difference that is so many times larger than what may differ anyway.
+const CLEAR: u64 = 1024;
+
+/// The field of a sample: its name, its offset in the sample, how it is reached.
+type Field = (&'static str, u64, fn(&mut Sample) -> &mut u64);
+
+const FIELDS: [Field; 3] =
+    [("clock", 0, |s| &mut s.clock), ("monotonic", 8, |s| &mut s.monotonic), ("realtime", 16, |s| &mut s.realtime)];
+
+impl Clock {
+    /// The newest sample with one wrong bit put right, where that alone makes all agree; tells of what does not.
+    pub(crate) fn checked(&self, newest: Sample, created: Created, notes: &mut Vec<String>) -> Sample {
+        if created.monotonic == 0 || (self.keeps_rate(newest) && wall_difference(newest, created) <= STEP) {
+            return newest;
+        }
+        let mut found: Vec<(Field, Sample)> = Vec::new();
+        for field in FIELDS {
+            for bit in 0..u64::BITS {
+                let mut mended = newest;
+                *field.2(&mut mended) ^= 1u64.wrapping_shl(bit);
+                let may_differ = tolerance(mended, created);
+                // Somebody may have set the wall clock, and a machine that slept changes the two others; a counter alone, nobody.
+                let is_clear = field.1 == 0 || 1u64.wrapping_shl(bit) >= may_differ.saturating_mul(CLEAR);
+                if is_clear && self.keeps_rate(mended) && wall_difference(mended, created) <= may_differ {
+                    found.push((field, mended));
+                }
+            }
+        }
+        match found.as_slice() {
+            // With one other sample, either of the two may be the wrong one.
+            [((name, ..), _)] if *name == "clock" && self.others(newest).count() < 2 => {}
+            [((name, offset, of), mended)] => {
+                let (mut was, mut is) = (newest, *mended);
+                notes.push(format!(
+                    "clock: sample {}, offset {offset} ({name}): found {}, expected {}: one bit, by the other samples and the time when the \
+                     session was made",
+                    self.index_of(newest),
+                    of(&mut was),
+                    of(&mut is)
+                ));
+                return *mended;
+            }
+            _ => {}
+        }
+        self.tell(newest, created, notes);
+        newest
+    }
+
+    fn tell(&self, newest: Sample, created: Created, notes: &mut Vec<String>) {
+        let index = self.index_of(newest);
+        if !self.keeps_rate(newest) {
+            let Sample { clock, monotonic, .. } = newest;
+            notes.push(format!(
+                "clock: sample {index}: clock {clock} and monotonic {monotonic} do not fit the other samples and the frequency {}; \
+                 times may be wrong",
+                self.frequency
+            ));
+        }
+        if wall_difference(newest, created) > STEP {
+            notes.push(format!(
+                "clock: sample {index}: realtime {}: wall time and CLOCK_MONOTONIC are {} ns further apart or nearer than when the session was \
+                 made: the clock was set, the machine slept, or the sample is damaged",
+                newest.realtime,
+                wall_difference(newest, created)
+            ));
+        }
+    }
+
+    fn index_of(&self, sample: Sample) -> usize {
+        self.samples.iter().position(|s| s == &sample).unwrap_or(0)
+    }
+
+    fn others(&self, newest: Sample) -> impl Iterator<Item = &Sample> {
+        let index = self.index_of(newest);
+        self.samples.iter().enumerate().filter(move |(n, s)| *n != index && s.clock != 0).map(|(_, s)| s)
+    }
+
+    /// From each other sample on, clock and CLOCK_MONOTONIC went on by the same time.
+    fn keeps_rate(&self, sample: Sample) -> bool {
+        let frequency = u128::from(self.ticks_a_second());
+        self.samples.iter().filter(|s| s.clock != 0 && self.is_other(s)).all(|other| {
+            let ticks = sample.clock.abs_diff(other.clock);
+            let elapsed = sample.monotonic.abs_diff(other.monotonic);
+            let by_clock = u128::from(ticks).saturating_mul(u128::from(STEP)).checked_div(frequency).unwrap_or(0);
+            let by_clock = u64::try_from(by_clock).unwrap_or(u64::MAX);
+            let same_way =
+                ticks == 0 || elapsed < APART || (sample.clock > other.clock) == (sample.monotonic > other.monotonic);
+            same_way && by_clock.abs_diff(elapsed) <= (elapsed / RATE).saturating_add(APART)
+        })
+    }
+
+    /// It is not the one that is called the newest.
+    fn is_other(&self, sample: &Sample) -> bool {
+        self.samples.get(self.newest as usize) != Some(sample)
+    }
+}
+
+/// How much the distance of wall time from CLOCK_MONOTONIC changed since the session was made.
+fn wall_difference(sample: Sample, created: Created) -> u64 {
+    let then = i128::from(created.realtime).saturating_sub(i128::from(created.monotonic));
+    let now = i128::from(sample.realtime).saturating_sub(i128::from(sample.monotonic));
+    u64::try_from(then.abs_diff(now)).unwrap_or(u64::MAX)
+}
+
+/// What a clock that nobody set may have gone astray since.
+fn tolerance(sample: Sample, created: Created) -> u64 {
+    (sample.monotonic.abs_diff(created.monotonic) / SLEW).saturating_add(APART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords_abi::session::CLOCK_TSC;
+
+    const HOUR: u64 = 3_600_000_000_000;
+    const WALL: u64 = 1_700_000_000_000_000_000;
+
+    /// A counter of 2.5 GHz; samples at creation, and so many seconds later.
+    fn area() -> (Clock, Created) {
+        let at = |seconds: u64| Sample {
+            clock: 7_000 + seconds * 2_500_000_000,
+            monotonic: HOUR + seconds * STEP,
+            realtime: WALL + seconds * STEP,
+            width: 40,
+        };
+        let clock = Clock { kind: CLOCK_TSC, newest: 2, frequency: 2_500_000_000, samples: [at(0), at(20), at(21)] };
+        (clock, Created { realtime: WALL - 30_000_000, monotonic: HOUR - 30_000_000 })
+    }
+
+    #[test]
+    fn one_bit_of_the_newest_sample_is_put_right_or_said() {
+        let (clock, created) = area();
+        for (name, _, of) in FIELDS {
+            for bit in 31..34 {
+                let mut bad = clock;
+                *of(&mut bad.samples[2]) ^= 1 << bit;
+                let mut notes = Vec::new();
+                bad.checked(bad.samples[2], created, &mut notes);
+                assert!(!notes.is_empty(), "{name}: bit {bit}");
+            }
+            for bit in 34..63 {
+                let mut bad = clock;
+                *of(&mut bad.samples[2]) ^= 1 << bit;
+                let mut notes = Vec::new();
+                let found = bad.checked(bad.samples[2], created, &mut notes);
+                assert_eq!(found, clock.samples[2], "{name}: bit {bit}: {notes:?}");
+                assert!(notes.len() == 1 && notes[0].contains(name), "{name}: bit {bit}: {notes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_is_no_damage() {
+        let (clock, created) = area();
+        for step in [1_000_000_000i64, -1_000_000_000, 3_600_000_000_000, -86_400_000_000_000, 5_123_456_789] {
+            let mut set = clock;
+            set.samples[2].realtime = set.samples[2].realtime.wrapping_add_signed(step);
+            let mut notes = Vec::new();
+            assert_eq!(set.checked(set.samples[2], created, &mut notes), set.samples[2], "{step}: {notes:?}");
+        }
+        let mut notes = Vec::new();
+        assert_eq!(clock.checked(clock.samples[2], created, &mut notes), clock.samples[2]);
+        assert!(notes.is_empty(), "{notes:?}");
+    }
+}

@@ -1,0 +1,62 @@
+//! When an open sub-buffer was begun: its header has no checksum yet, and its events count from there.
+
+use super::events::full_clock;
+use super::packet::Header;
+use super::plan::Planner;
+use lastwords_abi::packet::{HEADER_LEN, at};
+use lastwords_trace::decode::{ChannelDecoder, Position};
+
+impl Planner<'_> {
+    /// Puts one wrong bit right where that alone leads to `last`, the clock of an event that the half's control words tell.
+    /// The sub-buffer is in the planner's buffer, up to `end`.
+    pub(crate) fn mend_begin(&mut self, header: &mut Header, end: usize, last: u64) {
+        let Some(decoder) = self.decoder.filter(|_| last != 0) else { return };
+        let bytes = self.buf.get(..end).unwrap_or_default();
+        if leads_to(decoder, bytes, header.begin, last) {
+            return;
+        }
+        let least = self.sure().map_or(0, |s| s.1);
+        let flipped = (0..u64::BITS).map(|bit| header.begin ^ 1u64.wrapping_shl(bit));
+        // Where several do, they differ in bits that the events' own replace.
+        let right = flipped.filter(|begin| *begin >= least && leads_to(decoder, bytes, *begin, last)).max();
+        if let Some(begin) = right {
+            self.begun(header, begin, "by the clock of the last event in the control words");
+        }
+    }
+
+    /// The first event of a lockless sub-buffer has the whole clock, and is not before the beginning.
+    pub(crate) fn mend_begin_by_event(&mut self, header: &mut Header, first: usize) {
+        let bytes = self.buf.get(first..).unwrap_or_default();
+        let Some(clock) = full_clock(bytes, self.stream.identity.order).filter(|_| first == HEADER_LEN) else { return };
+        let is_before = self.sure().is_some_and(|(number, end)| {
+            number.checked_add(1) == Some(header.number) && header.begin < end && clock >= end
+        });
+        if header.begin > clock || is_before {
+            self.begun(header, clock, "by the whole clock of its first event");
+        }
+    }
+
+    fn begun(&mut self, header: &mut Header, begin: u64, how: &str) {
+        let (place, number, was) = (self.stream.region.place(), header.number, header.begin);
+        let offset = at::TIMESTAMP_BEGIN;
+        self.out.notes.push(format!(
+            "{place}: sub-buffer {number}: header offset {offset}: found {was}, expected {begin}, {how}"
+        ));
+        header.begin = begin;
+    }
+}
+
+/// Counted from `begin`, an event (or the beginning) has this clock, and none is earlier than the one before.
+fn leads_to(decoder: &ChannelDecoder, bytes: &[u8], begin: u64, last: u64) -> bool {
+    let mut position = Position { offset: HEADER_LEN, clock: begin };
+    let mut found = begin == last;
+    let mut before = begin;
+    while let Ok(Some(event)) = decoder.step(&mut position, bytes) {
+        if event.clock < before {
+            return false;
+        }
+        before = event.clock;
+        found |= event.clock == last;
+    }
+    found
+}

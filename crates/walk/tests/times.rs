@@ -1,0 +1,66 @@
+//! One wrong bit in what tells the time, where something else tells it too.
+#![forbid(unsafe_code)]
+
+use lastwords_testkit::image::Image;
+use lastwords_testkit::layout::{packet as pk, session as se};
+use lastwords_testkit::put::Order;
+use lastwords_testkit::samples;
+use lastwords_trace::decode::Decoder;
+use lastwords_trace::source::Source;
+use lastwords_walk::Options;
+use lastwords_walk::own::Session;
+
+fn recover(image: &Image) -> Session {
+    let folder = tempfile::tempdir().expect("a folder");
+    image.write_folder(folder.path()).expect("files");
+    let found = lastwords_walk::open(folder.path(), &Options::default()).expect("a readable folder");
+    found.sessions.into_iter().next().expect("a session")
+}
+
+/// Nanoseconds since the epoch of the events of the first stream.
+fn times(session: &Session) -> Vec<i128> {
+    let decoder = Decoder::new(session.schema());
+    let (mut all, mut bytes) = (Vec::new(), Vec::new());
+    let mut packets = session.packets(0);
+    while let Some(info) = packets.next_packet(&mut bytes) {
+        let events = decoder.events(session.streams()[0].channel, &bytes, info.begin, info.events_at);
+        all.extend(events.map_while(Result::ok).map(|e| session.schema().clock.nanoseconds(e.clock)));
+    }
+    all
+}
+
+#[test]
+fn when_an_open_sub_buffer_was_begun_its_events_and_the_control_words_tell() {
+    for reservation in [se::RSEQ, se::LOCKLESS, se::LOCKED] {
+        let mut made = samples::one_stream(reservation, 2048, 4, 0);
+        samples::record(&mut made.rings[0], 3_000_000, 2, &[]);
+        let image = made.image();
+        let right = times(&recover(&image));
+        let spot = image.spots.iter().find(|s| s.half == 0 && s.number == 0).expect("a sub-buffer");
+        for bit in 0..64 {
+            let mut bad = image.clone();
+            bad.regions[spot.region].bytes[spot.at + pk::BEGIN_AT + bit / 8] ^= 1 << (bit % 8);
+            let session = recover(&bad);
+            assert_eq!(times(&session), right, "{reservation}: bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn one_bit_of_the_newest_sample_moves_no_event() {
+    let made = samples::small(Order::Little);
+    let image = made.image();
+    let right = times(&recover(&image));
+    let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
+    // Index 1 is the newest; realtime is at 16 of a sample.
+    let area = u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes")) as usize;
+    let realtime = area + 64 + 32 + 16;
+    for bit in 31..63 {
+        let mut bad = image.clone();
+        bad.regions[session].bytes[realtime + bit / 8] ^= 1 << (bit % 8);
+        let found = recover(&bad);
+        assert_eq!(times(&found), right, "bit {bit}");
+        let notes = &found.evidence().notes;
+        assert!(notes.iter().any(|n| n.contains("sample 1, offset 16 (realtime)")), "bit {bit}: {notes:?}");
+    }
+}
