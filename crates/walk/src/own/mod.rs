@@ -250,14 +250,7 @@ impl Builder<'_> {
         }
         let spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.extend(spans.notes);
-        if session.info.snapshot.word() == "swapping" {
-            let both = if session.info.snapshot.locked {
-                "what was before the swap is shown with what was after"
-            } else {
-                "nobody holds the lock for it"
-            };
-            self.notes.push(format!("a snapshot was being taken: {both}"));
-        }
+        self.swapping(&session.info);
         let created =
             clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
         let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
@@ -306,6 +299,18 @@ impl Builder<'_> {
             evidence,
             spans: spans.open,
         })
+    }
+
+    /// Tells of a snapshot that was being taken.
+    fn swapping(&mut self, info: &Info) {
+        if info.snapshot.word() == "swapping" {
+            let both = if info.snapshot.locked {
+                "what was before the swap is shown with what was after"
+            } else {
+                "nobody holds the lock for it"
+            };
+            self.notes.push(format!("a snapshot was being taken: {both}"));
+        }
     }
 
     /// Remarks on the whole come before those on streams.
