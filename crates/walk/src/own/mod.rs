@@ -229,25 +229,7 @@ impl Builder<'_> {
         let mut evidence = Evidence::default();
         evidence.gaps.extend(rejected.iter().map(|r| gap(&r.why, Cause::Damaged)));
         let session = self.session_region(regions.session.as_ref(), &mut evidence);
-        let mut registry = match &regions.registry {
-            Some(region) => registry::read(&**self.image, region, self.budget),
-            None => {
-                let gap = gap("the registry is not in the image: events cannot be decoded", Cause::Missing);
-                evidence.gaps.push(gap);
-                registry::Registry::default()
-            }
-        };
-        self.notes.append(&mut registry.notes);
-        for (offset, bytes) in registry.damage.iter().filter(|d| d.1 > 0) {
-            let bytes = Some(*bytes);
-            evidence.gaps.push(Gap { bytes, ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged) });
-        }
-        if registry.dropped > 0 {
-            let refused = format!("{} descriptions found no room", registry.dropped);
-            let place =
-                format!("registry: it was full, {refused}; events of the kinds that it lacks were not recorded");
-            evidence.gaps.push(gap(&place, Cause::Refused));
-        }
+        let mut registry = self.registry(regions.registry.as_ref(), &mut evidence);
         let spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.extend(spans.notes);
         self.swapping(&session.info);
@@ -299,6 +281,28 @@ impl Builder<'_> {
             evidence,
             spans: spans.open,
         })
+    }
+
+    /// Reads the registry; what it lost, and what found no room in it, is told.
+    fn registry(&mut self, region: Option<&Region>, evidence: &mut Evidence) -> registry::Registry {
+        let Some(region) = region else {
+            let gap = gap("the registry is not in the image: events cannot be decoded", Cause::Missing);
+            evidence.gaps.push(gap);
+            return registry::Registry::default();
+        };
+        let mut registry = registry::read(&**self.image, region, self.budget);
+        self.notes.append(&mut registry.notes);
+        for (offset, bytes) in registry.damage.iter().filter(|d| d.1 > 0) {
+            let bytes = Some(*bytes);
+            evidence.gaps.push(Gap { bytes, ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged) });
+        }
+        if registry.dropped > 0 {
+            let refused = format!("{} descriptions found no room", registry.dropped);
+            let place =
+                format!("registry: it was full, {refused}; events of the kinds that it lacks were not recorded");
+            evidence.gaps.push(gap(&place, Cause::Refused));
+        }
+        registry
     }
 
     /// Tells of a snapshot that was being taken.
