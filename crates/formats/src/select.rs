@@ -7,7 +7,7 @@ use lastwords_trace::schema::Schema;
 pub struct Selection {
     /// Only streams of these CPUs; empty = all.
     pub cpus: Vec<u32>,
-    /// Only events whose `provider:name` matches one of these globs ([`matches`]); empty = all.
+    /// Only events whose `provider:name` matches one of these globs ([`matches()`]); empty = all.
     pub events: Vec<String>,
     /// Not before this time, nanoseconds since the epoch.
     pub since: Option<i64>,

@@ -93,8 +93,9 @@ impl Quick {
         Self { lanes: lanes.collect() }
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`: of all of them, where these are at most 4. Up to 11 bytes behind the event may be written,
-    /// all before the trailer's end and never published. False where the section was aborted or is not for this event.
+    /// Records an event whose payload is the first `len` bytes of `words`: of all of them, where these are at most 4. Up to 11
+    /// bytes behind the event may be written, all before the trailer's end and never published. False where the section was
+    /// aborted or is not for this event.
     #[inline(always)]
     pub(crate) fn words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
         if len > 8 * W || (W <= 4 && len + 8 <= 8 * W) {
