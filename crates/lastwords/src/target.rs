@@ -1,7 +1,7 @@
 //! Targets: the channels of this process's sessions, where callsites record.
 
 use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
 use lastwords_abi::stream::{LOST_LOCK, LOST_TOO_BIG};
@@ -97,29 +97,27 @@ pub(crate) fn install(
 ) -> Result<(), Error> {
     // From now on there are fork and signal handlers, a thread that listens, and callsites on a list.
     pin::library_of(core::ptr::from_ref(&TARGETS).cast());
-    let mut slots = Vec::new();
-    let done = session.view().channels().try_for_each(|(id, entry)| {
-        let name = crate::session::view::text(&entry.name);
-        let target = Target::new(session, id, entry, &contexts(&name))?;
-        slots.push(publish(target).ok_or(Error::Full {
-            what: "target (channel of a session)",
-            limit: MAX_TARGETS,
-            remedy: "close a session of this process, or give it fewer channels",
-        })?);
-        Ok(())
-    });
+    let new = |(id, entry): (u32, &'static ChannelEntry)| {
+        let target = Target::new(session, id, entry, &contexts(&crate::session::view::text(&entry.name)))?;
+        Ok(Box::into_raw(Box::new(target)))
+    };
+    // All memory is asked for before: a handler that interrupted `malloc` may be waiting for the callsites' lock.
+    let targets = session.view().channels().map(new).collect::<Result<Vec<_>, Error>>()?;
+    let mut slots = Vec::with_capacity(targets.len());
+    callsite::change(|| slots.extend(targets.iter().map_while(|target| publish(*target))));
+    let is_whole = slots.len() == targets.len();
     // Set once: a session is installed once.
     let _ = session.targets.set(slots);
-    done
+    let remedy = "close a session of this process, or give it fewer channels";
+    let full = Error::Full { what: "target (channel of a session)", limit: MAX_TARGETS, remedy };
+    if is_whole { Ok(()) } else { Err(full) }
 }
 
-/// Puts a target into a free slot; it is never freed.
-fn publish(target: Target) -> Option<usize> {
-    let raw = Box::into_raw(Box::new(target));
-    let mut slot = None;
-    let free = |slot: &AtomicPtr<_>| slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok();
-    callsite::change(|| slot = TARGETS.iter().position(free));
-    slot
+/// Puts a target into a free slot; it is never freed. Nobody else changes the slots meanwhile.
+fn publish(target: *mut Target) -> Option<usize> {
+    let slot = TARGETS.iter().position(|slot| slot.load(Relaxed).is_null())?;
+    TARGETS[slot].store(target, Release);
+    Some(slot)
 }
 
 /// Takes the session's targets away from all callsites.

@@ -211,7 +211,6 @@ impl Builder {
         if self.listen && session.is_shared {
             listener::ensure();
         }
-        target::refresh_all();
         Ok(Session::of(session, self.keep))
     }
 

@@ -213,7 +213,6 @@ pub(crate) enum Ending {
 /// Takes the session away from this process, and from the world where it ends with it.
 pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
     target::remove(session);
-    target::refresh_all();
     let view = session.view();
     // Nobody joins between the look at the table and the removal.
     let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
