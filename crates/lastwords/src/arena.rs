@@ -4,6 +4,8 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
+use lastwords_ring::os;
+
 /// Bytes asked of the system at a time.
 const CHUNK: usize = 64 << 10;
 
@@ -57,15 +59,10 @@ fn take(len: usize) -> *mut u8 {
 }
 
 fn new_chunk() -> *mut AtomicUsize {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: new memory at an address of the kernel's choice.
-    let fresh = unsafe { libc::mmap(std::ptr::null_mut(), CHUNK, protection, flags, -1, 0) };
-    assert!(fresh != libc::MAP_FAILED, "no memory for a callsite");
-    let fresh = fresh.cast::<AtomicUsize>();
+    let fresh = os::private_memory(CHUNK).expect("memory for a callsite").cast::<AtomicUsize>();
     // SAFETY: new memory of our own, page-aligned.
     unsafe { fresh.write(AtomicUsize::new(16)) };
-    fresh
+    fresh.as_ptr()
 }
 
 #[cfg(test)]

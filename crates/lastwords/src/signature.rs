@@ -2,9 +2,13 @@
 
 use crate::registry::{FieldDesc, FieldType};
 
-/// FNV-1a, 32 bits.
-const BASIS: u32 = 0x811c_9dc5;
-const PRIME: u32 = 0x0100_0193;
+/// Where FNV-1a of 32 bits begins.
+pub(crate) const BASIS: u32 = 0x811c_9dc5;
+
+/// The hash with one byte more.
+pub(crate) const fn with_byte(hash: u32, byte: u8) -> u32 {
+    (hash ^ byte as u32).wrapping_mul(0x0100_0193)
+}
 
 /// Of the types of these fields; never 0.
 pub(crate) const fn of(fields: &[FieldDesc]) -> u32 {
@@ -50,7 +54,7 @@ const fn of_labels(mut hash: u32, labels: &[(i64, &str)]) -> u32 {
 /// The lowest byte that is not 0 and all above it, so that small numbers are one step.
 const fn add(mut hash: u32, mut value: u64) -> u32 {
     loop {
-        hash = (hash ^ (value & 0xff) as u32).wrapping_mul(PRIME);
+        hash = with_byte(hash, (value & 0xff) as u8);
         value >>= 8;
         if value == 0 {
             return hash;

@@ -1,4 +1,7 @@
-//! What the ring asks of the kernel, all off the fast path: who am I, is that thread alive, take a lock from the dead.
+//! What the ring asks of the kernel, all off the fast path: who am I, is that thread alive, take a lock from the dead,
+//! memory.
+
+use core::ptr::NonNull;
 
 use lastwords_abi::sync::{AtomicU64, Ordering};
 
@@ -121,6 +124,17 @@ fn is_alive_here(tid: u32, start_low: u32) -> bool {
         Some((state, start)) => state != b'Z' && state != b'X' && (start_low == 0 || start as u32 == start_low),
         None => true,
     }
+}
+
+/// `len` bytes of zeroed private memory at an address of the kernel's choice; `None` where there are none. It stays until it is
+/// unmapped. Not from the heap, and async-signal-safe.
+#[must_use]
+pub fn private_memory(len: usize) -> Option<NonNull<u8>> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: no memory that is in use is asked for.
+    let fresh = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, -1, 0) };
+    if fresh == libc::MAP_FAILED { None } else { NonNull::new(fresh.cast()) }
 }
 
 /// What a thread stores in an owner lock, [`lastwords_abi::session::OwnerLock`].

@@ -3,6 +3,7 @@
 use lastwords_abi::registry::field;
 
 use super::{EventDesc, FieldType};
+use crate::signature;
 
 /// Takes the bytes of a body one piece after the other.
 pub(crate) trait Sink {
@@ -30,7 +31,7 @@ pub(super) struct Measure {
 
 impl Default for Measure {
     fn default() -> Self {
-        Self { len: 0, hash: 0x811c_9dc5 }
+        Self { len: 0, hash: signature::BASIS }
     }
 }
 
@@ -48,7 +49,7 @@ impl Measure {
 impl Sink for Measure {
     fn put(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
-        self.hash = bytes.iter().fold(self.hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        self.hash = bytes.iter().fold(self.hash, |hash, byte| signature::with_byte(hash, *byte));
     }
 }
 

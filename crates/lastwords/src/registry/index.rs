@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use lastwords_ring::os;
+
 /// Bytes of the registry for each slot: less than half of the smallest record of an event.
 const BYTES_A_SLOT: u64 = 16;
 
@@ -23,12 +25,8 @@ impl Index {
     pub(super) fn is_there(&mut self, len: u64) -> bool {
         if self.slots.is_none() {
             let slots = (len / BYTES_A_SLOT).next_power_of_two() as usize;
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: new memory at an address of the kernel's choice.
-            let memory = unsafe { libc::mmap(std::ptr::null_mut(), slots * 8, protection, flags, -1, 0) };
-            if memory != libc::MAP_FAILED {
-                (self.slots, self.mask) = (NonNull::new(memory.cast()), slots - 1);
+            if let Some(memory) = os::private_memory(slots * 8) {
+                (self.slots, self.mask) = (Some(memory.cast()), slots - 1);
             }
         }
         self.slots.is_some()

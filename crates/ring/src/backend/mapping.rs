@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use super::{BackendError, Held, file};
+use crate::os;
 
 /// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
 #[derive(Debug)]
@@ -134,21 +135,16 @@ impl Mapping {
         if len == 0 {
             return;
         }
+        let Some(fresh) = os::private_memory(len) else { return };
         let place = self.as_ptr().wrapping_add(range.start as usize);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: new memory at an address of the kernel's choice; the range lies in a mapping of our own, into which
-        // nothing holds references that are not to atomics; `mremap` puts the new memory there in one step.
+        // SAFETY: the range lies in a mapping of our own, into which nothing holds references that are not to atomics;
+        // `mremap` puts the new memory there in one step.
         unsafe {
-            let fresh = libc::mmap(core::ptr::null_mut(), len, protection, flags, -1, 0);
-            if fresh == libc::MAP_FAILED {
-                return;
-            }
             if copy {
-                core::ptr::copy_nonoverlapping(place, fresh.cast(), len);
+                core::ptr::copy_nonoverlapping(place, fresh.as_ptr(), len);
             }
             let move_to = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            libc::mremap(fresh, len, len, move_to, place);
+            libc::mremap(fresh.as_ptr().cast(), len, len, move_to, place);
         }
     }
 
