@@ -53,7 +53,9 @@ const _: () = assert!(size_of::<StreamInfo>() == 64);
 pub struct StreamControl {
     /// Xor'd with [`crate::session::Control::flip`]: which half is live; only bit 0.
     pub flip: AtomicU32,
-    pad0: [u32; 15],
+    pad0: u32,
+    /// What `lost` was when a consuming reader last told of it: the next tells of what was lost since.
+    pub told: [AtomicU64; 7],
     /// Locked streams: held while recording. See [`crate::session::OwnerLock`].
     pub lock: AtomicU64,
     /// Cause counters of the stream, for its whole life.
@@ -91,13 +93,13 @@ pub struct HalfControl {
     /// Clock of a committed event that is not newer than the newest; overflow of the 27 bits is judged by it.
     pub last_clock: AtomicU64,
     pad0: [u64; 5],
-    /// Where the half was begun anew: positions before it never existed or were cleared. Inside a sub-buffer, events before
-    /// it are cleared.
+    /// Where readers begin: positions before it never existed, were consumed or were cleared; it may lie inside a sub-buffer.
     pub first: AtomicU64,
     /// Lockless: a position; all bytes before it in its sub-buffer were committed when it was stored.
     pub contiguous: AtomicU64,
     pad1: [u64; 6],
-    /// Position up to which a consuming reader has read; in discard mode, what gives room to the writer.
+    /// Position up to which consuming readers have read. What lies before it, or before `first`, is room where events are
+    /// discarded.
     pub consumed: AtomicU64,
     pad2: [u64; 7],
 }

@@ -20,6 +20,7 @@ mod hooks;
 pub mod backend;
 pub mod channel;
 pub mod clock;
+mod consume;
 pub mod cpu;
 pub mod header;
 pub mod init;

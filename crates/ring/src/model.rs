@@ -96,6 +96,10 @@ pub enum Fault {
     StaleStart,
     /// The flip words are read without ordering.
     RelaxedFlip,
+    /// A consumer reads up to the produced position, whoever is still writing before it.
+    Unsettled,
+    /// Where a reservation begins is announced without ordering.
+    RelaxedBegin,
     /// A swap begins the spare anew while a recorder is still in it.
     NoWaitForSpare,
 }

@@ -4,7 +4,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::region::{self, RegionHeader};
 use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
-use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use crate::init;
 use crate::packet::Identity;
@@ -169,15 +169,6 @@ impl Stream {
         }
     }
 
-    /// Makes a reader pass over all that is in `half` now, which counts as consumed: a full ring that discards has room again.
-    pub fn clear(&self, half: usize) {
-        let half_control = self.half(half);
-        let end = self.position(half);
-        half_control.first.store(end, Relaxed);
-        // After `first`: who sees the room and overwrites, overwrites what was cleared.
-        half_control.consumed.fetch_max(end, Release);
-    }
-
     /// Events lost so far, all causes.
     #[must_use]
     pub fn lost(&self) -> u64 {
@@ -195,13 +186,13 @@ impl Stream {
         self.info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
     }
 
-    /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was not consumed.
+    /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was neither consumed nor cleared.
     pub(crate) fn is_full(&self, half: &HalfControl, start: u64) -> bool {
         if self.info.mode != MODE_DISCARD {
             return false;
         }
-        let consumed = half.consumed.load(Acquire) & !(self.info.sub_buffer_size - 1);
-        start.wrapping_sub(consumed) >= self.half_size()
+        let gone = half.consumed.load(Acquire).max(half.first.load(Acquire)) & !(self.info.sub_buffer_size - 1);
+        start.wrapping_sub(gone) >= self.half_size()
     }
 }
 

@@ -55,5 +55,7 @@ faults! {
     stay_beside: StayBeside, exclusive::locked_usurped_at((Step, 0));
     no_abort: NoAbort, exclusive::sections_of_two_threads();
     stale_start: StaleStart, lockless::two_claim_the_dead();
+    unsettled: Unsettled, lockless::settled_among_two();
+    relaxed_begin: RelaxedBegin, lockless::settled_reader();
     death_in_switch: NoConfirm, lockless::death_in_switch_at(Switched);
 }

@@ -64,7 +64,11 @@ impl Packet<'_> {
 
     /// Appends the events up to `content`, but for what lies in `holes`.
     fn events(&self, content: usize, holes: &[Flight], into: &mut Vec<(u16, u16)>) {
-        let mut at = HEADER_LEN;
+        self.events_from(HEADER_LEN, content, holes, into);
+    }
+
+    /// The same of those from offset `at` on.
+    fn events_from(&self, mut at: usize, content: usize, holes: &[Flight], into: &mut Vec<(u16, u16)>) {
         while at < content {
             let position = self.base + at as u64;
             if let Some(hole) = holes.iter().find(|h| h.begin <= position && position < h.end) {
@@ -206,6 +210,39 @@ impl World {
             packet.events(packet.closed_content(), &[], &mut events);
             control.consumed.store(consumed + SUB_BUFFER, Release);
         }
+        events
+    }
+
+    /// Consumes all that is settled in a half: its events.
+    ///
+    /// # Panics
+    /// Something before the settled position is not committed, or against the format.
+    #[must_use]
+    pub fn take(&self, index: usize, half: usize) -> Vec<(u16, u16)> {
+        let stream = &self.channel.streams()[index];
+        let first = stream.half(half).first.load(Acquire);
+        let end = stream.settled(half, self.parts);
+        let mut events = Vec::new();
+        for number in first / SUB_BUFFER..end.div_ceil(SUB_BUFFER) {
+            let place = stream.place(number * SUB_BUFFER);
+            let base = number * SUB_BUFFER;
+            let mut content = end.min(base + SUB_BUFFER) - base;
+            if content == SUB_BUFFER {
+                let slot = &stream.slots[half][(number % u64::from(stream.info.sub_buffers)) as usize];
+                let laps = number / u64::from(stream.info.sub_buffers);
+                assert_eq!(slot.committed.load(Acquire), (laps + 1) * SUB_BUFFER, "sub-buffer {number} is not closed");
+                content = slot.content_end.load(Acquire) - base;
+            }
+            let (from, content) = ((first.max(base) - base).max(HEADER_LEN as u64) as usize, content as usize);
+            let Some(len) = content.checked_sub(from) else { continue };
+            let mut bytes = vec![0; SUB_BUFFER as usize];
+            let at = stream.data[half].wrapping_add(place.sub_buffer as usize + from);
+            super::reads(at, len);
+            // SAFETY: inside a sub-buffer of the ring's own memory.
+            unsafe { core::ptr::copy_nonoverlapping(at, bytes[from..].as_mut_ptr(), len) };
+            Packet { bytes: &bytes, base, number }.events_from(from, content, &[], &mut events);
+        }
+        stream.consume(half, end);
         events
     }
 

@@ -148,7 +148,8 @@ impl View<'_> {
             confirm(self, owner);
         }
         let mine: &InFlight = self.level.in_flight;
-        mine.begin.store(self.position, Relaxed);
+        // Released: whoever sees it, in the place of the one before, sees what was committed then.
+        mine.begin.store(self.position, if fault!(RelaxedBegin) { Relaxed } else { Release });
         mine.end.store(end, Relaxed);
         mine.state.store(state, Relaxed);
         if !fault!(LateAnnouncement) {
@@ -347,7 +348,7 @@ fn is_in_flight(view: &View<'_>, number: u64) -> bool {
         if l.target.load(Acquire) != target {
             return false;
         }
-        let first = l.begin.load(Relaxed) >> view.stream.size_shift;
+        let first = l.begin.load(Acquire) >> view.stream.size_shift;
         let last = (l.end.load(Relaxed).wrapping_sub(1) >> view.stream.size_shift).min(number.wrapping_sub(1));
         // From `first` up to the next number that lies in the place.
         let up = number.wrapping_sub(first) & (places - 1);

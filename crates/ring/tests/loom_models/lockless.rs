@@ -218,6 +218,57 @@ pub(crate) fn discard_and_consumer() {
     });
 }
 
+/// Runs a reader that consumes what is settled beside `record`; what it had and what the one after it had, in order of thread.
+fn consumed_beside(world: &Arc<World>, record: impl FnOnce(&Arc<World>)) -> Vec<(u16, u16)> {
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&taken);
+    let reader = spawn(world, 3, 0, Fate::Lives, move |w| *into.lock().expect("one thread") = w.take(0, 0));
+    record(world);
+    reader.join().expect("no panic");
+    let mut events = taken.lock().expect("one thread").clone();
+    events.extend(world.take(0, 0));
+    events.sort_unstable();
+    events
+}
+
+/// A reader that consumes what is settled, and the next, have each event of a recorder once, whole, also where it goes on to the
+/// next sub-buffer.
+pub(crate) fn settled_reader() {
+    model("settled_reader", || {
+        let world = World::new(Shape { sub_buffers: FOUR, threads: 3, ..Shape::default() });
+        world.record(1, 9, SMALL).expect("room");
+        let events = consumed_beside(&world, |w| (0..2).for_each(|n| w.record(1, n, LARGE).expect("room")));
+        assert_eq!(events, [(1, 0), (1, 1), (1, 9)]);
+    });
+}
+
+/// The same of two recorders: one may have reserved before the other and commit behind it.
+pub(crate) fn settled_among_two() {
+    model("settled_among_two", || {
+        let world = World::new(Shape { threads: 3, ..Shape::default() });
+        world.record(1, 9, SMALL).expect("room");
+        let events = consumed_beside(&world, |world| {
+            let other = spawn(world, 2, 0, Fate::Lives, |w| w.record(2, 0, SMALL).expect("room"));
+            world.record(1, 0, SMALL).expect("room");
+            other.join().expect("no panic");
+        });
+        assert_eq!(events, [(1, 0), (1, 9), (2, 0)]);
+    });
+}
+
+/// What a dead recorder left unfinished keeps no consumer from what is behind it.
+pub(crate) fn settled_over_the_dead() {
+    model("settled_over_the_dead", || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, SMALL).expect("room");
+        let dying = spawn(&world, 2, 0, Fate::Dies(Reserved, 0), |w| w.record(2, 0, SMALL).expect("room"));
+        world.record(1, 1, SMALL).expect("room");
+        assert!(!dying.join().expect("no panic"));
+        let stream = &world.channel.streams()[0];
+        assert_eq!(stream.settled(0, world.parts), stream.position(0));
+    });
+}
+
 /// A reader that copies while the ring goes on uses nothing that was overwritten meanwhile, and misses nothing else.
 pub(crate) fn live_reader() {
     model("live_reader", || {

@@ -1,0 +1,54 @@
+//! Consuming reads: how far a half can be read so that nothing before that place is still to come, and that it was read.
+
+use lastwords_abi::session::InFlight;
+use lastwords_abi::sync::Ordering::{Acquire, Release};
+
+use crate::channel::SessionParts;
+use crate::hooks::fault;
+use crate::os;
+use crate::stream::Stream;
+use crate::threads;
+
+impl Stream {
+    /// The position in `half` before which every event is committed, or never will be, as its recorder is dead. What is recorded
+    /// from now on lies behind it: a reader that stops here, and begins here the next time, misses nothing and sees nothing twice.
+    #[must_use]
+    pub fn settled(&self, half: usize, parts: SessionParts) -> u64 {
+        let produced = self.position(half);
+        if !self.is_lockless() || fault!(Unsettled) {
+            return produced;
+        }
+        // Who reserved before `produced` had announced that; who has withdrawn the announcement since has committed.
+        let target = ((u64::from(self.identity.stream) << 1) | half as u64) + 1;
+        let begin = |level: &InFlight| {
+            (level.target.load(Acquire) == target).then(|| level.begin.load(Acquire)).filter(|begin| *begin < produced)
+        };
+        let mut namespace = None;
+        let mut settled = produced;
+        for thread in parts.threads {
+            let oldest = thread.levels.iter().filter_map(begin).min();
+            if let Some(begin) = oldest.filter(|begin| *begin < settled)
+                && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
+            {
+                settled = begin;
+            }
+        }
+        settled
+    }
+
+    /// Makes readers begin at `end`: what lies before it was read, and a ring that discards has that room again. Nobody swaps
+    /// meanwhile.
+    pub fn consume(&self, half: usize, end: u64) {
+        self.half(half).consumed.fetch_max(end, Release);
+        self.pass_over(half, end);
+    }
+
+    /// Makes readers pass over all that is in `half` now; a ring that discards has that room again. Nobody swaps meanwhile.
+    pub fn clear(&self, half: usize) {
+        self.pass_over(half, self.position(half));
+    }
+
+    fn pass_over(&self, half: usize, end: u64) {
+        self.half(half).first.fetch_max(end, Release);
+    }
+}
