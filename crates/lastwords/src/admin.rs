@@ -10,6 +10,7 @@ use lastwords_abi::session::{
 };
 use lastwords_ring::backend::open_places;
 
+use crate::consume::Consumer;
 use crate::dirs::{self, Base, Folder};
 use crate::process::{self, Identity, Life};
 use crate::rules::{self, RuleSpec};
@@ -317,6 +318,22 @@ impl Handle {
     /// There is no snapshot, or another process reads it.
     pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
         snapshot::read(&self.regions)
+    }
+
+    /// Reads the live rings to consume them, while recording goes on; no other may meanwhile.
+    ///
+    /// # Errors
+    /// Another process does; the folder cannot be locked.
+    pub fn consume_live(&self) -> Result<Consumer<'_>, Error> {
+        Consumer::live(&self.regions, &self.folder)
+    }
+
+    /// Reads the snapshot to consume it.
+    ///
+    /// # Errors
+    /// There is no snapshot, or another process reads it.
+    pub fn consume_snapshot(&self) -> Result<Consumer<'_>, Error> {
+        Consumer::snapshot(&self.regions)
     }
 
     /// Makes a reader pass over all that was recorded until now.

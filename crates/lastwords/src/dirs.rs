@@ -222,6 +222,21 @@ impl Folder {
         self.get(&self.fd)
     }
 
+    /// Takes the lock of the folder, which is held as long as the descriptor is open; none where another has it.
+    pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, Error> {
+        let own = open_dir(self.fd()?.as_raw_fd(), c".", &self.path)?;
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::flock(own.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(Some(own));
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() == std::io::ErrorKind::WouldBlock {
+            Ok(None)
+        } else {
+            Err(Error::io("flock", &self.path, error))
+        }
+    }
+
     fn get<'a>(&self, held: &'a Held) -> Result<BorrowedFd<'a>, Error> {
         let closed = || Error::io("use", &self.path, std::io::Error::from_raw_os_error(libc::EBADF));
         held.get().ok_or_else(closed)

@@ -5,6 +5,7 @@ pub mod admin;
 mod arena;
 mod callsite;
 pub mod clock;
+pub mod consume;
 pub mod context;
 pub mod crash;
 pub mod dirs;

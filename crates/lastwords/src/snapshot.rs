@@ -29,7 +29,7 @@ pub struct Taken {
 }
 
 /// Runs `change` under the snapshot lock.
-fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let view = &regions.view;
     let control = view.control();
     let mine = lastwords_ring::threads::lock_word();
@@ -187,6 +187,16 @@ impl SnapshotReader<'_> {
     /// The snapshot was read and is not needed again.
     pub fn release(self) {
         self.end(SNAPSHOT_READY);
+    }
+
+    /// The snapshot is still ours to read.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let control = self.regions.view.control();
+        let mark = control.snapshot_reader.load(Acquire);
+        if control.snapshot.load(Acquire) == SNAPSHOT_READING && mark == self.mark {
+            return Ok(());
+        }
+        Err(Error::Busy { what: "the session's snapshot", owner: mark as u32 })
     }
 
     /// Leaves `reading` for `state`, unless the snapshot is another's by now.

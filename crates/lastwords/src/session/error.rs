@@ -91,7 +91,7 @@ pub enum Error {
         what: String,
     },
     /// Someone else is at it.
-    #[error("{what} is held by process {owner}; try again when it is done")]
+    #[error("{what} is held by {}; try again when it is done", holder(*owner))]
     Busy {
         /// What is held.
         what: &'static str,
@@ -132,4 +132,8 @@ fn hint(source: &io::Error) -> &'static str {
         Some(libc::ENOENT) => "; its parent must exist",
         _ => "",
     }
+}
+
+fn holder(pid: u32) -> String {
+    if pid == 0 { "another process".to_owned() } else { format!("process {pid}") }
 }
