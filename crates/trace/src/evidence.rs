@@ -66,6 +66,8 @@ pub enum Cause {
     Missing,
     /// Cleared by a user.
     Cleared,
+    /// Given to a reader that consumed it.
+    Consumed,
 }
 
 impl Cause {
@@ -81,13 +83,15 @@ impl Cause {
             Self::Damaged => "damaged",
             Self::Missing => "missing",
             Self::Cleared => "cleared",
+            Self::Consumed => "consumed",
         }
     }
 
-    /// It counts as a loss for `--strict`: overwriting, clearing and what was in flight at death are not.
+    /// It counts as a loss for `--strict`: overwriting, clearing, consuming and what was in flight at death
+    /// are not.
     #[must_use]
     pub fn is_loss(self) -> bool {
-        !matches!(self, Self::Overwritten | Self::Cleared | Self::InFlight)
+        !matches!(self, Self::Overwritten | Self::Cleared | Self::Consumed | Self::InFlight)
     }
 }
 

@@ -164,7 +164,8 @@ fn two_sessions_in_one_arena() {
 fn the_snapshot_stands_beside_the_live_ring() {
     let folder = tempfile::tempdir().expect("a folder");
     samples::small(Order::Little).image().write_folder(folder.path()).expect("files");
-    let of = |snapshot| lastwords_walk::open(folder.path(), &Options { snapshot }).expect("readable");
+    let of =
+        |snapshot| lastwords_walk::open(folder.path(), &Options { snapshot, ..Options::default() }).expect("readable");
     let (live, snapshot) = (of(false), of(true));
     let (live, snapshot) = (events(&live.sessions[0]), events(&snapshot.sessions[0]));
     assert!(!live.is_empty() && !snapshot.is_empty());

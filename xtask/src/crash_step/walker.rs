@@ -117,7 +117,7 @@ impl Walker {
 }
 
 fn recover(image: &Arc<dyn Image>, snapshot: bool) -> Result<Session> {
-    let found = own::find(image, &Options { snapshot }, &Budget::default(), &unwatched)?;
+    let found = own::find(image, &Options { snapshot, ..Options::default() }, &Budget::default(), &unwatched)?;
     ensure!(found.sessions.len() == 1 && found.notes.is_empty(), "recovery: {found:?}");
     let session = found.sessions.into_iter().next().context("no session")?;
     let evidence = session.evidence();

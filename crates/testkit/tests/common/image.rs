@@ -90,8 +90,12 @@ pub(crate) fn walk(image: Bytes, snapshot: bool) -> Result<Found, Error> {
 
 /// Walks an image of any kind.
 pub(crate) fn walk_image(image: &Arc<dyn Image>, snapshot: bool) -> Result<Found, Error> {
-    let options = own::Options { snapshot };
-    let found = own::find(image, &options, &Budget::default(), &unwatched)?;
+    walk_as(image, &own::Options { snapshot, ..own::Options::default() })
+}
+
+/// Walks an image of any kind, as `options` say.
+pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &own::Options) -> Result<Found, Error> {
+    let found = own::find(image, options, &Budget::default(), &unwatched)?;
     let mut all = Found { sessions: found.sessions.len(), ..Found::default() };
     all.evidence.extend(found.notes.iter().map(|n| format!("note: {n}")));
     for session in &found.sessions {

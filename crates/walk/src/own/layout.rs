@@ -195,6 +195,7 @@ pub(crate) struct Half {
     /// Clock of a committed event, the newest or one of the newest; 0 where there is none.
     pub(crate) last_clock: u64,
     pub(crate) first: u64,
+    pub(crate) consumed: u64,
     /// Lockless: all before it in its sub-buffer was committed.
     pub(crate) contiguous: u64,
 }
@@ -217,6 +218,7 @@ impl Control {
                 last_clock: field!(r, base, HalfControl, last_clock, u64_at)?,
                 contiguous: field!(r, base, HalfControl, contiguous, u64_at)?,
                 first: field!(r, base, HalfControl, first, u64_at)?,
+                consumed: field!(r, base, HalfControl, consumed, u64_at)?,
             };
         }
         Ok(control)

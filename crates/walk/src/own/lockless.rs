@@ -310,7 +310,11 @@ impl Planner<'_> {
         }
         let found = Header::parse(&self.buf, self.stream.identity.order).ok();
         let judged = judge(&self.stream.identity, number, &mut self.buf);
-        if let Judged::Whole(header, end) = judged {
+        // Writers may have closed it since a consumer chose where to stop.
+        let is_cut = number == ring.current && self.end.is_some();
+        if let Judged::Whole(header, end) = judged
+            && !is_cut
+        {
             return self.whole(ring.half, header, end);
         }
         if self.overtaken(ring.half, number) {

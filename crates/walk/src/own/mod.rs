@@ -27,6 +27,7 @@ mod session_region;
 mod spans;
 mod spool;
 mod types;
+mod upto;
 
 use data::Stream as Data;
 use find::{Region, Rejected};
@@ -48,11 +49,15 @@ use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use upto::{End, Upto};
+
 /// What is wanted of a session.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// The snapshot in place of the live ring.
     pub snapshot: bool,
+    /// Not all of it: what a consumer wants.
+    pub upto: Option<Upto>,
 }
 
 /// What was found in an image.
@@ -442,6 +447,10 @@ impl Planning<'_> {
         let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
         let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
         let planner = || Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget);
+        if let Some(upto) = self.builder.options.upto.as_ref().filter(|upto| upto.session == self.info.uuid) {
+            let spool = Spool::new().map_err(|error| Error::io("a temporary file", 0, &error))?;
+            return planner().spooled(spool).upto(upto.of(stream.region.index));
+        }
         let outcome = planner().run(|planner| self.halves(planner, stream))?;
         let now = stream.control(self.builder.budget).ok();
         let reserves = |c: &Control| c.half.map(|h| h.reserve);

@@ -5,6 +5,7 @@ use super::events::{Rules, Walked, Zeros, walk};
 use super::layout::{Announced, Control, Half, ThreadTable, announced};
 use super::packet::{Header, Judged, judge};
 use super::spool::Spool;
+use super::upto::End;
 use super::{find::Region, lockless};
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
@@ -58,6 +59,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
     pub(crate) budget: &'a Budget,
     pub(crate) control: Control,
+    /// Where reading ends, where that is not where the writers are.
+    pub(crate) end: Option<End>,
     pub(crate) out: Outcome,
     pub(crate) buf: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
@@ -110,6 +113,7 @@ impl<'a> Planner<'a> {
             threads,
             budget,
             control: Control::default(),
+            end: None,
             out: Outcome::default(),
             buf: Vec::new(),
             scratch: Vec::new(),
@@ -128,6 +132,15 @@ impl<'a> Planner<'a> {
     pub(crate) fn spooled(mut self, spool: Spool) -> Self {
         self.out.spool = Some(spool);
         self
+    }
+
+    /// Plans what lies before `end`; nothing where that is none.
+    pub(crate) fn upto(mut self, end: Option<End>) -> Result<Outcome, Error> {
+        self.end = end;
+        self.run(|planner| match end {
+            Some(end) if planner.stop_at(&end) => vec![end.half],
+            _ => Vec::new(),
+        })
     }
 
     /// Plans the halves that `choose` picks, in that order.
@@ -187,17 +200,22 @@ impl<'a> Planner<'a> {
         kept.max(begun)
     }
 
-    /// Tells of events before `first` that are still there: somebody cleared them.
+    /// Tells of events before `first` that are still there: somebody consumed or cleared them.
     fn cleared(&mut self, half: usize, kept: u64, begun: u64, first: u64) {
         let g = self.stream.geometry;
         let here = |planner: &mut Self, n: u64| planner.number_in(half, n) == Some(n);
+        if self.end.is_some() {
+            // By whoever consumed before.
+            return;
+        }
         let before = (kept..begun).find(|n| here(self, *n));
         let from = match before {
             Some(n) => g.start(n),
             None if g.within(first) > HEADER_LEN as u64 => g.start(begun),
             None => return,
         };
-        self.gap(format!("positions {from} to {first}"), Cause::Cleared, Some(first.saturating_sub(from)));
+        let cause = if self.words(half).consumed >= first { Cause::Consumed } else { Cause::Cleared };
+        self.gap(format!("positions {from} to {first}"), cause, Some(first.saturating_sub(from)));
     }
 
     /// The number in the header at the place of sub-buffer `number`, if that is a header of this stream.
@@ -355,8 +373,7 @@ impl<'a> Planner<'a> {
             c.pieces.clear();
             self.gap(format!("sub-buffer {number}: no event of it is described"), Cause::Damaged, Some(total as u64));
         }
-        self.put(c, end, cut > HEADER_LEN);
-        Ok(())
+        self.put(c, end, cut > HEADER_LEN)
     }
 
     /// The structure of the events; offsets are those of the pieces, one behind the other, behind a header.
@@ -396,7 +413,7 @@ impl<'a> Planner<'a> {
         self.gap(place, Cause::Damaged, Some(lost as u64));
     }
 
-    fn put(&mut self, c: Candidate, end: u64, cut: bool) {
+    fn put(&mut self, c: Candidate, end: u64, cut: bool) -> Result<(), Error> {
         let number = c.header.number;
         let events = c.pieces.iter().fold(0usize, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
         let content = events.saturating_add(HEADER_LEN) as u64;
@@ -413,7 +430,10 @@ impl<'a> Planner<'a> {
         if c.verdict == Verdict::Committed {
             self.sure = self.last;
         }
-        let spooled = self.out.spool.as_mut().and_then(|s| s.keep(&self.buf, &c.pieces).ok());
+        let spooled = match self.out.spool.as_mut().map(|s| s.keep(&self.buf, &c.pieces)).transpose() {
+            Err(error) if self.end.is_some() => return Err(Error::io("a temporary file", 0, &error)),
+            kept => kept.ok().flatten(),
+        };
         self.out.packets.push(Packet {
             half: c.half,
             spooled,
@@ -424,8 +444,15 @@ impl<'a> Planner<'a> {
             as_is,
             begin: c.header.begin,
             end: end.max(c.header.begin),
-            discarded: if c.whole { c.header.discarded } else { 0 },
+            discarded: if c.whole { c.header.discarded.saturating_sub(self.told()) } else { 0 },
         });
+        Ok(())
+    }
+
+    /// Events that were told of as lost by an earlier read.
+    fn told(&self) -> u64 {
+        let counted = lastwords_abi::stream::LOST_LOCK.saturating_add(1);
+        self.end.map_or(0, |end| end.told.iter().take(counted).fold(0, |sum, n| sum.saturating_add(*n)))
     }
 
     pub(crate) fn verdict(&mut self, sequence: u64, verdict: Verdict, content: u64, why: String) {

@@ -74,7 +74,7 @@ fn of_machine(path: PathBuf, physical: vmcore::Physical) -> Source {
 fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>> {
     let budget = Budget::default();
     let named = || source.path.display().to_string();
-    let options = Options { snapshot: args.which.snapshot };
+    let options = Options { snapshot: args.which.snapshot, ..Options::default() };
     let own = own::carve(&source.image, &options, &budget, &unwatched).with_context(named)?;
     own.notes.iter().for_each(|note| say::note(plain(note)));
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
