@@ -32,13 +32,17 @@ impl Pager {
         Self::Plain(io::stdout().lock())
     }
 
-    /// Flushes, and waits for the reader. One who left has read what was wanted.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    /// Flushes, and waits for the reader. One who left has read what was wanted: false.
+    pub(crate) fn finish(self) -> io::Result<bool> {
         match self {
-            Self::Plain(mut out) => say::failure(out.flush()).map_or(Ok(()), Err),
+            Self::Plain(mut out) => {
+                let flushed = out.flush();
+                let whole = flushed.is_ok();
+                say::failure(flushed).map_or(Ok(whole), Err)
+            }
             Self::Program { mut child, pipe } => {
                 drop(pipe);
-                child.wait().map(drop)
+                child.wait().map(|_| true)
             }
         }
     }

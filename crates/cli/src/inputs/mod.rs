@@ -1,5 +1,6 @@
 //! What the words on the command line stand for: sessions, wherever their memory is.
 
+mod consume;
 mod places;
 mod twice;
 
@@ -12,7 +13,7 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use lastwords::admin::Handle;
 use lastwords_trace::source::Source;
-use lastwords_walk::own::Session;
+use lastwords_walk::own::{Session, Upto};
 use lastwords_walk::{Options, Recovered};
 use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use places::{Candidate, Place};
 
+pub(crate) use consume::{Written, consuming, was_late};
 pub(crate) use places::{folders_of, sessions_dir};
 
 /// A session that was found.
@@ -91,7 +93,12 @@ pub(crate) fn check(words: &[String]) -> anyhow::Result<()> {
 /// # Errors
 /// Nothing can be had of what the words name; `which` wants none of it.
 pub(crate) fn open(words: &[String], which: &Which) -> anyhow::Result<Found> {
-    open_all(resolve(words, which)?, which)
+    open_all(resolve(words, which)?, which, &whole)
+}
+
+/// All of a place is read.
+fn whole(_: &Place) -> Option<Upto> {
+    None
 }
 
 /// Finds the sessions of all words, as [`open`] does, and runs `read` over them. Snapshots of sessions that live are marked
@@ -117,7 +124,7 @@ pub(crate) fn reading<T>(
             Err(error) => return Err(error.into()),
         }
     }
-    let found = open_all(candidates, which)?;
+    let found = open_all(candidates, which, &whole)?;
     if !which.snapshot {
         found.inputs.iter().filter(|input| holds_snapshot(input)).for_each(tell_snapshot);
     }
@@ -145,10 +152,11 @@ fn resolve(words: &[String], which: &Which) -> anyhow::Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-fn open_all(candidates: Vec<Candidate>, which: &Which) -> anyhow::Result<Found> {
+/// `upto`: how much of a place is read.
+fn open_all(candidates: Vec<Candidate>, which: &Which, upto: &dyn Fn(&Place) -> Option<Upto>) -> anyhow::Result<Found> {
     let (mut inputs, mut unwanted, mut lacks) = (Vec::new(), Vec::new(), Vec::new());
     for Candidate { place, is_named } in candidates {
-        let opened = place.and_then(|place| open_place(&place, which));
+        let opened = place.and_then(|place| open_place(&place, which, upto(&place)));
         let opened = opened.unwrap_or_else(|error| vec![Err(error)]);
         for input in opened {
             match input {
@@ -181,8 +189,8 @@ pub(crate) fn bytes(sources: &[&dyn Source]) -> u64 {
 }
 
 /// The sessions of a place; those that cannot be shown as `which` wants are errors.
-fn open_place(place: &Place, which: &Which) -> anyhow::Result<Vec<anyhow::Result<Input>>> {
-    let found = scan(&place.open, which.snapshot)?;
+fn open_place(place: &Place, which: &Which, upto: Option<Upto>) -> anyhow::Result<Vec<anyhow::Result<Input>>> {
+    let found = scan(&place.open, &Options { snapshot: which.snapshot, upto })?;
     for note in &found.notes {
         say::note(plain(note));
     }
@@ -227,8 +235,7 @@ fn with_snapshot(input: Input, which: &Which) -> anyhow::Result<Input> {
 }
 
 /// Scans a file or folder for sessions, with a spinner where it takes long.
-fn scan(path: &Path, snapshot: bool) -> anyhow::Result<Recovered> {
-    let options = Options { snapshot };
+fn scan(path: &Path, options: &Options) -> anyhow::Result<Recovered> {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -240,7 +247,7 @@ fn scan(path: &Path, snapshot: bool) -> anyhow::Result<Recovered> {
             bar.set_position(p.done);
         }
     };
-    let found = lastwords_walk::open_with(path, &options, &lastwords_bytes::Budget::default(), &watch);
+    let found = lastwords_walk::open_with(path, options, &lastwords_bytes::Budget::default(), &watch);
     bar.finish_and_clear();
     found.with_context(|| path.display().to_string())
 }

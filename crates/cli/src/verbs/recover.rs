@@ -5,7 +5,7 @@ pub(crate) mod kernel;
 pub(crate) mod lttng;
 
 use crate::exit::Outcome;
-use crate::inputs::{self, Input};
+use crate::inputs::{self, Input, Written};
 use crate::memory::Memory;
 use crate::output::{self, Format, Line, session};
 use crate::say;
@@ -58,6 +58,11 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
 
+    /// Consume what is written: the next such run goes on behind it, and a session that discards has its room again. Only of sessions
+    /// in their folders
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve"])]
+    consume: bool,
+
     /// Do not count the events of CTF: counting takes longer than copying
     #[arg(long)]
     no_count: bool,
@@ -66,6 +71,11 @@ pub(crate) struct Args {
 /// Recovers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     inputs::check(&args.inputs)?;
+    if args.consume {
+        args.memory.refuse()?;
+        let write = |found: &inputs::Found| Ok(Written { outcome: recover_all(args, found)?, whole: true });
+        return inputs::consuming(&args.inputs, &args.which, write);
+    }
     if args.carve {
         return carve::run(args);
     }
@@ -107,6 +117,7 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
         carve: false,
         json: false,
         strict: false,
+        consume: false,
         no_count: false,
     };
     recover_all(&args, &inputs::open(&args.inputs, &args.which)?)
@@ -128,7 +139,8 @@ fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
     if args.json {
         output::print_json(&lines)?;
     }
-    Ok(found.lacking.outcome(args.strict, lines.iter().any(|line| line.losses)))
+    let late = args.consume && inputs::was_late(found);
+    Ok(found.lacking.outcome(args.strict, late || lines.iter().any(|line| line.losses)))
 }
 
 fn recover_one(args: &Args, input: &Input, folder: &Path, name: &str) -> anyhow::Result<Line> {

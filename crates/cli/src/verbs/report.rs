@@ -1,6 +1,7 @@
 //! `lastwords report`: events as text on stdout, evidence on stderr.
 
 use crate::exit::Outcome;
+use crate::inputs::Written;
 use crate::memory::Memory;
 use crate::output::Line;
 use crate::pager::Pager;
@@ -57,6 +58,11 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
 
+    /// Consume what is reported: the next such report goes on behind it, and a session that discards has its room again. Only of
+    /// sessions in their folders; all events of a session
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "events", "since", "until", "last"])]
+    consume: bool,
+
     /// Print to the terminal, not through a pager
     #[arg(long)]
     no_pager: bool,
@@ -95,6 +101,10 @@ impl Look {
 /// Reports.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     inputs::check(&args.inputs)?;
+    if args.consume {
+        args.memory.refuse()?;
+        return inputs::consuming(&args.inputs, &args.which, |found| report(args, found));
+    }
     if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
         if wants_lttng(args, &machines) {
             let mut inputs: Vec<_> =
@@ -127,7 +137,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(traces) = ctf::open_all(&args.inputs)? {
         return ctf_traces(args, &traces);
     }
-    inputs::reading(&args.inputs, &args.which, |found| report(args, found))
+    inputs::reading(&args.inputs, &args.which, |found| report(args, found)).map(|written| written.outcome)
 }
 
 fn ctf_traces(args: &Args, traces: &Found) -> anyhow::Result<Outcome> {
@@ -170,13 +180,14 @@ fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome
     })
 }
 
-fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
+fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     let sessions = &found.inputs;
     let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
     let style = args.style.unwrap_or(Look::Fields).of_session()?;
     let selection = args.events.selection(&sources);
     let zone = if args.utc { Zone::utc() } else { Zone::local() };
-    let mut out = Pager::open(!args.no_pager);
+    // Who leaves a pager has not read all of it.
+    let mut out = Pager::open(!args.no_pager && !args.consume);
     let mut bar = Progress::new("report", inputs::bytes(&sources));
     let paged = matches!(out, Pager::Program { .. });
     let mut tell = |p: lastwords_trace::merge::Progress| {
@@ -185,15 +196,16 @@ fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
         }
     };
     let written = text::write(&sources, style, &selection, &zone, &mut out, &mut tell);
-    out.finish()?;
+    let flushed = out.finish()?;
     drop(bar);
-    let closed = written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
+    let closed = !flushed || written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
     let written = if closed { Default::default() } else { written? };
     sessions.iter().for_each(|input| evidence::print(&input.session));
     evidence::print_faults(&written);
     if !closed {
         args.events.tell_empty(&sources, written.totals.events);
     }
-    let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
-    Ok(found.lacking.outcome(args.strict, losses))
+    let late = args.consume && inputs::was_late(found);
+    let losses = late || written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
+    Ok(Written { outcome: found.lacking.outcome(args.strict, losses), whole: !closed })
 }

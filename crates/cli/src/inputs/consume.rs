@@ -1,0 +1,100 @@
+//! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
+
+use super::places::{Candidate, Place};
+use super::{Found, open_all, resolve};
+use crate::exit::Outcome;
+use crate::say;
+use crate::select::Which;
+use anyhow::{Context, bail};
+use lastwords::admin::Handle;
+use lastwords::consume::{Bound, Consumer};
+use lastwords_trace::evidence::Cause;
+use lastwords_trace::source::Source;
+use lastwords_walk::own::{End, Upto};
+use std::path::{Path, PathBuf};
+
+/// What became of what was read.
+pub(crate) struct Written {
+    /// How the verb ends.
+    pub(crate) outcome: Outcome,
+    /// All of it was written.
+    pub(crate) whole: bool,
+}
+
+/// Finds the sessions of all words as [`super::open`] does, and runs `read` over what was committed in them until now; what was
+/// written whole is consumed then.
+///
+/// # Errors
+/// As for [`super::open`]; another process consumes the same; a word names no session's folder.
+pub(crate) fn consuming(
+    words: &[String],
+    which: &Which,
+    read: impl FnOnce(&Found) -> anyhow::Result<Written>,
+) -> anyhow::Result<Outcome> {
+    let mut candidates = resolve(words, which)?;
+    let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
+    for candidate in &mut candidates {
+        let Ok(place) = &candidate.place else { continue };
+        if handles.iter().any(|(folder, _)| *folder == place.shown) {
+            continue;
+        }
+        match open(&place.shown) {
+            Ok(handle) => handles.push((place.shown.clone(), handle)),
+            Err(error) => candidate.place = Err(error),
+        }
+    }
+    let mut consumers: Vec<(&Path, Consumer<'_>)> = Vec::new();
+    for (folder, handle) in handles.iter().filter(|(_, handle)| which.wants(&handle.summary().name)) {
+        match if which.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
+            Ok(consumer) => consumers.push((folder, consumer)),
+            // There is none: that is said of the session below.
+            Err(lastwords::Error::Snapshot { .. }) => {}
+            Err(error) => refuse(&mut candidates, folder, &error),
+        }
+    }
+    let upto = |place: &Place| consumers.iter().find(|(folder, _)| *folder == place.shown).map(|(_, c)| upto(c));
+    let found = open_all(candidates, which, &upto)?;
+    let Written { outcome, whole } = read(&found)?;
+    if !whole {
+        say::note("not all of it was written: nothing is consumed");
+        return Ok(Outcome::Negative);
+    }
+    for (folder, consumer) in consumers {
+        let consumed = consumer.consume().with_context(|| format!("{}: nothing is consumed", folder.display()))?;
+        if consumed.in_snapshot > 0 {
+            let (rings, folder) = (consumed.in_snapshot, folder.display());
+            say::note(format_args!(
+                "{folder}: a snapshot was taken meanwhile; it has what was read of {rings} rings too"
+            ));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Events were overwritten before they were consumed: to a consumer that is a loss.
+pub(crate) fn was_late(found: &Found) -> bool {
+    found.inputs.iter().any(|i| i.session.evidence().gaps.iter().any(|gap| gap.cause == Cause::Overwritten))
+}
+
+fn open(folder: &Path) -> anyhow::Result<Handle> {
+    if !folder.is_dir() {
+        bail!("{}: only sessions in their folders are consumed", folder.display());
+    }
+    Handle::open(folder).with_context(|| folder.display().to_string())
+}
+
+/// The session of a folder cannot be had.
+fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error) {
+    for candidate in candidates.iter_mut() {
+        if candidate.place.as_ref().is_ok_and(|place| place.shown == folder) {
+            candidate.place = Err(anyhow::anyhow!("{}: {error}", folder.display()));
+        }
+    }
+}
+
+/// How far a consumer reads.
+fn upto(consumer: &Consumer<'_>) -> Upto {
+    let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told };
+    let streams = consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect();
+    Upto { session: consumer.session(), streams }
+}

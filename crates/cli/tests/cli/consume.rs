@@ -1,0 +1,281 @@
+//! Consuming reads: what one has had, the next is not given; beside recorders, in each reservation.
+
+use crate::support::{Place, Ran, small};
+use lastwords::admin::Handle;
+use lastwords::{ChannelConfig, Reservation, Session, event};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const THREADS: u64 = 3;
+/// Events of each thread.
+const EVENTS: u64 = 30_000;
+
+/// What the recorder is told by its environment.
+const HOW: &str = "LASTWORDS_TEST_CONSUMED";
+
+/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+#[test]
+fn recorder() {
+    let Ok(how) = std::env::var(HOW) else { return };
+    let words: Vec<&str> = how.split(' ').collect();
+    let [reservation, mode, done] = words.as_slice() else { panic!("{how}") };
+    let reservation = match *reservation {
+        "rseq" => Reservation::Rseq,
+        "lockless" => Reservation::Lockless,
+        _ => Reservation::Locked,
+    };
+    let channel = match *mode {
+        "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
+        "overwrite" => ChannelConfig::new("main").sub_buffers(4, 4096),
+        _ => ChannelConfig::new("main").sub_buffers(64, 1 << 16),
+    };
+    let builder = Session::builder("app").reservation(reservation).channel(channel).snapshot(*mode == "snapshot");
+    let session = builder.start().expect("a session");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for sequence in 0..EVENTS {
+                    event!(test, "tick", thread = thread, sequence = sequence);
+                    if sequence % 64 == 63 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            });
+        }
+    });
+    std::fs::write(done, "done").expect("the file");
+    std::thread::sleep(Duration::from_secs(60));
+    drop(session);
+}
+
+/// The recorder; killed when dropped.
+struct Recorder {
+    child: Child,
+    done: PathBuf,
+    begun: Instant,
+}
+
+impl Recorder {
+    fn start(place: &Place, reservation: &str, mode: &str) -> Self {
+        let done = place.at("done");
+        let program = std::env::current_exe().expect("this program's file");
+        let child = Command::new(program)
+            .args(["--exact", "consume::recorder", "--nocapture"])
+            .env("LASTWORDS_DIR", place.sessions())
+            .env(HOW, format!("{reservation} {mode} {}", done.display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the recorder starts");
+        let recorder = Self { child, done, begun: Instant::now() };
+        while !place.ok(&["list"]).contains("live") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        recorder
+    }
+
+    fn is_done(&self) -> bool {
+        assert!(self.begun.elapsed() < Duration::from_secs(50), "the recorder is not done in 50 s");
+        self.done.exists()
+    }
+
+    /// Waits until all is recorded.
+    fn wait(&self) {
+        while !self.is_done() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What was reported until now.
+#[derive(Default)]
+struct Had {
+    events: BTreeMap<(u64, u64), usize>,
+    /// Events that were told as discarded.
+    discarded: u64,
+    reads: usize,
+    /// Reads that had events.
+    full: usize,
+}
+
+fn field(line: &str, name: &str) -> u64 {
+    let found = line.split([' ', '{', '}', ',']).find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
+}
+
+impl Had {
+    /// Takes in a report, which must have gone well.
+    fn take(&mut self, ran: &Ran) {
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        self.reads += 1;
+        self.full += usize::from(!ran.out.is_empty());
+        for line in ran.out.lines() {
+            *self.events.entry((field(line, "thread"), field(line, "sequence"))).or_default() += 1;
+        }
+        for line in ran.err.lines() {
+            assert!(!line.contains("invalid") && !line.contains("torn") && !line.contains("damaged"), "{}", ran.err);
+            let count =
+                line.split_once("discarded (").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+            self.discarded += count.unwrap_or(0);
+        }
+    }
+
+    fn check_once(&self) {
+        let twice = self.events.iter().find(|(_, times)| **times != 1);
+        assert!(twice.is_none(), "{twice:?} times, in {} reads", self.reads);
+    }
+
+    fn check_all(&self) {
+        self.check_once();
+        let all = (0..THREADS).flat_map(|thread| (0..EVENTS).map(move |sequence| (thread, sequence)));
+        let missing: Vec<_> = all.filter(|event| !self.events.contains_key(event)).take(5).collect();
+        assert!(missing.is_empty(), "{missing:?} and more are missing, after {} reads", self.reads);
+    }
+}
+
+const CONSUME: [&str; 3] = ["report", "app", "--consume"];
+
+#[test]
+fn every_event_is_had_once_beside_recorders() {
+    for reservation in ["rseq", "lockless", "locked"] {
+        let place = Place::new();
+        let recorder = Recorder::start(&place, reservation, "large");
+        let mut had = Had::default();
+        while !recorder.is_done() {
+            had.take(&place.run(&CONSUME));
+        }
+        had.take(&place.run(&CONSUME));
+        assert!(had.full > 1, "{} reads", had.reads);
+        had.check_all();
+        // Nothing is left, for whoever reads.
+        assert_eq!(place.run(&CONSUME).out, "");
+        let ran = place.run(&["report", "app"]);
+        assert_eq!(ran.out, "");
+        assert!(ran.err.contains(" consumed") && ran.err.contains("nothing lost"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_ring_that_discards_has_room_again() {
+    for reservation in ["rseq", "lockless", "locked"] {
+        let place = Place::new();
+        let recorder = Recorder::start(&place, reservation, "discard");
+        let mut had = Had::default();
+        while !recorder.is_done() {
+            had.take(&place.run(&CONSUME));
+        }
+        had.take(&place.run(&CONSUME));
+        had.check_once();
+        // They were filled more than once. What is not there was told as lost, once.
+        assert!(had.full > 1, "{} events, {} reads", had.events.len(), had.reads);
+        assert_eq!(had.events.len() as u64 + had.discarded, THREADS * EVENTS, "{reservation}: {} reads", had.reads);
+        assert_eq!(place.run(&["report", "app", "--consume", "--strict"]).status, 0, "told once, not again");
+    }
+}
+
+#[test]
+fn what_was_overwritten_before_it_was_consumed_is_a_loss() {
+    let place = Place::new();
+    let recorder = Recorder::start(&place, "rseq", "overwrite");
+    recorder.wait();
+    let ran = place.run(&["report", "app", "--consume", "--strict"]);
+    assert_eq!(ran.status, 3, "{}", ran.err);
+    assert!(ran.err.contains(" overwritten (") && !ran.out.is_empty(), "{}", ran.err);
+    let again = place.run(&["report", "app", "--consume", "--strict"]);
+    assert_eq!((again.status, again.out), (0, String::new()), "{}", again.err);
+}
+
+#[test]
+fn live_and_snapshot_are_consumed_beside_each_other() {
+    for reservation in ["rseq", "lockless", "locked"] {
+        let place = Place::new();
+        let recorder = Recorder::start(&place, reservation, "snapshot");
+        let mut had = Had::default();
+        let mut is_done = false;
+        while !is_done {
+            is_done = recorder.is_done();
+            place.ok(&["snapshot", "take", "app"]);
+            std::thread::scope(|scope| {
+                let live = scope.spawn(|| place.run(&CONSUME));
+                let snapshot = scope.spawn(|| place.run(&["report", "app", "--snapshot", "--consume"]));
+                had.take(&live.join().expect("it runs"));
+                had.take(&snapshot.join().expect("it runs"));
+            });
+            let again = place.run(&["report", "app", "--snapshot"]);
+            assert_eq!(again.status, 1, "a snapshot that was consumed is no more: {}", again.out);
+        }
+        had.take(&place.run(&CONSUME));
+        had.check_all();
+    }
+}
+
+#[test]
+fn recovered_is_consumed_when_it_is_written() {
+    let place = Place::new();
+    let recorder = Recorder::start(&place, "rseq", "large");
+    recorder.wait();
+    std::fs::write(place.at("file"), "in the way").unwrap();
+    let ran = place.run(&["recover", "app", "-o", "file", "--consume"]);
+    assert_eq!(ran.status, 1, "{}", ran.out);
+    let line = place.ok(&["recover", "app", "-o", "out", "--consume"]);
+    assert!(line.contains(&format!("{} events", THREADS * EVENTS)), "{line}");
+    assert_eq!(place.ok(&["report", "out/app"]).lines().count() as u64, THREADS * EVENTS);
+    assert!(place.ok(&["recover", "app", "-o", "out2", "--consume"]).contains(" 0 events"));
+}
+
+#[test]
+fn what_was_not_read_is_not_consumed() {
+    let place = Place::new();
+    let recorder = Recorder::start(&place, "rseq", "large");
+    recorder.wait();
+    let program = env!("CARGO_BIN_EXE_lastwords");
+    let pipe = format!("{program} report app --consume | head -1; exit ${{PIPESTATUS[0]}}");
+    let sessions = place.sessions();
+    let ran = Command::new("bash").args(["-c", &pipe]).env("LASTWORDS_DIR", &sessions).output().expect("bash");
+    assert_eq!(ran.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(said.contains("nothing is consumed"), "{said}");
+    let full = format!("{program} report app --consume > /dev/full");
+    let ran = Command::new("bash").args(["-c", &full]).env("LASTWORDS_DIR", &sessions).output().expect("bash");
+    assert_eq!(ran.status.code(), Some(1));
+    assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
+
+    // One consumer at a time; who only reads is not kept from it, and the dead keep nobody.
+    let folder = std::fs::read_dir(&sessions).unwrap().filter_map(Result::ok).find(|e| e.path().is_dir()).unwrap();
+    let handle = Handle::open(&folder.path()).unwrap();
+    let consumer = handle.consume_live().unwrap();
+    let ran = place.run(&CONSUME);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("held by another process"), "{}", ran.err);
+    assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
+    drop(consumer);
+    drop(recorder);
+    let mut had = Had::default();
+    had.take(&place.run(&CONSUME));
+    had.check_all();
+    assert_eq!(place.run(&CONSUME).out, "", "a session that is left over is consumed as well");
+}
+
+#[test]
+fn only_sessions_in_their_folders_are_consumed() {
+    let place = Place::new();
+    let image = small(&place, "copy", 0);
+    image.write_arena(&place.at("memory")).unwrap();
+    let ran = place.run(&["report", "memory", "--consume"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("only sessions in their folders are consumed"), "{}", ran.err);
+    for option in [&["--last", "3"][..], &["--cpu", "0"], &["-e", "test:*"], &["--since", "-1s"], &["--with-log"]] {
+        let ran = place.run(&[&["report", "copy", "--consume"], option].concat());
+        assert_eq!(ran.status, 2, "{option:?}: {}", ran.err);
+    }
+    assert_eq!(place.run(&["recover", "copy", "-o", "out", "--consume", "--carve"]).status, 2);
+}
