@@ -283,6 +283,13 @@ fn the_last_to_leave_a_users_session_removes_it() {
     let mine = start_users(dir.path());
     let again = start_users(dir.path());
     assert_eq!(mine.uuid(), again.uuid(), "joined");
+    assert_eq!(again.note(), "joined");
+    record(0..10);
+    drop(mine);
+    record(10..20);
+    let mine = start_users(dir.path());
+    record(20..30);
+    assert_eq!(numbers(&folder(&mine)), (0..30).collect::<Vec<_>>(), "each once, however often it was joined");
     let mut other = spawn("child_joins_and_records_when_told", dir.path(), &[]);
     wait_for("the other", || details(dir.path()).processes.len() == 2);
     let path = folder(&mine);

@@ -8,12 +8,12 @@ use lastwords_ring::{ClockKind, rseq_available};
 use super::config::{ChannelConfig, Memory, Reservation, Scope, check_name};
 use super::create::create;
 use super::error::Error;
-use super::join::{check_contexts, find, join};
+use super::join::{check_contexts, find, join, note, ours};
 use super::shared::{self, MAX_SESSIONS, SessionShared};
 use super::{Ending, Session, close};
 use crate::context::{self, UserContext};
 use crate::dirs::{self, Base};
-use crate::{listener, process, target};
+use crate::{listener, process, snapshot, target};
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
@@ -192,7 +192,10 @@ impl Builder {
         }
         context::watch_forks();
         process::prepare();
-        let made = self.join_or_create()?;
+        let made = match self.join_or_create()? {
+            Made::New(made) => *made,
+            Made::Ours(session) => return self.again(session),
+        };
         let session = shared::publish(made).map_err(|unpublished| {
             let created = unpublished.view().info.creator_pid == lastwords_ring::os::pid();
             process::leave(unpublished.view().processes());
@@ -204,14 +207,27 @@ impl Builder {
             Error::Full { what: "session", limit: MAX_SESSIONS, remedy }
         })?;
         let contexts = |name: &str| self.contexts_of(name);
-        if let Err(error) = check_contexts(session, contexts).and_then(|()| target::install(session, contexts)) {
+        if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| target::install(session, contexts))
+        {
             close(session, Ending::Removed);
             return Err(error);
         }
         if self.listen && session.is_shared {
             listener::ensure();
         }
-        Ok(Session::of(session, self.keep))
+        Ok(Session::of(session, session.note.clone(), self.keep))
+    }
+
+    /// One more handle of a session that this process records in already.
+    fn again(&self, session: &'static SessionShared) -> Result<Session, Error> {
+        let session = Session::of(session, String::new(), self.keep);
+        let regions = session.regions();
+        let note = note(self, regions)?;
+        check_contexts(regions, |name| self.contexts_of(name))?;
+        if self.snapshot {
+            snapshot::enable(regions)?;
+        }
+        Ok(session.noted(note))
     }
 
     fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
@@ -219,21 +235,32 @@ impl Builder {
         channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
     }
 
-    fn join_or_create(&self) -> Result<SessionShared, Error> {
+    fn join_or_create(&self) -> Result<Made, Error> {
+        let new = |made| Made::New(Box::new(made));
         let path = self.dir.clone().unwrap_or_else(dirs::base_path);
         let base = match Base::make(&path) {
             Ok(base) => base,
             // On the heap the folder is only there to be listed.
-            Err(_) if self.memory == Memory::Heap => return create(self, None),
+            Err(_) if self.memory == Memory::Heap => return create(self, None).map(new),
             Err(error) => return Err(error),
         };
         if self.scope == Scope::Process {
-            return create(self, Some(&base));
+            return create(self, Some(&base)).map(new);
         }
         let _lock = base.lock()?;
         match find(&base, &self.name)? {
-            Some(folder) => join(self, folder),
-            None => create(self, Some(&base)),
+            Some(folder) => match ours(&folder) {
+                Some(session) => Ok(Made::Ours(session)),
+                None => join(self, folder).map(new),
+            },
+            None => create(self, Some(&base)).map(new),
         }
     }
+}
+
+/// What [`Builder::start`] records in.
+enum Made {
+    New(Box<SessionShared>),
+    /// This process does so already.
+    Ours(&'static SessionShared),
 }

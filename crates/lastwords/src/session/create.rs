@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
@@ -44,6 +45,8 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>) -> Result<SessionSh
             regions,
             folder,
             note,
+            handles: AtomicUsize::new(1),
+            keep: AtomicBool::new(false),
             targets: OnceLock::new(),
         }),
         Err(error) => {

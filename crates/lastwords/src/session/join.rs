@@ -1,5 +1,6 @@
 //! Joining a session of a user, which another process made.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, SCOPE_USER};
@@ -9,7 +10,7 @@ use super::builder::Builder;
 use super::config::{ChannelConfig, Scope};
 use super::error::Error;
 use super::regions::{Regions, is_shared, look};
-use super::shared::SessionShared;
+use super::shared::{self, SessionShared};
 use super::view::{View, text};
 use crate::admin::reservation_name;
 use crate::context::UserContext;
@@ -52,11 +53,26 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
         return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy });
     }
     let is_shared = is_shared(regions.view.info.backend);
-    Ok(SessionShared { regions, folder: Some(folder), is_shared, note, outside: None, targets: Default::default() })
+    Ok(SessionShared {
+        regions,
+        folder: Some(folder),
+        is_shared,
+        note,
+        handles: AtomicUsize::new(1),
+        keep: Default::default(),
+        outside: None,
+        targets: Default::default(),
+    })
+}
+
+/// The session of this process whose folder that is: this process records in it, and one more of its parts wants to.
+pub(crate) fn ours(folder: &Folder) -> Option<&'static SessionShared> {
+    let uuid = look(folder, |view| view.uuid).ok()?;
+    shared::all().find(|session| session.view().uuid == uuid && session.add_handle())
 }
 
 /// That it was joined, and what is not as it was asked for: the session is others' too.
-fn note(builder: &Builder, regions: &Regions) -> Result<String, Error> {
+pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error> {
     let mut differs = Vec::new();
     for config in &builder.channels {
         let found = regions.view.channels().find(|(_, entry)| text(&entry.name) == config.name);
@@ -93,17 +109,14 @@ fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
 }
 
 /// A joined session's own contexts must be those that this process can give.
-pub(crate) fn check_contexts(
-    session: &SessionShared,
-    contexts: impl Fn(&str) -> Vec<UserContext>,
-) -> Result<(), Error> {
-    for (id, entry) in session.view().channels() {
+pub(crate) fn check_contexts(regions: &Regions, contexts: impl Fn(&str) -> Vec<UserContext>) -> Result<(), Error> {
+    for (id, entry) in regions.view.channels() {
         let name = text(&entry.name);
         let given = contexts(&name);
         let body = |(index, context): (usize, &UserContext)| {
             crate::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
         };
-        let described = session.regions.registry.contexts_of(id as u16);
+        let described = regions.registry.contexts_of(id as u16);
         if described != given.iter().enumerate().map(body).collect::<Vec<_>>() {
             return Err(Error::Unsupported {
                 what: "contexts of a joined session",

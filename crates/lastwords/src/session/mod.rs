@@ -40,12 +40,12 @@ pub fn keep_all() {
 
 /// A session that this process records in.
 ///
-/// Dropping it ends it. The session's folder is then removed, unless it is to be kept, a panic is under way, or others still
+/// Dropping it ends it; where this process has joined the same session of its user more than once, dropping the last. The session's folder is then removed, unless it is to be kept, a panic is under way, or others still
 /// record in it: forked children, or other processes of a user. Then the last to leave removes it, unless one died in it.
 #[derive(Debug)]
 pub struct Session {
     session: &'static SessionShared,
-    keep: AtomicBool,
+    note: String,
 }
 
 impl Session {
@@ -54,8 +54,18 @@ impl Session {
         Builder::new(name.into())
     }
 
-    fn of(session: &'static SessionShared, keep: bool) -> Self {
-        Self { session, keep: AtomicBool::new(keep) }
+    fn of(session: &'static SessionShared, note: String, keep: bool) -> Self {
+        session.keep.fetch_or(keep, Relaxed);
+        Self { session, note }
+    }
+
+    fn noted(mut self, note: String) -> Self {
+        self.note = note;
+        self
+    }
+
+    fn regions(&self) -> &'static regions::Regions {
+        &self.session.regions
     }
 
     /// Name of the session.
@@ -85,12 +95,12 @@ impl Session {
     /// What the back-end chose, for people.
     #[must_use]
     pub fn note(&self) -> &str {
-        &self.session.note
+        &self.note
     }
 
     /// Leaves the folder behind when the session is closed.
     pub fn keep(&self) {
-        self.keep.store(true, Relaxed);
+        self.session.keep.store(true, Relaxed);
     }
 
     /// Id of the channel of that name.
@@ -192,7 +202,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let ending = match std::thread::panicking() || KEEP_ALL.load(Relaxed) {
             true => Ending::Death,
-            false if self.keep.load(Relaxed) => Ending::Kept,
+            false if self.session.keep.load(Relaxed) => Ending::Kept,
             false => Ending::Removed,
         };
         close(self.session, ending);
@@ -212,18 +222,17 @@ pub(crate) enum Ending {
 
 /// Takes the session away from this process, and from the world where it ends with it.
 pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
-    target::remove(session);
     let view = session.view();
-    // Nobody joins between the look at the table and the removal.
+    // Nobody joins between the look at the tables and the removal.
     let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
     let base = parent.filter(|_| view.info.scope == SCOPE_USER).and_then(|path| Base::open(path).ok());
     let lock = base.as_ref().and_then(|base| base.lock().ok());
-    // This process may have joined it twice.
-    let again = shared::all().any(|other| !core::ptr::eq(other, session) && other.view().uuid == view.uuid);
-    if !again {
-        process::leave(view.processes());
+    if !session.drop_handle() {
+        return;
     }
-    if !again && process::is_left(view, session.regions.session.as_ptr()) {
+    target::remove(session);
+    process::leave(view.processes());
+    if process::is_left(view, session.regions.session.as_ptr()) {
         let control = view.control();
         control.recording.store(0, Release);
         control.finished.store(u32::from(ending != Ending::Death), Release);

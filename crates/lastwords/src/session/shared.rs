@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
 use super::regions::Regions;
 use super::view::View;
@@ -27,6 +27,10 @@ pub(crate) struct SessionShared {
     pub(crate) is_shared: bool,
     /// What the back-end chose, for people.
     pub(crate) note: String,
+    /// Handles of this process; at 0 it is being closed.
+    pub(crate) handles: AtomicUsize,
+    /// Its folder is left behind when it is closed.
+    pub(crate) keep: AtomicBool,
     /// A file outside the folder that is removed with the session.
     pub(crate) outside: Option<PathBuf>,
     /// Slots of the targets that record here.
@@ -37,6 +41,16 @@ impl SessionShared {
     /// The session region.
     pub(crate) fn view(&self) -> &View {
         &self.regions.view
+    }
+
+    /// Counts one handle more, unless the session is being closed.
+    pub(crate) fn add_handle(&self) -> bool {
+        self.handles.fetch_update(AcqRel, Relaxed, |handles| (handles > 0).then_some(handles + 1)).is_ok()
+    }
+
+    /// Counts one handle less; true for the last.
+    pub(crate) fn drop_handle(&self) -> bool {
+        self.handles.fetch_sub(1, AcqRel) == 1
     }
 }
 
