@@ -43,6 +43,7 @@ pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Found>> {
 
 /// Converts to CTF of either version, or to text; a line for each thing written.
 pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) -> anyhow::Result<(Line, Outcome)> {
+    events.refuse_channels()?;
     if to == Format::Json {
         return to_json(found, events, out);
     }
@@ -106,6 +107,7 @@ pub(crate) fn report(
     strict: bool,
     mut out: Pager,
 ) -> anyhow::Result<Outcome> {
+    events.refuse_channels()?;
     let mut readers = read::readers(&found.traces);
     let selection = selection(found, events);
     readers.retain(|(trace, reader)| {
@@ -169,6 +171,7 @@ fn selection(found: &Found, events: &Events) -> Selection {
     let end = if relative { newest(found) } else { 0 };
     Selection {
         cpus: events.cpus().into_iter().flatten().collect(),
+        channels: Vec::new(),
         events: events.globs().to_vec(),
         since: since.map(|moment| moment.resolve(end)),
         until: until.map(|moment| moment.resolve(end)),

@@ -213,6 +213,7 @@ pub(crate) fn report(
     strict: bool,
     mut out: Pager,
 ) -> anyhow::Result<Outcome> {
+    events.refuse_channels()?;
     let (mut losses, mut shown, mut written) = (false, 0, Ok(()));
     for machine in machines {
         let lines = if with_log { log(machine)? } else { Vec::new() };

@@ -3,6 +3,7 @@
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
+use anyhow::bail;
 use lastwords_formats::select::Selection;
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::Source;
@@ -38,6 +39,10 @@ pub(crate) struct Events {
     #[arg(long = "cpu", value_name = "N", value_delimiter = ',')]
     cpus: Vec<u32>,
 
+    /// Only events of these channels of sessions (`*`, `?`, `[a-z]`); may be given several times
+    #[arg(long = "channel", value_name = "GLOB")]
+    channels: Vec<String>,
+
     /// Only events whose `provider:name` matches (`*`, `?`, `[a-z]`, `[!a-z]`); may be given several times
     #[arg(short = 'e', long = "event", value_name = "GLOB")]
     events: Vec<String>,
@@ -58,9 +63,17 @@ pub(crate) struct Events {
 impl Events {
     /// Nothing was asked for: all events are wanted.
     pub(crate) fn is_default(&self) -> bool {
-        let (moments, names) =
-            (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.events.is_empty());
-        !moments && !names && self.last.is_none()
+        let (moments, streams) =
+            (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.channels.is_empty());
+        !moments && !streams && self.events.is_empty() && self.last.is_none()
+    }
+
+    /// Refuses channels where the input is no session.
+    pub(crate) fn refuse_channels(&self) -> anyhow::Result<()> {
+        if self.channels.is_empty() {
+            return Ok(());
+        }
+        bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event")
     }
 
     /// Each CPU that is wanted; one `None` where all are.
@@ -89,6 +102,7 @@ impl Events {
         let end = if relative { newest(sources) } else { 0 };
         Selection {
             cpus: self.cpus.clone(),
+            channels: self.channels.clone(),
             events: self.events.clone(),
             since: self.since.map(|m| m.resolve(end)),
             until: self.until.map(|m| m.resolve(end)),
@@ -106,6 +120,11 @@ impl Events {
         for glob in &unknown {
             say::note(format_args!("no event is called {}; `lastwords inspect` lists those there are", plain(glob)));
         }
+        let channels = || sources.iter().flat_map(|s| &s.schema().channels);
+        let is_none = |glob: &&String| !channels().any(|own| lastwords_formats::select::matches(glob, &own.name));
+        for glob in self.channels.iter().filter(is_none) {
+            say::note(format_args!("no channel is called {}; `lastwords inspect` lists those there are", plain(glob)));
+        }
         if unknown.is_empty() {
             self.tell_none(shown);
         }
@@ -114,7 +133,7 @@ impl Events {
     /// Says on stderr that nothing is left of what was selected from.
     pub(crate) fn tell_none(&self, shown: u64) {
         if shown == 0 && !self.is_default() {
-            say::note("no event is left by what was selected: --cpu, --event, --since, --until, --last");
+            say::note("no event is left by what was selected: --cpu, --channel, --event, --since, --until, --last");
         }
     }
 }

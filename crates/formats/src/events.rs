@@ -104,8 +104,8 @@ impl<'a> Filter<'a> {
 
     fn merge<'s>(&self, sources: &[&'s dyn Source], rounding: Rounding) -> Merge<'s> {
         let wanted = |source: usize, stream: usize| {
-            let cpu = sources.get(source).and_then(|s| s.streams().get(stream)).and_then(|s| s.cpu);
-            self.selection.wants_cpu(cpu)
+            let stream = sources.get(source).and_then(|s| Some((s.streams().get(stream)?, s.schema())));
+            stream.is_some_and(|(stream, schema)| self.selection.wants_stream(stream, schema))
         };
         Merge::new(sources, rounding, wanted)
     }

@@ -1,12 +1,15 @@
 //! Which events to show.
 
 use lastwords_trace::schema::Schema;
+use lastwords_trace::source::Stream;
 
 /// Which events to show; the default shows all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only streams of these CPUs; empty = all.
     pub cpus: Vec<u32>,
+    /// Only channels whose name matches one of these globs ([`matches()`]); empty = all.
+    pub channels: Vec<String>,
     /// Only events whose `provider:name` matches one of these globs ([`matches()`]); empty = all.
     pub events: Vec<String>,
     /// Not before this time, nanoseconds since the epoch.
@@ -22,6 +25,13 @@ impl Selection {
     #[must_use]
     pub fn wants_cpu(&self, cpu: Option<u32>) -> bool {
         self.cpus.is_empty() || cpu.is_some_and(|cpu| self.cpus.contains(&cpu))
+    }
+
+    /// A stream of a source is shown, by its CPU and its channel.
+    #[must_use]
+    pub fn wants_stream(&self, stream: &Stream, schema: &Schema) -> bool {
+        let name = schema.channels.get(stream.channel).map_or("", |channel| &channel.name);
+        self.wants_cpu(stream.cpu) && (self.channels.is_empty() || self.channels.iter().any(|glob| matches(glob, name)))
     }
 
     /// An event of this name is shown.

@@ -315,6 +315,8 @@ fn selections() {
     let all = Selection::default();
     assert_eq!(numbers(all.clone()), [100, 200, 300, 400, 500, 600, 700]);
     assert_eq!(numbers(Selection { cpus: vec![0], ..all.clone() }), [100, 300, 500]);
+    assert_eq!(numbers(Selection { channels: vec!["m*".into()], ..all.clone() }).len(), 7);
+    assert!(numbers(Selection { channels: vec!["none".into()], ..all.clone() }).is_empty());
     assert_eq!(numbers(Selection { last: Some(2), ..all.clone() }), [600, 700]);
     assert!(numbers(Selection { last: Some(0), ..all.clone() }).is_empty());
     assert_eq!(numbers(Selection { events: vec!["*:mark".to_owned()], ..all.clone() }), [700]);

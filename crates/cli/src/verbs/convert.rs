@@ -97,11 +97,14 @@ fn tell(args: &Args, lines: &[Line]) -> anyhow::Result<()> {
 }
 
 fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
+    args.events.refuse_channels()?;
     let [machine] = machines else {
         bail!("{} kernels' traces; give them one by one, each with its own --output", machines.len());
     };
     if args.to == Format::TraceDat && !args.events.is_default() {
-        bail!("a trace.dat file is written whole; --cpu, --event, --since, --until and --last are for other formats");
+        bail!(
+            "a trace.dat file is written whole; --cpu, --channel, --event, --since, --until and --last are for other formats"
+        );
     }
     let arrays = match args.which.sessions.is_empty() && args.to.holds_all() {
         true => (0..machine.tracing.arrays.len()).collect(),
@@ -140,7 +143,9 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
 /// One session is written as the folder that was named, several as folders in it.
 fn ctf_folders(args: &Args, sessions: &[Input], version: ctf::Version) -> anyhow::Result<Vec<Line>> {
     if !args.events.is_default() {
-        bail!("CTF is copied packet by packet; --cpu, --event, --since, --until and --last are for other formats");
+        bail!(
+            "CTF is copied packet by packet; --cpu, --channel, --event, --since, --until and --last are for other formats"
+        );
     }
     let mut taken = Taken::default();
     let mut lines = Vec::new();

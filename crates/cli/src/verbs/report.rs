@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
     /// Consume what is reported: the next such report goes on behind it, and a session that discards has its room again. Only of
     /// sessions in their folders; all events of a session
-    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "events", "since", "until", "last"])]
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "since", "until", "last"])]
     consume: bool,
 
     /// Print to the terminal, not through a pager
