@@ -4,8 +4,8 @@ mod carve;
 pub(crate) mod kernel;
 pub(crate) mod lttng;
 
-use crate::exit::Outcome;
-use crate::inputs::{self, Input, Written};
+use crate::exit::{Outcome, chain};
+use crate::inputs::{self, Input, Lacking, Written};
 use crate::memory::Memory;
 use crate::output::{self, Format, Line, session};
 use crate::say;
@@ -73,8 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     inputs::check(&args.inputs)?;
     if args.consume {
         args.memory.refuse()?;
-        let write = |found: &inputs::Found| Ok(Written { outcome: recover_all(args, found)?, whole: true });
-        return inputs::consuming(&args.inputs, &args.which, write);
+        return inputs::consuming(&args.inputs, &args.which, |found| recover_all(args, found));
     }
     if args.carve {
         return carve::run(args);
@@ -92,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.metadata.is_some() {
         bail!("--metadata is for LTTng's user-space streams, and the input is none");
     }
-    inputs::reading(&args.inputs, &args.which, |found| recover_all(args, found))
+    inputs::reading(&args.inputs, &args.which, |found| recover_all(args, found)).map(|written| written.outcome)
 }
 
 /// Makes ready what [`snapshot_of`] writes into.
@@ -120,27 +119,44 @@ pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcom
         consume: false,
         no_count: false,
     };
-    recover_all(&args, &inputs::open(&args.inputs, &args.which)?)
+    recover_all(&args, &inputs::open(&args.inputs, &args.which)?).map(|written| written.outcome)
 }
 
-fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Outcome> {
+/// Writes all sessions; one that cannot be written costs the others nothing.
+///
+/// # Errors
+/// None could be written.
+fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     output::folder(&args.output)?;
     let mut taken = names::Taken::default();
-    let mut lines = Vec::new();
+    let (mut lines, mut failed) = (Vec::new(), Vec::new());
     for input in &found.inputs {
         let name = taken.name(&input.session.schema().name);
-        let line = recover_one(args, input, &args.output, &name)?;
+        let line = match recover_one(args, input, &args.output, &name) {
+            Ok(line) => line,
+            Err(error) => {
+                failed.push(error);
+                continue;
+            }
+        };
         if !args.json {
             say::line(output::text_of(&line));
             evidence::print(&input.session);
         }
         lines.push(line);
     }
+    let last = failed.pop_if(|_| lines.is_empty());
+    failed.iter().for_each(|error| say::error(chain(error)));
+    if let Some(error) = last {
+        return Err(error);
+    }
     if args.json {
         output::print_json(&lines)?;
     }
     let late = args.consume && inputs::was_late(found);
-    Ok(found.lacking.outcome(args.strict, late || lines.iter().any(|line| line.losses)))
+    let lacking = if failed.is_empty() { found.lacking } else { Lacking::Named };
+    let outcome = lacking.outcome(args.strict, late || lines.iter().any(|line| line.losses));
+    Ok(Written { outcome, whole: failed.is_empty() })
 }
 
 fn recover_one(args: &Args, input: &Input, folder: &Path, name: &str) -> anyhow::Result<Line> {

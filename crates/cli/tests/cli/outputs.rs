@@ -155,3 +155,33 @@ fn moments_that_are_too_far_are_told_so() {
         );
     }
 }
+
+#[test]
+fn a_session_that_cannot_be_written_costs_the_others_nothing() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    small(&place, "b", 1);
+    std::fs::create_dir_all(place.at("out/small")).unwrap();
+    std::fs::write(place.at("out/small/mine"), "in the way").unwrap();
+    let ran = place.run(&["recover", "a", "b", "-o", "out"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("out/small") && ran.out.contains("out/small-2"), "{}{}", ran.out, ran.err);
+    assert!(place.at("out/small-2/metadata").is_file());
+    assert_eq!(place.run(&["recover", "a", "-o", "out"]).status, 1);
+}
+
+#[test]
+fn channels_are_selected_by_name() {
+    let place = Place::new();
+    small(&place, "copy", 0);
+    let count = |args: &[&str]| place.ok(&[&["report", "copy"], args].concat()).lines().count();
+    let (all, main, errors) = (count(&[]), count(&["--channel", "main"]), count(&["--channel", "err*"]));
+    assert!(main > 0 && errors > 0 && main + errors == all, "{main} + {errors}, {all}");
+    assert_eq!(count(&["--channel", "main", "--channel", "errors"]), all);
+    let ran = place.run(&["report", "copy", "--channel", "none"]);
+    assert!(ran.out.is_empty() && ran.err.contains("no channel is called none"), "{}", ran.err);
+    place.ok(&["convert", "copy", "--to", "json", "-o", "j", "--channel", "errors"]);
+    let lines = std::fs::read_to_string(place.at("j")).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.contains("\"stream\":1,\"channel\":\"errors\"")).count(), errors, "{lines}");
+    assert_eq!(place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).status, 1);
+}
