@@ -16,13 +16,22 @@ use lastwords_walk::own::{End, Options, Upto};
 
 /// Reads the live half of one stream up to a position.
 fn read(session: &Session, stream: usize, position: u64) -> Found {
+    read_upto(session, stream, End { half: session.rings[stream].live, position, ..End::default() })
+}
+
+fn read_upto(session: &Session, stream: usize, end: End) -> Found {
     let bytes = session.image().arena();
     let len = bytes.len();
     let image: Arc<dyn Image> = Arc::new(Bytes::new(bytes.into(), len, None));
     let mut streams = vec![None; session.rings.len()];
-    streams[stream] = Some(End { half: session.rings[stream].live, position, ..End::default() });
+    streams[stream] = Some(end);
     let upto = Some(Upto { session: session.uuid, streams });
     walk_as(&image, &Options { snapshot: false, upto }).expect("no error")
+}
+
+/// How many reservations it tells of that never came about.
+fn in_flight(found: &Found) -> usize {
+    found.evidence.iter().filter(|said| said.contains("InFlight")).count()
 }
 
 /// The clocks and bodies of what was found, in order of sub-buffer.
@@ -37,6 +46,7 @@ fn in_two(name: &str, session: &Session, stream: usize) -> usize {
     let right: Vec<(u64, Event)> = ring.truth(ring.live).into_iter().flat_map(|sub| sub.events).collect();
     assert!(right.len() > 2, "{name}: {} events", right.len());
     let produced = half.position;
+    let holes = in_flight(&read(session, stream, produced));
     for cut in right.iter().map(|(position, _)| *position).chain([produced]) {
         let before = read(session, stream, cut);
         assert!(!before.evidence.iter().any(|said| said.contains("invalid") || said.contains("Damaged")), "{before:?}");
@@ -45,6 +55,7 @@ fn in_two(name: &str, session: &Session, stream: usize) -> usize {
         (half.first, half.consumed) = (cut, cut);
         let after = read(&rest, stream, produced);
         let consumed = right.iter().filter(|(position, _)| *position < cut).count();
+        assert_eq!(in_flight(&before) + in_flight(&after), holes, "{name}: told once, cut at {cut}");
         let (before, after) = (events(before), events(after));
         assert_eq!(before.len(), consumed, "{name}: up to {cut}");
         let both: Vec<&Event> = before.iter().chain(&after).collect();
@@ -74,6 +85,42 @@ fn around_the_holes_of_the_dead() {
     for after in [0, 1, 30] {
         for how in [DeadSwitch::Reserved, DeadSwitch::HeaderWritten, DeadSwitch::Left] {
             in_two(&format!("{how:?}, {after} events later"), &samples::dead_switch(how, after), 0);
+        }
+    }
+}
+
+#[test]
+fn what_was_told_and_had_does_not_come_back_from_a_place_that_was_passed_over() {
+    for passed in 1..3 {
+        let mut session = samples::one_stream(se::LOCKLESS, 1024, 4, 6);
+        let ring = &mut session.rings[0];
+        let consumed = ring.halves[ring.live].position;
+        let clock = ring.truth(ring.live).last().and_then(|sub| sub.events.last()).expect("an event").1.clock;
+        for n in 0..passed {
+            ring.pass_over(clock + n + 1);
+            samples::record(ring, 2000 + 100 * u32::try_from(n).unwrap(), 3, &[]);
+        }
+        let half = &mut ring.halves[ring.live];
+        (half.first, half.consumed) = (consumed, consumed);
+        let (live, position, lost) = (ring.live, ring.halves[ring.live].position, ring.lost);
+        let lost = lost.map(u64::from);
+        let right: Vec<Event> = ring.truth(live).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
+        let found = read_upto(&session, 0, End { half: live, position, lost, told: lost, is_over: false });
+        assert!(!found.evidence.iter().any(|said| said.contains("Invalid")), "{passed}: {:?}", found.evidence);
+        assert_eq!(events(found), right, "{passed} passed over");
+    }
+}
+
+#[test]
+fn what_is_being_written_is_lost_only_when_nobody_records_any_more() {
+    for reservation in [se::RSEQ, se::LOCKED] {
+        let mut session = samples::one_stream(reservation, 1024, 4, 2);
+        let ring = &mut session.rings[0];
+        ring.die_attempting(40);
+        let (half, position) = (ring.live, ring.halves[ring.live].position);
+        for is_over in [false, true] {
+            let found = read_upto(&session, 0, End { half, position, is_over, ..End::default() });
+            assert_eq!(in_flight(&found), usize::from(is_over), "{:?}", found.evidence);
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::places::{Candidate, Place};
 use super::{Found, open_all, resolve};
+use crate::control;
 use crate::exit::Outcome;
 use crate::say;
 use crate::select::Which;
 use anyhow::{Context, bail};
 use lastwords::admin::Handle;
-use lastwords::consume::{Bound, Consumer};
+use lastwords::consume::{Bound, Consumed, Consumer};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{End, Upto};
@@ -52,20 +53,25 @@ pub(crate) fn consuming(
             Err(error) => refuse(&mut candidates, folder, &error),
         }
     }
-    let upto = |place: &Place| consumers.iter().find(|(folder, _)| *folder == place.shown).map(|(_, c)| upto(c));
+    let upto = |place: &Place| consumers.iter().find(|(folder, _)| *folder == place.shown).map(|(f, c)| upto(f, c));
     let found = open_all(candidates, which, &upto)?;
     let Written { outcome, whole } = read(&found)?;
     if !whole {
         say::note("not all of it was written: nothing is consumed");
         return Ok(Outcome::Negative);
     }
+    let mut outcome = outcome;
     for (folder, consumer) in consumers {
-        let consumed = consumer.consume().with_context(|| format!("{}: nothing is consumed", folder.display()))?;
-        if consumed.in_snapshot > 0 {
-            let (rings, folder) = (consumed.in_snapshot, folder.display());
-            say::note(format_args!(
-                "{folder}: a snapshot was taken meanwhile; it has what was read of {rings} rings too"
-            ));
+        let shown = folder.display();
+        match consumer.consume() {
+            Ok(Consumed { in_snapshot: 0 }) => {}
+            Ok(Consumed { in_snapshot }) => say::note(format_args!(
+                "{shown}: a snapshot was taken meanwhile; it has what was read of {in_snapshot} rings too"
+            )),
+            Err(error) => {
+                say::error(format_args!("{shown}: nothing is consumed: {error}"));
+                outcome = Outcome::Negative;
+            }
         }
     }
     Ok(outcome)
@@ -93,8 +99,9 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 }
 
 /// How far a consumer reads.
-fn upto(consumer: &Consumer<'_>) -> Upto {
-    let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told };
+fn upto(folder: &Path, consumer: &Consumer<'_>) -> Upto {
+    let is_over = !control::is_live(folder);
+    let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told, is_over };
     let streams = consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect();
     Upto { session: consumer.session(), streams }
 }

@@ -331,6 +331,10 @@ impl Planner<'_> {
             }
         }
         if let Some(older) = older {
+            if older.number < g.number(self.words(ring.half).first) {
+                // All that stands there was consumed or cleared.
+                return Ok(());
+            }
             content = ring.content(&g, older.number);
             return match judged {
                 Judged::Other(_) => {
@@ -347,7 +351,8 @@ impl Planner<'_> {
     fn passed_over(&self, ring: &Ring, number: u64) -> bool {
         let g = self.stream.geometry;
         let over = |a: &Announced| a.begin <= g.start(number) && number < g.number(a.end);
-        self.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0)
+        // Of all times: what earlier consumers were told of is as it was.
+        self.out.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0)
             || ring.flights.iter().any(|a| a.state == IN_FLIGHT_SWITCH && over(a))
     }
 
@@ -357,7 +362,6 @@ impl Planner<'_> {
         !content.headless
             && header.number < number
             && g.place(header.number) == g.place(number)
-            && g.number(self.control.half.iter().map(|h| h.first).min().unwrap_or(0)) <= header.number
             && self.stream.identity.difference(header, header.number).is_none()
     }
 
@@ -407,7 +411,9 @@ impl Planner<'_> {
             (None, false) => Verdict::Torn,
             (None, true) => Verdict::Open,
         };
-        for (begin, end) in &content.holes {
+        // Those before were told of to whoever consumed the events around them.
+        let from = if self.end.is_some() { self.words(ring.half).first.saturating_sub(g.start(number)) } else { 0 };
+        for (begin, end) in content.holes.iter().filter(|hole| hole.0 >= from) {
             let place = format!("sub-buffer {number}, offset {begin}");
             self.gap(place, Cause::InFlight, Some(end.saturating_sub(*begin)));
         }

@@ -31,6 +31,8 @@ pub struct End {
     pub lost: [u64; 7],
     /// How many of these were told of before.
     pub told: [u64; 7],
+    /// Nobody records any more: what was being written there will not come about.
+    pub is_over: bool,
 }
 
 impl End {
@@ -52,6 +54,10 @@ impl Planner<'_> {
         if words.position(&g) > end.position {
             let keep = if g.is_lockless() { u64::MAX.wrapping_shl(POSITION_BITS) } else { 0 };
             words.reserve = (words.reserve & keep) | end.position;
+            words.attempt = end.position;
+        }
+        if !g.is_lockless() && !end.is_over {
+            // What is being written lies behind the end: the next read has it.
             words.attempt = end.position;
         }
         // That of an event behind the end.
