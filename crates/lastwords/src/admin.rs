@@ -333,7 +333,7 @@ impl Handle {
     /// # Errors
     /// There is no snapshot, or another process reads it.
     pub fn consume_snapshot(&self) -> Result<Consumer<'_>, Error> {
-        Consumer::snapshot(&self.regions)
+        Consumer::snapshot(&self.regions, &self.folder)
     }
 
     /// Makes a reader pass over all that was recorded until now.

@@ -22,7 +22,7 @@ pub struct Bound {
     pub position: u64,
     /// Lost events by cause, as `lost` in docs/ABI.md, section 7.
     pub lost: [u64; 7],
-    /// How many of these earlier consumers told of.
+    /// How many of these others tell of: earlier consumers, or the one that is at work beside this.
     pub told: [u64; 7],
 }
 
@@ -32,6 +32,10 @@ pub struct Consumer<'a> {
     regions: &'a Regions,
     bounds: Vec<Option<Bound>>,
     rings: Rings<'a>,
+    /// Snapshots that were taken before.
+    snapshots: u32,
+    /// Losses are counted for both halves of a ring, which two consumers may read at a time: one of them tells of the losses.
+    _teller: Option<OwnedFd>,
 }
 
 /// Which rings are consumed, and what keeps others from doing the same.
@@ -51,20 +55,29 @@ pub struct Consumed {
 impl<'a> Consumer<'a> {
     pub(crate) fn live(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let lock = folder.lock()?.ok_or(Error::Busy { what: "the consuming of the session's events", owner: 0 })?;
-        let bound = |stream: &StreamRegion| Some(bound(regions, stream, stream.spare(&regions.view) ^ 1));
-        let bounds = regions.streams.iter().map(bound).collect();
-        Ok(Self { regions, bounds, rings: Rings::Live { _lock: lock } })
+        let half = |(_, stream): (usize, &StreamRegion)| Some(stream.spare(&regions.view) ^ 1);
+        Self::new(regions, folder, Rings::Live { _lock: lock }, half)
     }
 
-    pub(crate) fn snapshot(regions: &'a Regions) -> Result<Self, Error> {
+    pub(crate) fn snapshot(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let reader = snapshot::read(regions)?;
         let only = regions.view.control().snapshot_stream.load(Acquire).checked_sub(1);
         let is_in = |index: usize| only.is_none_or(|only| only as usize == index);
-        let bound = |(index, stream): (usize, &StreamRegion)| {
-            is_in(index).then(|| bound(regions, stream, stream.spare(&regions.view)))
-        };
-        let bounds = regions.streams.iter().enumerate().map(bound).collect();
-        Ok(Self { regions, bounds, rings: Rings::Snapshot(reader) })
+        let half = |(index, stream): (usize, &StreamRegion)| is_in(index).then(|| stream.spare(&regions.view));
+        Self::new(regions, folder, Rings::Snapshot(reader), half)
+    }
+
+    fn new(
+        regions: &'a Regions,
+        folder: &Folder,
+        rings: Rings<'a>,
+        half: impl Fn((usize, &StreamRegion)) -> Option<usize>,
+    ) -> Result<Self, Error> {
+        let teller = folder.lock_losses()?;
+        let snapshots = regions.view.control().snapshots.load(Acquire);
+        let of = |(index, stream)| half((index, stream)).map(|half| bound(regions, stream, half, teller.is_some()));
+        let bounds = regions.streams.iter().enumerate().map(of).collect();
+        Ok(Self { regions, bounds, rings, snapshots, _teller: teller })
     }
 
     /// UUID of the session.
@@ -85,22 +98,25 @@ impl<'a> Consumer<'a> {
     /// # Errors
     /// Someone else is changing snapshots; the snapshot is another's by now. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, bounds, rings } = self;
+        let Self { regions, bounds, rings, snapshots, _teller } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
         match rings {
-            Rings::Live { _lock } => snapshot::locked(regions, |_| {
-                let is_live = |stream: &StreamRegion, bound: &Bound| stream.spare(&regions.view) != bound.half;
-                bounded()
-                    .filter(|(stream, bound)| is_live(stream, bound))
-                    .for_each(|(stream, bound)| take(stream, bound));
-                let in_snapshot = bounded().filter(|(stream, bound)| !is_live(stream, bound)).count();
-                Ok(Consumed { in_snapshot })
+            Rings::Live { _lock } => snapshot::locked(regions, |control| {
+                let swaps = control.snapshots.load(Acquire).wrapping_sub(snapshots);
+                let (left, gone): (Vec<_>, Vec<_>) =
+                    bounded().partition(|(stream, bound)| is_left(regions, stream, bound, swaps));
+                left.iter().for_each(|(stream, bound)| stream.stream.consume(bound.half, bound.position));
+                bounded().for_each(|(stream, bound)| tell(stream, bound));
+                Ok(Consumed { in_snapshot: gone.len() })
             }),
             Rings::Snapshot(reader) => {
                 snapshot::locked(regions, |_| {
                     reader.check()?;
-                    bounded().for_each(|(stream, bound)| take(stream, bound));
+                    for (stream, bound) in bounded() {
+                        stream.stream.consume(bound.half, bound.position);
+                        tell(stream, bound);
+                    }
                     Ok(())
                 })?;
                 if bounded().all(|(stream, bound)| stream.stream.position(bound.half) <= bound.position) {
@@ -112,15 +128,24 @@ impl<'a> Consumer<'a> {
     }
 }
 
-fn bound(regions: &Regions, stream: &StreamRegion, half: usize) -> Bound {
+/// `tells`: this consumer tells of what was lost.
+fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> Bound {
     let control = stream.stream.control();
     let read = |counters: &[AtomicU64; 7]| counters.each_ref().map(|counter| counter.load(Relaxed));
-    let (told, lost) = (read(&control.told), read(&control.lost));
-    Bound { half, position: stream.stream.settled(half, regions.view.parts()), lost, told }
+    // What sub-buffers before the position say of losses is counted when it was read.
+    let position = stream.stream.settled(half, regions.view.parts());
+    let told = read(&control.told);
+    let lost = if tells { read(&control.lost) } else { told };
+    Bound { half, position, lost, told }
 }
 
-fn take(stream: &StreamRegion, bound: &Bound) {
-    stream.stream.consume(bound.half, bound.position);
+/// The half that was live when it was read is so now, and was not swapped out and begun anew in between.
+fn is_left(regions: &Regions, stream: &StreamRegion, bound: &Bound, swaps: u32) -> bool {
+    let first = || stream.stream.control().half[bound.half & 1].first.load(Acquire);
+    stream.spare(&regions.view) != bound.half && (swaps == 0 || first() <= bound.position)
+}
+
+fn tell(stream: &StreamRegion, bound: &Bound) {
     for (told, lost) in stream.stream.control().told.iter().zip(bound.lost) {
         told.fetch_max(lost, Relaxed);
     }

@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_ring::backend::Held;
+use lastwords_ring::backend::{Held, PLACES_FILE};
 
 use crate::session::Error;
-use crate::session::layout::is_file;
+use crate::session::layout::{SESSION, is_file};
 
 /// Folders in the making have names that begin so.
 const UNFINISHED: &str = ".new-";
@@ -225,6 +225,18 @@ impl Folder {
     /// Takes the lock of the folder, which is held as long as the descriptor is open; none where another has it.
     pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, Error> {
         let own = open_dir(self.fd()?.as_raw_fd(), c".", &self.path)?;
+        self.try_lock(own)
+    }
+
+    /// The same for a second lock, that of the file that leads to the session's memory.
+    pub(crate) fn lock_losses(&self) -> Result<Option<OwnedFd>, Error> {
+        let folder = self.fd()?.as_raw_fd();
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let open = |name: &str| open_at(folder, &c_string(Path::new(name))?, flags, &self.path.join(name));
+        self.try_lock(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?)
+    }
+
+    fn try_lock(&self, own: OwnedFd) -> Result<Option<OwnedFd>, Error> {
         // SAFETY: the descriptor is open.
         if unsafe { libc::flock(own.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
             return Ok(Some(own));

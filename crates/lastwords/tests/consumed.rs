@@ -1,0 +1,77 @@
+//! Consumers of the live rings and of a snapshot beside each other: what each is to read and to tell, and what a swap changes.
+
+mod common;
+
+use std::sync::Mutex;
+
+use common::{folder, plain, record};
+use lastwords::admin::Handle;
+use lastwords::consume::Consumer;
+use lastwords::{Memory, Session};
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Lost events that a consumer is to tell of.
+fn losses(consumer: &Consumer<'_>) -> u64 {
+    consumer
+        .bounds()
+        .iter()
+        .flatten()
+        .flat_map(|bound| std::iter::zip(bound.lost, bound.told))
+        .map(|(l, t)| l - t)
+        .sum()
+}
+
+#[test]
+fn of_two_consumers_one_tells_of_what_was_lost() {
+    let _one = ONE.lock();
+    for memory in [Memory::Shm, Memory::Memfd] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let channel = plain("main").sub_buffers(2, 4096).discard();
+        let builder = Session::builder("lost").dir(dir.path()).channel(channel).snapshot(true).backend(memory);
+        let session = builder.start().expect("it starts");
+        let handle = Handle::open(&folder(&session)).expect("it opens");
+        record(0..10_000);
+        session.take_snapshot(None).expect("taken");
+        let live = handle.consume_live().expect("nobody does");
+        let snapshot = handle.consume_snapshot().expect("it was taken");
+        assert!(losses(&live) > 0);
+        assert_eq!(losses(&snapshot), 0, "the other tells");
+        live.consume().expect("it is locked by nobody");
+        snapshot.consume().expect("it is locked by nobody");
+        let live = handle.consume_live().expect("nobody does");
+        assert_eq!(losses(&live), 0, "told once");
+        drop(live);
+
+        record(0..10_000);
+        let live = handle.consume_live().expect("nobody does");
+        let more = losses(&live);
+        assert!(more > 0);
+        drop(live);
+        let live = handle.consume_live().expect("nobody does");
+        assert_eq!(losses(&live), more, "who did not consume has not told");
+        session.take_snapshot(None).expect("taken");
+        assert!(live.consume().expect("it is locked by nobody").in_snapshot > 0);
+        let live = handle.consume_live().expect("nobody does");
+        assert_eq!(losses(&live), 0, "told, though the snapshot has the rings");
+    }
+}
+
+#[test]
+fn a_ring_that_was_swapped_twice_was_in_a_snapshot() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Session::builder("swapped").dir(dir.path()).channel(plain("main")).snapshot(true);
+    let session = builder.start().expect("it starts");
+    let handle = Handle::open(&folder(&session)).expect("it opens");
+    record(0..100);
+    let live = handle.consume_live().expect("nobody does");
+    session.take_snapshot(None).expect("taken");
+    session.take_snapshot(None).expect("taken");
+    let rings = live.bounds().len();
+    assert_eq!(live.consume().expect("it is locked by nobody").in_snapshot, rings);
+    let live = handle.consume_live().expect("nobody does");
+    session.clear().expect("nobody swaps");
+    assert_eq!(live.consume().expect("it is locked by nobody").in_snapshot, 0);
+}
