@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use lastwords_abi::sync::AtomicU64;
+use lastwords_ring::ClockKind;
 
 use crate::dirs::Folder;
 use crate::session::Error;
@@ -34,6 +35,7 @@ pub struct Consumer<'a> {
     rings: Rings<'a>,
     /// Snapshots that were taken before.
     snapshots: u32,
+    clock: Option<u64>,
     /// Losses are counted for both halves of a ring, which two consumers may read at a time: one of them tells of the losses.
     _teller: Option<OwnedFd>,
 }
@@ -75,9 +77,11 @@ impl<'a> Consumer<'a> {
     ) -> Result<Self, Error> {
         let teller = folder.lock_losses()?;
         let snapshots = regions.view.control().snapshots.load(Acquire);
+        // Before the first look at a ring: what is not in one by then is later.
+        let clock = order_clock(regions);
         let of = |(index, stream)| half((index, stream)).map(|half| bound(regions, stream, half, teller.is_some()));
         let bounds = regions.streams.iter().enumerate().map(of).collect();
-        Ok(Self { regions, bounds, rings, snapshots, _teller: teller })
+        Ok(Self { regions, bounds, rings, snapshots, clock, _teller: teller })
     }
 
     /// UUID of the session.
@@ -92,13 +96,28 @@ impl<'a> Consumer<'a> {
         &self.bounds
     }
 
+    /// The session's clock before the rings were looked at, ticks. Who reads the events up to it, and leaves later ones in each
+    /// ring ([`Self::shorten`]), has them in the order in which they were recorded, and has the next read's behind them. None
+    /// where the clock may step back.
+    #[must_use]
+    pub fn clock(&self) -> Option<u64> {
+        self.clock
+    }
+
+    /// A stream was read up to `position` only.
+    pub fn shorten(&mut self, stream: usize, position: u64) {
+        if let Some(bound) = self.bounds.get_mut(stream).and_then(Option::as_mut) {
+            bound.position = bound.position.min(position);
+        }
+    }
+
     /// All up to the bounds was read: no reader is given it again, and a ring that discards has that room. A snapshot of which
     /// nothing is left gives its rings back.
     ///
     /// # Errors
     /// Someone else is changing snapshots; the snapshot is another's by now. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, bounds, rings, snapshots, _teller } = self;
+        let Self { regions, bounds, rings, snapshots, _teller, .. } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
         match rings {
@@ -126,6 +145,11 @@ impl<'a> Consumer<'a> {
             }
         }
     }
+}
+
+fn order_clock(regions: &Regions) -> Option<u64> {
+    let kind = ClockKind::from_code(regions.view.clock().kind.load(Relaxed))?;
+    (kind != ClockKind::Realtime).then(|| kind.now_ordered())
 }
 
 /// `tells`: this consumer tells of what was lost.

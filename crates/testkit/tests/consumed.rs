@@ -65,13 +65,41 @@ fn in_two(name: &str, session: &Session, stream: usize) -> usize {
     right.len()
 }
 
+/// Reads a stream in two: up to the clock of each of its events, then from where that ended.
+fn in_two_by_clock(name: &str, session: &Session, stream: usize) {
+    let ring = &session.rings[stream];
+    let (half, position) = (ring.live, ring.halves[ring.live].position);
+    let right: Vec<(u64, Event)> = ring.truth(half).into_iter().flat_map(|sub| sub.events).collect();
+    let holes = in_flight(&read(session, stream, position));
+    for (at, pair) in right.windows(2).enumerate() {
+        let clock = Some(pair[0].1.clock);
+        let before = read_upto(session, stream, End { half, position, clock, ..End::default() });
+        assert_eq!(before.reached, [pair[1].0], "{name}: up to event {at}");
+        let mut rest = session.clone();
+        let words = &mut rest.rings[stream].halves[half];
+        (words.first, words.consumed) = (pair[1].0, pair[1].0);
+        let after = read(&rest, stream, position);
+        assert_eq!(in_flight(&before) + in_flight(&after), holes, "{name}: told once, up to event {at}");
+        let (before, after) = (events(before), events(after));
+        assert_eq!(before.len(), at + 1, "{name}: up to event {at}");
+        let both: Vec<&Event> = before.iter().chain(&after).collect();
+        assert_eq!(both, right.iter().map(|(_, event)| event).collect::<Vec<_>>(), "{name}: up to event {at}");
+    }
+    let clock = Some(0);
+    let none = read_upto(session, stream, End { half, position, clock, ..End::default() });
+    assert_eq!(none.reached, [right[0].0], "{name}: all is later");
+    assert!(events(none).is_empty(), "{name}: all is later");
+}
+
 #[test]
 fn wherever_a_read_stops_the_next_goes_on() {
     let mut cuts = 0;
     for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
         for closed in [0, 2, 9] {
             let session = samples::one_stream(reservation, 1024, 4, closed);
-            cuts += in_two(&format!("reservation {reservation}, {closed} closed"), &session, 0);
+            let name = format!("reservation {reservation}, {closed} closed");
+            cuts += in_two(&name, &session, 0);
+            in_two_by_clock(&name, &session, 0);
         }
     }
     println!("{cuts} places");
@@ -80,7 +108,9 @@ fn wherever_a_read_stops_the_next_goes_on() {
 #[test]
 fn around_the_holes_of_the_dead() {
     for holes in 0..16 {
-        in_two(&format!("holes {holes:04b}"), &samples::with_holes(1024, 4, 3, holes), 0);
+        let session = samples::with_holes(1024, 4, 3, holes);
+        in_two(&format!("holes {holes:04b}"), &session, 0);
+        in_two_by_clock(&format!("holes {holes:04b}"), &session, 0);
     }
     for after in [0, 1, 30] {
         for how in [DeadSwitch::Reserved, DeadSwitch::HeaderWritten, DeadSwitch::Left] {
@@ -105,7 +135,7 @@ fn what_was_told_and_had_does_not_come_back_from_a_place_that_was_passed_over() 
         let (live, position, lost) = (ring.live, ring.halves[ring.live].position, ring.lost);
         let lost = lost.map(u64::from);
         let right: Vec<Event> = ring.truth(live).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
-        let found = read_upto(&session, 0, End { half: live, position, lost, told: lost, is_over: false });
+        let found = read_upto(&session, 0, End { half: live, position, lost, told: lost, ..End::default() });
         assert!(!found.evidence.iter().any(|said| said.contains("Invalid")), "{passed}: {:?}", found.evidence);
         assert_eq!(events(found), right, "{passed} passed over");
     }

@@ -56,6 +56,13 @@ pub(crate) fn consuming(
     let upto = |place: &Place| consumers.iter().find(|(folder, _)| *folder == place.shown).map(|(f, c)| upto(f, c));
     let found = open_all(candidates, which, &upto)?;
     let Written { outcome, whole } = read(&found)?;
+    // Its user takes an exit status for what became of it all.
+    let whole = whole && say::failed().is_none();
+    for (_, consumer) in &mut consumers {
+        shorten(consumer, &found);
+    }
+    // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
+    drop(found);
     if !whole {
         say::note("not all of it was written: nothing is consumed");
         return Ok(Outcome::Negative);
@@ -101,7 +108,19 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 /// How far a consumer reads.
 fn upto(folder: &Path, consumer: &Consumer<'_>) -> Upto {
     let is_over = !control::is_live(folder);
-    let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told, is_over };
+    let clock = consumer.clock().filter(|_| !is_over);
+    let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told, clock, is_over };
     let streams = consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect();
     Upto { session: consumer.session(), streams }
+}
+
+/// Tells a consumer where reading stopped before later events.
+fn shorten(consumer: &mut Consumer<'_>, found: &Found) {
+    let uuid = consumer.session();
+    let infos = found.inputs.iter().map(|input| input.session.info()).filter(|info| info.uuid == uuid);
+    for stream in infos.flat_map(|info| &info.streams) {
+        if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {
+            consumer.shorten(index, position);
+        }
+    }
 }

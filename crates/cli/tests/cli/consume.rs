@@ -100,9 +100,13 @@ impl Drop for Recorder {
 #[derive(Default)]
 struct Had {
     events: BTreeMap<(u64, u64), usize>,
+    /// The newest of each thread.
+    newest: BTreeMap<u64, u64>,
     /// Events that were told as discarded.
     discarded: u64,
     reads: usize,
+    /// What is reported are several things beside each other.
+    is_beside: bool,
     /// Reads that had events.
     full: usize,
 }
@@ -119,7 +123,12 @@ impl Had {
         self.reads += 1;
         self.full += usize::from(!ran.out.is_empty());
         for line in ran.out.lines() {
-            *self.events.entry((field(line, "thread"), field(line, "sequence"))).or_default() += 1;
+            let (thread, sequence) = (field(line, "thread"), field(line, "sequence"));
+            *self.events.entry((thread, sequence)).or_default() += 1;
+            let before = self.newest.insert(thread, sequence);
+            // Live rings and snapshot, read beside each other, have an order each.
+            let is_behind = self.is_beside || before.is_none_or(|before| before < sequence);
+            assert!(is_behind, "thread {thread}: {sequence} behind {before:?}, in read {}", self.reads);
         }
         for line in ran.err.lines() {
             assert!(!line.contains("invalid") && !line.contains("torn") && !line.contains("damaged"), "{}", ran.err);
@@ -199,7 +208,7 @@ fn live_and_snapshot_are_consumed_beside_each_other() {
     for reservation in ["rseq", "lockless", "locked"] {
         let place = Place::new();
         let recorder = Recorder::start(&place, reservation, "snapshot");
-        let mut had = Had::default();
+        let mut had = Had { is_beside: true, ..Had::default() };
         let mut is_done = false;
         while !is_done {
             is_done = recorder.is_done();
@@ -263,6 +272,23 @@ fn what_was_not_read_is_not_consumed() {
     had.take(&place.run(&CONSUME));
     had.check_all();
     assert_eq!(place.run(&CONSUME).out, "", "a session that is left over is consumed as well");
+}
+
+#[test]
+fn what_was_recovered_and_not_told_is_not_consumed() {
+    let place = Place::new();
+    let recorder = Recorder::start(&place, "rseq", "large");
+    recorder.wait();
+    let program = env!("CARGO_BIN_EXE_lastwords");
+    for (folder, option) in [("out", ""), ("out2", "--json")] {
+        let full = format!("{program} recover app -o {} --consume {option} > /dev/full", place.at(folder).display());
+        let ran =
+            Command::new("bash").args(["-c", &full]).env("LASTWORDS_DIR", place.sessions()).output().expect("bash");
+        assert_eq!(ran.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(said.contains("nothing is consumed"), "{said}");
+    }
+    assert_eq!(place.ok(&["report", "app"]).lines().count() as u64, THREADS * EVENTS);
 }
 
 #[test]

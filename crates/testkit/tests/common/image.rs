@@ -68,6 +68,8 @@ pub(crate) struct Sub {
 pub(crate) struct Found {
     pub(crate) sessions: usize,
     pub(crate) subs: BTreeMap<Key, Sub>,
+    /// Where streams were read to that were not wanted to their end.
+    pub(crate) reached: Vec<u64>,
     /// All evidence, as text, to be compared.
     pub(crate) evidence: Vec<String>,
 }
@@ -100,6 +102,7 @@ pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &own::Options) -> Result<
     all.evidence.extend(found.notes.iter().map(|n| format!("note: {n}")));
     for session in &found.sessions {
         collect(session, &mut all);
+        all.reached.extend(session.info().streams.iter().filter_map(|stream| stream.reached));
     }
     Ok(all)
 }

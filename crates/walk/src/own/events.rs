@@ -18,6 +18,8 @@ pub(crate) struct Walked {
     pub(crate) cut_clock: u64,
     /// Why it ended before the end.
     pub(crate) error: Option<DecodeError>,
+    /// It ended before an event that is too late to be wanted.
+    pub(crate) is_late: bool,
 }
 
 /// What is made of an event header of zeros. It can be an event, of id 0 at a reading whose low 27 bits are 0; in memory that
@@ -38,11 +40,13 @@ pub(crate) struct Rules {
     pub(crate) zeros: Zeros,
     /// No later clock.
     pub(crate) not_after: Option<u64>,
+    /// Those with a later clock are right, and not wanted.
+    pub(crate) wanted: Option<u64>,
 }
 
 impl Rules {
     pub(crate) fn new(zeros: Zeros) -> Self {
-        Self { zeros, not_after: None }
+        Self { zeros, not_after: None, wanted: None }
     }
 }
 
@@ -50,7 +54,8 @@ impl Rules {
 /// begin.
 pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize, rules: Rules) -> Walked {
     let mut position = Position { offset: at, clock: begin };
-    let mut walked = Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None };
+    let mut walked =
+        Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false };
     let mut reached = false;
     // Where the event before begins, if its header is one of zeros.
     let mut doubted: Option<Position> = None;
@@ -63,6 +68,11 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
         let error = match decoder.step(&mut position, bytes) {
             Ok(None) => break,
             Err(error) => error,
+            Ok(Some(event)) if rules.wanted.is_some_and(|last| event.clock > last) => {
+                walked.is_late = true;
+                position = before;
+                break;
+            }
             Ok(Some(event)) => {
                 let is_zero = bytes.get(event.start..).is_some_and(|b| b.starts_with(&[0; 4]));
                 let late = rules.not_after.filter(|last| event.clock > *last);
@@ -102,7 +112,8 @@ pub(crate) fn walk_while(
     begin: u64,
     mut is_likely: impl FnMut([u8; 4], u64, u64) -> bool,
 ) -> Walked {
-    let mut walked = Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None };
+    let mut walked =
+        Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false };
     let mut position = Position { offset: at, clock: begin };
     loop {
         match decoder.step(&mut position, bytes) {

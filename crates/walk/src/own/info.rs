@@ -139,6 +139,8 @@ pub struct StreamInfo {
     pub sub_buffers: u32,
     /// Produced position of the half that is shown, bytes.
     pub produced: u64,
+    /// Where reading up to a clock ended before the produced position; see [`super::End::clock`].
+    pub reached: Option<u64>,
     /// Lost events, by cause, and the counters of reclaimed and skipped sub-buffers.
     pub lost: [u64; 7],
 }

@@ -101,6 +101,9 @@ impl Planner<'_> {
         let oldest = self.oldest(half, newest, first);
         for number in oldest..produced.current {
             self.closed(half, number)?;
+            if self.out.reached.is_some() {
+                return Ok(());
+            }
         }
         self.current(half, &produced)
     }

@@ -74,6 +74,9 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     for number in oldest..=ring.current {
         planner.budget.steps(&stream.region.name, 1)?;
         planner.place(&ring, number)?;
+        if planner.out.reached.is_some() {
+            break;
+        }
     }
     Ok(())
 }
@@ -411,12 +414,6 @@ impl Planner<'_> {
             (None, false) => Verdict::Torn,
             (None, true) => Verdict::Open,
         };
-        // Those before were told of to whoever consumed the events around them.
-        let from = if self.end.is_some() { self.words(ring.half).first.saturating_sub(g.start(number)) } else { 0 };
-        for (begin, end) in content.holes.iter().filter(|hole| hole.0 >= from) {
-            let place = format!("sub-buffer {number}, offset {begin}");
-            self.gap(place, Cause::InFlight, Some(end.saturating_sub(*begin)));
-        }
         let mut header = identity.mended(&header, number);
         header.end = content.end_clock;
         header.begin = begin.unwrap_or(0);
@@ -427,7 +424,23 @@ impl Planner<'_> {
         }
         let why = why
             .unwrap_or_else(|| if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() });
-        self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false, not_after })
+        self.finish(Candidate { half: ring.half, header, pieces, verdict, why, whole: false, not_after })?;
+        self.tell_holes(ring.half, &content);
+        Ok(())
+    }
+
+    /// Tells of the holes in what is delivered of a sub-buffer: those before were told of to whoever consumed the events around
+    /// them, those behind will be.
+    fn tell_holes(&mut self, half: usize, content: &Content) {
+        let start = self.stream.geometry.start(content.number);
+        let first = if self.end.is_some() { self.words(half).first } else { 0 };
+        let reached = self.out.reached.unwrap_or(u64::MAX);
+        for (begin, end) in &content.holes {
+            if (first..reached).contains(&start.saturating_add(*begin)) {
+                let place = format!("sub-buffer {}, offset {begin}", content.number);
+                self.gap(place, Cause::InFlight, Some(end.saturating_sub(*begin)));
+            }
+        }
     }
 
     fn closed_damaged(&mut self, half: usize, mut header: Header, end: usize, why: String) -> Result<(), Error> {

@@ -529,6 +529,7 @@ fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {
         sub_buffer_size: g.size,
         sub_buffers: u32::try_from(g.count).unwrap_or(u32::MAX),
         produced: outcome.produced,
+        reached: outcome.reached,
         lost,
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) gaps: Vec<Gap>,
     pub(crate) notes: Vec<String>,
     pub(crate) produced: u64,
+    /// Where reading ended before events that are too late for it.
+    pub(crate) reached: Option<u64>,
     pub(crate) control: Control,
     /// Copies of what was judged, where writers are at work.
     pub(crate) spool: Option<Spool>,
@@ -92,7 +94,7 @@ impl Candidate {
             Verdict::Open | Verdict::Torn => Zeros::Doubted,
             _ => Zeros::Unwritten,
         };
-        Rules { zeros, not_after: self.not_after }
+        Rules { zeros, not_after: self.not_after, wanted: None }
     }
 }
 
@@ -355,11 +357,25 @@ impl<'a> Planner<'a> {
         let cut = usize::try_from(cut).unwrap_or(0);
         let mut end = c.header.end;
         let total = c.pieces.iter().fold(0usize, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
-        let look = !c.whole || self.thorough || cut > HEADER_LEN;
-        if let Some(walked) = self.decoder.filter(|_| look).map(|d| self.walk(d, &c, cut)) {
+        // Clocks in what is damaged tell nothing.
+        let is_sound = matches!(c.verdict, Verdict::Committed | Verdict::Open | Verdict::Torn);
+        let wanted = self.end.and_then(|end| end.clock).filter(|last| is_sound && (!c.whole || c.header.end > *last));
+        let look = !c.whole || self.thorough || cut > HEADER_LEN || wanted.is_some();
+        let mut is_late = false;
+        if let Some(walked) = self.decoder.filter(|_| look).map(|d| self.walk(d, &c, cut, wanted)) {
             self.budget.events(&self.stream.region.name, walked.events)?;
+            is_late = walked.is_late;
+            if is_late {
+                self.out.reached = Some(g.start(number).saturating_add(offset_of(&c.pieces, walked.end)).max(first));
+                if walked.end <= walked.cut {
+                    return Ok(());
+                }
+                end = walked.clock.max(c.header.begin);
+            }
             let kept = walked.end.saturating_sub(HEADER_LEN);
-            self.broken(&mut c, &walked, total.saturating_sub(kept));
+            if !is_late {
+                self.broken(&mut c, &walked, total.saturating_sub(kept));
+            }
             truncate(&mut c.pieces, kept);
             if cut > HEADER_LEN {
                 drop_front(&mut c.pieces, walked.cut.saturating_sub(HEADER_LEN));
@@ -373,17 +389,18 @@ impl<'a> Planner<'a> {
             c.pieces.clear();
             self.gap(format!("sub-buffer {number}: no event of it is described"), Cause::Damaged, Some(total as u64));
         }
-        self.put(c, end, cut > HEADER_LEN)
+        self.put(c, end, cut > HEADER_LEN || is_late)
     }
 
     /// The structure of the events; offsets are those of the pieces, one behind the other, behind a header.
-    fn walk(&mut self, decoder: &ChannelDecoder, c: &Candidate, cut: usize) -> Walked {
+    fn walk(&mut self, decoder: &ChannelDecoder, c: &Candidate, cut: usize, wanted: Option<u64>) -> Walked {
+        let rules = Rules { wanted, ..c.rules() };
         let contiguous = match c.pieces.as_slice() {
             [(HEADER_LEN, end)] => Some(*end),
             _ => None,
         };
         if let Some(end) = contiguous {
-            return walk(decoder, self.buf.get(..end).unwrap_or_default(), HEADER_LEN, c.header.begin, cut, c.rules());
+            return walk(decoder, self.buf.get(..end).unwrap_or_default(), HEADER_LEN, c.header.begin, cut, rules);
         }
         self.scratch.clear();
         self.scratch.resize(HEADER_LEN, 0);
@@ -395,7 +412,7 @@ impl<'a> Planner<'a> {
             }
             self.scratch.extend_from_slice(self.buf.get(*begin..*end).unwrap_or_default());
         }
-        walk(decoder, &self.scratch, HEADER_LEN, c.header.begin, from, c.rules())
+        walk(decoder, &self.scratch, HEADER_LEN, c.header.begin, from, rules)
     }
 
     /// Takes an error of the walk into the verdict.
@@ -540,6 +557,19 @@ pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, reserve: u
     // At the start of the place that is next, nothing of it was written before the attempt is announced.
     let untouched = g.within(position) == 0 && words.attempt == words.reserve;
     words.reserve != reserve && (behind < current || (behind == current && !untouched))
+}
+
+/// Where in the sub-buffer the byte is that has offset `at` when the pieces stand one behind the other, behind a header.
+fn offset_of(pieces: &[(usize, usize)], at: usize) -> u64 {
+    let mut left = at.saturating_sub(HEADER_LEN);
+    for (begin, end) in pieces {
+        let size = end.saturating_sub(*begin);
+        if left < size {
+            return begin.saturating_add(left) as u64;
+        }
+        left = left.saturating_sub(size);
+    }
+    pieces.last().map_or(HEADER_LEN, |piece| piece.1) as u64
 }
 
 /// Keeps the first `len` bytes of the pieces.

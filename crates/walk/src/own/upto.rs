@@ -31,6 +31,8 @@ pub struct End {
     pub lost: [u64; 7],
     /// How many of these were told of before.
     pub told: [u64; 7],
+    /// Clock of the last event that is wanted: those of before it in other streams would be delivered behind later ones.
+    pub clock: Option<u64>,
     /// Nobody records any more: what was being written there will not come about.
     pub is_over: bool,
 }
