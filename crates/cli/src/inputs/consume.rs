@@ -12,6 +12,7 @@ use lastwords::consume::{Bound, Consumed, Consumer};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{End, Upto};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 /// What became of what was read.
@@ -44,6 +45,8 @@ pub(crate) fn consuming(
             Err(error) => candidate.place = Err(error),
         }
     }
+    // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
+    let handles = ManuallyDrop::new(handles);
     let mut consumers: Vec<(&Path, Consumer<'_>)> = Vec::new();
     for (folder, handle) in handles.iter().filter(|(_, handle)| which.wants(&handle.summary().name)) {
         match if which.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
