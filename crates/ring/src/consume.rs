@@ -18,10 +18,13 @@ impl Stream {
         if !self.is_lockless() || fault!(Unsettled) {
             return produced;
         }
-        // Who reserved before `produced` had announced that; who has withdrawn the announcement since has committed.
+        // Who reserved before `produced` had announced that; who has withdrawn the announcement since has committed. Where the ring
+        // has come round, whoever is still writing was passed over.
+        let kept = self.next_sub_buffer(produced.saturating_sub(1)).saturating_sub(self.half_size());
         let target = ((u64::from(self.identity.stream) << 1) | half as u64) + 1;
         let begin = |level: &InFlight| {
-            (level.target.load(Acquire) == target).then(|| level.begin.load(Acquire)).filter(|begin| *begin < produced)
+            let begin = (level.target.load(Acquire) == target).then(|| level.begin.load(Acquire));
+            begin.filter(|begin| *begin < produced && level.end.load(Acquire) > kept)
         };
         let mut namespace = None;
         let mut settled = produced;

@@ -26,7 +26,7 @@ models! {
         death_at(Announced, Reserved, Written, Copied, Committed),
         death_in_switch_at(Announced, Switched, Begun, Closing, Closed, Committed, Reserved), wrap_onto_the_dead, two_reclaimers,
         nested_at(Announced, Reserved, Written, Copied, Committed), discard_and_consumer, settled_reader, settled_among_two,
-        settled_over_the_dead, live_reader, table_full, two_claim_the_dead;
+        settled_over_the_dead, settled_behind_the_living, live_reader, table_full, two_claim_the_dead;
     exclusive: locked_two_recorders, locked_usurped_at((Locked, 0), (Step, 0), (Step, 1), (Step, 2), (Published, 0)), locked_death_at((Locked, 0), (Step, 0), (Step, 1), (Step, 2), (Published, 0)),
         owner_lock(false, true), sections_of_two_threads, section_interrupted_at(1, 3, 5, 7, 9, 11),
         section_death_at(0, 1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 14, 16), section_migrates_at(0, 1, 2, 3, 4), sections_that_never_end;

@@ -269,6 +269,25 @@ pub(crate) fn settled_over_the_dead() {
     });
 }
 
+/// Nothing is settled behind a recorder that lives and has not committed, until the ring has come round to it and passed it over.
+pub(crate) fn settled_behind_the_living() {
+    model("settled_behind_the_living", || {
+        let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
+        world.record(1, 0, SMALL).expect("room");
+        let handler = |w: &World| {
+            let stream = &w.channel.streams()[0];
+            let held = stream.settled(0, w.parts);
+            w.record(1, 1, SMALL).expect("room");
+            assert!(stream.settled(0, w.parts) == held && held < stream.position(0));
+            (2..8).for_each(|n| w.record(1, n, LARGE).expect("room"));
+            assert_eq!(stream.settled(0, w.parts), stream.position(0));
+        };
+        run_as(&world, 1, 0, Fate::Interrupted(Reserved, 0, Box::new(handler)), |w| {
+            w.record(1, 9, SMALL).expect("room")
+        });
+    });
+}
+
 /// A reader that copies while the ring goes on uses nothing that was overwritten meanwhile, and misses nothing else.
 pub(crate) fn live_reader() {
     model("live_reader", || {
