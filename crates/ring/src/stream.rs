@@ -251,20 +251,30 @@ impl Stream {
         committed == ((number >> self.slots_shift) + 1) * size
     }
 
-    /// A copy of a half's data. Only what is committed is of use, and only while no recorder comes round to it.
+    /// A copy of a half's data.
+    ///
+    /// # Safety
+    /// The half has memory, and nobody writes in it meanwhile.
     #[must_use]
-    pub fn copy_half(&self, half: usize) -> alloc::vec::Vec<u8> {
-        self.copy_bytes(half, 0, self.half_size() as usize)
+    pub unsafe fn copy_half(&self, half: usize) -> alloc::vec::Vec<u8> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.copy_bytes(half, 0, self.half_size() as usize) }
     }
 
-    /// A copy of the place of sub-buffer `number`; see [`Stream::copy_half`].
+    /// A copy of the place of sub-buffer `number`.
+    ///
+    /// # Safety
+    /// The half has memory, and nobody writes in that sub-buffer meanwhile.
     #[must_use]
-    pub fn copy_sub_buffer(&self, half: usize, number: u64) -> alloc::vec::Vec<u8> {
+    pub unsafe fn copy_sub_buffer(&self, half: usize, number: u64) -> alloc::vec::Vec<u8> {
         let size = self.info.sub_buffer_size;
-        self.copy_bytes(half, ((number * size) & (self.half_size() - 1)) as usize, size as usize)
+        // SAFETY: as the caller vouches.
+        unsafe { self.copy_bytes(half, ((number * size) & (self.half_size() - 1)) as usize, size as usize) }
     }
 
-    fn copy_bytes(&self, half: usize, first: usize, size: usize) -> alloc::vec::Vec<u8> {
+    /// # Safety
+    /// The half has memory, and nobody writes these bytes meanwhile.
+    unsafe fn copy_bytes(&self, half: usize, first: usize, size: usize) -> alloc::vec::Vec<u8> {
         use crate::memory::{Contiguous, Memory, Paged};
         let base = self.data[half & 1];
         let mut bytes = alloc::vec![0u8; size];
@@ -274,8 +284,8 @@ impl Stream {
             let (from, run) =
                 if self.info.page_size == 0 { Contiguous::at(base).run(offset) } else { Paged::at(base).run(offset) };
             let len = run.min(size - at);
-            // SAFETY: `run` gives bytes of this half's mapping; the destination is our own. Recorders may write what is
-            // read: the caller knows which bytes are committed.
+            // SAFETY: `run` gives bytes of this half's memory, which nobody writes, as the caller vouches; the destination is
+            // our own.
             unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(at), len) };
             at += len;
         }

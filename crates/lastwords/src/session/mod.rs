@@ -285,7 +285,9 @@ pub(crate) fn give_back(session: &SessionShared) {
         let info = stream.stream.info();
         if info.page_size != 0 {
             let pages = (stream.stream.half_size() / u64::from(info.page_size)) as usize;
-            info.data_off.iter().for_each(|table| stream.mapping.discard_pages(*table, pages, info.page_size));
+            // SAFETY: these are the page tables of the stream.
+            let discard = |table: &u64| unsafe { stream.mapping.discard_pages(*table, pages, info.page_size) };
+            info.data_off.iter().for_each(discard);
         }
         detach(&stream.mapping, core::slice::from_ref(&(0..info.data_off[0])));
     }

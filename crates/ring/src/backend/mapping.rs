@@ -165,24 +165,32 @@ impl Mapping {
         }
     }
 
-    /// Frees the pages of a page table. Nobody may be reading or writing the half.
-    pub fn free_pages(&self, table: u64, pages: usize, page_size: u32) {
+    /// Frees the pages of a page table.
+    ///
+    /// # Safety
+    /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled, and nobody reads or writes
+    /// its pages, now or later.
+    pub unsafe fn free_pages(&self, table: u64, pages: usize, page_size: u32) {
         let layout = page_layout(page_size);
         for entry in self.table(table, pages) {
             let page = entry.swap(0, Ordering::AcqRel) as *mut u8;
             if !page.is_null() {
-                // SAFETY: `fill_pages` made it with this layout, and the swap gave it to us alone.
+                // SAFETY: `fill_pages` made it with this layout, and the swap gave it to us alone; nobody uses it, as the caller
+                // vouches.
                 unsafe { std::alloc::dealloc(page, layout) };
             }
         }
     }
 
     /// Gives the memory of a page table's pages back to the system but leaves them mapped: late recorders may write.
-    pub fn discard_pages(&self, table: u64, pages: usize, page_size: u32) {
+    ///
+    /// # Safety
+    /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled.
+    pub unsafe fn discard_pages(&self, table: u64, pages: usize, page_size: u32) {
         for entry in self.table(table, pages) {
             let page = entry.load(Ordering::Relaxed) as *mut libc::c_void;
             if !page.is_null() {
-                // SAFETY: a page of our own, aligned to its size, private and anonymous: it reads as zeroes after.
+                // SAFETY: a page that `fill_pages` made, aligned to its size, private and anonymous: it reads as zeroes after.
                 unsafe { libc::madvise(page, page_size as usize, libc::MADV_DONTNEED) };
             }
         }
