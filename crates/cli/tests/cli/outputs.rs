@@ -182,6 +182,10 @@ fn channels_are_selected_by_name() {
     assert!(ran.out.is_empty() && ran.err.contains("no channel is called none"), "{}", ran.err);
     place.ok(&["convert", "copy", "--to", "json", "-o", "j", "--channel", "errors"]);
     let lines = std::fs::read_to_string(place.at("j")).unwrap();
-    assert_eq!(lines.lines().filter(|line| line.contains("\"stream\":1,\"channel\":\"errors\"")).count(), errors, "{lines}");
+    assert_eq!(
+        lines.lines().filter(|line| line.contains("\"stream\":1,\"channel\":\"errors\"")).count(),
+        errors,
+        "{lines}"
+    );
     assert_eq!(place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).status, 1);
 }
