@@ -20,7 +20,7 @@ pub(crate) struct Which {
     #[arg(long)]
     pub(crate) snapshot: bool,
 
-    /// The process that holds the buffers, or is looked at: its memfd sessions are read through /proc
+    /// The process that holds the buffers, or is looked at: its sessions in memfds, or else on its heap, are read through /proc
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 }

@@ -40,6 +40,13 @@ impl Backing {
         Self::of(File::from(file), &name)
     }
 
+    /// The memory of a process, at `/proc/PID/mem`. It has no end.
+    pub(crate) fn of_memory(path: &Path) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|e| Error::io(&name, 0, &e))?;
+        Ok(Self { file, len: u64::MAX, name: name.into(), flattened: None })
+    }
+
     /// A file that is open already.
     pub(crate) fn of(mut file: File, name: &str) -> Result<Self, Error> {
         let kind = file.metadata().map_err(|e| Error::io(name, 0, &e))?.file_type();

@@ -1,5 +1,5 @@
-//! Memory images behind one trait: process cores, folders of region files, plain files, dumps of physical memory; holes
-//! included.
+//! Memory images behind one trait: process cores, processes that live, folders of region files, plain files, dumps of
+//! physical memory; holes included.
 //!
 //! An [`Image`] is read at addresses. What it does not have is a hole with a cause, never zeroes: a page that the kernel
 //! left out of a core, the end that a truncated file lacks, a block that cannot be read.
@@ -25,6 +25,7 @@ mod file;
 mod flattened;
 mod open;
 mod orphans;
+mod process;
 mod program_headers;
 mod segments;
 pub mod vmcore;

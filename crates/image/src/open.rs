@@ -5,7 +5,7 @@ use crate::elf::{self, FileHeader, PT_LOAD, PT_NOTE, ProgramHeader};
 use crate::file::{Backing, Got};
 use crate::program_headers::Table;
 use crate::segments::{Segment, Segments};
-use crate::{HoleCause, Image, Watch, compressed, orphans};
+use crate::{HoleCause, Image, Watch, compressed, orphans, process};
 use lastwords_bytes::{Budget, Error, Reader, irregular};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub enum Kind {
     Core,
     /// A process core, compressed with zstd.
     CompressedCore,
+    /// The memory of a process that lives.
+    Process,
     /// A file that is no container: a region, or several one behind the other.
     Plain,
 }
@@ -31,6 +33,7 @@ impl Kind {
             Self::Folder => "session folder",
             Self::Core => "process core",
             Self::CompressedCore => "process core (zstd)",
+            Self::Process => "process",
             Self::Plain => "file",
         }
     }
@@ -69,11 +72,14 @@ const MAX_FILES: usize = 1 << 16;
 /// Distance of the files of a folder in its made-up address space, beyond their length; keeps reads from running on.
 const FILE_GAP: u64 = 1 << 30;
 
-/// Opens a session folder, a core (compressed or not) or a plain file.
+/// Opens a session folder, a core (compressed or not), the memory of a process (`/proc/PID/mem`) or a plain file.
 ///
 /// # Errors
 /// The path cannot be read, or the budget is spent.
 pub fn open(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Opened, Error> {
+    if process::is_memory(path) {
+        return process::open(path, budget);
+    }
     let name = path.display().to_string();
     let metadata = std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?;
     if metadata.is_dir() {

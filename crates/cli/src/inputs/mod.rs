@@ -270,6 +270,7 @@ fn nothing(found: &Recovered) -> String {
              the core filter decides: `lastwords doctor`"
         }
         Kind::Folder => "a session's folder holds its region files; `lastwords list` shows the sessions there are",
+        Kind::Process => "`lastwords list` shows the sessions there are",
         Kind::Plain => "name a session, its folder, or a process core",
     };
     format!("no session is in this {}; {remedy}", found.kind.words())

@@ -155,18 +155,13 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
         bail!("{}: {len} bytes, more than any session's ({LONGEST})", path.display());
     }
     let text = std::fs::read_to_string(&path).with_context(shown)?;
-    let mut files: Vec<String> = parse_places(&text).into_iter().map(|place| place.path).collect();
+    let mut files: Vec<String> = parse_places(&text).into_iter().map(|place| opened(place.path)).collect();
     files.dedup();
     let unique =
         folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
     let mut places = Vec::new();
     let nothing = |why: String| Nothing::of(format!("{}: {why}", folder.display()));
     for file in files {
-        if file == "-" {
-            return Err(nothing(
-                "its buffers are on the heap of its process; give a core of it (gcore PID)".to_owned(),
-            ));
-        }
         let open = PathBuf::from(&file);
         if !open.exists() {
             return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
@@ -177,6 +172,12 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
         bail!("{}: names no place of a region; it cannot be read", path.display());
     }
     Ok(places)
+}
+
+/// What is opened to read what lies there: of memory on the heap of a process, the process.
+fn opened(place: String) -> String {
+    let process = place.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
+    process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(place)
 }
 
 /// The folders of the sessions of a name (or of the whole name of a folder), in all places of this user, newest first.
@@ -225,7 +226,8 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
     let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).filter(is_ours).collect();
     paths.sort();
     if paths.is_empty() {
-        bail!("process {pid} holds no memfd of a session; `lastwords list` shows the sessions there are");
+        // What it has on its heap.
+        paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
     }
     Ok(paths.iter().map(|path| Candidate::named(Ok(Place::plain(path)))).collect())
 }
@@ -277,8 +279,12 @@ mod tests {
         let places = of(&folder);
         assert_eq!(places.len(), 1);
         assert_eq!(places[0].place.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
-        write("session 0 4096 -\n");
-        assert!(error().to_string().contains("gcore") && error().is::<Nothing>());
+        // Of the heap the process itself is read, once.
+        write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
+        let places = of(&folder);
+        assert_eq!((places.len(), &places[0].place.as_ref().unwrap().open), (1, &PathBuf::from("/proc/1/mem")));
+        write("session 0 4096 heap:0:0x1000\n");
+        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<Nothing>());
         write("session 0 4096 /proc/0/fd/3\n");
         assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
         write("");

@@ -69,17 +69,30 @@ fn gcore_of_each_memory() {
 }
 
 #[test]
-fn a_live_memfd_session_is_read_through_proc() {
+fn a_live_session_in_memory_is_read_through_proc() {
+    for memory in ["memfd", "heap"] {
+        let place = Place::new();
+        let child = start(&place, memory, "wait");
+        reported(&place, "app");
+        // With a core of it beside, and by its process, too: the same events, once.
+        let pid = child.pid().to_string();
+        tool("gcore", &["-o", place.at("taken").to_str().unwrap(), &pid]);
+        assert_whole(&place.ok(&["report", "app", &format!("taken.{pid}"), "--pid", &pid]));
+        let ran = place.run(&["report", "--pid", &pid]);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        assert_whole(&ran.out);
+    }
+}
+
+#[test]
+fn a_process_without_sessions_says_so() {
     let place = Place::new();
-    let child = start(&place, "memfd", "wait");
-    reported(&place, "app");
-    // With a core of it beside, and by its process, too: the same events, once.
-    let pid = child.pid().to_string();
-    tool("gcore", &["-o", place.at("taken").to_str().unwrap(), &pid]);
-    assert_whole(&place.ok(&["report", "app", &format!("taken.{pid}"), "--pid", &pid]));
-    let ran = place.run(&["report", "--pid", &pid]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    assert_whole(&ran.out);
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let ran = place.run(&["report", "--pid", &child.id().to_string()]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains("mem: no session is in this process; "), "{}", ran.err);
 }
 
 #[test]

@@ -86,7 +86,9 @@ impl Place {
         let Self { name, offset, len, path } = self;
         if let Some(place) = path.strip_prefix("heap:") {
             let pid = place.split(':').next().unwrap_or_default();
-            let what = format!("on the heap of process {pid}; take a core of it (`gcore {pid}`)");
+            let what = format!(
+                "on the heap of process {pid}: `lastwords report` reads it there, or in a core (`gcore {pid}`)"
+            );
             return Err(BackendError::invalid(name, 0, *len, what));
         }
         let is_link = path.starts_with("/proc/");

@@ -1,0 +1,68 @@
+//! The memory of a process that lives, read through `/proc` while it runs on.
+
+use crate::HoleCause;
+use crate::file::Backing;
+use crate::open::{Kind, Opened};
+use crate::segments::{Segment, Segments};
+use lastwords_bytes::{Budget, Error};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The path is `/proc/PID/mem`.
+pub(crate) fn is_memory(path: &Path) -> bool {
+    let words: Vec<&str> = path.iter().filter_map(|word| word.to_str()).collect();
+    matches!(words[..], ["/", "proc", pid, "mem"] if pid == "self" || pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Opens the memory at `path`, which is `/proc/PID/mem`: what the process may write, for there its sessions are.
+///
+/// # Errors
+/// The process is gone, is another user's or may not be looked at; the budget is spent.
+pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Opened, Error> {
+    let name = path.display().to_string();
+    let maps = path.with_file_name("maps");
+    let shown = maps.display().to_string();
+    let text = std::fs::read_to_string(&maps).map_err(|e| Error::io(&shown, 0, &e))?;
+    budget.steps(&shown, text.lines().count() as u64)?;
+    let segments = text.lines().filter_map(mapping).collect();
+    let (image, _) = Segments::new(&name, vec![Backing::of_memory(path)?], segments, true);
+    Ok(Opened { image: Arc::new(image), kind: Kind::Process, core: None, is_damaged: false, notes: Vec::new() })
+}
+
+/// A line of `maps` (`START-END rwxp OFFSET DEVICE INODE PATH`), where it is of memory that can be read and written.
+fn mapping(line: &str) -> Option<Segment> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let address = u64::from_str_radix(start, 16).ok()?;
+    let len = u64::from_str_radix(end, 16).ok()?.checked_sub(address)?;
+    let wanted = words.next()?.starts_with("rw");
+    wanted.then_some(Segment { address, len, held: len, file: 0, offset: address, rest: HoleCause::Unmapped })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_may_write_is_read_where_it_lies() {
+        let bytes = vec![7u8; 10_000];
+        let path = Path::new("/proc/self/mem");
+        assert!(is_memory(path) && is_memory(Path::new("/proc/1/mem")));
+        assert!(!is_memory(Path::new("/proc/1/maps")) && !is_memory(Path::new("proc/1/mem")));
+        let opened = open(path, &Budget::default()).unwrap();
+        let mut read = vec![0u8; bytes.len()];
+        opened.image.read(bytes.as_ptr() as u64, &mut read).unwrap();
+        assert_eq!(read, bytes);
+        assert_eq!(opened.image.read(16, &mut read).unwrap_err().cause, HoleCause::Unmapped);
+        assert!(opened.image.is_virtual());
+    }
+
+    #[test]
+    fn a_line_of_maps_is_a_segment_where_it_can_be_written() {
+        let segment = mapping("7f00a000-7f00c000 rw-p 00000000 00:00 0   [heap]").unwrap();
+        assert_eq!((segment.address, segment.len, segment.offset), (0x7f00_a000, 0x2000, 0x7f00_a000));
+        for other in ["7f00a000-7f00c000 r--p 0 0:0 0", "7f00c000-7f00a000 rw-p", "", "x-y rw-p", "1000 rw-p"] {
+            assert!(mapping(other).is_none(), "{other}");
+        }
+    }
+}
