@@ -82,6 +82,41 @@
 #define LW_MEMORY_HUGE 4
 
 /**
+ * Reservation: restartable sequences, the fastest.
+ */
+#define LW_RESERVATION_RSEQ 1
+
+/**
+ * Reservation: compare-and-swap and commit counters.
+ */
+#define LW_RESERVATION_LOCKLESS 2
+
+/**
+ * Reservation: a lock that the dead cannot hold.
+ */
+#define LW_RESERVATION_LOCKED 3
+
+/**
+ * Clock: `CLOCK_MONOTONIC`.
+ */
+#define LW_CLOCK_MONOTONIC 1
+
+/**
+ * Clock: `CLOCK_MONOTONIC_RAW`.
+ */
+#define LW_CLOCK_MONOTONIC_RAW 2
+
+/**
+ * Clock: `CLOCK_BOOTTIME`.
+ */
+#define LW_CLOCK_BOOTTIME 3
+
+/**
+ * Clock: `CLOCK_REALTIME`.
+ */
+#define LW_CLOCK_REALTIME 4
+
+/**
  * A session that is being configured.
  */
 struct lw_builder;
@@ -363,6 +398,27 @@ int lw_builder_errors_channel(struct lw_builder *builder);
  * `builder` came from `lw_builder_new` and was not started.
  */
 int lw_builder_memory(struct lw_builder *builder, uint32_t memory);
+
+/**
+ * How space in the rings is reserved: one of `LW_RESERVATION_`. Default: the fastest that works.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_reservation(struct lw_builder *builder, uint32_t reservation);
+
+/**
+ * The clock: one of `LW_CLOCK_`. Default: the CPU's counter where it is sound, else `CLOCK_MONOTONIC`.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_clock(struct lw_builder *builder, uint32_t clock);
+
+/**
+ * Most memory that the session may take, bytes. More is an error at the start.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_size_limit(struct lw_builder *builder, uint64_t bytes);
 
 /**
  * Lets all processes of the user that begin a session of this name share it.

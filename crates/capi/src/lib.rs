@@ -48,6 +48,22 @@ pub const LW_MEMORY_MEMFD: u32 = 3;
 /// Memory: huge pages.
 pub const LW_MEMORY_HUGE: u32 = 4;
 
+/// Reservation: restartable sequences, the fastest.
+pub const LW_RESERVATION_RSEQ: u32 = 1;
+/// Reservation: compare-and-swap and commit counters.
+pub const LW_RESERVATION_LOCKLESS: u32 = 2;
+/// Reservation: a lock that the dead cannot hold.
+pub const LW_RESERVATION_LOCKED: u32 = 3;
+
+/// Clock: `CLOCK_MONOTONIC`.
+pub const LW_CLOCK_MONOTONIC: u32 = 1;
+/// Clock: `CLOCK_MONOTONIC_RAW`.
+pub const LW_CLOCK_MONOTONIC_RAW: u32 = 2;
+/// Clock: `CLOCK_BOOTTIME`.
+pub const LW_CLOCK_BOOTTIME: u32 = 3;
+/// Clock: `CLOCK_REALTIME`.
+pub const LW_CLOCK_REALTIME: u32 = 4;
+
 /// Records `crash:signal` when the process gets SIGSEGV, SIGBUS, SIGABRT, SIGILL or SIGFPE, and then does what was done
 /// before. Threads call `lw_prepare_thread` to have a stack overflow recorded too. 0, or -1 (see `lw_error`).
 #[unsafe(no_mangle)]

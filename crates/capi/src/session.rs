@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 
-use lastwords::{Builder, ChannelConfig, Memory, Scope, Session};
+use lastwords::{Builder, ChannelConfig, ClockKind, Memory, Reservation, Scope, Session};
 
 use crate::error::{note, status};
 
@@ -137,6 +137,55 @@ pub unsafe extern "C" fn lw_builder_memory(builder: *mut lw_builder, memory: u32
     };
     // SAFETY: the caller vouches for it.
     unsafe { with(builder, |builder| Some(builder.backend(memory))) }
+}
+
+/// How space in the rings is reserved: one of `LW_RESERVATION_`. Default: the fastest that works.
+///
+/// # Safety
+/// `builder` came from `lw_builder_new` and was not started.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_builder_reservation(builder: *mut lw_builder, reservation: u32) -> c_int {
+    let reservation = match reservation {
+        crate::LW_RESERVATION_RSEQ => Reservation::Rseq,
+        crate::LW_RESERVATION_LOCKLESS => Reservation::Lockless,
+        crate::LW_RESERVATION_LOCKED => Reservation::Locked,
+        other => {
+            note(&format_args!("reservation {other} is none of LW_RESERVATION_RSEQ, _LOCKLESS, _LOCKED"));
+            return -1;
+        }
+    };
+    // SAFETY: the caller vouches for it.
+    unsafe { with(builder, |builder| Some(builder.reservation(reservation))) }
+}
+
+/// The clock: one of `LW_CLOCK_`. Default: the CPU's counter where it is sound, else `CLOCK_MONOTONIC`.
+///
+/// # Safety
+/// `builder` came from `lw_builder_new` and was not started.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_builder_clock(builder: *mut lw_builder, clock: u32) -> c_int {
+    let clock = match clock {
+        crate::LW_CLOCK_MONOTONIC => ClockKind::Monotonic,
+        crate::LW_CLOCK_MONOTONIC_RAW => ClockKind::MonotonicRaw,
+        crate::LW_CLOCK_BOOTTIME => ClockKind::Boottime,
+        crate::LW_CLOCK_REALTIME => ClockKind::Realtime,
+        other => {
+            note(&format_args!("clock {other} is none of LW_CLOCK_MONOTONIC, _MONOTONIC_RAW, _BOOTTIME, _REALTIME"));
+            return -1;
+        }
+    };
+    // SAFETY: the caller vouches for it.
+    unsafe { with(builder, |builder| Some(builder.clock(clock))) }
+}
+
+/// Most memory that the session may take, bytes. More is an error at the start.
+///
+/// # Safety
+/// `builder` came from `lw_builder_new` and was not started.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_builder_size_limit(builder: *mut lw_builder, bytes: u64) -> c_int {
+    // SAFETY: the caller vouches for it.
+    unsafe { with(builder, |builder| Some(builder.size_limit(bytes))) }
 }
 
 /// Lets all processes of the user that begin a session of this name share it.
@@ -317,5 +366,57 @@ pub unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
     if !session.is_null() {
         // SAFETY: made by `Box::into_raw`, and given up by the caller.
         drop(unsafe { Box::from_raw(session) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::lw_error;
+    use crate::{LW_CLOCK_REALTIME, LW_RESERVATION_LOCKED, LW_RESERVATION_LOCKLESS};
+
+    /// What `change` gives, and the session that is started then, or why there is none.
+    fn started(change: impl Fn(*mut lw_builder) -> c_int) -> (c_int, Result<Session, String>) {
+        let dir = tempfile::tempdir().expect("a folder");
+        // SAFETY: the texts end with a NUL; the builder is started once, and what comes of it is a box of ours.
+        unsafe {
+            let builder = lw_builder_new(c"chosen".as_ptr());
+            with(builder, |builder| Some(builder.dir(dir.path())));
+            let changed = change(builder);
+            let session = lw_builder_start(builder);
+            if session.is_null() {
+                return (changed, Err(CStr::from_ptr(lw_error()).to_string_lossy().into_owned()));
+            }
+            (changed, Ok(Box::from_raw(session).session))
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_is_taken() {
+        for wish in [LW_RESERVATION_LOCKLESS, LW_RESERVATION_LOCKED] {
+            // SAFETY: the builder is not started yet.
+            let (changed, session) = started(|builder| unsafe { lw_builder_reservation(builder, wish) });
+            assert_eq!((changed, session.expect("it starts").reservation()), (0, wish));
+        }
+        // SAFETY: as above.
+        let (changed, session) = started(|builder| unsafe { lw_builder_clock(builder, LW_CLOCK_REALTIME) });
+        assert!(changed == 0 && session.is_ok());
+        // SAFETY: as above.
+        let (changed, session) = started(|builder| unsafe { lw_builder_size_limit(builder, 1 << 16) });
+        assert!(changed == 0 && session.is_err_and(|why| why.contains("its limit is 65536")));
+    }
+
+    #[test]
+    fn what_is_none_of_the_choices_is_refused() {
+        let calls = [lw_builder_reservation, lw_builder_clock, lw_builder_memory];
+        for (call, named) in calls.into_iter().zip(["reservation 9", "clock 9", "memory 9"]) {
+            // SAFETY: the builder is not started yet; the text of an error holds until the next.
+            let (changed, _) = started(|builder| unsafe {
+                let changed = call(builder, 9);
+                assert!(CStr::from_ptr(lw_error()).to_string_lossy().contains(named));
+                changed
+            });
+            assert_eq!(changed, -1);
+        }
     }
 }
