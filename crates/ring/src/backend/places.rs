@@ -87,7 +87,7 @@ impl Place {
         if let Some(place) = path.strip_prefix("heap:") {
             let pid = place.split(':').next().unwrap_or_default();
             let what = format!(
-                "on the heap of process {pid}: `lastwords report` reads it there, or in a core (`gcore {pid}`)"
+                "on the heap of process {pid}; `lastwords report` reads it there, or in a core of it (`gcore {pid}`)"
             );
             return Err(BackendError::invalid(name, 0, *len, what));
         }
