@@ -133,7 +133,7 @@ pub struct Control {
     pub snapshot_reader: AtomicU64,
     /// Clock when the snapshot was taken.
     pub snapshot_clock: AtomicU64,
-    /// The stream that was swapped alone, plus one; 0 = all.
+    /// The stream that was swapped alone, plus one; [`SNAPSHOT_CPU`] and a CPU: the streams of that CPU; 0 = all.
     pub snapshot_stream: AtomicU32,
     pad1: [u32; 7],
 
@@ -146,6 +146,19 @@ pub struct Control {
     pub rules: [Rule; MAX_RULES],
 }
 const _: () = assert!(size_of::<Control>() == 192 + MAX_RULES * 128 || cfg!(loom));
+
+/// Set in [`Control::snapshot_stream`]: the rest is a CPU.
+pub const SNAPSHOT_CPU: u32 = 1 << 31;
+
+/// A snapshot that was taken so (`word` is [`Control::snapshot_stream`]) has the stream of that index and CPU.
+#[must_use]
+pub const fn snapshot_has(word: u32, stream: u32, cpu: u32) -> bool {
+    match word {
+        0 => true,
+        word if word & SNAPSHOT_CPU != 0 => word & !SNAPSHOT_CPU == cpu,
+        word => word - 1 == stream,
+    }
+}
 
 /// No spare buffers.
 pub const SNAPSHOT_OFF: u32 = 0;

@@ -17,7 +17,7 @@ use crate::rules::{self, RuleSpec};
 use crate::session::regions::{Visited, look};
 use crate::session::view::{View, text};
 use crate::session::{Error, wipe};
-use crate::snapshot::{self, SnapshotReader, Taken};
+use crate::snapshot::{self, Rings, SnapshotReader, Taken};
 
 /// Whether someone records in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -309,7 +309,15 @@ impl Handle {
     /// # Errors
     /// Snapshots are not enabled, or one is being read.
     pub fn take_snapshot(&self, stream: Option<u32>) -> Result<Taken, Error> {
-        snapshot::take(&self.regions, stream)
+        self.take_snapshot_of(stream.map_or(Rings::All, Rings::Stream))
+    }
+
+    /// Takes a snapshot of those streams: of a CPU's in all channels, for one.
+    ///
+    /// # Errors
+    /// There are none; snapshots are not enabled, or one is being read.
+    pub fn take_snapshot_of(&self, rings: Rings) -> Result<Taken, Error> {
+        snapshot::take(&self.regions, rings)
     }
 
     /// Marks the snapshot as being read by this process.

@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use lastwords_abi::session::snapshot_has;
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
@@ -63,9 +64,10 @@ impl<'a> Consumer<'a> {
 
     pub(crate) fn snapshot(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let reader = snapshot::read(regions)?;
-        let only = regions.view.control().snapshot_stream.load(Acquire).checked_sub(1);
-        let is_in = |index: usize| only.is_none_or(|only| only as usize == index);
-        let half = |(index, stream): (usize, &StreamRegion)| is_in(index).then(|| stream.spare(&regions.view));
+        let word = regions.view.control().snapshot_stream.load(Acquire);
+        let half = |(index, stream): (usize, &StreamRegion)| {
+            snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view))
+        };
         Self::new(regions, folder, Rings::Snapshot(reader), half)
     }
 

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    Control, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
+    Control, SNAPSHOT_CPU, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
 };
-use lastwords_abi::stream::StreamInfo;
+use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
@@ -26,6 +26,46 @@ pub struct Taken {
     pub clock: u64,
     /// What could not be made sure of.
     pub rest: Rest,
+}
+
+/// Which rings a snapshot takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rings {
+    /// All, by one store.
+    All,
+    /// The stream of that index: a channel's on a CPU.
+    Stream(u32),
+    /// The streams of all channels that are bound to that CPU, one after the other.
+    Cpu(u32),
+}
+
+impl Rings {
+    /// As [`Control::snapshot_stream`] has it.
+    fn word(self) -> u32 {
+        match self {
+            Self::All => 0,
+            Self::Stream(index) => index + 1,
+            Self::Cpu(cpu) => SNAPSHOT_CPU | cpu,
+        }
+    }
+
+    /// Indices of those streams; none for all.
+    fn indices(self, regions: &Regions) -> Result<Option<Vec<usize>>, Error> {
+        let of = |wanted: &dyn Fn(usize, u32) -> bool| {
+            let cpus = regions.streams.iter().map(|stream| stream.stream.info().cpu);
+            cpus.enumerate().filter(|(index, cpu)| wanted(*index, *cpu)).map(|stream| stream.0).collect::<Vec<_>>()
+        };
+        let (chosen, what) = match self {
+            Self::All => return Ok(None),
+            Self::Stream(only) => (of(&|index, _| index == only as usize), format!("stream {only}")),
+            Self::Cpu(only) => (of(&|_, cpu| cpu == only && cpu != ANY_CPU), format!("CPU {only}")),
+        };
+        if !chosen.is_empty() {
+            return Ok(Some(chosen));
+        }
+        let why = format!("no ring of the session is that of {what}");
+        Err(Error::Unsupported { what: "snapshot of a part", why, remedy: "name one that is there" })
+    }
 }
 
 /// Runs `change` under the snapshot lock.
@@ -106,16 +146,9 @@ fn leave_swap(regions: &Regions, state: u32) {
     }
 }
 
-/// Swaps all rings, or the one of that index.
-pub(crate) fn take(regions: &Regions, only: Option<u32>) -> Result<Taken, Error> {
-    if let Some(index) = only.filter(|index| *index as usize >= regions.streams.len()) {
-        let what = format!("stream {index} of {}", regions.streams.len());
-        return Err(Error::Unsupported {
-            what: "snapshot of a stream",
-            why: what,
-            remedy: "name a stream that is there",
-        });
-    }
+/// Swaps all rings, or some.
+pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
+    let only = rings.indices(regions)?;
     locked(regions, |control| {
         check_reader(regions, control)?;
         match control.snapshot.load(Acquire) {
@@ -129,10 +162,9 @@ pub(crate) fn take(regions: &Regions, only: Option<u32>) -> Result<Taken, Error>
         } else {
             Quiesce::VisitCpus
         };
-        let only_index = only.map(|index| index as usize);
-        let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only_index, quiesce };
+        let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
         match swap.run() {
-            Ok(rest) => Ok(note(regions, control, only, rest)),
+            Ok(rest) => Ok(note(regions, control, rings, rest)),
             Err(LockHeld { owner }) => {
                 control.snapshot.store(SNAPSHOT_READY, Release);
                 Err(Error::Busy { what: "a ring", owner })
@@ -146,11 +178,11 @@ fn is_inside(regions: &Regions) -> bool {
     process::joined(regions.view.processes()).contains(&Identity::current())
 }
 
-fn note(regions: &Regions, control: &Control, only: Option<u32>, rest: Rest) -> Taken {
+fn note(regions: &Regions, control: &Control, rings: Rings, rest: Rest) -> Taken {
     let kind = ClockKind::from_code(regions.view.clock().kind.load(Relaxed));
     let clock = kind.map_or(0, ClockKind::now_ordered);
     control.snapshot_clock.store(clock, Relaxed);
-    control.snapshot_stream.store(only.map_or(0, |index| index + 1), Relaxed);
+    control.snapshot_stream.store(rings.word(), Relaxed);
     control.snapshot_reader.store(0, Relaxed);
     let number = control.snapshots.fetch_add(1, Relaxed) + 1;
     control.snapshot.store(SNAPSHOT_TAKEN, Release);

@@ -7,11 +7,69 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{StopAtEnd, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for};
 use lastwords::admin::{self, Handle};
+use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
 const ALL: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
+
+/// Records in a thread that stays on a CPU.
+fn record_on(cpu: u32, numbers: std::ops::Range<u64>) {
+    let body = move || {
+        // SAFETY: all-zero is a set of no CPUs; the set outlives the call.
+        unsafe {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu as usize, &mut one);
+            assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
+        }
+        record(numbers);
+    };
+    std::thread::spawn(body).join().expect("it records");
+}
+
+/// CPUs that this process may run on.
+fn cpus() -> Vec<u32> {
+    // SAFETY: as in `record_on`.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
+        (0..libc::CPU_SETSIZE as u32).filter(|cpu| libc::CPU_ISSET(*cpu as usize, &all)).collect()
+    }
+}
+
+#[test]
+fn one_cpu_is_swapped_in_all_channels() {
+    let _one = ONE.lock();
+    let cpus = cpus();
+    let (cpu, other) = (cpus[0], cpus[cpus.len() - 1]);
+    let dir = tempfile::tempdir().expect("a folder");
+    let twice = |numbers: std::ops::Range<u64>| numbers.flat_map(|number| [number, number]).collect::<Vec<_>>();
+    for reservation in ALL {
+        let builder = Session::builder("cpu").dir(dir.path()).reservation(reservation).snapshot(true);
+        let session = builder.channel(plain("main")).channel(plain("rare")).start().expect("it starts");
+        let path = folder(&session);
+        record_on(cpu, 0..10);
+        record_on(other, 10..20);
+        session.take_snapshot_of(Rings::Cpu(cpu)).expect("taken");
+        record_on(cpu, 20..30);
+        let in_snapshot = if cpu == other { 20 } else { 10 };
+        assert_eq!(snapshot_numbers(&path), twice(0..in_snapshot), "{reservation:?}");
+        assert_eq!(numbers(&path), twice(in_snapshot..30), "{reservation:?}");
+        let handle = Handle::open(&path).expect("it opens");
+        let consumer = handle.consume_snapshot().expect("it was taken");
+        assert_eq!(consumer.bounds().iter().flatten().count(), 2, "one a channel");
+        drop(consumer);
+        for absent in [Rings::Cpu(1 << 20), Rings::Cpu(u32::MAX), Rings::Stream(1 << 20)] {
+            assert!(matches!(session.take_snapshot_of(absent), Err(Error::Unsupported { .. })));
+        }
+        assert_eq!(
+            snapshot_numbers(&path).len() as u64,
+            2 * in_snapshot,
+            "a snapshot that was refused takes none away"
+        );
+    }
+}
 
 #[test]
 fn before_is_in_and_after_is_not() {

@@ -39,8 +39,8 @@ pub struct Swap<'a> {
     pub parts: SessionParts,
     /// All its streams, in order of index.
     pub streams: &'a [&'a Stream],
-    /// Index in `streams` of the one to swap alone; none for all.
-    pub only: Option<usize>,
+    /// Indices in `streams` of those to swap, each by a store of its own; none for all.
+    pub only: Option<&'a [usize]>,
     /// How sections are restarted.
     pub quiesce: Quiesce,
 }
@@ -60,7 +60,7 @@ impl Swap<'_> {
     /// A living recorder kept a stream's lock, or is still in the spare; nothing was changed but that the spare may be empty.
     pub fn run(&self) -> Result<Rest, LockHeld> {
         let chosen: alloc::vec::Vec<&Stream> = match self.only {
-            Some(index) => self.streams.get(index).copied().into_iter().collect(),
+            Some(indices) => indices.iter().filter_map(|index| self.streams.get(*index).copied()).collect(),
             None => self.streams.to_vec(),
         };
         for stream in &chosen {

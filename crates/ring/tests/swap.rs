@@ -85,7 +85,7 @@ fn one_stream_alone() {
         channel.record_parts(0, &[&payload(n, 16)]).expect("room");
     }
     for only in 0..streams.len() {
-        Swap { parts, streams: &streams, only: Some(only), quiesce: Quiesce::Membarrier }.run().expect("no locks");
+        Swap { parts, streams: &streams, only: Some(&[only]), quiesce: Quiesce::Membarrier }.run().expect("no locks");
     }
     assert_eq!(read_all(channel, 0).len(), 20);
     channel.record_parts(0, &[&payload(20, 16)]).expect("room");

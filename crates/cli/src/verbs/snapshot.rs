@@ -6,7 +6,7 @@ use crate::say;
 use crate::verbs::recover;
 use anyhow::Context;
 use clap::Subcommand;
-use lastwords::snapshot::Taken;
+use lastwords::snapshot::{Rings, Taken};
 use std::path::PathBuf;
 
 /// Arguments.
@@ -40,7 +40,11 @@ struct Take {
     #[command(flatten)]
     session: Session,
 
-    /// Only the stream of this index (`lastwords inspect` lists them); default: all
+    /// Only the streams of this CPU, in all channels; default: all
+    #[arg(long, value_name = "N", conflicts_with = "stream")]
+    cpu: Option<u32>,
+
+    /// Only the stream of this index: one channel's on one CPU (`lastwords inspect` lists them)
     #[arg(long, value_name = "N")]
     stream: Option<u32>,
 }
@@ -61,7 +65,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Enable(which) => control::open(which.session.as_deref())?.enable_snapshots()?,
         Verb::Disable(which) => control::open(which.session.as_deref())?.disable_snapshots()?,
         Verb::Take(take) => {
-            let taken = control::open(take.session.session.as_deref())?.take_snapshot(take.stream)?;
+            let rings = take.cpu.map(Rings::Cpu).or(take.stream.map(Rings::Stream)).unwrap_or(Rings::All);
+            let taken = control::open(take.session.session.as_deref())?.take_snapshot_of(rings)?;
             say::line(format_args!("snapshot {}", taken.number));
             warn(&taken);
         }

@@ -110,6 +110,22 @@ fn a_snapshot_stays_while_recording_goes_on() {
     let out = place.at("out");
     let line = place.ok(&["snapshot", "record", "-o", out.to_str().unwrap()]);
     assert!(line.contains("nothing lost"), "{line}");
+    // The recorder is on one CPU or another: all that is not in the one's snapshot is live.
+    let inspected = place.json(&["inspect", "app", "--json"]);
+    let streams = inspected["sessions"][0]["streams"].as_array().unwrap();
+    let cpus: std::collections::BTreeSet<u64> = streams.iter().filter_map(|stream| stream["cpu"].as_u64()).collect();
+    let all: usize = cpus
+        .into_iter()
+        .map(|cpu| {
+            place.ok(&["snapshot", "take", "app", "--cpu", &cpu.to_string()]);
+            place.ok(&["report", "app", "--snapshot"]).lines().count()
+        })
+        .sum();
+    assert!(all > 0);
+    for wrong in [&["--cpu", "70000"][..], &["--stream", "70000"]] {
+        let ran = place.run(&[&["snapshot", "take", "app"], wrong].concat());
+        assert!(ran.status == 1 && ran.err.contains("no ring of the session"), "{}", ran.err);
+    }
     place.ok(&["snapshot", "disable"]);
     let ran = place.run(&["report", "app", "--snapshot"]);
     assert_eq!(ran.status, 1);

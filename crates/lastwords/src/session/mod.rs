@@ -25,7 +25,7 @@ pub use error::Error;
 
 use crate::dirs::Base;
 use crate::rules::RuleSpec;
-use crate::snapshot::{self, SnapshotReader};
+use crate::snapshot::{self, Rings, SnapshotReader};
 use crate::{listener, process, rules, target};
 use shared::SessionShared;
 
@@ -181,7 +181,15 @@ impl Session {
     /// # Errors
     /// Snapshots are not enabled, or one is being read.
     pub fn take_snapshot(&self, stream: Option<u32>) -> Result<snapshot::Taken, Error> {
-        snapshot::take(&self.session.regions, stream)
+        self.take_snapshot_of(stream.map_or(Rings::All, Rings::Stream))
+    }
+
+    /// Takes a snapshot of those rings: of a CPU's in all channels, for one.
+    ///
+    /// # Errors
+    /// There are none; snapshots are not enabled, or one is being read.
+    pub fn take_snapshot_of(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
+        snapshot::take(&self.session.regions, rings)
     }
 
     /// Marks the snapshot as being read, so that none replaces it meanwhile.

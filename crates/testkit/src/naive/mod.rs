@@ -210,12 +210,14 @@ fn session<'a>(regions: &[Found<'a>], memory: &Memory<'a>) -> Option<Session> {
         .map(|r| {
             let live = ((flip ^ r.u32(st::CONTROL_AT + st::FLIP_AT)) & 1) as usize;
             let taken = (se::SNAPSHOT_SWAPPING..=se::SNAPSHOT_READING).contains(&snapshot);
-            let taken = taken && (alone == 0 || alone == r.index.wrapping_add(1));
+            let cpu = r.u32(st::INFO_AT + st::CPU_AT);
+            let of_cpu = alone >> 31 == 1 && alone & 0x7fff_ffff == cpu;
+            let taken = taken && (alone == 0 || alone == r.index.wrapping_add(1) || of_cpu);
             let read = |h: usize| half::read(r, h, &classes, &in_flight, memory);
             Stream {
                 index: r.index,
                 channel: r.u32(st::INFO_AT + st::CHANNEL_AT),
-                cpu: r.u32(st::INFO_AT + st::CPU_AT),
+                cpu,
                 live: read(live),
                 snapshot: if taken { read(live ^ 1) } else { Vec::new() },
             }

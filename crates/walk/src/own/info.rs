@@ -76,8 +76,8 @@ pub struct Snapshot {
     pub reader: u64,
     /// Somebody held the lock under which snapshots are taken.
     pub locked: bool,
-    /// The stream that was swapped alone.
-    pub stream: Option<u32>,
+    /// Which streams were swapped, as [`lastwords_abi::session::Control::snapshot_stream`] has it; 0 = all.
+    pub of: u32,
 }
 
 /// A session's clock.
@@ -263,10 +263,10 @@ impl Snapshot {
         self.state == abi::SNAPSHOT_SWAPPING && self.locked
     }
 
-    /// A snapshot of the stream of this index is there to be read.
+    /// A snapshot of the stream of this index and CPU is there to be read.
     #[must_use]
-    pub fn holds(self, stream: u32) -> bool {
-        matches!(self.state, abi::SNAPSHOT_TAKEN | abi::SNAPSHOT_READING) && self.stream.is_none_or(|s| s == stream)
+    pub fn holds(self, stream: u32, cpu: u32) -> bool {
+        matches!(self.state, abi::SNAPSHOT_TAKEN | abi::SNAPSHOT_READING) && abi::snapshot_has(self.of, stream, cpu)
     }
 }
 

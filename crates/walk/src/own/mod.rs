@@ -483,7 +483,7 @@ impl Planning<'_> {
         }
         let (live, other) = if contradicted { (other, live) } else { (live, other) };
         match (self.builder.options.snapshot, swapping) {
-            (true, _) if self.info.snapshot.holds(stream.region.index) => vec![other],
+            (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => vec![other],
             (true, _) if self.info.snapshot.word() == "swapping" && planner.is_in_use(other) => vec![other],
             (true, _) => Vec::new(),
             // Nobody can have read the snapshot: what was before the swap belongs to the trace.

@@ -97,7 +97,7 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
         clock: field!(r, 0, Control, snapshot_clock, u64_at)?,
         reader: field!(r, 0, Control, snapshot_reader, u64_at)?,
         locked: field!(r, 0, Control, snapshot_lock, u64_at)? != 0,
-        stream: field!(r, 0, Control, snapshot_stream, u32_at)?.checked_sub(1),
+        of: field!(r, 0, Control, snapshot_stream, u32_at)?,
     };
     field!(r, 0, Control, flip, u32_at)
 }
