@@ -56,6 +56,23 @@ const STEPS: &[Step] = &[
         what: "lints of the library without its features",
     },
     Step {
+        name: "full-headers",
+        does: Does::Cargo(&[
+            "test",
+            "-p",
+            "lastwords",
+            "--features",
+            "full-headers",
+            "--test",
+            "fields",
+            "--test",
+            "sessions",
+            "--test",
+            "snapshots",
+        ]),
+        what: "recording with the other header layer",
+    },
+    Step {
         name: "test",
         does: Does::Cargo(&["test", "--workspace"]),
         what: "unit, integration and documentation tests",

@@ -10,13 +10,14 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use crate::clock::ClockKind;
+#[cfg(not(loom))]
+use crate::header::{EventHeader, Header};
 use crate::hooks::fault;
 use crate::memory::{Contiguous, Memory, Paged};
 use crate::record::{Lost, Record};
 use crate::reserve::Reserve;
 use crate::reserve::locked::Locked;
 use crate::reserve::lockless::Lockless;
-#[cfg(not(loom))]
 use crate::reserve::quick::Quick;
 use crate::reserve::rseq::Rseq;
 use crate::stream::Stream;
@@ -111,7 +112,7 @@ impl Channel {
         Self {
             flip: parts.flip,
             #[cfg(not(loom))]
-            quick: Quick::new(parts.flip, &streams, counter && !payload_size),
+            quick: Quick::new(parts.flip, &streams, counter && !payload_size && Header::IS_COMPACT),
             cpus,
             paged,
             payload_size,

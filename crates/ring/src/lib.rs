@@ -1,9 +1,9 @@
 //! The per-CPU ring buffer of lastwords.
 //!
-//! Three layers, each a trait with one implementation chosen when a recorder is monomorphised, so that no call through a
-//! table is left on the fast path:
+//! Three layers, each a trait whose implementation is chosen when the recorder is built, so that no call through a table is
+//! left on the fast path:
 //!
-//! 1. [`header`]: event header and id;
+//! 1. [`header`]: event header and id; the feature `full-headers` chooses;
 //! 2. [`reserve`]: space reservation: restartable sequences, lockless, locked;
 //! 3. [`memory`]: how a position becomes an address; [`backend`] makes the memory.
 //!

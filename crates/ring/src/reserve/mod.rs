@@ -12,7 +12,7 @@ pub mod rseq;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use crate::channel::Channel;
-use crate::header::{Compact, EventHeader};
+use crate::header::{EventHeader, Header};
 use crate::hooks::writes;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
@@ -163,6 +163,6 @@ pub(crate) fn pieces<M: Memory>(memory: M, place: Place, header: &[u8], record: 
 pub(crate) fn encode(channel: &Channel, record: &Record<'_>, clock: u64, last: u64, full: bool) -> ([u8; 24], usize) {
     let mut bytes = [0u8; 24];
     let size = channel.payload_size.then(|| u32::try_from(record.len).unwrap_or(u32::MAX));
-    let len = Compact::encode(record.id, clock, last, full, size, &mut bytes);
+    let len = Header::encode(record.id, clock, last, full, size, &mut bytes);
     (bytes, len)
 }
