@@ -1,4 +1,4 @@
-//! The thread that waits for changes from other processes: one in each process that has shared sessions.
+//! The thread that waits for changes from other processes: one in each process that has sessions.
 //!
 //! It sleeps on the generation of every session (a shared futex) and wakes once a second to keep the clocks' calibration
 //! fresh, and to ask who died where spans find no room. All its signals are blocked, so that no handler of the application ever

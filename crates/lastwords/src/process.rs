@@ -232,14 +232,13 @@ pub(crate) fn prepare() {
 }
 
 extern "C" fn in_child() {
-    let mut listen = false;
+    let has_listener = crate::listener::is_running();
     for session in shared::all() {
         session.view().tell_namespace();
         join(session.view().processes());
-        listen |= session.is_shared;
     }
     crate::listener::forget();
-    if listen {
+    if has_listener {
         crate::listener::ensure();
     }
 }

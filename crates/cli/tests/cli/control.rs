@@ -131,3 +131,18 @@ fn a_snapshot_stays_while_recording_goes_on() {
     assert_eq!(ran.status, 1);
     assert!(ran.err.contains("snapshot"), "{}", ran.err);
 }
+
+#[test]
+fn a_quiet_session_keeps_its_clock_fresh() {
+    for memory in ["shm", "heap"] {
+        let place = Place::new();
+        let _child = start(&place, memory, "wait");
+        let begun = std::time::Instant::now();
+        let sampled_over =
+            || place.json(&["inspect", "app", "--json"])["sessions"][0]["clock"]["sampled_over_ns"].as_u64();
+        while sampled_over().is_none_or(|time| time < 500_000_000) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{memory}: sampled over {:?} ns", sampled_over());
+            pause();
+        }
+    }
+}

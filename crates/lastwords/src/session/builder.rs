@@ -114,7 +114,7 @@ impl Builder {
         self
     }
 
-    /// Whether a thread waits for changes by other processes. Default: yes, where they can map the session.
+    /// Whether a thread waits for changes by other processes, and once a second keeps the clock's calibration fresh. Default: yes.
     pub fn listen(mut self, on: bool) -> Self {
         self.listen = on;
         self
@@ -212,7 +212,7 @@ impl Builder {
             close(session, Ending::Removed);
             return Err(error);
         }
-        if self.listen && session.is_shared {
+        if self.listen {
             listener::ensure();
         }
         Ok(Session::of(session, session.note.clone(), self.keep))

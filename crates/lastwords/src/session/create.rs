@@ -22,7 +22,7 @@ use super::builder::Builder;
 use super::config::{Memory, Scope};
 use super::error::Error;
 use super::layout::{Layout, Offsets, Wish, cpus};
-use super::regions::{Regions, StreamRegion, is_shared};
+use super::regions::{Regions, StreamRegion};
 use super::shared::SessionShared;
 use super::view::View;
 use crate::clock;
@@ -41,7 +41,6 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>) -> Result<SessionSh
     match made {
         Ok((regions, note)) => Ok(SessionShared {
             outside: outside(&regions, folder.as_ref()),
-            is_shared: is_shared(regions.view.info.backend),
             regions,
             folder,
             note,

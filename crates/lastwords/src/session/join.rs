@@ -9,7 +9,7 @@ use lastwords_ring::ClockKind;
 use super::builder::Builder;
 use super::config::{ChannelConfig, Scope};
 use super::error::Error;
-use super::regions::{Regions, is_shared, look};
+use super::regions::{Regions, look};
 use super::shared::{self, SessionShared};
 use super::view::{View, text};
 use crate::admin::reservation_name;
@@ -52,11 +52,9 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
         let remedy = "end a process of the session";
         return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy });
     }
-    let is_shared = is_shared(regions.view.info.backend);
     Ok(SessionShared {
         regions,
         folder: Some(folder),
-        is_shared,
         note,
         handles: AtomicUsize::new(1),
         keep: Default::default(),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
-use lastwords_abi::session::{BACKEND_DAX, BACKEND_HEAP, BACKEND_PHYSICAL};
+use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL};
 use lastwords_ring::Stream;
 use lastwords_ring::backend::{Mapping, Place, open_places, open_region};
 
@@ -196,9 +196,4 @@ pub(crate) fn attach(mapping: &Mapping) -> Result<Stream, Error> {
 /// Whether a back-end's memory needs flushes to be kept.
 pub(crate) fn is_persistent(backend: u32) -> bool {
     matches!(backend, BACKEND_DAX | BACKEND_PHYSICAL)
-}
-
-/// Whether other processes can map a back-end's memory.
-pub(crate) fn is_shared(backend: u32) -> bool {
-    backend != BACKEND_HEAP
 }

@@ -23,8 +23,6 @@ pub(crate) struct SessionShared {
     pub(crate) regions: Regions,
     /// Its folder; none for a heap session where no folder could be made.
     pub(crate) folder: Option<Folder>,
-    /// Whether other processes can map it.
-    pub(crate) is_shared: bool,
     /// What the back-end chose, for people.
     pub(crate) note: String,
     /// Handles of this process; at 0 it is being closed.
