@@ -18,6 +18,7 @@ use crate::record::{Lost, Record};
 use crate::reserve::Reserve;
 use crate::reserve::locked::Locked;
 use crate::reserve::lockless::Lockless;
+#[cfg(not(loom))]
 use crate::reserve::quick::Quick;
 use crate::reserve::rseq::Rseq;
 use crate::stream::Stream;
