@@ -33,7 +33,7 @@ pub struct Bound {
 pub struct Consumer<'a> {
     regions: &'a Regions,
     bounds: Vec<Option<Bound>>,
-    rings: Rings<'a>,
+    halves: Halves<'a>,
     /// Snapshots that were taken before.
     snapshots: u32,
     clock: Option<u64>,
@@ -41,9 +41,9 @@ pub struct Consumer<'a> {
     _teller: Option<OwnedFd>,
 }
 
-/// Which rings are consumed, and what keeps others from doing the same.
+/// Which halves of the rings are consumed, and what keeps others from doing the same.
 #[derive(Debug)]
-enum Rings<'a> {
+enum Halves<'a> {
     Live { _lock: OwnedFd },
     Snapshot(SnapshotReader<'a>),
 }
@@ -59,7 +59,7 @@ impl<'a> Consumer<'a> {
     pub(crate) fn live(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let lock = folder.lock()?.ok_or(Error::Busy { what: "the consuming of the session's events", owner: 0 })?;
         let half = |(_, stream): (usize, &StreamRegion)| Some(stream.spare(&regions.view) ^ 1);
-        Self::new(regions, folder, Rings::Live { _lock: lock }, half)
+        Self::new(regions, folder, Halves::Live { _lock: lock }, half)
     }
 
     pub(crate) fn snapshot(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
@@ -68,13 +68,13 @@ impl<'a> Consumer<'a> {
         let half = |(index, stream): (usize, &StreamRegion)| {
             snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view))
         };
-        Self::new(regions, folder, Rings::Snapshot(reader), half)
+        Self::new(regions, folder, Halves::Snapshot(reader), half)
     }
 
     fn new(
         regions: &'a Regions,
         folder: &Folder,
-        rings: Rings<'a>,
+        halves: Halves<'a>,
         half: impl Fn((usize, &StreamRegion)) -> Option<usize>,
     ) -> Result<Self, Error> {
         let teller = folder.lock_losses()?;
@@ -83,7 +83,7 @@ impl<'a> Consumer<'a> {
         let clock = order_clock(regions);
         let of = |(index, stream)| half((index, stream)).map(|half| bound(regions, stream, half, teller.is_some()));
         let bounds = regions.streams.iter().enumerate().map(of).collect();
-        Ok(Self { regions, bounds, rings, snapshots, clock, _teller: teller })
+        Ok(Self { regions, bounds, halves, snapshots, clock, _teller: teller })
     }
 
     /// UUID of the session.
@@ -119,11 +119,11 @@ impl<'a> Consumer<'a> {
     /// # Errors
     /// Someone else is changing snapshots; the snapshot is another's by now. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, bounds, rings, snapshots, _teller, .. } = self;
+        let Self { regions, bounds, halves, snapshots, _teller, .. } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
-        match rings {
-            Rings::Live { _lock } => snapshot::locked(regions, |control| {
+        match halves {
+            Halves::Live { _lock } => snapshot::locked(regions, |control| {
                 let swaps = control.snapshots.load(Acquire).wrapping_sub(snapshots);
                 let (left, gone): (Vec<_>, Vec<_>) =
                     bounded().partition(|(stream, bound)| is_left(regions, stream, bound, swaps));
@@ -131,7 +131,7 @@ impl<'a> Consumer<'a> {
                 bounded().for_each(|(stream, bound)| tell(stream, bound));
                 Ok(Consumed { in_snapshot: gone.len() })
             }),
-            Rings::Snapshot(reader) => {
+            Halves::Snapshot(reader) => {
                 snapshot::locked(regions, |_| {
                     reader.check()?;
                     for (stream, bound) in bounded() {
@@ -150,7 +150,7 @@ impl<'a> Consumer<'a> {
 }
 
 fn order_clock(regions: &Regions) -> Option<u64> {
-    let kind = ClockKind::from_code(regions.view.clock().kind.load(Relaxed))?;
+    let kind = regions.view.clock_kind()?;
     (kind != ClockKind::Realtime).then(|| kind.now_ordered())
 }
 

@@ -102,8 +102,7 @@ impl Base {
         let path = self.path.join(".lock");
         let file = open_at(self.fd.as_raw_fd(), c".lock", flags, &path)?;
         let start = Instant::now();
-        // SAFETY: the descriptor is open.
-        while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        while !matches!(has_locked(&file), Ok(true)) {
             if start.elapsed() > LOCK_WAIT {
                 return Err(Error::Busy { what: "the folder of sessions", owner: 0 });
             }
@@ -237,16 +236,8 @@ impl Folder {
     }
 
     fn try_lock(&self, own: OwnedFd) -> Result<Option<OwnedFd>, Error> {
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::flock(own.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(Some(own));
-        }
-        let error = std::io::Error::last_os_error();
-        if error.kind() == std::io::ErrorKind::WouldBlock {
-            Ok(None)
-        } else {
-            Err(Error::io("flock", &self.path, error))
-        }
+        let locked = has_locked(&own).map_err(|error| Error::io("flock", &self.path, error))?;
+        Ok(locked.then_some(own))
     }
 
     fn get<'a>(&self, held: &'a Held) -> Result<BorrowedFd<'a>, Error> {
@@ -364,6 +355,16 @@ fn random(bytes: &mut [u8]) {
 fn open_dir(at: i32, name: &CStr, shown: &Path) -> Result<OwnedFd, Error> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     open_at(at, name, flags, shown)
+}
+
+/// Takes the lock of a file or folder; false where another has it.
+fn has_locked(file: &OwnedFd) -> std::io::Result<bool> {
+    // SAFETY: the descriptor is open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = std::io::Error::last_os_error();
+    if error.kind() == std::io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
 /// `openat`, again when it was interrupted.

@@ -179,8 +179,7 @@ fn is_inside(regions: &Regions) -> bool {
 }
 
 fn note(regions: &Regions, control: &Control, rings: Rings, rest: Rest) -> Taken {
-    let kind = ClockKind::from_code(regions.view.clock().kind.load(Relaxed));
-    let clock = kind.map_or(0, ClockKind::now_ordered);
+    let clock = regions.view.clock_kind().map_or(0, ClockKind::now_ordered);
     control.snapshot_clock.store(clock, Relaxed);
     control.snapshot_stream.store(rings.word(), Relaxed);
     control.snapshot_reader.store(0, Relaxed);

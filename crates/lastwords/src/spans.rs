@@ -114,7 +114,7 @@ fn each_entry(id: u64, act: impl Fn(&Span)) {
 
 /// The clock of the session, ticks.
 fn now(session: &SessionShared) -> u64 {
-    ClockKind::from_code(session.view().clock().kind.load(Relaxed)).map_or(0, ClockKind::now)
+    session.view().clock_kind().map_or(0, ClockKind::now)
 }
 
 /// Bytes of `text` that fit into `room`, cut at a character.

@@ -220,14 +220,14 @@ impl Builder {
 
     /// One more handle of a session that this process records in already.
     fn again(&self, session: &'static SessionShared) -> Result<Session, Error> {
-        let session = Session::of(session, String::new(), self.keep);
-        let regions = session.regions();
-        let note = note(self, regions)?;
+        let regions = &session.regions;
+        let mut session = Session::of(session, String::new(), self.keep);
+        session.note = note(self, regions)?;
         check_contexts(regions, |name| self.contexts_of(name))?;
         if self.snapshot {
             snapshot::enable(regions)?;
         }
-        Ok(session.noted(note))
+        Ok(session)
     }
 
     fn contexts_of(&self, channel: &str) -> Vec<UserContext> {

@@ -4,7 +4,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, SCOPE_USER};
-use lastwords_ring::ClockKind;
 
 use super::builder::Builder;
 use super::config::{ChannelConfig, Scope};
@@ -89,7 +88,7 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
         let made = regions.view.info.reservation;
         differs.extend((asked != made).then(|| format!("reservation {}", reservation_name(made))));
     }
-    let clock = ClockKind::from_code(regions.view.clock().kind.load(Acquire));
+    let clock = regions.view.clock_kind();
     if builder.clock.is_some() && builder.clock != clock {
         differs.push(format!("clock {clock:?}"));
     }

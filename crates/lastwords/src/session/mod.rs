@@ -59,15 +59,6 @@ impl Session {
         Self { session, note }
     }
 
-    fn noted(mut self, note: String) -> Self {
-        self.note = note;
-        self
-    }
-
-    fn regions(&self) -> &'static regions::Regions {
-        &self.session.regions
-    }
-
     /// Name of the session.
     #[must_use]
     pub fn name(&self) -> String {

@@ -1,6 +1,6 @@
 //! Typed access to a session region.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::region::{self, RegionHeader};
 use lastwords_abi::session::{
@@ -9,7 +9,7 @@ use lastwords_abi::session::{
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::channel::SessionParts;
-use lastwords_ring::{init, os};
+use lastwords_ring::{ClockKind, init, os};
 
 use super::error::Error;
 
@@ -70,6 +70,11 @@ impl View {
     pub(crate) fn clock(&self) -> &'static ClockArea {
         // SAFETY: as for `control`.
         unsafe { &*self.at(self.info.clock_off) }
+    }
+
+    /// What time is read by; none where this program does not know it.
+    pub(crate) fn clock_kind(&self) -> Option<ClockKind> {
+        ClockKind::from_code(self.clock().kind.load(Relaxed))
     }
 
     /// The channels that are in use, with their ids.

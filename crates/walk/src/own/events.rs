@@ -22,6 +22,13 @@ pub(crate) struct Walked {
     pub(crate) is_late: bool,
 }
 
+impl Walked {
+    /// Nothing yet, from an offset on.
+    fn from(at: usize, begin: u64) -> Self {
+        Self { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false }
+    }
+}
+
 /// What is made of an event header of zeros. It can be an event, of id 0 at a reading whose low 27 bits are 0; in memory that
 /// nobody wrote, or that was erased, it is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +61,7 @@ impl Rules {
 /// begin.
 pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize, rules: Rules) -> Walked {
     let mut position = Position { offset: at, clock: begin };
-    let mut walked =
-        Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false };
+    let mut walked = Walked::from(at, begin);
     let mut reached = false;
     // Where the event before begins, if its header is one of zeros.
     let mut doubted: Option<Position> = None;
@@ -112,8 +118,7 @@ pub(crate) fn walk_while(
     begin: u64,
     mut is_likely: impl FnMut([u8; 4], u64, u64) -> bool,
 ) -> Walked {
-    let mut walked =
-        Walked { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false };
+    let mut walked = Walked::from(at, begin);
     let mut position = Position { offset: at, clock: begin };
     loop {
         match decoder.step(&mut position, bytes) {

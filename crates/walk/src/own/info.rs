@@ -1,6 +1,6 @@
 //! What `inspect` shows of a session.
 
-use lastwords_abi::{session as abi, stream};
+use lastwords_abi::session as abi;
 
 /// Facts of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -290,6 +290,6 @@ impl StreamInfo {
     /// Events lost, all causes.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
-        self.lost.iter().take(stream::LOST_LOCK.saturating_add(1)).fold(0, |sum, n| sum.saturating_add(*n))
+        super::layout::lost_events(&self.lost)
     }
 }

@@ -226,8 +226,13 @@ impl Control {
 
     /// Events lost, all causes.
     pub(crate) fn lost_events(&self) -> u64 {
-        self.lost.iter().take(stream::LOST_LOCK.saturating_add(1)).fold(0, |sum, n| sum.saturating_add(*n))
+        lost_events(&self.lost)
     }
+}
+
+/// Of a stream's counters those of lost events, summed.
+pub(crate) fn lost_events(counters: &[u64; 7]) -> u64 {
+    counters.iter().take(stream::LOST_LOCK.saturating_add(1)).fold(0, |sum, n| sum.saturating_add(*n))
 }
 
 impl Half {

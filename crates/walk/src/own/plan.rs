@@ -2,7 +2,7 @@
 
 use super::data::Stream;
 use super::events::{Rules, Walked, Zeros, walk};
-use super::layout::{Announced, Control, Half, ThreadTable, announced};
+use super::layout::{Announced, Control, Half, ThreadTable, announced, lost_events};
 use super::packet::{Header, Judged, judge};
 use super::spool::Spool;
 use super::upto::End;
@@ -370,18 +370,15 @@ impl<'a> Planner<'a> {
                 if walked.end <= walked.cut {
                     return Ok(());
                 }
-                end = walked.clock.max(c.header.begin);
             }
             let kept = walked.end.saturating_sub(HEADER_LEN);
-            if !is_late {
-                self.broken(&mut c, &walked, total.saturating_sub(kept));
-            }
+            self.broken(&mut c, &walked, total.saturating_sub(kept));
             truncate(&mut c.pieces, kept);
             if cut > HEADER_LEN {
                 drop_front(&mut c.pieces, walked.cut.saturating_sub(HEADER_LEN));
                 c.header.begin = walked.cut_clock;
             }
-            if !c.whole {
+            if !c.whole || is_late {
                 end = walked.clock.max(c.header.begin);
             }
         } else if self.decoder.is_none() && !c.whole && c.verdict != Verdict::Open {
@@ -468,8 +465,7 @@ impl<'a> Planner<'a> {
 
     /// Events that were told of as lost by an earlier read.
     fn told(&self) -> u64 {
-        let counted = lastwords_abi::stream::LOST_LOCK.saturating_add(1);
-        self.end.map_or(0, |end| end.told.iter().take(counted).fold(0, |sum, n| sum.saturating_add(*n)))
+        self.end.map_or(0, |end| lost_events(&end.told))
     }
 
     pub(crate) fn verdict(&mut self, sequence: u64, verdict: Verdict, content: u64, why: String) {
