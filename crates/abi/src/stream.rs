@@ -93,13 +93,13 @@ pub struct HalfControl {
     /// Clock of a committed event that is not newer than the newest; overflow of the 27 bits is judged by it.
     pub last_clock: AtomicU64,
     pad0: [u64; 5],
-    /// Where readers begin: positions before it never existed, were consumed or were cleared; it may lie inside a sub-buffer.
+    /// Where readers begin: positions before it never existed, were consumed or were cleared, and are room where events are
+    /// discarded; it may lie inside a sub-buffer.
     pub first: AtomicU64,
     /// Lockless: a position; all bytes before it in its sub-buffer were committed when it was stored.
     pub contiguous: AtomicU64,
     pad1: [u64; 6],
-    /// Position up to which consuming readers have read. What lies before it, or before `first`, is room where events are
-    /// discarded.
+    /// Position up to which consuming readers have read; never above `first` for longer than it takes to raise both.
     pub consumed: AtomicU64,
     pad2: [u64; 7],
 }

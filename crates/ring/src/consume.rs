@@ -42,6 +42,7 @@ impl Stream {
     /// Makes readers begin at `end`: what lies before it was read, and a ring that discards has that room again. Nobody swaps
     /// meanwhile.
     pub fn consume(&self, half: usize, end: u64) {
+        // Before `first`: a reader that begins there knows why.
         self.half(half).consumed.fetch_max(end, Release);
         self.pass_over(half, end);
     }

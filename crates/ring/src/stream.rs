@@ -191,7 +191,7 @@ impl Stream {
         if self.info.mode != MODE_DISCARD {
             return false;
         }
-        let gone = half.consumed.load(Acquire).max(half.first.load(Acquire)) & !(self.info.sub_buffer_size - 1);
+        let gone = half.first.load(Acquire) & !(self.info.sub_buffer_size - 1);
         start.wrapping_sub(gone) >= self.half_size()
     }
 }

@@ -3,7 +3,7 @@
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_SWITCH, MAX_LEVELS};
 use lastwords_abi::stream::{CLOSED_BIT, OWNER_SHIFT, POSITION_BITS};
-use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use super::world::{SUB_BUFFER, World};
 
@@ -196,7 +196,6 @@ impl World {
     /// Consumes the sub-buffer of a stream at `consumed` if it is closed: its events.
     pub fn consume(&self, index: usize, half: usize, consumed: u64) -> Vec<(u16, u16)> {
         let stream = &self.channel.streams()[index];
-        let control = stream.half(half);
         let place = stream.place(consumed);
         let slot = &stream.slots[half][(place.number % u64::from(stream.info.sub_buffers)) as usize];
         let laps = place.number / u64::from(stream.info.sub_buffers);
@@ -209,7 +208,7 @@ impl World {
             unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
             let packet = Packet { bytes: &bytes, base: consumed, number: place.number };
             packet.events(packet.closed_content(), &[], &mut events);
-            control.consumed.store(consumed + SUB_BUFFER, Release);
+            stream.consume(half, consumed + SUB_BUFFER);
         }
         events
     }

@@ -230,17 +230,15 @@ pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
 
 /// Consumes the oldest sub-buffer if it is closed; how many events were in it.
 pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
-    use std::sync::atomic::Ordering::Release;
-    let control = &stream.control().half[half];
     let size = stream.info().sub_buffer_size;
-    let consumed = control.consumed.load(Relaxed);
+    let consumed = stream.control().half[half].consumed.load(Relaxed);
     if !stream.is_closed(half, consumed / size) {
         return 0;
     }
     // SAFETY: a closed sub-buffer stays as it is until it is consumed.
     let packet = unsafe { stream.copy_sub_buffer(half, consumed / size) };
     let events = split(&packet, (u64_at(&packet, 48) / 8) as usize);
-    control.consumed.store(consumed + size, Release);
+    stream.consume(half, consumed + size);
     events.len()
 }
 
