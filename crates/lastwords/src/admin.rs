@@ -251,12 +251,18 @@ impl Handle {
         Ok(Self { regions: Visited::open(&folder)?, folder })
     }
 
+    /// Name of the session.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.regions.view.name()
+    }
+
     /// What the session says of itself.
     #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
             folder: self.folder.path.clone(),
-            name: self.regions.view.name(),
+            name: self.name(),
             details: Ok(details(&self.regions.view)),
             gone_with: None,
         }

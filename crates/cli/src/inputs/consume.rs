@@ -47,21 +47,21 @@ pub(crate) fn consuming(
     }
     // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
     let handles = ManuallyDrop::new(handles);
-    let mut consumers: Vec<(&Path, Consumer<'_>)> = Vec::new();
-    for (folder, handle) in handles.iter().filter(|(_, handle)| which.wants(&handle.summary().name)) {
+    let mut consumers: Vec<(&Path, &Handle, Consumer<'_>)> = Vec::new();
+    for (folder, handle) in handles.iter().filter(|(_, handle)| which.wants(&handle.name())) {
         match if which.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
-            Ok(consumer) => consumers.push((folder, consumer)),
+            Ok(consumer) => consumers.push((folder, handle, consumer)),
             // There is none: that is said of the session below.
             Err(lastwords::Error::Snapshot { .. }) => {}
             Err(error) => refuse(&mut candidates, folder, &error),
         }
     }
-    let upto = |place: &Place| consumers.iter().find(|(folder, _)| *folder == place.shown).map(|(f, c)| upto(f, c));
+    let upto = |place: &Place| consumers.iter().find(|(folder, ..)| *folder == place.shown).map(|(_, h, c)| upto(h, c));
     let found = open_all(candidates, which, &upto)?;
     let Written { outcome, whole } = read(&found)?;
     // Its user takes an exit status for what became of it all.
     let whole = whole && say::failed().is_none();
-    for (_, consumer) in &mut consumers {
+    for (.., consumer) in &mut consumers {
         shorten(consumer, &found);
     }
     // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
@@ -71,7 +71,7 @@ pub(crate) fn consuming(
         return Ok(Outcome::Negative);
     }
     let mut outcome = outcome;
-    for (folder, consumer) in consumers {
+    for (folder, _, consumer) in consumers {
         let shown = folder.display();
         match consumer.consume() {
             Ok(Consumed { in_snapshot: 0 }) => {}
@@ -109,8 +109,8 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 }
 
 /// How far a consumer reads.
-fn upto(folder: &Path, consumer: &Consumer<'_>) -> Upto {
-    let is_over = !control::is_live(folder);
+fn upto(handle: &Handle, consumer: &Consumer<'_>) -> Upto {
+    let is_over = !control::is_live_summary(&handle.summary());
     let clock = consumer.clock().filter(|_| !is_over);
     let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told, clock, is_over };
     let streams = consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect();

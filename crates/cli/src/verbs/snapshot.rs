@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn record_one(record: &Record) -> anyhow::Result<Outcome> {
     let session = record.which.open()?;
     // Taking one throws the one before away: nothing may hinder that this one is kept.
-    recover::check_snapshot(&session.summary().name, &record.output)?;
+    recover::check_snapshot(&session.name(), &record.output)?;
     warn(&session.take_snapshot(None)?);
     let reader = session.read_snapshot()?;
     let folder = session.summary().folder;
