@@ -76,20 +76,26 @@ pub(crate) struct Running {
 /// a thread, recorded by the hook; then abort), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
+    let running = run(place, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
+    wait_for(&ready);
+    running
+}
+
+/// Starts this program again in a place, as the test of that name, which is told by the variable `how` what to do.
+pub(crate) fn run(place: &Place, test: &str, how: &str, what: &str) -> Running {
     let program = std::env::current_exe().expect("this program's file");
     let child = Command::new("/bin/sh")
-        .args(["-c", "ulimit -c unlimited; exec \"$0\" --exact child::child --nocapture"])
+        .args(["-c", "ulimit -c unlimited; exec \"$0\" --exact \"$1\" --nocapture"])
         .arg(program)
+        .arg(test)
         .current_dir(place.path())
         .env("LASTWORDS_DIR", place.sessions())
-        .env(HOW, format!("{memory} {end} {}", ready.display()))
+        .env(how, what)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("the child starts");
-    let running = Running { child };
-    wait_for(&ready);
-    running
+    Running { child }
 }
 
 fn wait_for(file: &Path) {

@@ -1,11 +1,12 @@
 //! Consuming reads: what one has had, the next is not given; beside recorders, in each reservation.
 
+use crate::child::{Running, run};
 use crate::support::{Place, Ran, small};
 use lastwords::admin::Handle;
 use lastwords::{ChannelConfig, Reservation, Session, event};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 3;
@@ -52,7 +53,7 @@ fn recorder() {
 
 /// The recorder; killed when dropped.
 struct Recorder {
-    child: Child,
+    _running: Running,
     done: PathBuf,
     begun: Instant,
 }
@@ -60,16 +61,8 @@ struct Recorder {
 impl Recorder {
     fn start(place: &Place, reservation: &str, mode: &str) -> Self {
         let done = place.at("done");
-        let program = std::env::current_exe().expect("this program's file");
-        let child = Command::new(program)
-            .args(["--exact", "consume::recorder", "--nocapture"])
-            .env("LASTWORDS_DIR", place.sessions())
-            .env(HOW, format!("{reservation} {mode} {}", done.display()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the recorder starts");
-        let recorder = Self { child, done, begun: Instant::now() };
+        let how = format!("{reservation} {mode} {}", done.display());
+        let recorder = Self { _running: run(place, "consume::recorder", HOW, &how), done, begun: Instant::now() };
         while !place.ok(&["list"]).contains("live") {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -86,13 +79,6 @@ impl Recorder {
         while !self.is_done() {
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -117,6 +103,16 @@ fn field(line: &str, name: &str) -> u64 {
 }
 
 impl Had {
+    /// What consuming reads give until all is recorded, and one after that.
+    fn all_of(place: &Place, recorder: &Recorder) -> Self {
+        let mut had = Self::default();
+        while !recorder.is_done() {
+            had.take(&place.run(&CONSUME));
+        }
+        had.take(&place.run(&CONSUME));
+        had
+    }
+
     /// Takes in a report, which must have gone well.
     fn take(&mut self, ran: &Ran) {
         assert_eq!(ran.status, 0, "{}", ran.err);
@@ -158,11 +154,7 @@ fn every_event_is_had_once_beside_recorders() {
     for reservation in ["rseq", "lockless", "locked"] {
         let place = Place::new();
         let recorder = Recorder::start(&place, reservation, "large");
-        let mut had = Had::default();
-        while !recorder.is_done() {
-            had.take(&place.run(&CONSUME));
-        }
-        had.take(&place.run(&CONSUME));
+        let had = Had::all_of(&place, &recorder);
         assert!(had.full > 1, "{} reads", had.reads);
         had.check_all();
         // Nothing is left, for whoever reads.
@@ -178,11 +170,7 @@ fn a_ring_that_discards_has_room_again() {
     for reservation in ["rseq", "lockless", "locked"] {
         let place = Place::new();
         let recorder = Recorder::start(&place, reservation, "discard");
-        let mut had = Had::default();
-        while !recorder.is_done() {
-            had.take(&place.run(&CONSUME));
-        }
-        had.take(&place.run(&CONSUME));
+        let had = Had::all_of(&place, &recorder);
         had.check_once();
         // They were filled more than once. What is not there was told as lost, once.
         assert!(had.full > 1, "{} events, {} reads", had.events.len(), had.reads);
