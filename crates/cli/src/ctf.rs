@@ -176,6 +176,7 @@ fn selection(found: &Found, events: &Events) -> Selection {
         since: since.map(|moment| moment.resolve(end)),
         until: until.map(|moment| moment.resolve(end)),
         last: events.last(),
+        once: false,
     }
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct Events {
     #[arg(long = "cpu", value_name = "N", value_delimiter = ',')]
     cpus: Vec<u32>,
 
-    /// Only events of these channels of sessions (`*`, `?`, `[a-z]`); may be given several times
+    /// Only events of these channels of sessions (`*`, `?`, `[a-z]`), each channel's own copy of what several have; may be given
+    /// several times
     #[arg(long = "channel", value_name = "GLOB")]
     channels: Vec<String>,
 
@@ -107,8 +108,14 @@ impl Events {
             since: self.since.map(|m| m.resolve(end)),
             until: self.until.map(|m| m.resolve(end)),
             last: self.last,
+            once: false,
         }
     }
+}
+
+/// As text for people has it: an event that several channels of a session have stands once, unless channels were asked for.
+pub(crate) fn once(selection: Selection) -> Selection {
+    Selection { once: selection.channels.is_empty(), ..selection }
 }
 
 impl Events {

@@ -2,6 +2,7 @@
 
 use crate::Totals;
 use crate::error::{Error, Result};
+use crate::once::Once;
 use crate::select::Selection;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::{Event, Fault, Merge, Progress};
@@ -32,7 +33,7 @@ pub struct Outcome {
 pub(crate) fn skip(sources: &[&dyn Source], selection: &Selection, rounding: Rounding) -> u64 {
     let Some(last) = selection.last else { return 0 };
     let mut count = 0u64;
-    let filter = Filter::new(sources, selection);
+    let mut filter = Filter::new(sources, selection);
     let mut merge = filter.merge(sources, rounding);
     while let Some(event) = merge.next() {
         count += u64::from(filter.wants(&event));
@@ -50,7 +51,7 @@ pub(crate) fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome> {
     let mut passed_over = skip(sources, selection, rounding);
-    let filter = Filter::new(sources, selection);
+    let mut filter = Filter::new(sources, selection);
     let mut merge = filter.merge(sources, rounding);
     let mut totals = Totals { streams: merge.streams() as u64, ..Totals::default() };
     let mut buffer = Vec::with_capacity(2 * CHUNK);
@@ -93,13 +94,15 @@ struct Filter<'a> {
     /// By source, channel, class; empty where all names are shown.
     classes: Vec<Vec<Vec<bool>>>,
     timed: bool,
+    once: Option<Once>,
 }
 
 impl<'a> Filter<'a> {
     fn new(sources: &[&dyn Source], selection: &'a Selection) -> Self {
         let named = !selection.events.is_empty();
         let classes = if named { sources.iter().map(|s| selection.classes(s.schema())).collect() } else { Vec::new() };
-        Self { selection, classes, timed: selection.since.is_some() || selection.until.is_some() }
+        let once = selection.once.then(|| Once::new(sources));
+        Self { selection, classes, timed: selection.since.is_some() || selection.until.is_some(), once }
     }
 
     fn merge<'s>(&self, sources: &[&'s dyn Source], rounding: Rounding) -> Merge<'s> {
@@ -111,8 +114,10 @@ impl<'a> Filter<'a> {
     }
 
     #[inline]
-    fn wants(&self, event: &Event<'_>) -> bool {
-        (!self.timed || self.selection.wants_time(event.nanoseconds))
+    fn wants(&mut self, event: &Event<'_>) -> bool {
+        let is_copy = self.once.as_mut().is_some_and(|once| once.is_copy(event));
+        !is_copy
+            && (!self.timed || self.selection.wants_time(event.nanoseconds))
             && (self.classes.is_empty() || self.classes[event.source][event.channel][event.raw.class])
     }
 }

@@ -13,6 +13,7 @@ mod folder;
 pub mod ftrace;
 pub mod json;
 pub mod last;
+mod once;
 pub mod perfetto;
 pub mod select;
 pub mod text;

@@ -18,6 +18,8 @@ pub struct Selection {
     pub until: Option<i64>,
     /// Only the last so many of those that match.
     pub last: Option<u64>,
+    /// An event that several channels of a session have is shown once, as the first of them that is shown has it.
+    pub once: bool,
 }
 
 impl Selection {

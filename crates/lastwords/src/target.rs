@@ -113,7 +113,8 @@ pub(crate) fn install(
     if is_whole { Ok(()) } else { Err(full) }
 }
 
-/// Puts a target into a free slot; it is never freed. Nobody else changes the slots meanwhile.
+/// Puts a target into the first free slot, so that a session's channels record an event in their order: a reader takes the
+/// later for copies. It is never freed. Nobody else changes the slots meanwhile.
 fn publish(target: *mut Target) -> Option<usize> {
     let slot = TARGETS.iter().position(|slot| slot.load(Relaxed).is_null())?;
     TARGETS[slot].store(target, Release);

@@ -76,7 +76,7 @@ pub struct EventClass {
 }
 
 /// A named field.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Field {
     /// Name.
     pub name: String,
@@ -85,7 +85,7 @@ pub struct Field {
 }
 
 /// The shape of a field's bytes; everything packed, without alignment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum FieldClass {
     /// Integer of 1, 2, 4 or 8 bytes.
     Integer {

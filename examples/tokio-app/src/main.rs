@@ -19,7 +19,7 @@ const BATCH: u64 = 100;
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     lastwords::crash::install_panic_hook();
     // WARN and ERROR go to a small channel besides, where no flood of INFO evicts them.
-    let session = Session::builder("tokio-app").errors_channel().start()?;
+    let session = Session::builder("tokio-app").start()?;
     lastwords::layer::init()?;
     warn!("the only warning, of the very start");
     let tasks: Vec<_> =

@@ -3,6 +3,7 @@
 use super::{Format, Line, to_file};
 use crate::inputs::{self, Input};
 use crate::progress::Progress;
+use crate::select::once;
 use anyhow::bail;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
@@ -32,8 +33,8 @@ pub(crate) fn to_one(
         Format::Perfetto => to_file(path, |out| perfetto::session::write(sources, selection, out, &mut tell))?,
         Format::Json => to_file(path, |out| json::write(sources, selection, out, &mut tell))?,
         Format::Text => {
-            let zone = Zone::local();
-            to_file(path, |out| text::write(sources, Style::Fields, selection, &zone, out, &mut tell))?
+            let (zone, selection) = (Zone::local(), once(selection.clone()));
+            to_file(path, |out| text::write(sources, Style::Fields, &selection, &zone, out, &mut tell))?
         }
     };
     Ok(Totals { streams: used(sources, selection), ..outcome.totals })

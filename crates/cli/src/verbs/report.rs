@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::output::Line;
 use crate::pager::Pager;
 use crate::progress::Progress;
-use crate::select::{Events, Which};
+use crate::select::{Events, Which, once};
 use crate::verbs::recover::kernel::has_events;
 use crate::verbs::recover::lttng::{Names, write};
 use crate::{ctf, evidence, ftrace, inputs, lttng};
@@ -185,6 +185,7 @@ fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
     let style = args.style.unwrap_or(Look::Fields).of_session()?;
     let selection = args.events.selection(&sources);
+    let selection = if matches!(style, Style::Fields | Style::Ftrace) { once(selection) } else { selection };
     let zone = if args.utc { Zone::utc() } else { Zone::local() };
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);

@@ -98,7 +98,7 @@ pub(crate) fn run(place: &Place, test: &str, how: &str, what: &str) -> Running {
     Running { child }
 }
 
-fn wait_for(file: &Path) {
+pub(crate) fn wait_for(file: &Path) {
     let begun = Instant::now();
     while !file.exists() {
         assert!(begun.elapsed() < Duration::from_secs(30), "the child did not record in 30 s");

@@ -19,9 +19,9 @@
 //! session's table of open spans while they are open.
 //!
 //! Recording neither allocates nor locks nor formats numbers. What nobody records is not formatted: [`init`] and [`Wanted`] see
-//! to it that the fields of such an event are not evaluated either. Levels select as everywhere: a channel that takes
-//! WARN and ERROR only ([`ChannelConfig::errors`](crate::ChannelConfig::errors)) gets those besides. What spans of these levels
-//! do is recorded with level INFO, so that they do not evict the errors from there.
+//! to it that the fields of such an event are not evaluated either. Levels select as everywhere: the channel
+//! for WARN and ERROR ([`ChannelConfig::errors`](crate::ChannelConfig::errors)), which sessions have by default, gets those
+//! besides. What spans of these levels do is recorded with level INFO, so that they do not evict the errors from there.
 
 mod class;
 mod current;

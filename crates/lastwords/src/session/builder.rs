@@ -58,16 +58,17 @@ impl Builder {
         }
     }
 
-    /// Adds a channel. Without any, the session has one, `main`.
+    /// Adds a channel. Without any, the session has two: `main`, and [`ChannelConfig::errors`] for warnings and errors besides.
     pub fn channel(mut self, channel: ChannelConfig) -> Self {
         self.channels.push(channel);
         self
     }
 
-    /// Adds the channel [`ChannelConfig::errors`], and `main` if there is no channel yet.
+    /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.
     pub fn errors_channel(mut self) -> Self {
-        if self.channels.is_empty() {
-            self.channels.push(ChannelConfig::new("main"));
+        self.channels = self.channels();
+        if self.channels.iter().any(|channel| channel.name == "errors") {
+            return self;
         }
         self.channel(ChannelConfig::errors())
     }
@@ -151,7 +152,10 @@ impl Builder {
     }
 
     pub(crate) fn channels(&self) -> Vec<ChannelConfig> {
-        if self.channels.is_empty() { vec![ChannelConfig::new("main")] } else { self.channels.clone() }
+        if self.channels.is_empty() {
+            return vec![ChannelConfig::new("main"), ChannelConfig::errors()];
+        }
+        self.channels.clone()
     }
 
     /// The reservation's code; the default where none was asked for.
