@@ -18,9 +18,6 @@ pub fn keep<T>(value: T) -> &'static T {
 }
 
 /// Keeps the values for ever, one behind the other. Async-signal-safe.
-///
-/// # Panics
-/// They take more than 32 KiB.
 pub fn keep_all<T>(values: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> &'static [T] {
     const { assert!(align_of::<T>() <= 16) };
     let values = values.into_iter();
@@ -38,9 +35,11 @@ pub fn keep_all<T>(values: impl IntoIterator<Item = T, IntoIter: ExactSizeIterat
     }
 }
 
-/// `len` bytes, a multiple of 16 and at most half a chunk.
+/// `len` bytes, a multiple of 16: of a chunk, or, where they are many (a long table of labels), of the system.
 fn take(len: usize) -> *mut u8 {
-    assert!(len <= CHUNK / 2, "{len} bytes for a callsite");
+    if len > CHUNK / 2 {
+        return os::private_memory(len).expect("memory for a callsite").as_ptr();
+    }
     loop {
         let chunk = CHUNK_NOW.load(Acquire);
         if !chunk.is_null() {
@@ -75,5 +74,6 @@ mod tests {
         assert!((0..).zip(kept).all(|(n, words)| *words == [n; 100]));
         assert_eq!(keep_all(0..1000u16), (0..1000).collect::<Vec<u16>>());
         assert_eq!(keep_all([0u8; 0]), []);
+        assert_eq!(keep_all(0..100_000u32), (0..100_000).collect::<Vec<u32>>(), "more than a chunk has");
     }
 }

@@ -3,6 +3,7 @@
 //! Process id, thread id and thread name are read once a thread and kept in thread-local storage without a destructor; a
 //! forked child reads them anew.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
@@ -98,7 +99,7 @@ type Read = dyn Fn(&mut [u8]) + Send + Sync;
 /// A context that the application defines: a value of fixed size, read when an event is recorded.
 #[derive(Clone)]
 pub struct UserContext {
-    name: &'static str,
+    name: Cow<'static, str>,
     ty: FieldType,
     size: usize,
     read: Arc<Read>,
@@ -117,13 +118,27 @@ impl UserContext {
             }
         };
         let write = move |room: &mut [u8]| read().write(&mut Bytes::new(room));
-        Self { name, ty: F::TYPE, size, read: Arc::new(write) }
+        Self { name: Cow::Borrowed(name), ty: F::TYPE, size, read: Arc::new(write) }
+    }
+
+    /// A context whose type is only known now, for other languages: `read` writes the value to zeroed bytes, of the type's size
+    /// and aligned for any type. None where the type has no fixed size. As for [`UserContext::new`] besides.
+    pub fn of_type(
+        name: impl Into<Cow<'static, str>>,
+        ty: FieldType,
+        read: impl Fn(&mut [u8]) + Send + Sync + 'static,
+    ) -> Option<Self> {
+        let write = move |room: &mut [u8]| {
+            room.fill(0);
+            read(room);
+        };
+        Some(Self { name: name.into(), ty, size: ty.fixed_size()?, read: Arc::new(write) })
     }
 
     /// Name of the field.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// How its bytes are read.
@@ -179,11 +194,15 @@ pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     }
 }
 
+/// Room for a value; callbacks of other languages store numbers there as they are.
+#[repr(align(16))]
+struct Room([u8; MAX_LEN]);
+
 #[inline(never)]
 fn write_user(user: &[UserContext], out: &mut impl Out) {
-    let mut room = [0u8; MAX_LEN];
+    let mut room = Room([0; MAX_LEN]);
     for context in user {
-        if let Some(room) = room.get_mut(..context.size) {
+        if let Some(room) = room.0.get_mut(..context.size) {
             (context.read)(room);
             out.raw(room);
         }

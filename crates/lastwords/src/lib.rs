@@ -45,5 +45,6 @@ pub mod __private {
     pub use crate::encode::{Out, Site};
     pub use crate::foreign::{Part, record_framed, record_framed_text, record_parts, record_words};
     pub use crate::format::{fits, plain_name};
+    pub use crate::pin::library_of;
     pub use lastwords_abi::registry::level;
 }

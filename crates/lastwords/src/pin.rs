@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// Keeps the library that has this address mapped for ever, as if nobody closed it. Nothing is done for the program itself.
-pub(crate) fn library_of(address: *const c_void) {
+pub fn library_of(address: *const c_void) {
     // SAFETY: takes nothing; the address of the program's headers, or 0.
     let program = unsafe { libc::getauxval(libc::AT_PHDR) };
     let Some((base, path)) = object_of(address) else { return };

@@ -3,7 +3,7 @@
 mod support;
 
 use lastwords::context::UserContext;
-use lastwords::{ChannelConfig, Session, event, hex, mark};
+use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
 use support::{lines, lines_after};
 
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
@@ -160,6 +160,26 @@ fn contexts_before_the_payload() {
     assert_ne!(first.body[4..8], std::process::id().to_ne_bytes());
     assert_eq!(&first.body[8..24], b"worker\0\0\0\0\0\0\0\0\0\0");
     assert_eq!(first.body[28..30], 0x1122u16.to_ne_bytes());
+}
+
+#[test]
+fn contexts_whose_type_is_known_late() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let number = FieldType::Unsigned { bytes: 8, base: 10 };
+    let fill = |room: &mut [u8]| room.copy_from_slice(&(room.as_ptr().addr() % 16).to_ne_bytes());
+    let number = UserContext::of_type("place", number, fill).expect("a size");
+    let text = UserContext::of_type(String::from("text"), FieldType::Text { bytes: 8 }, |room| room[0] = b'x');
+    let text = text.expect("a size");
+    assert_eq!((text.name(), text.size()), ("text", 8));
+    assert!(UserContext::of_type("none", FieldType::String, |_| ()).is_none());
+    let channel = ChannelConfig::new("main").contexts(0).context(UserContext::new("all", || u64::MAX));
+    let channel = channel.context(number).context(text);
+    let builder = Session::builder("late").dir(dir.path()).channel(channel).events("late:*");
+    let session = builder.start().expect("a session");
+    event!(late, "one");
+    let events = lastwords_testkit::naive::read(session.folder().expect("a folder")).expect("readable")[0].events();
+    let expected = [&[0xff; 8][..], &[0; 8], b"x\0\0\0\0\0\0\0"].concat();
+    assert_eq!(events.iter().map(|(_, event)| &event.body).collect::<Vec<_>>(), [&expected]);
 }
 
 #[test]
