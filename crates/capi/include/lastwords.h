@@ -161,6 +161,20 @@ struct lw_callsite {
 };
 
 /**
+ * A value of an enumeration that has a name.
+ */
+struct lw_label {
+    /**
+     * The value; of an unsigned type, the same bits.
+     */
+    int64_t value;
+    /**
+     * Its name, ASCII or UTF-8.
+     */
+    const char *label;
+};
+
+/**
  * A field of an event. The list ends where the event's count says.
  */
 struct lw_field_desc {
@@ -169,7 +183,8 @@ struct lw_field_desc {
      */
     const char *name;
     /**
-     * Type: 1 unsigned, 2 signed, 3 float, 4 bool, 5 text, 6 sequence, 10 bytes.
+     * Type: 1 unsigned, 2 signed, 3 float, 4 bool, 5 text up to a NUL, 6 sequence, 7 array, 8 enumeration, 9 text of fixed
+     * size, 10 bytes.
      */
     uint8_t ty;
     /**
@@ -181,9 +196,17 @@ struct lw_field_desc {
      */
     uint8_t base;
     /**
-     * Type of a sequence's elements: 1, 2 or 3.
+     * Type of the elements, 1 to 4, or of an enumeration's values, 1 or 2.
      */
     uint8_t element;
+    /**
+     * Elements of an array, labels of an enumeration, bytes of a text of fixed size.
+     */
+    uint32_t count;
+    /**
+     * An enumeration's labels.
+     */
+    const struct lw_label *labels;
 };
 
 /**

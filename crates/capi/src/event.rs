@@ -1,12 +1,10 @@
-//! Callsites, descriptions and payloads as the macros of `lastwords_event.h` make them.
+//! Callsites and payloads as the macros of `lastwords_event.h` make them.
 
 use std::ffi::{CStr, c_char, c_void};
 
-use lastwords::__private::{
-    Callsite, Part, keep, keep_all, record_framed, record_framed_text, record_parts, record_words,
-};
-use lastwords::{EventDesc, FieldDesc, FieldType};
+use lastwords::__private::{Callsite, Part, record_framed, record_framed_text, record_parts, record_words};
 
+use crate::desc::{describe, lw_event_desc};
 use crate::text;
 
 /// The static data of a callsite: bit per channel that takes the event, and what the library keeps there.
@@ -30,42 +28,6 @@ pub struct lw_callsite {
 
 const _: () = assert!(size_of::<lw_callsite>() == size_of::<Callsite>());
 const _: () = assert!(align_of::<lw_callsite>() == align_of::<Callsite>());
-
-/// A field of an event. The list ends where the event's count says.
-#[repr(C)]
-pub struct lw_field_desc {
-    /// Name, ASCII or UTF-8.
-    pub name: *const c_char,
-    /// Type: 1 unsigned, 2 signed, 3 float, 4 bool, 5 text, 6 sequence, 10 bytes.
-    pub ty: u8,
-    /// Bytes of a number, or of an element.
-    pub bytes: u8,
-    /// 10 or 16, for integers.
-    pub base: u8,
-    /// Type of a sequence's elements: 1, 2 or 3.
-    pub element: u8,
-}
-
-/// An event. All of it lives as long as the process.
-#[repr(C)]
-pub struct lw_event_desc {
-    /// Provider.
-    pub provider: *const c_char,
-    /// Name.
-    pub name: *const c_char,
-    /// Format string of a marker, or empty.
-    pub format: *const c_char,
-    /// Source file.
-    pub file: *const c_char,
-    /// Source line.
-    pub line: u32,
-    /// One of `LW_LEVEL_`.
-    pub level: u32,
-    /// Fields.
-    pub field_count: usize,
-    /// The fields in the order of the payload.
-    pub fields: *const lw_field_desc,
-}
 
 /// A part of a payload.
 #[repr(C)]
@@ -215,64 +177,4 @@ pub unsafe extern "C" fn lw_record_parts(
         let (site, parts) = (&*site.cast::<Callsite>(), std::slice::from_raw_parts(parts.cast::<Part>(), count));
         record_parts(site, parts, || describe(event));
     }
-}
-
-/// The description in the library's own form; it is kept for ever, once a callsite. None where a text is not UTF-8 or a type
-/// is unknown.
-///
-/// # Safety
-/// `event` is static and whole.
-unsafe fn describe(event: *const lw_event_desc) -> Option<&'static EventDesc> {
-    // SAFETY: the caller gives a whole static description; its texts end with NULs.
-    unsafe {
-        let event = &*event;
-        let fields = match event.field_count {
-            0 => &[][..],
-            count => std::slice::from_raw_parts(event.fields, count),
-        };
-        if !fields.iter().all(|field| field_of(field).is_some()) {
-            return None;
-        }
-        const UNKNOWN: FieldDesc = FieldDesc { name: "", ty: FieldType::Bytes };
-        let fields = keep_all(fields.iter().map(|field| field_of(field).unwrap_or(UNKNOWN)));
-        Some(keep(EventDesc {
-            provider: text(event.provider)?,
-            name: text(event.name)?,
-            level: event.level.clamp(1, 5) as u8,
-            format: text(event.format)?,
-            file: text(event.file)?,
-            line: event.line,
-            fields,
-        }))
-    }
-}
-
-/// # Safety
-/// The field's name is a static text.
-unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
-    let scalar = |ty| match ty {
-        1 => Some(FieldType::Unsigned { bytes: field.bytes, base: field.base }),
-        2 => Some(FieldType::Signed { bytes: field.bytes, base: field.base }),
-        3 => Some(FieldType::Float { bytes: field.bytes }),
-        _ => None,
-    };
-    let ty = match field.ty {
-        4 => FieldType::Bool,
-        5 => FieldType::String,
-        6 => FieldType::Sequence(keep(scalar(field.element)?)),
-        10 => FieldType::Bytes,
-        other => scalar(other)?,
-    };
-    // SAFETY: the caller vouches for the name.
-    Some(FieldDesc { name: unsafe { text(field.name) }?, ty })
-}
-
-/// # Safety
-/// `text` is null or static and ends with a NUL.
-unsafe fn text(text: *const c_char) -> Option<&'static str> {
-    if text.is_null() {
-        return Some("");
-    }
-    // SAFETY: the caller vouches for it.
-    unsafe { CStr::from_ptr(text) }.to_str().ok()
 }

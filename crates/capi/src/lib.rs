@@ -6,6 +6,7 @@
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(clippy::missing_safety_doc, reason = "each function has its own; cbindgen copies them to the header")]
 
+pub mod desc;
 pub mod error;
 pub mod event;
 pub mod session;

@@ -1,42 +1,9 @@
-//! The example in C, compiled as C and as C++ without a warning, installed as a user would, killed, and read back.
+//! The example, killed and read back; payloads of every shape; plug-ins.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
-fn run(command: &mut Command) -> Output {
-    let out = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
-    out
-}
-
-/// Installs what cargo builds to a folder.
-fn install(prefix: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target = std::env::current_exe().expect("this program");
-    let target = target.ancestors().nth(3).expect("the target folder");
-    run(Command::new(env!("CARGO"))
-        .args(["build", "-p", "lastwords-capi", "--target-dir"])
-        .arg(target)
-        .current_dir(root));
-    run(Command::new(root.join("install.sh")).arg(prefix).arg(target.join("debug")));
-}
-
-/// Compiles a source and links it with the library as installed.
-fn compile(compiler: &str, flags: &[&str], prefix: &Path, source: &str, to: &str) -> PathBuf {
-    let program = prefix.join(to);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-    let mut command = Command::new(compiler);
-    command.args(flags).args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE"]);
-    run(command
-        .arg("-I")
-        .arg(prefix.join("include"))
-        .arg(source)
-        .arg("-L")
-        .arg(prefix.join("lib"))
-        .args(["-llastwords", "-o"])
-        .arg(&program));
-    program
-}
+use crate::{compile, install, run};
 
 #[test]
 fn killed_and_read_back() {
@@ -100,7 +67,7 @@ fn payloads_of_every_shape() {
     let expected = payloads();
     let cpp = ["-x", "c++", "-std=c++17", "-O1"];
     for (compiler, flags) in [("cc", &["-std=c11", "-O2"][..]), ("cc", &["-std=c11", "-O0"]), ("c++", &cpp)] {
-        let program = compile(compiler, flags, prefix.path(), "tests/payloads.c", "payloads");
+        let program = compile(compiler, flags, prefix.path(), "tests/c/payloads.c", "payloads");
         // Without contexts, with the thread's id, and with that and the process's.
         for (contexts, len) in [("0x80000000", 0), ("2", 4), ("3", 8)] {
             let found = recorded(prefix.path(), Command::new(&program).arg(contexts), len);
@@ -125,8 +92,8 @@ fn loaded_late_into_a_thread_that_was_there() {
     let prefix = tempfile::tempdir().expect("a folder");
     install(prefix.path());
     let plugin = ["-std=c11", "-O2", "-shared", "-fPIC", "-Dmain=payloads"];
-    let plugin = compile("cc", &plugin, prefix.path(), "tests/payloads.c", "plugin.so");
-    let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], prefix.path(), "tests/late.c", "late");
+    let plugin = compile("cc", &plugin, prefix.path(), "tests/c/payloads.c", "plugin.so");
+    let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], prefix.path(), "tests/c/late.c", "late");
     let needed = run(Command::new("readelf").arg("-d").arg(&host)).stdout;
     assert!(!String::from_utf8_lossy(&needed).contains("liblastwords"), "it is there from the start");
     assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("0x80000000"), 0), payloads());
@@ -138,8 +105,8 @@ fn a_plug_in_is_closed() {
     let prefix = tempfile::tempdir().expect("a folder");
     install(prefix.path());
     let library = ["-std=c11", "-O2", "-shared", "-fPIC", "-DPLUGIN"];
-    let library = compile("cc", &library, prefix.path(), "tests/plugin.c", "closed.so");
-    let host = compile("cc", &["-std=c11", "-O2"], prefix.path(), "tests/plugin.c", "host");
+    let library = compile("cc", &library, prefix.path(), "tests/c/plugin.c", "closed.so");
+    let host = compile("cc", &["-std=c11", "-O2"], prefix.path(), "tests/c/plugin.c", "host");
     let found = recorded(prefix.path(), Command::new(&host).arg(&library), 0);
     assert_eq!(found, [7u32, 8, 9].map(|n| n.to_ne_bytes().to_vec()));
 }
