@@ -127,38 +127,9 @@ struct lw_builder;
 struct lw_session;
 
 /**
- * The static data of a callsite: bit per channel that takes the event, and what the library keeps there.
+ * The mark that this process reads a snapshot, so that none replaces it meanwhile.
  */
-struct lw_callsite {
-    /**
-     * Not 0: the event is to be recorded, or was never reached.
-     */
-    uint32_t enabled;
-    /**
-     * The library's.
-     */
-    uint32_t known;
-    /**
-     * The library's.
-     */
-    void *only;
-    /**
-     * The library's.
-     */
-    uint16_t ids[32];
-    /**
-     * The library's.
-     */
-    void *desc;
-    /**
-     * The library's.
-     */
-    void *next;
-    /**
-     * The library's.
-     */
-    void *other;
-};
+struct lw_snapshot_reader;
 
 /**
  * A value of an enumeration that has a name.
@@ -207,6 +178,103 @@ struct lw_field_desc {
      * An enumeration's labels.
      */
     const struct lw_label *labels;
+};
+
+/**
+ * A context of the application's own, as `LW_USER_CONTEXT` makes it.
+ */
+struct lw_context {
+    /**
+     * Name and type, which has a fixed size.
+     */
+    struct lw_field_desc field;
+    /**
+     * Writes the value of now to `to`, which is zeroed, aligned for every type, and has the type's size. It runs in the
+     * recording thread at each event of the channel, in any of them at the same time, perhaps inside a signal handler: it
+     * must not allocate, lock, block or record.
+     */
+    void (*read)(void *to, void *data);
+    /**
+     * What `read` gets besides.
+     */
+    void *data;
+};
+
+/**
+ * What a channel is asked to be; 0 stands for the default everywhere.
+ */
+struct lw_channel {
+    /**
+     * Its name.
+     */
+    const char *name;
+    /**
+     * Bytes of a sub-buffer, a power of two. Default: 131072.
+     */
+    uint64_t sub_buffer_size;
+    /**
+     * Sub-buffers for each CPU, a power of two. Default: 8.
+     */
+    uint32_t sub_buffers;
+    /**
+     * `LW_CONTEXT_` bits: what is recorded with each event. Default: the thread id, and the process id in a session that
+     * processes share.
+     */
+    uint32_t contexts;
+    /**
+     * Takes events of this `LW_LEVEL_` and more severe ones only. Default: all.
+     */
+    uint32_t max_level;
+    /**
+     * Not 0: events that find no room are discarded and counted, where the newest overwrite the oldest otherwise.
+     */
+    uint32_t discard;
+    /**
+     * Not 0: every event header carries the size of its payload.
+     */
+    uint32_t payload_size;
+    /**
+     * How many contexts of the application's own there are.
+     */
+    uint32_t user_context_count;
+    /**
+     * They, behind those of `contexts`, in this order; each is made by `LW_USER_CONTEXT`.
+     */
+    const struct lw_context *user_contexts;
+};
+
+/**
+ * The static data of a callsite: bit per channel that takes the event, and what the library keeps there.
+ */
+struct lw_callsite {
+    /**
+     * Not 0: the event is to be recorded, or was never reached.
+     */
+    uint32_t enabled;
+    /**
+     * The library's.
+     */
+    uint32_t known;
+    /**
+     * The library's.
+     */
+    void *only;
+    /**
+     * The library's.
+     */
+    uint16_t ids[32];
+    /**
+     * The library's.
+     */
+    void *desc;
+    /**
+     * The library's.
+     */
+    void *next;
+    /**
+     * The library's.
+     */
+    void *other;
 };
 
 /**
@@ -262,33 +330,47 @@ struct lw_part {
 };
 
 /**
- * What a channel is asked to be; 0 stands for the default everywhere.
+ * A rule of which events are recorded; the last that matches an event decides. 0 stands for the default everywhere.
  */
-struct lw_channel {
+struct lw_rule {
     /**
-     * Its name.
+     * Glob over `provider:name`.
      */
-    const char *name;
+    const char *glob;
     /**
-     * Bytes of a sub-buffer, a power of two. Default: 131072.
+     * Name of the one channel that it is for. Default: all.
      */
-    uint64_t sub_buffer_size;
+    const char *channel;
     /**
-     * Sub-buffers for each CPU, a power of two. Default: 8.
-     */
-    uint32_t sub_buffers;
-    /**
-     * `LW_CONTEXT_` bits: what is recorded with each event. Default: the thread id.
-     */
-    uint32_t contexts;
-    /**
-     * Takes events of this `LW_LEVEL_` and more severe ones only. Default: all.
+     * Matches events of this `LW_LEVEL_` and more severe ones only. Default: all.
      */
     uint32_t max_level;
     /**
-     * Not 0: events that find no room are discarded and counted, where the newest overwrite the oldest otherwise.
+     * Not 0: events that match are disabled, where they are enabled otherwise.
      */
-    uint32_t discard;
+    uint32_t disable;
+};
+
+/**
+ * A snapshot that was taken.
+ */
+struct lw_taken {
+    /**
+     * Its number, from 1.
+     */
+    uint32_t number;
+    /**
+     * CPUs on which this thread may not run and whose recorders were only waited for.
+     */
+    uint32_t unvisited;
+    /**
+     * The session's clock when it was taken, ticks.
+     */
+    uint64_t clock;
+    /**
+     * Events that living threads were recording and that were not finished in bounded time.
+     */
+    uint64_t in_flight;
 };
 
 #ifdef __cplusplus
@@ -300,6 +382,13 @@ extern "C" {
  * before. Threads call `lw_prepare_thread` to have a stack overflow recorded too. 0, or -1 (see `lw_error`).
  */
 int lw_install_signal_handlers(void);
+
+/**
+ * The same for some of these signals only. 0, or -1 (see `lw_error`): one is none of them.
+ *
+ * `signals` are `count` numbers.
+ */
+int lw_install_signal_handlers_for(const int *signals, size_t count);
 
 /**
  * Gives the calling thread an alternate signal stack if it has none. 0, or -1 (see `lw_error`).
@@ -315,6 +404,156 @@ void lw_refresh_modules(void);
  * Reads the calling thread's name anew, after a change.
  */
 void lw_refresh_thread(void);
+
+/**
+ * Configures a session of that name. NULL if the name is not text.
+ *
+ * `name` is null or ends with a NUL.
+ */
+struct lw_builder *lw_builder_new(const char *name);
+
+/**
+ * Frees a builder that is not to be started.
+ *
+ * `builder` is null, or came from `lw_builder_new` and was not started.
+ */
+void lw_builder_free(struct lw_builder *builder);
+
+/**
+ * Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
+ *
+ * `builder` came from `lw_builder_new` and was not started; `channel` is readable, with as many contexts as it counts.
+ */
+int lw_builder_channel(struct lw_builder *builder, const struct lw_channel *channel);
+
+/**
+ * Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_errors_channel(struct lw_builder *builder);
+
+/**
+ * Where the memory comes from: one of `LW_MEMORY_`. Default: shared-memory files.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_memory(struct lw_builder *builder, uint32_t memory);
+
+/**
+ * The memory is a DAX file or device. If `reuse` is 0, a session that is recorded there is not overwritten: the start fails.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `file` is null or ends with a NUL.
+ */
+int lw_builder_dax(struct lw_builder *builder,
+                   const char *file,
+                   int reuse);
+
+/**
+ * The memory is a physical range through a device file, or a range of a plain file: `len` bytes at `offset`, a multiple of
+ * 4096. `reuse` as in `lw_builder_dax`.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `file` is null or ends with a NUL.
+ */
+int lw_builder_physical(struct lw_builder *builder,
+                        const char *file,
+                        uint64_t offset,
+                        uint64_t len,
+                        int reuse);
+
+/**
+ * How space in the rings is reserved: one of `LW_RESERVATION_`. Default: the fastest that works.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_reservation(struct lw_builder *builder, uint32_t reservation);
+
+/**
+ * The clock: one of `LW_CLOCK_`. Default: the CPU's counter where it is sound, else `CLOCK_MONOTONIC`.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_clock(struct lw_builder *builder, uint32_t clock);
+
+/**
+ * Most memory that the session may take, bytes. More is an error at the start.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_size_limit(struct lw_builder *builder, uint64_t bytes);
+
+/**
+ * Bytes for descriptions of events. Default: 512 KiB.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_registry_size(struct lw_builder *builder, uint64_t bytes);
+
+/**
+ * Most spans that can be listed as open at a time; 0 for no table. Spans are what Rust code in the process opens.
+ * Default: 512.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_spans(struct lw_builder *builder, uint32_t most);
+
+/**
+ * Lets all processes of the user that begin a session of this name share it.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_shared(struct lw_builder *builder);
+
+/**
+ * The folder of sessions.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `folder` is null or ends with a NUL.
+ */
+int lw_builder_dir(struct lw_builder *builder, const char *folder);
+
+/**
+ * Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `glob` is null or ends with a NUL.
+ */
+int lw_builder_events(struct lw_builder *builder, const char *glob);
+
+/**
+ * Adds a property of the trace, such as a version.
+ *
+ * `builder` came from `lw_builder_new` and was not started; `key` and `value` are null or end with a NUL.
+ */
+int lw_builder_env(struct lw_builder *builder, const char *key, const char *value);
+
+/**
+ * Allocates the spare for snapshots from the start.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_snapshot(struct lw_builder *builder);
+
+/**
+ * Leaves the session's folder behind when the session ends, as `lw_session_keep` does.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_keep(struct lw_builder *builder);
+
+/**
+ * Whether a thread waits for changes by other processes, and once a second keeps the clock's calibration fresh: not if `on`
+ * is 0. Default: yes.
+ *
+ * `builder` came from `lw_builder_new` and was not started.
+ */
+int lw_builder_listen(struct lw_builder *builder,
+                      int on);
+
+/**
+ * Begins the session and frees the builder. NULL on failure (see `lw_error`).
+ *
+ * `builder` is null, or came from `lw_builder_new` and was not started.
+ */
+struct lw_session *lw_builder_start(struct lw_builder *builder);
 
 /**
  * Why the last call of this thread failed: text that holds until the thread's next failure; empty if none failed.
@@ -395,90 +634,6 @@ void lw_record_parts(struct lw_callsite *site,
                      size_t count);
 
 /**
- * Configures a session of that name. NULL if the name is not text.
- *
- * `name` is null or ends with a NUL.
- */
-struct lw_builder *lw_builder_new(const char *name);
-
-/**
- * Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
- *
- * `builder` came from `lw_builder_new` and was not started; `channel` is readable.
- */
-int lw_builder_channel(struct lw_builder *builder, const struct lw_channel *channel);
-
-/**
- * Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_errors_channel(struct lw_builder *builder);
-
-/**
- * Where the memory comes from: one of `LW_MEMORY_`. Default: shared-memory files.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_memory(struct lw_builder *builder, uint32_t memory);
-
-/**
- * How space in the rings is reserved: one of `LW_RESERVATION_`. Default: the fastest that works.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_reservation(struct lw_builder *builder, uint32_t reservation);
-
-/**
- * The clock: one of `LW_CLOCK_`. Default: the CPU's counter where it is sound, else `CLOCK_MONOTONIC`.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_clock(struct lw_builder *builder, uint32_t clock);
-
-/**
- * Most memory that the session may take, bytes. More is an error at the start.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_size_limit(struct lw_builder *builder, uint64_t bytes);
-
-/**
- * Lets all processes of the user that begin a session of this name share it.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_shared(struct lw_builder *builder);
-
-/**
- * The folder of sessions.
- *
- * `builder` came from `lw_builder_new` and was not started; `path` is null or ends with a NUL.
- */
-int lw_builder_dir(struct lw_builder *builder, const char *path);
-
-/**
- * Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
- *
- * `builder` came from `lw_builder_new` and was not started; `glob` is null or ends with a NUL.
- */
-int lw_builder_events(struct lw_builder *builder, const char *glob);
-
-/**
- * Allocates the spare for snapshots from the start.
- *
- * `builder` came from `lw_builder_new` and was not started.
- */
-int lw_builder_snapshot(struct lw_builder *builder);
-
-/**
- * Begins the session and frees the builder. NULL on failure (see `lw_error`).
- *
- * `builder` is null, or came from `lw_builder_new` and was not started.
- */
-struct lw_session *lw_builder_start(struct lw_builder *builder);
-
-/**
  * Begins a session of that name with all defaults. NULL on failure (see `lw_error`).
  *
  * `name` is null or ends with a NUL.
@@ -491,6 +646,35 @@ struct lw_session *lw_session_begin(const char *name);
  * `session` is a session that was not ended.
  */
 const char *lw_session_folder(const struct lw_session *session);
+
+/**
+ * The session's name. Holds until the session ends.
+ *
+ * `session` is a session that was not ended.
+ */
+const char *lw_session_name(const struct lw_session *session);
+
+/**
+ * What the memory is, or how a session that was joined differs from what was asked for: for people. Holds until the session
+ * ends.
+ *
+ * `session` is a session that was not ended.
+ */
+const char *lw_session_note(const struct lw_session *session);
+
+/**
+ * Writes the session's UUID, which is that of its traces. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `uuid` has room for 16 bytes.
+ */
+int lw_session_uuid(const struct lw_session *session, uint8_t *uuid);
+
+/**
+ * How space is reserved, one of `LW_RESERVATION_`: what was chosen where nothing was asked for. 0 where there is no session.
+ *
+ * `session` is a session that was not ended.
+ */
+uint32_t lw_session_reservation(const struct lw_session *session);
 
 /**
  * Leaves the folder behind when the session ends.
@@ -514,6 +698,13 @@ int lw_session_enable(const struct lw_session *session, const char *glob);
 int lw_session_disable(const struct lw_session *session, const char *glob);
 
 /**
+ * Adds a rule. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `rule` is readable, its texts end with a NUL.
+ */
+int lw_session_rule(const struct lw_session *session, const struct lw_rule *rule);
+
+/**
  * Stops (0) or continues (not 0) recording, in all processes of the session.
  *
  * `session` is a session that was not ended.
@@ -521,19 +712,76 @@ int lw_session_disable(const struct lw_session *session, const char *glob);
 int lw_session_recording(const struct lw_session *session, int recording);
 
 /**
- * Takes a snapshot: what was recorded until now is kept aside while recording goes on. Needs `lw_builder_snapshot`. 0, or
- * -1 (see `lw_error`).
+ * Makes readers pass over all that was recorded until now. 0, or -1 (see `lw_error`).
  *
  * `session` is a session that was not ended.
  */
-int lw_session_snapshot(const struct lw_session *session);
+int lw_session_clear(const struct lw_session *session);
 
 /**
- * Ends the session and frees it; its folder goes, unless `lw_session_keep` was called.
+ * Ends the session and frees it; its folder goes, unless it is to be kept.
  *
  * `session` is null, or a session that was not ended.
  */
 void lw_session_end(struct lw_session *session);
+
+/**
+ * Keeps the folders of all sessions of this process whatever is ended: for handlers of crashes. Async-signal-safe.
+ */
+void lw_keep_all(void);
+
+/**
+ * Allocates the spare of every ring, so that snapshots can be taken. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_enable_snapshots(const struct lw_session *session);
+
+/**
+ * Frees the spares, and the snapshot in them. 0, or -1 (see `lw_error`): the snapshot is being read.
+ *
+ * `session` is a session that was not ended.
+ */
+int lw_session_disable_snapshots(const struct lw_session *session);
+
+/**
+ * Takes a snapshot: what was recorded until now is kept aside while recording goes on. Needs `lw_builder_snapshot` or
+ * `lw_session_enable_snapshots`. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `taken` is null or writable.
+ */
+int lw_session_snapshot(const struct lw_session *session, struct lw_taken *taken);
+
+/**
+ * Takes a snapshot of the streams that are bound to a CPU, in all channels. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `taken` is null or writable.
+ */
+int lw_session_snapshot_cpu(const struct lw_session *session, uint32_t cpu, struct lw_taken *taken);
+
+/**
+ * Takes a snapshot of the stream of that index, a channel's on a CPU. 0, or -1 (see `lw_error`).
+ *
+ * `session` is a session that was not ended; `taken` is null or writable.
+ */
+int lw_session_snapshot_stream(const struct lw_session *session, uint32_t stream, struct lw_taken *taken);
+
+/**
+ * Marks the snapshot as being read by this process, so that none replaces it. NULL (see `lw_error`): there is none, or another
+ * process reads it.
+ *
+ * `session` is a session that is not ended before the mark is taken away.
+ */
+struct lw_snapshot_reader *lw_session_read_snapshot(const struct lw_session *session);
+
+/**
+ * Takes the mark away and frees it. If `done` is not 0, the snapshot was read and is not needed again; else it can be read
+ * again.
+ *
+ * `reader` is null, or came from `lw_session_read_snapshot` and was not ended; its session was not ended either.
+ */
+void lw_snapshot_reader_end(struct lw_snapshot_reader *reader,
+                            int done);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -376,6 +376,9 @@ static inline void lw__pad(char *to, const char *text, size_t size)
 #define LW_EVENT(...) LW__AT(LW_LEVEL_INFO, __VA_ARGS__, lw__end())
 /* LW_EVENT_AT(level, provider, name, fields...) */
 #define LW_EVENT_AT(...) LW__AT(__VA_ARGS__, lw__end())
+/* LW_USER_CONTEXT(field, read, data): initializes a struct lw_context. The field's type has a fixed size, and where a value
+ * stands it is not looked at: lw_u32(name), lw_text(name, 0, size), lw_enum(name, 0, labels). */
+#define LW_USER_CONTEXT(field, read, data) { LW__ONE(LW__DESC, 1, field) read, data }
 /* LW_MARK(format, fields...): an event described by its format string, with `{}` for each field in order. */
 #define LW_MARK(...) LW__MARKER(__VA_ARGS__, lw__end())
 

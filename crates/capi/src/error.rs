@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::fmt::Display;
 
+/// What a call comes to before C sees it: an argument that cannot be is an error as those of the library are.
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
@@ -21,6 +24,17 @@ pub(crate) fn status<E: Display>(result: Result<(), E>) -> c_int {
         Err(error) => {
             note(&error);
             -1
+        }
+    }
+}
+
+/// What was made, for C to give back, or null with the error noted.
+pub(crate) fn boxed<T>(result: Outcome<T>) -> *mut T {
+    match result {
+        Ok(made) => Box::into_raw(Box::new(made)),
+        Err(error) => {
+            note(&error);
+            std::ptr::null_mut()
         }
     }
 }

@@ -6,17 +6,21 @@
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(clippy::missing_safety_doc, reason = "each function has its own; cbindgen copies them to the header")]
 
+mod args;
+pub mod builder;
+pub mod context;
 pub mod desc;
 pub mod error;
 pub mod event;
 pub mod session;
+pub mod snapshot;
 mod text;
 
 use std::ffi::c_int;
 
 use lastwords::crash;
 
-use crate::error::status;
+use crate::error::{note, status};
 
 /// Level of an event: error.
 pub const LW_LEVEL_ERROR: u32 = 1;
@@ -70,6 +74,20 @@ pub const LW_CLOCK_REALTIME: u32 = 4;
 #[unsafe(no_mangle)]
 pub extern "C" fn lw_install_signal_handlers() -> c_int {
     status(crash::install_signal_handlers(&crash::FATAL))
+}
+
+/// The same for some of these signals only. 0, or -1 (see `lw_error`): one is none of them.
+///
+/// # Safety
+/// `signals` are `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_install_signal_handlers_for(signals: *const c_int, count: usize) -> c_int {
+    if signals.is_null() {
+        note(&"the signals are a null pointer");
+        return -1;
+    }
+    // SAFETY: the caller vouches for it.
+    status(crash::install_signal_handlers(unsafe { std::slice::from_raw_parts(signals, count) }))
 }
 
 /// Gives the calling thread an alternate signal stack if it has none. 0, or -1 (see `lw_error`).

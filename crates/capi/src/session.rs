@@ -1,254 +1,43 @@
-//! Sessions and channels.
+//! Sessions that record.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 
-use lastwords::{Builder, ChannelConfig, ClockKind, Memory, Reservation, Scope, Session};
+use lastwords::Session;
+use lastwords::rules::RuleSpec;
 
-use crate::error::{note, status};
-
-/// A session that is being configured.
-#[allow(missing_debug_implementations, reason = "an opaque handle of C")]
-pub struct lw_builder {
-    builder: Option<Builder>,
-}
+use crate::args::{given, text};
+use crate::builder::{lw_builder_new, lw_builder_start};
+use crate::error::{Outcome, status};
 
 /// A session that records.
-#[allow(missing_debug_implementations, reason = "an opaque handle of C")]
+#[derive(Debug)]
 pub struct lw_session {
-    session: Session,
+    pub(crate) session: Session,
+    name: CString,
     folder: CString,
+    note: CString,
 }
 
-/// What a channel is asked to be; 0 stands for the default everywhere.
+impl lw_session {
+    pub(crate) fn of(session: Session) -> Self {
+        let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
+        let folder = session.folder().map(|path| text(path.as_os_str().as_bytes())).unwrap_or_default();
+        Self { name: text(session.name().as_bytes()), folder, note: text(session.note().as_bytes()), session }
+    }
+}
+
+/// A rule of which events are recorded; the last that matches an event decides. 0 stands for the default everywhere.
 #[repr(C)]
-pub struct lw_channel {
-    /// Its name.
-    pub name: *const c_char,
-    /// Bytes of a sub-buffer, a power of two. Default: 131072.
-    pub sub_buffer_size: u64,
-    /// Sub-buffers for each CPU, a power of two. Default: 8.
-    pub sub_buffers: u32,
-    /// `LW_CONTEXT_` bits: what is recorded with each event. Default: the thread id.
-    pub contexts: u32,
-    /// Takes events of this `LW_LEVEL_` and more severe ones only. Default: all.
+pub struct lw_rule {
+    /// Glob over `provider:name`.
+    pub glob: *const c_char,
+    /// Name of the one channel that it is for. Default: all.
+    pub channel: *const c_char,
+    /// Matches events of this `LW_LEVEL_` and more severe ones only. Default: all.
     pub max_level: u32,
-    /// Not 0: events that find no room are discarded and counted, where the newest overwrite the oldest otherwise.
-    pub discard: u32,
-}
-
-/// The text, or none with the error noted.
-///
-/// # Safety
-/// `text` is null or ends with a NUL.
-unsafe fn text<'a>(text: *const c_char, what: &str) -> Option<&'a str> {
-    if text.is_null() {
-        note(&format_args!("{what} is a null pointer; give a text"));
-        return None;
-    }
-    // SAFETY: the caller vouches for it.
-    let text = unsafe { CStr::from_ptr(text) }.to_str();
-    text.inspect_err(|error| note(&format_args!("{what}: {error}; give UTF-8"))).ok()
-}
-
-/// Changes the builder in place.
-///
-/// # Safety
-/// `builder` is null or came from `lw_builder_new` and was not started.
-unsafe fn with(builder: *mut lw_builder, change: impl FnOnce(Builder) -> Option<Builder>) -> c_int {
-    // SAFETY: the caller vouches for it.
-    let Some(holder) = (unsafe { builder.as_mut() }) else {
-        note(&"the builder is a null pointer");
-        return -1;
-    };
-    let Some(before) = holder.builder.take() else { return -1 };
-    let after = change(before.clone());
-    let done = after.is_some();
-    holder.builder = Some(after.unwrap_or(before));
-    if done { 0 } else { -1 }
-}
-
-/// Configures a session of that name. NULL if the name is not text.
-///
-/// # Safety
-/// `name` is null or ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_new(name: *const c_char) -> *mut lw_builder {
-    // SAFETY: the caller vouches for it.
-    let Some(name) = (unsafe { text(name, "the session's name") }) else { return std::ptr::null_mut() };
-    Box::into_raw(Box::new(lw_builder { builder: Some(Session::builder(name)) }))
-}
-
-/// Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started; `channel` is readable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_channel(builder: *mut lw_builder, channel: *const lw_channel) -> c_int {
-    // SAFETY: the caller vouches for both.
-    unsafe {
-        let Some(wish) = channel.as_ref() else {
-            note(&"the channel is a null pointer");
-            return -1;
-        };
-        let Some(name) = text(wish.name, "the channel's name") else { return -1 };
-        with(builder, |builder| Some(builder.channel(config(name, wish))))
-    }
-}
-
-fn config(name: &str, wish: &lw_channel) -> ChannelConfig {
-    let size = if wish.sub_buffer_size == 0 { 128 << 10 } else { wish.sub_buffer_size };
-    let count = if wish.sub_buffers == 0 { 8 } else { wish.sub_buffers };
-    let mut config = ChannelConfig::new(name).sub_buffers(count, size);
-    if wish.contexts != 0 {
-        config = config.contexts(wish.contexts & !crate::LW_CONTEXT_NONE);
-    }
-    if wish.max_level != 0 {
-        config = config.max_level(wish.max_level.min(5) as u8);
-    }
-    if wish.discard != 0 { config.discard() } else { config }
-}
-
-/// Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_errors_channel(builder: *mut lw_builder) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.errors_channel())) }
-}
-
-/// Where the memory comes from: one of `LW_MEMORY_`. Default: shared-memory files.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_memory(builder: *mut lw_builder, memory: u32) -> c_int {
-    let memory = match memory {
-        crate::LW_MEMORY_HEAP => Memory::Heap,
-        crate::LW_MEMORY_SHM => Memory::Shm,
-        crate::LW_MEMORY_MEMFD => Memory::Memfd,
-        crate::LW_MEMORY_HUGE => Memory::Huge,
-        other => {
-            note(&format_args!("memory {other} is none of LW_MEMORY_HEAP, _SHM, _MEMFD, _HUGE"));
-            return -1;
-        }
-    };
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.backend(memory))) }
-}
-
-/// How space in the rings is reserved: one of `LW_RESERVATION_`. Default: the fastest that works.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_reservation(builder: *mut lw_builder, reservation: u32) -> c_int {
-    let reservation = match reservation {
-        crate::LW_RESERVATION_RSEQ => Reservation::Rseq,
-        crate::LW_RESERVATION_LOCKLESS => Reservation::Lockless,
-        crate::LW_RESERVATION_LOCKED => Reservation::Locked,
-        other => {
-            note(&format_args!("reservation {other} is none of LW_RESERVATION_RSEQ, _LOCKLESS, _LOCKED"));
-            return -1;
-        }
-    };
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.reservation(reservation))) }
-}
-
-/// The clock: one of `LW_CLOCK_`. Default: the CPU's counter where it is sound, else `CLOCK_MONOTONIC`.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_clock(builder: *mut lw_builder, clock: u32) -> c_int {
-    let clock = match clock {
-        crate::LW_CLOCK_MONOTONIC => ClockKind::Monotonic,
-        crate::LW_CLOCK_MONOTONIC_RAW => ClockKind::MonotonicRaw,
-        crate::LW_CLOCK_BOOTTIME => ClockKind::Boottime,
-        crate::LW_CLOCK_REALTIME => ClockKind::Realtime,
-        other => {
-            note(&format_args!("clock {other} is none of LW_CLOCK_MONOTONIC, _MONOTONIC_RAW, _BOOTTIME, _REALTIME"));
-            return -1;
-        }
-    };
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.clock(clock))) }
-}
-
-/// Most memory that the session may take, bytes. More is an error at the start.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_size_limit(builder: *mut lw_builder, bytes: u64) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.size_limit(bytes))) }
-}
-
-/// Lets all processes of the user that begin a session of this name share it.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_shared(builder: *mut lw_builder) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.scope(Scope::User))) }
-}
-
-/// The folder of sessions.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started; `path` is null or ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_dir(builder: *mut lw_builder, path: *const c_char) -> c_int {
-    // SAFETY: the caller vouches for both.
-    unsafe { with(builder, |builder| text(path, "the path").map(|path| builder.dir(path))) }
-}
-
-/// Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started; `glob` is null or ends with a NUL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_events(builder: *mut lw_builder, glob: *const c_char) -> c_int {
-    // SAFETY: the caller vouches for both.
-    unsafe { with(builder, |builder| text(glob, "the glob").map(|glob| builder.events(glob))) }
-}
-
-/// Allocates the spare for snapshots from the start.
-///
-/// # Safety
-/// `builder` came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_snapshot(builder: *mut lw_builder) -> c_int {
-    // SAFETY: the caller vouches for it.
-    unsafe { with(builder, |builder| Some(builder.snapshot(true))) }
-}
-
-/// Begins the session and frees the builder. NULL on failure (see `lw_error`).
-///
-/// # Safety
-/// `builder` is null, or came from `lw_builder_new` and was not started.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_session {
-    if builder.is_null() {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: made by `Box::into_raw`, and given up by the caller.
-    let Some(builder) = (unsafe { Box::from_raw(builder) }).builder else { return std::ptr::null_mut() };
-    match builder.start() {
-        Ok(session) => {
-            let folder = session.folder().map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default();
-            Box::into_raw(Box::new(lw_session { session, folder: CString::new(folder).unwrap_or_default() }))
-        }
-        Err(error) => {
-            note(&error);
-            std::ptr::null_mut()
-        }
-    }
+    /// Not 0: events that match are disabled, where they are enabled otherwise.
+    pub disable: u32,
 }
 
 /// Begins a session of that name with all defaults. NULL on failure (see `lw_error`).
@@ -261,19 +50,31 @@ pub unsafe extern "C" fn lw_session_begin(name: *const c_char) -> *mut lw_sessio
     unsafe { lw_builder_start(lw_builder_new(name)) }
 }
 
-/// Calls `act` with the session.
+/// The session, with a life that the caller vouches for.
 ///
 /// # Safety
 /// `session` is null or came from `lw_builder_start` or `lw_session_begin` and was not ended.
-unsafe fn on(session: *const lw_session, act: impl FnOnce(&lw_session) -> c_int) -> c_int {
+pub(crate) unsafe fn of<'a>(session: *const lw_session) -> Outcome<&'a Session> {
     // SAFETY: the caller vouches for it.
-    match unsafe { session.as_ref() } {
-        Some(session) => act(session),
-        None => {
-            note(&"the session is a null pointer");
-            -1
-        }
-    }
+    Ok(&unsafe { given(session, "the session") }?.session)
+}
+
+/// Calls `act` with the session.
+///
+/// # Safety
+/// As for `of`.
+pub(crate) unsafe fn on(session: *const lw_session, act: impl FnOnce(&Session) -> Outcome) -> c_int {
+    // SAFETY: the caller vouches for it.
+    status(unsafe { of(session) }.and_then(act))
+}
+
+/// One of the texts that are kept with the session; empty where there is no session.
+///
+/// # Safety
+/// As for `of`.
+unsafe fn kept(session: *const lw_session, text: impl FnOnce(&lw_session) -> &CString) -> *const c_char {
+    // SAFETY: the caller vouches for it.
+    unsafe { session.as_ref() }.map_or(c"".as_ptr(), |session| text(session).as_ptr())
 }
 
 /// The session's folder, what `lastwords recover` takes; empty for a session without one. Holds until the session ends.
@@ -283,7 +84,53 @@ unsafe fn on(session: *const lw_session, act: impl FnOnce(&lw_session) -> c_int)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_session_folder(session: *const lw_session) -> *const c_char {
     // SAFETY: the caller vouches for it.
-    unsafe { session.as_ref() }.map_or(c"".as_ptr(), |session| session.folder.as_ptr())
+    unsafe { kept(session, |session| &session.folder) }
+}
+
+/// The session's name. Holds until the session ends.
+///
+/// # Safety
+/// `session` is a session that was not ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_session_name(session: *const lw_session) -> *const c_char {
+    // SAFETY: the caller vouches for it.
+    unsafe { kept(session, |session| &session.name) }
+}
+
+/// What the memory is, or how a session that was joined differs from what was asked for: for people. Holds until the session
+/// ends.
+///
+/// # Safety
+/// `session` is a session that was not ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_session_note(session: *const lw_session) -> *const c_char {
+    // SAFETY: the caller vouches for it.
+    unsafe { kept(session, |session| &session.note) }
+}
+
+/// Writes the session's UUID, which is that of its traces. 0, or -1 (see `lw_error`).
+///
+/// # Safety
+/// `session` is a session that was not ended; `uuid` has room for 16 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_session_uuid(session: *const lw_session, uuid: *mut u8) -> c_int {
+    // SAFETY: the caller vouches for both; arrays of bytes have no alignment.
+    unsafe {
+        on(session, |session| {
+            uuid.cast::<[u8; 16]>().write(session.uuid());
+            Ok(())
+        })
+    }
+}
+
+/// How space is reserved, one of `LW_RESERVATION_`: what was chosen where nothing was asked for. 0 where there is no session.
+///
+/// # Safety
+/// `session` is a session that was not ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_session_reservation(session: *const lw_session) -> u32 {
+    // SAFETY: the caller vouches for it.
+    unsafe { of(session) }.map_or(0, Session::reservation)
 }
 
 /// Leaves the folder behind when the session ends.
@@ -292,13 +139,12 @@ pub unsafe extern "C" fn lw_session_folder(session: *const lw_session) -> *const
 /// `session` is a session that was not ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_session_keep(session: *const lw_session) -> c_int {
+    let keep = |session: &Session| {
+        session.keep();
+        Ok(())
+    };
     // SAFETY: the caller vouches for it.
-    unsafe {
-        on(session, |session| {
-            session.session.keep();
-            0
-        })
-    }
+    unsafe { on(session, keep) }
 }
 
 /// Enables the events that a glob over `provider:name` matches. 0, or -1 (see `lw_error`).
@@ -308,10 +154,7 @@ pub unsafe extern "C" fn lw_session_keep(session: *const lw_session) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_session_enable(session: *const lw_session, glob: *const c_char) -> c_int {
     // SAFETY: the caller vouches for both.
-    unsafe {
-        let Some(glob) = text(glob, "the glob") else { return -1 };
-        on(session, |session| status(session.session.enable(glob)))
-    }
+    unsafe { on(session, |session| Ok(session.enable(text(glob, "the glob")?)?)) }
 }
 
 /// Disables the events that a glob over `provider:name` matches. 0, or -1 (see `lw_error`).
@@ -321,10 +164,32 @@ pub unsafe extern "C" fn lw_session_enable(session: *const lw_session, glob: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_session_disable(session: *const lw_session, glob: *const c_char) -> c_int {
     // SAFETY: the caller vouches for both.
-    unsafe {
-        let Some(glob) = text(glob, "the glob") else { return -1 };
-        on(session, |session| status(session.session.disable(glob)))
+    unsafe { on(session, |session| Ok(session.disable(text(glob, "the glob")?)?)) }
+}
+
+/// Adds a rule. 0, or -1 (see `lw_error`).
+///
+/// # Safety
+/// `session` is a session that was not ended; `rule` is readable, its texts end with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_session_rule(session: *const lw_session, rule: *const lw_rule) -> c_int {
+    // SAFETY: the caller vouches for both.
+    unsafe { on(session, |session| Ok(session.rule(&spec(session, given(rule, "the rule")?)?)?)) }
+}
+
+/// # Safety
+/// The rule's texts are null or end with a NUL.
+unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
+    // SAFETY: the caller vouches for it.
+    let glob = unsafe { text(rule.glob, "the glob") }?;
+    let mut spec = if rule.disable == 0 { RuleSpec::enable(glob) } else { RuleSpec::disable(glob) };
+    if !rule.channel.is_null() {
+        // SAFETY: as above.
+        let name = unsafe { text(rule.channel, "the channel's name") }?;
+        let none = || format!("session {} has no channel {name:?}", session.name());
+        spec = spec.in_channel(session.channel(name).ok_or_else(none)?);
     }
+    Ok(if rule.max_level == 0 { spec } else { spec.up_to(rule.max_level.min(5) as u8) })
 }
 
 /// Stops (0) or continues (not 0) recording, in all processes of the session.
@@ -333,31 +198,29 @@ pub unsafe extern "C" fn lw_session_disable(session: *const lw_session, glob: *c
 /// `session` is a session that was not ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_session_recording(session: *const lw_session, recording: c_int) -> c_int {
+    let change = |session: &Session| {
+        if recording == 0 {
+            session.stop();
+        } else {
+            session.resume();
+        }
+        Ok(())
+    };
     // SAFETY: the caller vouches for it.
-    unsafe {
-        on(session, |session| {
-            if recording == 0 {
-                session.session.stop()
-            } else {
-                session.session.resume()
-            }
-            0
-        })
-    }
+    unsafe { on(session, change) }
 }
 
-/// Takes a snapshot: what was recorded until now is kept aside while recording goes on. Needs `lw_builder_snapshot`. 0, or
-/// -1 (see `lw_error`).
+/// Makes readers pass over all that was recorded until now. 0, or -1 (see `lw_error`).
 ///
 /// # Safety
 /// `session` is a session that was not ended.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_session_snapshot(session: *const lw_session) -> c_int {
+pub unsafe extern "C" fn lw_session_clear(session: *const lw_session) -> c_int {
     // SAFETY: the caller vouches for it.
-    unsafe { on(session, |session| status(session.session.take_snapshot(None).map(drop))) }
+    unsafe { on(session, |session| Ok(session.clear()?)) }
 }
 
-/// Ends the session and frees it; its folder goes, unless `lw_session_keep` was called.
+/// Ends the session and frees it; its folder goes, unless it is to be kept.
 ///
 /// # Safety
 /// `session` is null, or a session that was not ended.
@@ -369,54 +232,8 @@ pub unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::lw_error;
-    use crate::{LW_CLOCK_REALTIME, LW_RESERVATION_LOCKED, LW_RESERVATION_LOCKLESS};
-
-    /// What `change` gives, and the session that is started then, or why there is none.
-    fn started(change: impl Fn(*mut lw_builder) -> c_int) -> (c_int, Result<Session, String>) {
-        let dir = tempfile::tempdir().expect("a folder");
-        // SAFETY: the texts end with a NUL; the builder is started once, and what comes of it is a box of ours.
-        unsafe {
-            let builder = lw_builder_new(c"chosen".as_ptr());
-            with(builder, |builder| Some(builder.dir(dir.path())));
-            let changed = change(builder);
-            let session = lw_builder_start(builder);
-            if session.is_null() {
-                return (changed, Err(CStr::from_ptr(lw_error()).to_string_lossy().into_owned()));
-            }
-            (changed, Ok(Box::from_raw(session).session))
-        }
-    }
-
-    #[test]
-    fn what_is_chosen_is_taken() {
-        for wish in [LW_RESERVATION_LOCKLESS, LW_RESERVATION_LOCKED] {
-            // SAFETY: the builder is not started yet.
-            let (changed, session) = started(|builder| unsafe { lw_builder_reservation(builder, wish) });
-            assert_eq!((changed, session.expect("it starts").reservation()), (0, wish));
-        }
-        // SAFETY: as above.
-        let (changed, session) = started(|builder| unsafe { lw_builder_clock(builder, LW_CLOCK_REALTIME) });
-        assert!(changed == 0 && session.is_ok());
-        // SAFETY: as above.
-        let (changed, session) = started(|builder| unsafe { lw_builder_size_limit(builder, 1 << 16) });
-        assert!(changed == 0 && session.is_err_and(|why| why.contains("its limit is 65536")));
-    }
-
-    #[test]
-    fn what_is_none_of_the_choices_is_refused() {
-        let calls = [lw_builder_reservation, lw_builder_clock, lw_builder_memory];
-        for (call, named) in calls.into_iter().zip(["reservation 9", "clock 9", "memory 9"]) {
-            // SAFETY: the builder is not started yet; the text of an error holds until the next.
-            let (changed, _) = started(|builder| unsafe {
-                let changed = call(builder, 9);
-                assert!(CStr::from_ptr(lw_error()).to_string_lossy().contains(named));
-                changed
-            });
-            assert_eq!(changed, -1);
-        }
-    }
+/// Keeps the folders of all sessions of this process whatever is ended: for handlers of crashes. Async-signal-safe.
+#[unsafe(no_mangle)]
+pub extern "C" fn lw_keep_all() {
+    lastwords::session::keep_all();
 }

@@ -3,6 +3,7 @@
 
 mod fields;
 mod record;
+mod session;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

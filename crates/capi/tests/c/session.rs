@@ -1,0 +1,128 @@
+//! What sessions and channels can be asked to be, and what can be done with one that records.
+
+use std::path::{Path, PathBuf};
+
+use crate::{COMPILERS, compile, install, lastwords, reported, said};
+
+/// `session.c`, compiled as C and as C++, and where its sessions are.
+fn programs() -> (tempfile::TempDir, Vec<PathBuf>) {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let compile = |(compiler, flags): (&str, &[&str])| {
+        compile(compiler, flags, prefix.path(), "tests/c/session.c", &format!("session-{compiler}"))
+    };
+    let programs = [COMPILERS[0], COMPILERS[2]].map(compile).to_vec();
+    (prefix, programs)
+}
+
+/// Steps as they are reported.
+fn steps(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
+    numbers.into_iter().map(|n| format!("s:step: n={n}")).collect()
+}
+
+#[test]
+fn contexts_of_the_application() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let folder = &said(prefix.path(), &program, &["contexts"])[0];
+        let expected = [
+            "s:first: phase=idle load={0.5,0} customer=nobody request=0",
+            "s:second: n=2 phase=busy load={0.5,1.09951e+12} customer=\"a long name\" request=1099511627776",
+            "s:in a thread: text=\"a text\" phase=3 load={0.5,1.09951e+12} customer=\"a far too lo\" request=1099511627776",
+        ];
+        assert_eq!(reported(&[folder]), expected);
+    }
+}
+
+#[test]
+fn options_of_sessions_and_channels() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let said = said(prefix.path(), &program, &["options"]);
+        let folder = &said[0];
+        let inspected = lastwords(&["inspect", "--json", folder]);
+        for wanted in [&format!("\"uuid\": \"{}\"", said[1]), "\"reservation\": \"locked\"", "\"finished\": true"] {
+            assert!(inspected.contains(wanted), "{wanted}\n{inspected}");
+        }
+        let out = prefix.path().join("ctf").join(program.file_name().expect("a name"));
+        lastwords(&["recover", folder, "-o", out.to_str().expect("text")]);
+        let metadata = std::fs::read_to_string(out.join("options/metadata")).expect("its metadata");
+        assert!(metadata.contains("version = \"1.2.3\"") && metadata.contains("flavour = \"sour\""), "{metadata}");
+        let size = |name: &str| Path::new(folder).join(name).metadata().map(|of| of.len()).ok();
+        assert_eq!((size("registry"), size("spans")), (Some(64 << 10), None));
+        // Headers of 10 bytes in the channel that asks for the size of payloads, of 4 in the other; behind the packet's first
+        // event, which has the whole time.
+        let session = &lastwords_testkit::naive::read(Path::new(folder)).expect("readable")[0];
+        for (channel, each) in [(0, 18), (1, 12)] {
+            let subs =
+                session.streams.iter().filter(|stream| stream.channel == channel).flat_map(|stream| &stream.live);
+            let places: Vec<u64> = subs.flat_map(|sub| &sub.events).map(|(place, _)| *place).collect();
+            assert_eq!((places.len(), places[2] - places[1]), (3, each), "channel {channel}: {places:?}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_stays() {
+    let (prefix, programs) = programs();
+    for (at, program) in programs.iter().enumerate() {
+        let dax = prefix.path().join(format!("dax-{at}")).display().to_string();
+        said(prefix.path(), program, &["memory", &dax]);
+        assert_eq!(reported(&[&dax]), steps(100..105));
+        let file = prefix.path().join(format!("physical-{at}")).display().to_string();
+        std::fs::write(&file, vec![0xa5; 8 << 20]).expect("a file");
+        said(prefix.path(), program, &["memory", &file, "0x100000", "0x600000"]);
+        assert_eq!(reported(&[&file]), steps(100..105));
+        let bytes = std::fs::read(&file).expect("the file");
+        assert!(bytes[..1 << 20].iter().chain(&bytes[7 << 20..]).all(|byte| *byte == 0xa5), "outside the range");
+    }
+}
+
+#[test]
+fn rules_and_what_is_cleared() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let folder = &said(prefix.path(), &program, &["control"])[0];
+        let error = ["s:error: n=20".to_owned()];
+        assert_eq!(reported(&[folder, "--channel", "main"]), [&steps([10, 11])[..], &error].concat());
+        assert_eq!(reported(&[folder, "--channel", "rare"]), [&steps([10, 11, 15, 16])[..], &error].concat());
+    }
+}
+
+#[test]
+fn snapshots_of_all_of_a_cpu_and_of_a_stream() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        for of in ["all", "cpu", "stream"] {
+            let said = said(prefix.path(), &program, &["snapshots", of]);
+            let (folder, one_cpu) = (&said[0], said[1] == "1");
+            let taken = match of {
+                "cpu" if !one_cpu => 0..10,
+                "stream" if !one_cpu => 10..20,
+                _ => 0..20,
+            };
+            assert_eq!(reported(&[folder, "--snapshot"]), steps(taken.clone()), "{of}");
+            assert_eq!(reported(&[folder]), steps((0..30).filter(|n| !taken.contains(n))), "{of}");
+        }
+    }
+}
+
+#[test]
+fn a_handler_of_the_application_keeps_all() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let folder = &said(prefix.path(), &program, &["crash"])[0];
+        assert_eq!(reported(&[folder]), steps(0..5));
+    }
+}
+
+#[test]
+fn a_plug_in_that_gives_a_context_is_closed() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let library = ["-std=c11", "-O2", "-shared", "-fPIC", "-DPLUGIN", "-Wl,--as-needed"];
+    let library = compile("cc", &library, prefix.path(), "tests/c/provider.c", "provider.so");
+    let host = compile("cc", &["-std=c11", "-O2"], prefix.path(), "tests/c/provider.c", "host");
+    let folder = &said(prefix.path(), &host, &[library.to_str().expect("text")])[0];
+    assert_eq!(reported(&[folder]), ["host:closed: n=8 answer=42"]);
+}
