@@ -420,14 +420,16 @@ struct lw_builder *lw_builder_new(const char *name);
 void lw_builder_free(struct lw_builder *builder);
 
 /**
- * Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
+ * Adds a channel. Without any, the session has two: `main`, and `errors` as `lw_builder_errors_channel` adds it. 0, or -1 (see
+ * `lw_error`).
  *
  * `builder` came from `lw_builder_new` and was not started; `channel` is readable, with as many contexts as it counts.
  */
-int lw_builder_channel(struct lw_builder *builder, const struct lw_channel *channel);
+int lw_builder_channel(struct lw_builder *builder,
+                       const struct lw_channel *channel);
 
 /**
- * Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
+ * Adds the channel `errors`, which takes events of level warn and error only, besides, so that no flood of others evicts them.
  *
  * `builder` came from `lw_builder_new` and was not started.
  */

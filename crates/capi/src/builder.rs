@@ -80,7 +80,8 @@ pub unsafe extern "C" fn lw_builder_free(builder: *mut lw_builder) {
     }
 }
 
-/// Adds a channel. Without any, the session has one, `main`. 0, or -1 (see `lw_error`).
+/// Adds a channel. Without any, the session has two: `main`, and `errors` as `lw_builder_errors_channel` adds it. 0, or -1 (see
+/// `lw_error`).
 ///
 /// # Safety
 /// `builder` came from `lw_builder_new` and was not started; `channel` is readable, with as many contexts as it counts.
@@ -112,7 +113,7 @@ unsafe fn config(wish: &lw_channel) -> Outcome<ChannelConfig> {
     Ok(contexts.into_iter().fold(config, ChannelConfig::context))
 }
 
-/// Adds the channel `errors`, which takes events of level warn and error only, so that no flood of others evicts them.
+/// Adds the channel `errors`, which takes events of level warn and error only, besides, so that no flood of others evicts them.
 ///
 /// # Safety
 /// `builder` came from `lw_builder_new` and was not started.

@@ -55,8 +55,8 @@ pub struct lw_event_desc {
     pub fields: *const lw_field_desc,
 }
 
-/// The description in the library's own form; it is kept for ever, once a callsite. None where a text is not UTF-8 or a type
-/// is unknown.
+/// The description in the library's own form; it is kept for ever, once a callsite. None where a type is unknown, which the
+/// macros do not make.
 ///
 /// # Safety
 /// `event` is static and whole.
@@ -66,25 +66,24 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
     unsafe {
         let event = &*event;
         let fields = list(event.fields, event.field_count);
-        let texts = (text(event.provider)?, text(event.name)?, text(event.format)?, text(event.file)?);
         // Nothing is kept of an event that cannot be described: it is asked for each time that it is reached.
-        if !fields.iter().all(|field| is_sound(field)) {
+        if !fields.iter().all(is_sound) {
             return None;
         }
-        let (provider, name, format, file) = texts;
+        let (provider, name) = (text(event.provider), text(event.name));
+        let (format, file) = (text(event.format), text(event.file));
         let level = event.level.clamp(1, 5) as u8;
         let fields = keep_all(fields.iter().map(|field| field_of(field).unwrap_or(UNKNOWN)));
         Some(keep(EventDesc { provider, name, level, format, file, line: event.line, fields }))
     }
 }
 
-/// The field in the library's own form, its type kept for ever. None where a text is not UTF-8 or the type is unknown.
+/// The field in the library's own form, its type kept for ever. None where the type is unknown.
 ///
 /// # Safety
 /// Name and labels are static.
 pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
-    // SAFETY: the caller vouches for it.
-    if !unsafe { is_sound(field) } {
+    if !is_sound(field) {
         return None;
     }
     let element = || scalar(field, field.element);
@@ -92,34 +91,25 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
         5 => FieldType::String,
         6 => FieldType::Sequence(keep(element()?)),
         7 => FieldType::Array { count: field.count, element: keep(element()?) },
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the labels.
         8 => FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels: unsafe { labels(field) } },
         9 => FieldType::Text { bytes: field.count },
         10 => FieldType::Bytes,
         other => scalar(field, other)?,
     };
-    // SAFETY: as above.
-    Some(FieldDesc { name: unsafe { text(field.name) }?, ty })
+    // SAFETY: the caller vouches for the name.
+    Some(FieldDesc { name: unsafe { text(field.name) }, ty })
 }
 
-/// Whether its texts are UTF-8 and its type is known.
-///
-/// # Safety
-/// As for `field_of`.
-unsafe fn is_sound(field: &lw_field_desc) -> bool {
-    // SAFETY: the caller vouches for it.
-    let is_text = |at| unsafe { text(at) }.is_some();
-    let is_type = match field.ty {
+/// Whether its type is known.
+fn is_sound(field: &lw_field_desc) -> bool {
+    let has_scalar = |ty| scalar(field, ty).is_some();
+    match field.ty {
         5 | 9 | 10 => true,
-        6 | 7 => scalar(field, field.element).is_some(),
-        8 => {
-            let is_integer = matches!(field.element, 1 | 2) && scalar(field, field.element).is_some();
-            // SAFETY: as above.
-            is_integer && unsafe { list(field.labels, field.count as usize) }.iter().all(|label| is_text(label.label))
-        }
-        other => scalar(field, other).is_some(),
-    };
-    is_type && is_text(field.name)
+        6 | 7 => has_scalar(field.element),
+        8 => matches!(field.element, 1 | 2) && has_scalar(field.element),
+        other => has_scalar(other),
+    }
 }
 
 /// The scalar of that number and of the field's size.
@@ -140,7 +130,7 @@ unsafe fn labels(field: &lw_field_desc) -> &'static [(i64, &'static str)] {
     // SAFETY: the caller vouches for the labels and for their texts.
     let labels = unsafe { list(field.labels, field.count as usize) };
     // SAFETY: as above.
-    keep_all(labels.iter().map(|label| (label.value, unsafe { text(label.label) }.unwrap_or_default())))
+    keep_all(labels.iter().map(|label| (label.value, unsafe { text(label.label) })))
 }
 
 /// # Safety
@@ -153,12 +143,16 @@ unsafe fn list<T>(first: *const T, count: usize) -> &'static [T] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
+/// The text; where it is not UTF-8, a copy that is kept for ever, with `?` for each byte that is not ASCII.
+///
 /// # Safety
 /// `text` is null or static and ends with a NUL.
-unsafe fn text(text: *const c_char) -> Option<&'static str> {
+unsafe fn text(text: *const c_char) -> &'static str {
     if text.is_null() {
-        return Some("");
+        return "";
     }
     // SAFETY: the caller vouches for it.
-    unsafe { CStr::from_ptr(text) }.to_str().ok()
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    let plain = || keep_all(bytes.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }));
+    str::from_utf8(bytes).or_else(|_| str::from_utf8(plain())).unwrap_or_default()
 }

@@ -67,6 +67,13 @@ static void texts(void)
     LW_EVENT("f", "no text", lw_text(name, none, 16));
 }
 
+static const struct lw_label colours[] = { { 1, "gr\xfcn" } };
+
+static void not_utf8(void)
+{
+    LW_EVENT("f", "stra\xdf" "e", lw_enum(farbe, 1, colours), lw_str(text, "gr\xfcn"));
+}
+
 static void sixteen(void)
 {
     LW_EVENT("f", "sixteen", lw_u8(a, 1), lw_u8(b, 2), lw_u8(c, 3), lw_u8(d, 4), lw_u8(e, 5), lw_u8(f, 6), lw_u8(g, 7),
@@ -85,6 +92,7 @@ int main(void)
     enumerations();
     arrays();
     texts();
+    not_utf8();
     sixteen();
     printf("%s\n", lw_session_folder(session));
     lw_session_keep(session);
