@@ -19,7 +19,7 @@ use lastwords_ring::backend::{
 use lastwords_ring::{ClockKind, StreamSpec, init, init_stream};
 
 use super::builder::Builder;
-use super::config::{Memory, Scope};
+use super::config::{ChannelConfig, Memory, Scope};
 use super::error::Error;
 use super::layout::{Layout, Offsets, Wish, cpus};
 use super::regions::{Regions, StreamRegion};
@@ -217,17 +217,15 @@ fn fill_tables(builder: &Builder, view: &View, wish: &Wish<'_>, layout: &Layout)
     control.recording.store(1, Release);
 }
 
-/// The events that were asked for, if any were, and the levels of the channels.
+/// The levels of the channels, which hold whatever comes behind them; then the events that were asked for, if any were.
 fn first_rules(builder: &Builder, wish: &Wish<'_>) -> Vec<RuleSpec> {
-    let mut first = Vec::new();
+    let level = |(id, channel): (usize, &ChannelConfig)| {
+        channel.max_level.map(|level| RuleSpec::enable("*").in_channel(id as u32).up_to(level))
+    };
+    let mut first: Vec<RuleSpec> = wish.channels.iter().enumerate().filter_map(level).collect();
     if !builder.events.is_empty() {
         first.push(RuleSpec::disable("*"));
         first.extend(builder.events.iter().map(RuleSpec::enable));
-    }
-    for (id, channel) in wish.channels.iter().enumerate() {
-        if let Some(level) = channel.max_level {
-            first.push(RuleSpec::enable("*").in_channel(id as u32).up_to(level));
-        }
     }
     first
 }
