@@ -65,6 +65,11 @@ enum Verb {
     Lab(lab::Args),
     /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
     Arm64(lab::recorder::Args),
+    /// Kill processes that record while CPUs of a guest under QEMU are taken offline and brought online, and recover there
+    Hotplug(lab::hotplug::Args),
+    /// The part of `hotplug` that runs in the guest
+    #[command(hide = true)]
+    HotplugHere(kills::hotplug::Args),
     /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
     Static(static_build::Args),
     /// The child of `kills` and `wedge`
@@ -89,6 +94,8 @@ fn main() -> ExitCode {
         Verb::Wedge(args) => kills::wedge::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Arm64(args) => lab::recorder::run(&args),
+        Verb::Hotplug(args) => lab::hotplug::run(&args),
+        Verb::HotplugHere(args) => kills::hotplug::run(&args),
         Verb::Static(args) => static_build::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
     };

@@ -129,6 +129,11 @@ const STEPS: &[Step] = &[
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
     },
     Step {
+        name: "hotplug",
+        does: Does::Verb(crate::lab::hotplug::run_quick),
+        what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",
+    },
+    Step {
         name: "demo",
         does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
         what: "the README's command",

@@ -24,8 +24,10 @@ pub(crate) const SURVIVOR: usize = LEVELS * THREADS;
 pub(crate) const WRITERS: usize = SURVIVOR + LEVELS;
 /// Events that the survivor records when it is asked.
 pub(crate) const NUMBERED: u64 = 100;
-/// Sub-buffers of a ring, and bytes of each.
-pub(crate) const SHAPE: (u32, u64) = (8, 4096);
+/// Sub-buffers of a ring.
+const SUB_BUFFERS: u32 = 8;
+/// Bytes of a sub-buffer where no other size is asked for.
+pub(crate) const SUB_BUFFER: u64 = 4096;
 
 /// What the children report, in memory that outlives them.
 #[repr(C)]
@@ -131,6 +133,12 @@ pub(crate) struct Args {
     seed: u64,
     #[arg(long, default_value_t = 0)]
     cpu: u32,
+    /// Bytes of a sub-buffer
+    #[arg(long, default_value_t = SUB_BUFFER)]
+    sub_buffer: u64,
+    /// Microseconds that a thread of a storm rests before it goes to another CPU
+    #[arg(long, default_value_t = 0)]
+    rest: u64,
 }
 
 static PAGE: OnceLock<Page> = OnceLock::new();
@@ -161,11 +169,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .dir(&args.dir)
         .scope(scope)
         .reservation(reservation(&args.reservation)?)
-        .channel(ChannelConfig::new("main").sub_buffers(SHAPE.0, SHAPE.1))
+        .channel(ChannelConfig::new("main").sub_buffers(SUB_BUFFERS, args.sub_buffer))
         .listen(false)
         .start()?;
     match args.job {
-        Job::Storm => storm(reports, args.seed),
+        Job::Storm => storm(reports, args.seed, Duration::from_micros(args.rest)),
         Job::Tight => {
             pin(args.cpu);
             WRITER.set(0);
@@ -178,15 +186,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn storm(reports: &'static Reports, seed: u64) -> Result<()> {
+fn storm(reports: &'static Reports, seed: u64, rest: Duration) -> Result<()> {
     install_handlers()?;
     for thread in 1..THREADS {
-        std::thread::Builder::new().spawn(move || record_and_hop(reports, thread, seed)).context("a thread")?;
+        std::thread::Builder::new().spawn(move || record_and_hop(reports, thread, seed, rest)).context("a thread")?;
     }
-    record_and_hop(reports, 0, seed)
+    record_and_hop(reports, 0, seed, rest)
 }
 
-fn record_and_hop(reports: &Reports, thread: usize, seed: u64) -> ! {
+fn record_and_hop(reports: &Reports, thread: usize, seed: u64, rest: Duration) -> ! {
     let mut rng = Rng::new(seed ^ mix(thread as u64));
     // The first event makes the callsite known, which no handler may have to do.
     record_next(reports, LEVELS * thread);
@@ -195,13 +203,22 @@ fn record_and_hop(reports: &Reports, thread: usize, seed: u64) -> ! {
     if thread == 0 {
         start_timers();
     }
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let cpus = cpus();
     loop {
         for _ in 0..=rng.below(128) {
             record_next(reports, LEVELS * thread);
         }
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
+        }
         pin(rng.below(cpus) as u32);
     }
+}
+
+/// CPUs of this machine, those too that are offline now.
+fn cpus() -> u64 {
+    // SAFETY: no memory is involved.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1).max(1)
 }
 
 /// Records a round of events whenever it is asked.

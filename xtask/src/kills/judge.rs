@@ -44,6 +44,8 @@ pub(super) struct Event {
     clock: u64,
     writer: usize,
     sequence: u64,
+    /// CPU whose ring has it; none for the ring of threads without restartable sequences.
+    cpu: Option<u32>,
 }
 
 /// What was recovered of a session.
@@ -55,6 +57,18 @@ pub(super) struct Recovered {
     since: u64,
     /// Events that the recorder says it refused.
     refused: u64,
+}
+
+impl Recovered {
+    /// No ring came round: all that was committed must be there.
+    pub(super) fn has_all(&self) -> bool {
+        self.since == 0
+    }
+
+    /// How many of the events are in rings of `cpus`, a bit for each.
+    pub(super) fn on(&self, cpus: u64) -> u64 {
+        self.events.iter().filter(|e| e.cpu.is_some_and(|cpu| cpus >> cpu & 1 == 1)).count() as u64
+    }
 }
 
 /// Recovers the session in a folder; an error where the evidence is of damage, or an event is not as it was recorded.
@@ -76,7 +90,7 @@ pub(super) fn recover(folder: &Path) -> Result<Recovered> {
             let begin = recovered.events.len();
             for raw in decoder.events(stream.channel, &bytes, packet.begin, packet.events_at) {
                 let raw = raw.with_context(|| format!("stream {index}, packet {}", packet.sequence))?;
-                let event = event(raw.clock, &bytes[raw.payload()])?;
+                let event = event((raw.clock, stream.cpu), &bytes[raw.payload()])?;
                 ensure!(last <= event.clock, "stream {index}: the clock steps back from {last} to {event:?}");
                 last = event.clock;
                 recovered.events.push(event);
@@ -93,7 +107,7 @@ pub(super) fn recover(folder: &Path) -> Result<Recovered> {
 }
 
 /// Takes a payload apart and checks every byte: writer u32, sequence u64, check u64, filler.
-fn event(clock: u64, payload: &[u8]) -> Result<Event> {
+fn event((clock, cpu): (u64, Option<u32>), payload: &[u8]) -> Result<Event> {
     let word = |at: usize| payload.get(at..at + 8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")));
     let half = |at: usize| payload.get(at..at + 4).map(|b| u32::from_ne_bytes(b.try_into().expect("4 bytes")));
     let (Some(writer), Some(sequence), Some(said), Some(len)) = (half(0), word(4), word(12), half(20)) else {
@@ -106,7 +120,7 @@ fn event(clock: u64, payload: &[u8]) -> Result<Event> {
         && len as usize == right
         && payload.get(24..) == Some(&bytes[..right]);
     ensure!(is_whole, "TORN: writer {writer}, sequence {sequence}, payload {payload:02x?}");
-    Ok(Event { clock, writer, sequence })
+    Ok(Event { clock, writer, sequence, cpu })
 }
 
 /// Compares with what the children reported. `killed`: events of writer 0 that were in flight when it was killed; the next
@@ -155,6 +169,7 @@ fn missing_between(events: &[Event], since: u64, killed: Option<&HashSet<u64>>) 
     for pair in events.windows(2) {
         let [older, newer] = pair else { continue };
         ensure!(older.sequence < newer.sequence, "INVENTED: {newer:?} is there twice");
+        ensure!(older.clock <= newer.clock, "OUT OF ORDER: {older:?} is later than {newer:?}");
         if older.clock >= since {
             missing += (older.sequence + 1..newer.sequence).filter(|n| !excused(n)).count() as u64;
         }

@@ -1,9 +1,11 @@
 //! `cargo xtask kills`: real SIGKILLs at random times, recovery, comparison with what was reported (property P2). `cargo xtask
-//! wedge`: writers of a session that a user's processes share are killed, and the others go on.
+//! wedge`: writers of a session that a user's processes share are killed, and the others go on. `cargo xtask hotplug`: kills
+//! while CPUs are taken offline and brought online, in a guest.
 
 mod beside;
 #[allow(unsafe_code)]
 pub(crate) mod child;
+pub(crate) mod hotplug;
 mod judge;
 pub(crate) mod wedge;
 
@@ -101,10 +103,16 @@ fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
 
 /// Starts a child with a job.
 fn start(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Result<Child> {
+    command(job, dir, reservation, page, seed, cpu).spawn().context("cannot start a child")
+}
+
+/// A child with a job, to which more can be said.
+fn command(job: &str, dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32) -> Command {
     let mut command = Command::new(crate::own_program());
     command.args(["kills-child", "--job", job, "--reservation", reservation]).arg("--dir").arg(dir);
     command.args(["--fd", &page.fd().to_string(), "--seed", &seed.to_string(), "--cpu", &cpu.to_string()]);
-    command.stdin(Stdio::null()).spawn().context("cannot start a child")
+    command.stdin(Stdio::null());
+    command
 }
 
 /// Waits until a child's report makes `is_so` true.

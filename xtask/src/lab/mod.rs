@@ -21,6 +21,7 @@ use scenario::{End, SCENARIOS, Scenario};
 
 mod compare;
 mod dump;
+pub(crate) mod hotplug;
 mod initramfs;
 mod kdump;
 mod live;

@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Writers of a shared session that are killed, for each reservation
     #[arg(long, default_value_t = 40)]
     wedges: u64,
+    /// Processes that record and are killed while CPUs are taken offline and brought online
+    #[arg(long, default_value_t = 30)]
+    hotplug: u64,
     /// Instructions of the recorder at which it is stopped and what it left is judged
     #[arg(long, default_value_t = 200_000)]
     points: u64,
@@ -92,13 +95,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// What the guest runs: name, command.
 fn jobs(built: &Built, args: &Args) -> Vec<(String, String)> {
-    let Args { kills, wedges, points, .. } = args;
+    let Args { kills, wedges, points, hotplug, .. } = args;
     let mut jobs = Vec::new();
     let ways = [("", String::new()), ("-own", format!("export {OWN}; "))];
     for (way, set) in ways {
         let mut job = |name: &str, command: String| jobs.push((format!("{name}{way}"), format!("{set}{command}")));
         job("demo", "lastwords demo --reservation rseq --seconds 1".into());
         job("kills-rseq", format!("xtask kills --count {kills} --reservation rseq"));
+        job("hotplug", format!("xtask hotplug-here --count {hotplug}"));
         job("wedge", format!("xtask wedge --count {wedges}"));
         if way.is_empty() {
             job("kills", format!("xtask kills --count {kills}"));
@@ -112,7 +116,7 @@ fn jobs(built: &Built, args: &Args) -> Vec<(String, String)> {
 }
 
 /// The rows of a console.
-fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
+pub(super) fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
     let mut rows = Rows::new(name.into());
     let mut ended = 0;
     let mut printed = Vec::new();
@@ -137,11 +141,7 @@ fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
 
 /// The guest's first file system.
 fn archive(store: &Store, built: &Built, args: &Args) -> Result<Vec<u8>> {
-    let mut archive = Archive::default();
-    archive.folder("bin");
-    archive.folder("lib");
-    archive.copy("bin/busybox", &store.busybox(Arch::Arm64)?)?;
-    archive.program("init", include_bytes!("guest/recorder.sh"));
+    let mut archive = base(store, Arch::Arm64, &jobs(built, args))?;
     for library in LIBRARIES {
         let found = run_quietly(Command::new(LINKER).arg(format!("-print-file-name={library}")))?;
         archive.copy(&format!("lib/{library}"), Path::new(found.trim()))?;
@@ -149,9 +149,19 @@ fn archive(store: &Store, built: &Built, args: &Args) -> Result<Vec<u8>> {
     for (name, program) in &built.programs {
         archive.copy(&format!("bin/{name}"), program)?;
     }
-    let lines = jobs(built, args).into_iter().map(|(name, command)| format!("{name} {command}\n"));
-    archive.program("jobs", lines.collect::<String>().as_bytes());
     Ok(archive.finish())
+}
+
+/// What guests that run jobs have in common: busybox, the first program, the jobs' names and commands.
+pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Result<Archive> {
+    let mut archive = Archive::default();
+    archive.folder("bin");
+    archive.folder("lib");
+    archive.copy("bin/busybox", &store.busybox(arch)?)?;
+    archive.program("init", include_bytes!("guest/recorder.sh"));
+    let lines = jobs.iter().map(|(name, command)| format!("{name} {command}\n"));
+    archive.program("jobs", lines.collect::<String>().as_bytes());
+    Ok(archive)
 }
 
 /// Builds program, commands and tests, with the toolchain's compiler where it has the target, else with Debian's.

@@ -1,0 +1,111 @@
+//! `cargo xtask hotplug`: CPUs of a guest are taken offline and brought online while processes there record and are killed.
+//!
+//! The guest boots with one CPU fewer than it has, which is online for the first time after a session has begun. What is done in
+//! it is [`crate::kills::hotplug`], by this very program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::packages::Store;
+use super::qemu::{Config, Guest};
+use super::{Arch, QUICK, qemu, recorder};
+use crate::setup::{make_empty, run_quietly};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The kernel: the beginning of a version (`6.12`), a Debian package, or a .deb
+    #[arg(long, value_name = "KERNEL", default_value = QUICK.0)]
+    kernel: String,
+    /// The guest's CPUs
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    cpus: u32,
+    /// Processes that record and are killed, with the reservations in turn
+    #[arg(long, default_value_t = 300)]
+    count: u64,
+}
+
+/// Kills of the part that CI runs.
+const QUICK_COUNT: u64 = 15;
+/// Until the guest has done all: for its boot, and for each kill.
+const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT_OF_KILL: Duration = Duration::from_secs(10);
+/// Megabytes.
+const MEMORY: u32 = 2048;
+
+/// The part that CI runs.
+pub(crate) fn run_quick() -> Result<()> {
+    run(&Args { kernel: QUICK.0.into(), cpus: 4, count: QUICK_COUNT })
+}
+
+/// Boots, and judges what the guest says.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let begun = Instant::now();
+    let store = Store::open()?;
+    let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
+    let folder = store.runs().join(format!("{}-hotplug", kernel.release));
+    make_empty(&folder)?;
+    let jobs = [("hotplug".to_string(), format!("xtask hotplug-here --count {}", args.count))];
+    let mut archive = recorder::base(&store, Arch::Amd64, &jobs)?;
+    archive.folder("lib64");
+    let program = folder.join("xtask");
+    run_quietly(Command::new("strip").arg("--strip-debug").arg("-o").arg(&program).arg(crate::own_program()))?;
+    archive.copy("bin/xtask", &program)?;
+    for (name, library) in libraries(&program)? {
+        archive.copy(&name, &library)?;
+    }
+    let initramfs = folder.join("initramfs");
+    std::fs::write(&initramfs, archive.finish()).with_context(|| initramfs.display().to_string())?;
+    let config = Config {
+        arch: Arch::Amd64,
+        qemu: &qemu(&store, Arch::Amd64)?,
+        kernel: &kernel.image,
+        initramfs: &initramfs,
+        // On a host that has much to do, a guest finds its timer too slow to work.
+        arguments: &format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1),
+        memory: MEMORY,
+        cpus: args.cpus,
+        more_cpu: "",
+        pause_at_panic: false,
+        disks: &[],
+        folder: &folder,
+    };
+    let mut guest = Guest::start(&config)?;
+    let limit = LIMIT + LIMIT_OF_KILL * u32::try_from(args.count).unwrap_or(u32::MAX >> 8);
+    guest.wait_for("RECORDER-DONE", limit)?;
+    let console = guest.console().replace('\r', "");
+    guest.quit()?;
+    let rows = recorder::judge(&format!("{}, {} CPUs", kernel.release, args.cpus), &console, jobs.len())?;
+    super::summarize(&[(rows, begun.elapsed())])?;
+    std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
+}
+
+/// What a program of this machine needs at run time, its loader included: where a guest looks for it, and where it is here.
+fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let printed = run_quietly(Command::new("ldd").arg(program))?;
+    Ok(printed.lines().filter_map(library).collect())
+}
+
+/// A line of ldd: a library that was found, or the loader. What has no file (the vDSO) is none.
+fn library(line: &str) -> Option<(String, PathBuf)> {
+    let (said, _) = line.trim().rsplit_once(" (0x")?;
+    if let Some((name, path)) = said.split_once(" => ") {
+        return Some((format!("lib/{name}"), path.into()));
+    }
+    said.strip_prefix('/').map(|loader| (loader.to_string(), said.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ldd() {
+        let lines = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /usr/lib/libc.so.6 (0x00007f58)\n\t/lib64/ld.so.2 (0x00007f5c)\n";
+        let found: Vec<_> = lines.lines().filter_map(library).collect();
+        let expected = [("lib/libc.so.6", "/usr/lib/libc.so.6"), ("lib64/ld.so.2", "/lib64/ld.so.2")];
+        assert_eq!(found, expected.map(|(name, path)| (name.to_string(), PathBuf::from(path))));
+    }
+}
