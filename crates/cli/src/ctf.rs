@@ -3,12 +3,13 @@
 use crate::exit::Outcome;
 use crate::output::{Format, Line, Merged, to_file};
 use crate::pager::Pager;
+use crate::progress::Shared;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
 use anyhow::bail;
 use lastwords_formats::Totals;
-use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace};
+use lastwords_formats::ctf::read::{self, Found, Next, Reader, Trace, Watch};
 use lastwords_formats::json::ctf as json;
 use lastwords_formats::last::LastLines;
 use lastwords_formats::select::Selection;
@@ -57,10 +58,12 @@ pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) ->
     }
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     let mut faults = found.faults.len();
-    let totals = read::copy(&found.traces, version, out, &mut |fault| {
+    let bar = Shared::new(out.display().to_string(), bytes(found));
+    let totals = read::copy(&found.traces, version, out, &|bytes| bar.add(bytes), &mut |fault| {
         faults += 1;
         fault_line(&fault.to_string());
     })?;
+    drop(bar);
     Ok(written(found, out, &totals, faults))
 }
 
@@ -69,13 +72,21 @@ fn to_json(found: &Found, events: &Events, out: &Path) -> anyhow::Result<(Line, 
     let selection = selection(found, events);
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     let mut faults = found.faults.len();
+    // All is read twice: for what is lost, then for the events.
+    let bar = Shared::new(out.display().to_string(), bytes(found).saturating_mul(2));
     let totals = to_file(out, |file| {
-        json::write(&found.traces, &selection, file, &mut |fault| {
+        json::write(&found.traces, &selection, file, &|bytes| bar.add(bytes), &mut |fault| {
             faults += 1;
             fault_line(&fault.to_string());
         })
     })?;
+    drop(bar);
     Ok(written(found, out, &totals, faults))
+}
+
+/// Bytes to read.
+fn bytes(found: &Found) -> u64 {
+    found.traces.iter().map(Trace::bytes).fold(0, u64::saturating_add)
 }
 
 fn merged(trace: &Trace) -> Merged {
@@ -114,6 +125,12 @@ pub(crate) fn report(
         let cpu = || found.traces.get(*trace).and_then(|trace| read::cpu(trace, reader.stream()));
         selection.cpus.is_empty() || selection.wants_cpu(cpu())
     });
+    let total = readers.iter().map(|(_, reader)| reader.stream().bytes()).fold(0, u64::saturating_add);
+    let bar = Shared::new("report", total);
+    let tell = |bytes| bar.add(bytes);
+    if !out.is_program() {
+        readers = readers.into_iter().map(|(trace, reader)| (trace, reader.watched(&tell))).collect();
+    }
     let (mut losses, mut faults) = (false, found.faults.len());
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     let mut notes = |note: Note| match note {
@@ -137,6 +154,8 @@ pub(crate) fn report(
         }
     };
     out.finish()?;
+    drop(readers);
+    drop(bar);
     if printed.failed.is_none() {
         events.tell_none(printed.events);
     }
@@ -227,7 +246,9 @@ struct StreamSummary {
 
 /// What is in the traces: each event is decoded.
 pub(crate) fn inspect(found: &Found, json: bool) -> anyhow::Result<(String, Outcome)> {
-    let traces: Vec<TraceSummary> = found.traces.iter().map(summary).collect();
+    let bar = Shared::new("inspect", bytes(found));
+    let traces: Vec<TraceSummary> = found.traces.iter().map(|trace| summary(trace, &|bytes| bar.add(bytes))).collect();
+    drop(bar);
     let faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
     let faulty = !faults.is_empty() || traces.iter().flat_map(|t| &t.streams).any(|s| !s.faults.is_empty());
     let outcome = if faulty { Outcome::Negative } else { Outcome::Done };
@@ -243,7 +264,7 @@ pub(crate) fn inspect(found: &Found, json: bool) -> anyhow::Result<(String, Outc
     Ok((text, outcome))
 }
 
-fn summary(trace: &Trace) -> TraceSummary {
+fn summary(trace: &Trace, watch: Watch<'_>) -> TraceSummary {
     use lastwords_trace::schema::EnvValue;
     let class = trace.class();
     let value = |value: &EnvValue| match value {
@@ -256,12 +277,12 @@ fn summary(trace: &Trace) -> TraceSummary {
         uid: class.identity.uid.clone(),
         env: class.env.iter().map(|(key, entry)| (key.clone(), value(entry))).collect(),
         clocks: class.clocks.iter().map(|clock| format!("{}: {} Hz", clock.id, clock.frequency)).collect(),
-        streams: parallel::map(&trace.streams, parallel::cpus(), |_, stream| stream_summary(trace, stream)),
+        streams: parallel::map(&trace.streams, parallel::cpus(), |_, stream| stream_summary(trace, stream, watch)),
     }
 }
 
-fn stream_summary(trace: &Trace, stream: &read::Stream) -> StreamSummary {
-    let mut reader = Reader::new(trace, stream);
+fn stream_summary(trace: &Trace, stream: &read::Stream, watch: Watch<'_>) -> StreamSummary {
+    let mut reader = Reader::new(trace, stream).watched(watch);
     let mut summary = StreamSummary {
         class: trace.class().streams.get(stream.class).map_or(0, |class| class.id),
         id: stream.id,

@@ -2,8 +2,10 @@
 
 use crate::exit::Outcome;
 use crate::memory::Memory;
+use crate::meter::Meter;
 use crate::moment::Moment;
 use crate::pager::Pager;
+use crate::progress::spinning;
 use crate::say;
 use crate::select::{Events, Which};
 use crate::table::plain;
@@ -33,6 +35,8 @@ pub(crate) struct Machine {
     pub(crate) kernel: Option<Arc<Kernel>>,
     /// What its tracer has.
     pub(crate) tracing: Tracing,
+    /// Told of what is read of it.
+    pub(crate) meter: Arc<Meter>,
     /// Sessions of LTTng in it.
     pub(crate) lttng: Vec<lastwords_walk::lttng::Session>,
     /// What concerns it as a whole was said on stderr.
@@ -49,26 +53,29 @@ fn open(word: &str, memory: &Memory) -> anyhow::Result<Option<Machine>> {
         return Ok(None);
     }
     if is_trace_dat(path) {
-        let tracing = dat::open(path).with_context(|| path.display().to_string())?;
+        let mut tracing = dat::open(path).with_context(|| path.display().to_string())?;
+        let meter = Meter::of(&mut tracing);
         return Ok(Some(Machine {
             from: path.to_owned(),
             kind: "trace.dat",
             notes: Vec::new(),
             kernel: None,
             tracing,
+            meter,
             lttng: Vec::new(),
             is_told: Cell::default(),
         }));
     }
     let budget = Arc::new(Budget::default());
-    let watch = &lastwords_image::unwatched;
     if let Some(map) = memory.raw() {
-        let (physical, found) = find::raw(path, &map, &budget, watch).with_context(|| path.display().to_string())?;
+        let opened = spinning(|watch| find::raw(path, &map, &budget, watch));
+        let (physical, found) = opened.with_context(|| path.display().to_string())?;
         return of_memory(path, &physical, found, memory, budget).map(Some);
     }
-    let physical = vmcore::open_physical(path, &budget, watch).with_context(|| path.display().to_string())?;
-    let Some(physical) = physical else { return Ok(None) };
-    let found = find::kernel(&physical, &budget, watch).with_context(|| path.display().to_string())?;
+    let physical = spinning(|watch| vmcore::open_physical(path, &budget, watch));
+    let Some(physical) = physical.with_context(|| path.display().to_string())? else { return Ok(None) };
+    let found = spinning(|watch| find::kernel(&physical, &budget, watch));
+    let found = found.with_context(|| path.display().to_string())?;
     of_memory(path, &physical, found, memory, budget).map(Some)
 }
 
@@ -90,15 +97,16 @@ fn of_memory(
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let lttng = crate::lttng::of_kernel(&kernel, &memory, &options.lttng(&kernel)?, &mut notes);
     // Where there are sessions of LTTng, its own tracer is not all.
-    let tracing = match tracing {
+    let mut tracing = match tracing {
         Err(error) if !lttng.is_empty() => {
             notes.push(format!("its ftrace is not known: {error}"));
             lastwords_walk::ftrace::without_arrays(&kernel)
         }
         tracing => tracing.with_context(|| path.display().to_string())?,
     };
+    let meter = Meter::of(&mut tracing);
     let (from, kind) = (path.to_owned(), physical.format.words());
-    Ok(Machine { from, kind, notes, kernel: Some(kernel), tracing, lttng, is_told: Cell::default() })
+    Ok(Machine { from, kind, notes, kernel: Some(kernel), tracing, meter, lttng, is_told: Cell::default() })
 }
 
 /// Opens the parts of one split dump.
@@ -106,7 +114,7 @@ fn open_split(words: &[String], memory: &Memory) -> anyhow::Result<Machine> {
     let paths: Vec<&Path> = words.iter().map(Path::new).collect();
     let budget = Arc::new(Budget::default());
     let physical = vmcore::open_split(&paths, &budget)?;
-    let found = find::kernel(&physical, &budget, &lastwords_image::unwatched)?;
+    let found = spinning(|watch| find::kernel(&physical, &budget, watch))?;
     let first = paths.first().copied().unwrap_or(Path::new(""));
     of_memory(first, &physical, found, memory, budget)
 }
@@ -220,6 +228,8 @@ pub(crate) fn report(
         for array in arrays(machine, which)? {
             for cpu in events.cpus() {
                 let options = options(machine, array, which, events, style, cpu);
+                let read = machine.tracing.arrays.get(array).into_iter().filter(|_| !out.is_program());
+                let _bar = machine.meter.show("report", read, which.snapshot);
                 let log = timeline(machine, array, &lines);
                 match text::write_with_log(&mut out, &machine.tracing, array, &options, log) {
                     Ok(summary) => {

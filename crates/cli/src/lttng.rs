@@ -1,11 +1,12 @@
 //! Inputs that hold sessions of LTTng.
 
 use crate::evidence::LIMIT;
+use crate::progress::spinning;
 use crate::say;
 use crate::table::plain;
 use anyhow::Context;
 use lastwords_bytes::Budget;
-use lastwords_image::{Image, Kind, unwatched};
+use lastwords_image::{Image, Kind};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_walk::lttng::{Metadata, Session};
@@ -32,8 +33,8 @@ pub(crate) fn of_kernel(
     match lttng_kernel::read(kernel, source) {
         Ok(mut found) => {
             notes.extend(found.notes);
-            let done =
-                lastwords_walk::lttng::complete(memory.physical(), &mut found.sessions, kernel.budget(), &unwatched);
+            let (physical, sessions) = (memory.physical(), &mut found.sessions);
+            let done = spinning(|watch| lastwords_walk::lttng::complete(physical, sessions, kernel.budget(), watch));
             notes.extend(
                 done.err().map(|error| format!("what no structure of LTTng leads to was not all looked for: {error}")),
             );
@@ -71,18 +72,18 @@ pub(crate) fn open_user(words: &[String], metadata: Option<&Path>) -> anyhow::Re
 /// # Errors
 /// The Budget is spent; the file of metadata cannot be read.
 pub(crate) fn carve(image: &Arc<dyn Image>, metadata: Option<&Path>, budget: &Budget) -> anyhow::Result<Vec<Session>> {
-    let user = lttng_ust::memory(image, budget, &unwatched)?;
+    let user = spinning(|watch| lttng_ust::memory(image, budget, watch))?;
     user.notes.iter().for_each(|note| say::note(plain(note)));
     let mut sessions = user.sessions;
     let known: Vec<[u8; 16]> = sessions.iter().map(|session| session.uuid).collect();
-    let mut carved = lastwords_walk::lttng::carve(image, budget, &unwatched)?;
+    let mut carved = spinning(|watch| lastwords_walk::lttng::carve(image, budget, watch))?;
     carved.retain(|session| !known.contains(&session.uuid));
     sessions.append(&mut carved);
     let lacking: Vec<&mut Session> =
         sessions.iter_mut().filter(|session| session.metadata.text.is_empty() && metadata.is_none()).collect();
     if !lacking.is_empty() && !image.is_virtual() {
         let traces: Vec<[u8; 16]> = lacking.iter().map(|session| session.uuid).collect();
-        let texts = lastwords_walk::lttng::texts(image, &traces, budget, &unwatched)?;
+        let texts = spinning(|watch| lastwords_walk::lttng::texts(image, &traces, budget, watch))?;
         lacking.into_iter().for_each(|session| take(session, &texts));
     }
     give_all(&mut sessions, metadata)?;
@@ -127,11 +128,11 @@ fn user_sessions(path: &Path) -> anyhow::Result<Option<Vec<Session>>> {
     let found = if meta.is_dir() {
         lttng_ust::folder(path, &budget).with_context(named)?
     } else {
-        let opened = lastwords_image::open(path, &budget, &unwatched).with_context(named)?;
+        let opened = spinning(|watch| lastwords_image::open(path, &budget, watch)).with_context(named)?;
         if opened.kind == Kind::Plain && !begins_like_a_stream(path) {
             return Ok(None);
         }
-        lttng_ust::image(&opened.image, &budget, &unwatched).with_context(named)?
+        spinning(|watch| lttng_ust::image(&opened.image, &budget, watch)).with_context(named)?
     };
     found.notes.iter().for_each(|note| say::note(plain(note)));
     Ok(Some(found.sessions))
@@ -147,7 +148,7 @@ fn begins_like_a_stream(path: &Path) -> bool {
 fn texts_of(path: &Path) -> anyhow::Result<Vec<Metadata>> {
     let named = || path.display().to_string();
     let budget = Budget::default();
-    let opened = lastwords_image::open(path, &budget, &unwatched).with_context(named)?;
+    let opened = spinning(|watch| lastwords_image::open(path, &budget, watch)).with_context(named)?;
     if opened.kind != Kind::Plain {
         return lttng_ust::texts(&opened.image, &budget).with_context(named);
     }

@@ -11,6 +11,7 @@ mod ftrace;
 mod inputs;
 mod lttng;
 mod memory;
+mod meter;
 mod moment;
 mod names;
 mod output;

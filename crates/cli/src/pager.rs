@@ -32,6 +32,11 @@ impl Pager {
         Self::Plain(io::stdout().lock())
     }
 
+    /// A program shows it: nothing else may draw on the terminal.
+    pub(crate) fn is_program(&self) -> bool {
+        matches!(self, Self::Program { .. })
+    }
+
     /// Flushes, and waits for the reader. One who left has read what was wanted: false.
     pub(crate) fn finish(self) -> io::Result<bool> {
         match self {

@@ -1,7 +1,9 @@
 //! A progress bar on stderr, where that is a terminal and the work is long.
 
+use crate::table::plain;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shorter work shows nothing.
@@ -29,7 +31,7 @@ impl Progress {
             return;
         }
         let (what, total) = (&self.what, self.total);
-        let bar = self.bar.get_or_insert_with(|| bar(what, total));
+        let bar = self.bar.get_or_insert_with(|| bar(what, total, done));
         if done > self.total {
             bar.set_length(done);
         }
@@ -45,11 +47,50 @@ impl Drop for Progress {
     }
 }
 
-fn bar(what: &str, total: u64) -> ProgressBar {
+/// The same for work that several threads do, or several places.
+#[derive(Debug)]
+pub(crate) struct Shared(Mutex<(Progress, u64)>);
+
+impl Shared {
+    /// Begins.
+    pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
+        Self(Mutex::new((Progress::new(what, total), 0)))
+    }
+
+    /// So many bytes more are done.
+    pub(crate) fn add(&self, bytes: u64) {
+        let (progress, done) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *done = done.saturating_add(bytes);
+        progress.set(*done);
+    }
+}
+
+/// Does work that says how far it is, as searches of images do, which need not end at their totals; nothing is shown before it has
+/// taken half a second.
+pub(crate) fn spinning<T>(work: impl FnOnce(lastwords_image::Watch<'_>) -> T) -> T {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    let (begun, terminal) = (Instant::now(), std::io::stderr().is_terminal());
+    let done = work(&|progress| {
+        if terminal && begun.elapsed() > SHORT {
+            bar.set_message(progress.what.to_owned());
+            bar.set_length(progress.total.unwrap_or(progress.done));
+            bar.set_position(progress.done);
+        }
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// A bar, and where it begins: what was done before is not in its speed.
+fn bar(what: &str, total: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-    bar.set_message(what.to_owned());
+    bar.set_message(plain(what));
+    bar.set_position(done);
+    bar.reset_eta();
     bar
 }
 

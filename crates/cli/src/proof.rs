@@ -1,12 +1,13 @@
 //! Packets of LTTng proven: each event decoded once, by what the session's metadata say of it.
 
+use crate::progress::Shared;
 use lastwords_formats::ctf::read;
 use lastwords_trace::ctf::{Part, Program, TraceClass};
 use lastwords_walk::lttng::{Metadata, Proof, Session};
 use std::path::Path;
 
 /// Decodes all packets of a session; how many events there are. None where its metadata cannot be read, which is noted.
-pub(crate) fn events(session: &mut Session) -> Option<u64> {
+pub(crate) fn events(session: &mut Session, bar: &Shared) -> Option<u64> {
     if session.metadata.text.is_empty() {
         session.forget_doubtful();
         return None;
@@ -19,7 +20,10 @@ pub(crate) fn events(session: &mut Session) -> Option<u64> {
             return None;
         }
     };
-    Some(session.prove(&mut |bytes, only_likely| decode(&program, bytes, only_likely)))
+    Some(session.prove(&mut |bytes, only_likely| {
+        bar.add(bytes.len() as u64);
+        decode(&program, bytes, only_likely)
+    }))
 }
 
 fn program(session: &Session) -> Result<Program, String> {

@@ -4,7 +4,12 @@
 mod support;
 
 use lastwords_formats::ctf::{Version, read};
+use lastwords_formats::json;
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::{self, Zone};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use support::ctf::{TSDL, compact, ctf2_metadata, ctf2_stream, folder, metadata_packets, packet, report, stream};
 
 const SHOWN: &str = r#"[22:13:20.000000100] (+?.?????????) box a:ints: { cpu_id = 3 }, { vtid = 77 }, { h = 0xFFFE, o = 010, b = 0b0101, odd = -5, f = 1.5 }
@@ -101,15 +106,49 @@ fn a_copy_is_the_same() {
     let found = read::open(from.path()).expect("opened");
     let to = tempfile::tempdir().expect("a folder");
     let out = to.path().join("out");
-    let totals = read::copy(&found.traces, Version::V1_8, &out, &mut |fault| panic!("{fault}")).expect("copied");
+    let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |fault| panic!("{fault}"))
+        .expect("copied");
     assert_eq!((totals.packets, totals.events, totals.faults), (2, 4, 0));
     for file in ["metadata", "chan_3"] {
         let read = |folder: &Path| std::fs::read(folder.join(file)).expect("read");
         assert_eq!(read(from.path()), read(&out), "{file}");
     }
     let two = to.path().join("two");
-    read::copy(&found.traces, Version::V2, &two, &mut |fault| panic!("{fault}")).expect("copied");
+    read::copy(&found.traces, Version::V2, &two, &read::unwatched, &mut |fault| panic!("{fault}")).expect("copied");
     assert_eq!(report(&two).0, report(from.path()).0, "the other version says the same");
+}
+
+/// Whoever shows how far the work is hears of every byte once, and of no more than there are.
+#[test]
+fn all_that_is_read_is_told() {
+    let metadata = TSDL.replace("ORDER", "le");
+    let from = folder(metadata.as_bytes(), &[("a", &stream(false)), ("b", &stream(false)[..100])]);
+    let found = read::open(from.path()).expect("opened");
+    let total: u64 = found.traces.iter().map(read::Trace::bytes).sum();
+    assert!(total > 100, "{total}");
+    let heard = |work: &mut dyn FnMut(read::Watch<'_>)| {
+        let heard = AtomicU64::new(0);
+        work(&|bytes| {
+            heard.fetch_add(bytes, Relaxed);
+        });
+        heard.into_inner()
+    };
+    let to = tempfile::tempdir().expect("a folder");
+    let selection = Selection::default();
+    let copied = heard(&mut |watch| {
+        read::copy(&found.traces, Version::V2, &to.path().join("out"), watch, &mut |_| {}).expect("copied");
+    });
+    assert_eq!(copied, total);
+    let lines = heard(&mut |watch| {
+        json::ctf::write(&found.traces, &selection, &mut Vec::new(), watch, &mut |_| {}).expect("written");
+    });
+    assert_eq!(lines, 2 * total, "once for losses, once for events");
+    let text = heard(&mut |watch| {
+        let mut readers = read::readers(&found.traces);
+        readers = readers.into_iter().map(|(trace, reader)| (trace, reader.watched(watch))).collect();
+        text::ctf::print(&found.traces, &mut readers, &selection, &Zone::utc(), &mut Vec::new(), &mut |_| {});
+    });
+    assert_eq!(text, total);
 }
 
 /// An event class whose fields stand on byte boundaries, and one whose text has its length in the packet's context.

@@ -6,19 +6,17 @@ mod twice;
 
 use crate::control;
 use crate::exit::{Outcome, chain};
+use crate::progress::spinning;
 use crate::say;
 use crate::select::Which;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use lastwords::admin::Handle;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{Session, Upto};
 use lastwords_walk::{Options, Recovered};
-use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use places::{Candidate, Place};
 
@@ -236,19 +234,8 @@ fn with_snapshot(input: Input, which: &Which) -> anyhow::Result<Input> {
 
 /// Scans a file or folder for sessions, with a spinner where it takes long.
 fn scan(path: &Path, options: &Options) -> anyhow::Result<Recovered> {
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    let (begun, terminal) = (Instant::now(), std::io::stderr().is_terminal());
-    let watch = |p: lastwords_image::Progress<'_>| {
-        if terminal && begun.elapsed() > Duration::from_millis(500) {
-            bar.set_message(p.what.to_owned());
-            bar.set_length(p.total.unwrap_or(p.done));
-            bar.set_position(p.done);
-        }
-    };
-    let found = lastwords_walk::open_with(path, options, &lastwords_bytes::Budget::default(), &watch);
-    bar.finish_and_clear();
+    let budget = lastwords_bytes::Budget::default();
+    let found = spinning(|watch| lastwords_walk::open_with(path, options, &budget, watch));
     found.with_context(|| path.display().to_string())
 }
 

@@ -48,6 +48,8 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
     if part.arrays.len() > 1 && !format.holds_all() {
         bail!("{}: one instance fits in it; name one by --instance", path.display());
     }
+    let shown = part.arrays.iter().filter_map(|array| tracing.arrays.get(*array));
+    let bar = part.machine.meter.show(&path.display().to_string(), shown, part.choice.snapshot);
     let totals = match format {
         Format::TraceDat => {
             let arrays = part.arrays.to_vec();
@@ -73,6 +75,7 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
             told(ctf::write(path, tracing, first, part.choice, &beside(part.machine), version)?)
         }
     };
+    drop(bar);
     let mut losses = false;
     for array in part.arrays {
         losses |= ftrace::evidence(part.machine, *array, part.choice.snapshot);

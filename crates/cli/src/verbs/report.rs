@@ -190,7 +190,7 @@ fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let mut bar = Progress::new("report", inputs::bytes(&sources));
-    let paged = matches!(out, Pager::Program { .. });
+    let paged = out.is_program();
     let mut tell = |p: lastwords_trace::merge::Progress| {
         if !paged {
             bar.set(p.bytes);

@@ -2,7 +2,7 @@
 
 use super::{SCHEMA, float, octets, safe, text};
 use crate::Totals;
-use crate::ctf::read::{Due, Error, Loss, Next, Reader, Sink, Trace, cpu, readers, run};
+use crate::ctf::read::{Due, Error, Loss, Next, Reader, Sink, Trace, Watch, cpu, readers, run};
 use crate::last::LastLines;
 use crate::select::Selection;
 use crate::text::number::{signed, unsigned};
@@ -15,7 +15,7 @@ use serde_json::{Map, json};
 use std::io::Write;
 
 /// Writes the selected events of `traces`, merged by time, to `out`: a line that describes them, then a line an event. What cannot
-/// be read is told to `faults`.
+/// be read is told to `faults`, and what was read to `watch`: all streams once, for losses, then those that are wanted.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -23,12 +23,14 @@ pub fn write(
     traces: &[Trace],
     selection: &Selection,
     out: &mut dyn Write,
+    watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
 ) -> crate::Result<Totals> {
-    let mut readers = readers(traces);
+    let mut readers: Vec<_> =
+        readers(traces).into_iter().map(|(trace, reader)| (trace, reader.watched(watch))).collect();
     let cpus: Vec<Option<u32>> =
         readers.iter().map(|(trace, reader)| traces.get(*trace).and_then(|t| cpu(t, reader.stream()))).collect();
-    let head = safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": heads(traces, &readers, &cpus) })));
+    let head = safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": heads(traces, &readers, &cpus, watch) })));
     out.write_all(head.as_bytes()).map_err(crate::Error::Output)?;
     // A stream's number is that of the first line, counted in its trace.
     let mut counts = vec![0u64; traces.len()];
@@ -69,7 +71,12 @@ pub fn write(
     Ok(totals)
 }
 
-fn heads(traces: &[Trace], readers: &[(usize, Reader<'_>)], cpus: &[Option<u32>]) -> Vec<serde_json::Value> {
+fn heads(
+    traces: &[Trace],
+    readers: &[(usize, Reader<'_>)],
+    cpus: &[Option<u32>],
+    watch: Watch<'_>,
+) -> Vec<serde_json::Value> {
     let of = |(number, trace): (usize, &Trace)| {
         let class = trace.class();
         let value = |value: &EnvValue| match value {
@@ -96,7 +103,7 @@ fn heads(traces: &[Trace], readers: &[(usize, Reader<'_>)], cpus: &[Option<u32>]
         });
         let name = class.text("trace_name").unwrap_or_else(|| trace.name());
         let uuid = class.uuid.map(|uuid| crate::ctf::uuid_text(&uuid));
-        json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": has_losses(trace) })
+        json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": has_losses(trace, watch) })
     };
     traces.iter().enumerate().map(of).collect()
 }
@@ -109,16 +116,19 @@ fn channel(trace: &Trace, class: usize) -> String {
 }
 
 /// Its packets tell of losses, or something of it cannot be read: all of it is passed over once, a stream on each CPU.
-fn has_losses(trace: &Trace) -> bool {
+fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     let lost = parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
-        let mut reader = Reader::new(trace, stream);
+        let mut reader = Reader::new(trace, stream).watched(watch);
         loop {
             match reader.advance() {
                 Next::Event(_) => {
                     reader.pass();
                 }
                 Next::Packet => {}
-                Next::Loss(_) | Next::Fault(_) => return true,
+                Next::Loss(_) | Next::Fault(_) => {
+                    reader.leave();
+                    return true;
+                }
                 Next::End => return false,
             }
         }

@@ -5,15 +5,17 @@ use super::{Args, recover_one};
 use crate::exit::{Outcome, chain};
 use crate::ftrace::Machine;
 use crate::inputs::Input;
+use crate::meter::Meter;
 use crate::names::Taken;
 use crate::output::machine::{self, Part};
 use crate::output::{self, Format, Line};
+use crate::progress::spinning;
 use crate::table::plain;
 use crate::{evidence, lttng, say};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::Choice;
-use lastwords_image::{Image, Kind, core::CoreInfo, unwatched, vmcore};
+use lastwords_image::{Image, Kind, core::CoreInfo, vmcore};
 use lastwords_kernel::{Kernel, find};
 use lastwords_walk::{Options, own};
 use std::cell::Cell;
@@ -58,11 +60,11 @@ fn open(args: &Args, path: &Path) -> anyhow::Result<Source> {
         return Ok(of_machine(path.clone(), vmcore::open_raw(&path, &map).with_context(named)?));
     }
     if path.is_file()
-        && let Some(physical) = vmcore::open_physical(&path, &budget, &unwatched).with_context(named)?
+        && let Some(physical) = spinning(|watch| vmcore::open_physical(&path, &budget, watch)).with_context(named)?
     {
         return Ok(of_machine(path, physical));
     }
-    let opened = lastwords_image::open(&path, &budget, &unwatched).with_context(named)?;
+    let opened = spinning(|watch| lastwords_image::open(&path, &budget, watch)).with_context(named)?;
     opened.notes.iter().for_each(|note| say::note(plain(note)));
     Ok(Source { path, kind: opened.kind, core: opened.core, image: opened.image, physical: None })
 }
@@ -75,7 +77,7 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
     let budget = Budget::default();
     let named = || source.path.display().to_string();
     let options = Options { snapshot: args.which.snapshot, ..Options::default() };
-    let own = own::carve(&source.image, &options, &budget, &unwatched).with_context(named)?;
+    let own = spinning(|watch| own::carve(&source.image, &options, &budget, watch)).with_context(named)?;
     own.notes.iter().for_each(|note| say::note(plain(note)));
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let (mut taken, mut lines) = (Taken::default(), Vec::new());
@@ -136,10 +138,11 @@ fn of_kernel(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<
 
 fn machine(args: &Args, path: &Path, physical: &vmcore::Physical) -> anyhow::Result<Machine> {
     let budget = Arc::new(Budget::default());
-    let found = find::kernel(physical, &budget, &unwatched)?;
+    let found = spinning(|watch| find::kernel(physical, &budget, watch))?;
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, args.memory.sources(&found.info)?, budget)?);
-    let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
+    let mut tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
+    let meter = Meter::of(&mut tracing);
     let kind = physical.format.words();
     Ok(Machine {
         from: path.to_owned(),
@@ -147,6 +150,7 @@ fn machine(args: &Args, path: &Path, physical: &vmcore::Physical) -> anyhow::Res
         notes: Vec::new(),
         kernel: Some(kernel),
         tracing,
+        meter,
         lttng: Vec::new(),
         is_told: Cell::default(),
     })

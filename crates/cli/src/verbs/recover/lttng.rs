@@ -5,6 +5,7 @@ use crate::exit::Outcome;
 use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
 use crate::output::{self, Format, Line};
+use crate::progress::Shared;
 use crate::select::Which;
 use crate::table::plain;
 use crate::{proof, say};
@@ -92,8 +93,11 @@ pub(crate) fn write(
         if let Some(version) = version {
             describe(session, version);
         }
-        let events = proof::events(session);
-        let (path, totals) = write_one(session, folder, &names.name(session))?;
+        // Packets are read twice: to be proven by their events, then to be written.
+        let bar = Shared::new(&session.name, bytes(session).saturating_mul(2));
+        let events = proof::events(session, &bar);
+        let (path, totals) = write_one(session, folder, &names.name(session), &bar)?;
+        drop(bar);
         if session.metadata.text.is_empty() && totals.packets == 0 {
             say::note(format_args!("session {}: nothing was ever recorded", plain(&session.name)));
         }
@@ -132,7 +136,13 @@ fn translated(metadata: &Metadata, version: Version) -> anyhow::Result<Option<St
     Ok(Some(emit(&proof::class(metadata)?, version)?))
 }
 
-fn write_one(session: &Session, folder: &Path, below: &str) -> anyhow::Result<(PathBuf, Totals)> {
+/// Bytes of its packets.
+fn bytes(session: &Session) -> u64 {
+    let packets = session.streams.iter().flat_map(|stream| &stream.packets);
+    packets.map(|packet| packet.header.packet_bits / 8).fold(0, u64::saturating_add)
+}
+
+fn write_one(session: &Session, folder: &Path, below: &str, bar: &Shared) -> anyhow::Result<(PathBuf, Totals)> {
     let path = ctf::folder(folder, below)?;
     let mut totals = Totals::default();
     let mut files = Taken::default();
@@ -144,6 +154,7 @@ fn write_one(session: &Session, folder: &Path, below: &str) -> anyhow::Result<(P
             let read = session.packet(number, index, &mut bytes).then_some(());
             read.with_context(|| format!("{}: packet {} is gone", path.display(), packet.header.sequence))?;
             file.packet(&bytes, &entry(packet))?;
+            bar.add(bytes.len() as u64);
             totals.packets += 1;
         }
         totals.bytes += file.finish()?;

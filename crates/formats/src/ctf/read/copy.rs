@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::Entry;
-use super::stream::{Next, Reader};
+use super::stream::{Next, Reader, Watch};
 use crate::Totals;
 use crate::ctf::{Version, emit};
 use crate::folder::{create_file, create_folder};
@@ -14,11 +14,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 /// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
-/// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`.
+/// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`, and what was read to `watch`.
 ///
 /// # Errors
 /// A file cannot be read or written; a field class that the version cannot express.
-pub fn copy(traces: &[Trace], version: Version, out: &Path, faults: &mut dyn FnMut(Error)) -> crate::Result<Totals> {
+pub fn copy(
+    traces: &[Trace],
+    version: Version,
+    out: &Path,
+    watch: Watch<'_>,
+    faults: &mut dyn FnMut(Error),
+) -> crate::Result<Totals> {
     create_folder(out)?;
     let mut totals = Totals::default();
     let mut names: Vec<PathBuf> = Vec::new();
@@ -31,7 +37,7 @@ pub fn copy(traces: &[Trace], version: Version, out: &Path, faults: &mut dyn FnM
             create_folder(&folder)?;
         }
         names.push(folder.clone());
-        copy_trace(trace, version, &folder, &mut totals, faults)?;
+        totals.add(&copy_trace(trace, version, &folder, watch, faults)?);
     }
     Ok(totals)
 }
@@ -51,23 +57,24 @@ fn copy_trace(
     trace: &Trace,
     version: Version,
     folder: &Path,
-    totals: &mut Totals,
+    watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
-) -> crate::Result<()> {
+) -> crate::Result<Totals> {
     let mut used: Vec<PathBuf> = Vec::new();
     for stream in &trace.streams {
         let name = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
         used.push(unused(folder, Path::new(name), &used));
     }
     let streams: Vec<(&Stream, PathBuf)> = trace.streams.iter().zip(used).collect();
-    let mut found = 0;
+    let mut totals = Totals::default();
     let hear = |fault| {
-        found += 1;
+        totals.faults += 1;
         faults(fault);
     };
-    let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| copy_stream(trace, stream, path, teller);
+    let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| {
+        copy_stream(Reader::new(trace, stream).watched(watch), path, teller)
+    };
     let copied = parallel::map_telling(&streams, parallel::cpus(), copy, hear);
-    totals.faults += found;
     for stream in copied {
         totals.add(&stream?);
     }
@@ -81,13 +88,12 @@ fn copy_trace(
     };
     create_file(&path)?.write_all(&metadata).map_err(crate::Error::io(&path, "write"))?;
     totals.bytes += metadata.len() as u64;
-    Ok(())
+    Ok(totals)
 }
 
 /// Copies one stream; what cannot be read is sent to `faults`.
-fn copy_stream(trace: &Trace, stream: &Stream, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
-    let mut copier = Copier { stream, open: None, file: create_file(path)?, path };
-    let mut reader = Reader::new(trace, stream);
+fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
+    let mut copier = Copier { stream: reader.stream(), open: None, file: create_file(path)?, path };
     let mut pending: Option<(u32, Entry)> = None;
     let mut totals = Totals { streams: 1, ..Totals::default() };
     let mut events = 0;

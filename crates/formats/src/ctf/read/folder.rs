@@ -37,7 +37,21 @@ pub struct Stream {
     pub packets: Vec<(u32, Entry)>,
 }
 
+impl Stream {
+    /// Sizes of its packets together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.packets.iter().map(|(_, entry)| entry.size).fold(0, u64::saturating_add)
+    }
+}
+
 impl Trace {
+    /// Bytes of the packets of all streams.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)
+    }
+
     /// The trace class.
     #[must_use]
     pub fn class(&self) -> &TraceClass {

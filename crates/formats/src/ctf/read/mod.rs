@@ -24,4 +24,4 @@ pub use folder::{Found, Stream, Trace, is_trace, open};
 pub use index::Entry;
 pub use merge::{Due, Sink, readers, run};
 pub use metadata::{metadata, parse};
-pub use stream::{Loss, Next, Reader};
+pub use stream::{Loss, Next, Reader, Watch, unwatched};

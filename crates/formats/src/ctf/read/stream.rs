@@ -38,6 +38,13 @@ pub enum Next {
     End,
 }
 
+/// Is told of more bytes of streams that were read, from any thread. Of a stream that is read to its end these are together the
+/// sizes of its packets.
+pub type Watch<'w> = &'w (dyn Fn(u64) + Sync);
+
+/// For callers who show nothing.
+pub fn unwatched(_: u64) {}
+
 /// Reads one stream.
 pub struct Reader<'t> {
     stream: &'t Stream,
@@ -61,6 +68,9 @@ pub struct Reader<'t> {
     losses: Vec<Loss>,
     clock: Option<Converter>,
     window: usize,
+    watch: Watch<'t>,
+    /// Bytes of the packet that `watch` was told of.
+    told: u64,
 }
 
 impl<'t> Reader<'t> {
@@ -88,7 +98,15 @@ impl<'t> Reader<'t> {
             fresh: None,
             losses: Vec::new(),
             window: WINDOW,
+            watch: &unwatched,
+            told: 0,
         }
+    }
+
+    /// The same; `watch` is told how far it reads.
+    #[must_use]
+    pub fn watched(self, watch: Watch<'t>) -> Self {
+        Self { watch, ..self }
     }
 
     /// The stream.
@@ -213,6 +231,8 @@ impl<'t> Reader<'t> {
             self.window *= 2;
         }
         self.base = base;
+        // All before it has been decoded.
+        self.tell(base);
         self.fill(number, entry.offset)
     }
 
@@ -245,6 +265,21 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// So many bytes of the packet were read.
+    fn tell(&mut self, upto: u64) {
+        if upto > self.told {
+            (self.watch)(upto - self.told);
+            self.told = upto;
+        }
+    }
+
+    /// Nothing more of the stream is wanted: its rest counts as read.
+    pub fn leave(mut self) {
+        self.tell(self.place().map_or(0, |(_, entry)| entry.size));
+        let rest = self.stream.packets.get(self.next_packet..).unwrap_or_default();
+        (self.watch)(rest.iter().map(|(_, entry)| entry.size).sum());
+    }
+
     /// The losses before a packet, then the packet.
     fn begin_packet(&mut self) -> Next {
         if let Some(loss) = self.losses.pop() {
@@ -254,8 +289,12 @@ impl<'t> Reader<'t> {
             self.packet = Some(packet);
             return Next::Packet;
         }
+        if let Some((_, entry)) = self.place() {
+            self.tell(entry.size);
+        }
         let Some((number, entry)) = self.stream.packets.get(self.next_packet).copied() else { return Next::End };
         self.next_packet += 1;
+        self.told = 0;
         (self.base, self.at, self.window) = (0, 0, WINDOW);
         self.content_end = entry.size.saturating_mul(8);
         if let Err(fault) = self.fill(number, entry.offset) {

@@ -51,8 +51,8 @@ pub fn print(
         plans.extend(plan(trace, selection));
     }
     let plan = |trace: usize, class: usize| firsts.get(trace).map_or(usize::MAX, |first| first + class);
-    let bytes = |(_, reader): &(usize, Reader<'_>)| reader.stream().packets.iter().map(|p| p.1.size).sum::<u64>();
-    let large = readers.iter().map(bytes).fold(0, u64::saturating_add) >= WORTH_THREADS;
+    let bytes = readers.iter().map(|(_, reader)| reader.stream().bytes());
+    let large = bytes.fold(0, u64::saturating_add) >= WORTH_THREADS;
     let threads = if large { parallel::cpus() } else { 1 };
     let formatter = || Formatter::new(&plans, traces, zone);
     let state = |(trace, reader): &(usize, Reader<'_>)| {
