@@ -98,7 +98,9 @@ pub struct HalfControl {
     pub first: AtomicU64,
     /// Lockless: a position; all bytes before it in its sub-buffer were committed when it was stored.
     pub contiguous: AtomicU64,
-    pad1: [u64; 6],
+    /// Bytes of snapshots that were replaced or freed though nobody had consumed them; what is in this half was recorded next.
+    pub dropped: AtomicU64,
+    pad1: [u64; 5],
     /// Position up to which consuming readers have read; never above `first` for longer than it takes to raise both.
     pub consumed: AtomicU64,
     pad2: [u64; 7],

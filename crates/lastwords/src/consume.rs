@@ -26,6 +26,8 @@ pub struct Bound {
     pub lost: [u64; 7],
     /// How many of these others tell of: earlier consumers, or the one that is at work beside this.
     pub told: [u64; 7],
+    /// Bytes of snapshots that were dropped before this half was recorded, and that none was told of.
+    pub dropped: u64,
 }
 
 /// Reads the rings of a session to consume them. Dropped, it leaves all as it was.
@@ -162,7 +164,8 @@ fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> 
     let position = stream.stream.settled(half, regions.view.parts());
     let told = read(&control.told);
     let lost = if tells { read(&control.lost) } else { told };
-    Bound { half, position, lost, told }
+    let dropped = control.half[half & 1].dropped.load(Relaxed);
+    Bound { half, position, lost, told, dropped }
 }
 
 /// The half that was live when it was read is so now, and was not swapped out and begun anew in between.
@@ -172,6 +175,7 @@ fn is_left(regions: &Regions, stream: &StreamRegion, bound: &Bound, swaps: u32) 
 }
 
 fn tell(stream: &StreamRegion, bound: &Bound) {
+    stream.stream.told_of_dropped(bound.half, bound.dropped);
     for (told, lost) in stream.stream.control().told.iter().zip(bound.lost) {
         told.fetch_max(lost, Relaxed);
     }

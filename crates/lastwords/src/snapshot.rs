@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
     Control, SNAPSHOT_CPU, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
+    snapshot_has,
 };
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap, close_spare};
@@ -24,6 +25,8 @@ pub struct Taken {
     pub number: u32,
     /// The session's clock when it was taken, ticks.
     pub clock: u64,
+    /// Bytes of the snapshot before it that nobody had consumed: they are gone.
+    pub dropped: u64,
     /// What could not be made sure of.
     pub rest: Rest,
 }
@@ -134,6 +137,7 @@ pub(crate) fn disable(regions: &Regions) -> Result<(), Error> {
         let parts = regions.view.parts();
         let closed = regions.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
         closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
+        drop_snapshot(regions, control);
         control.snapshot.store(SNAPSHOT_OFF, Release);
         regions.streams.iter().try_for_each(|stream| free_spare(stream, stream.spare(&regions.view)))
     })
@@ -146,6 +150,17 @@ fn leave_swap(regions: &Regions, state: u32) {
     }
 }
 
+/// What a snapshot holds that nobody has consumed is about to be lost: rings say so, to whoever reads what follows. Bytes.
+fn drop_snapshot(regions: &Regions, control: &Control) -> u64 {
+    if !matches!(control.snapshot.load(Acquire), SNAPSHOT_TAKEN | SNAPSHOT_READING) {
+        return 0;
+    }
+    let of = control.snapshot_stream.load(Relaxed);
+    let streams = regions.streams.iter().enumerate();
+    let held = streams.filter(|(index, stream)| snapshot_has(of, *index as u32, stream.stream.info().cpu));
+    held.map(|(_, stream)| stream.stream.drop_spare(stream.spare(&regions.view))).sum()
+}
+
 /// Swaps all rings, or some.
 pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
     let only = rings.indices(regions)?;
@@ -155,6 +170,7 @@ pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
             SNAPSHOT_OFF => return Err(missing(regions, "it has no spare buffers", "enable snapshots first")),
             state => leave_swap(regions, state),
         }
+        let dropped = drop_snapshot(regions, control);
         control.snapshot.store(SNAPSHOT_SWAPPING, Release);
         let streams: Vec<&Stream> = regions.streams.iter().map(|stream| &stream.stream).collect();
         let quiesce = if process::is_alone(regions.view.processes()) && is_inside(regions) {
@@ -164,7 +180,7 @@ pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
         };
         let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
         match swap.run() {
-            Ok(rest) => Ok(note(regions, control, rings, rest)),
+            Ok(rest) => Ok(Taken { dropped, ..note(regions, control, rings, rest) }),
             Err(LockHeld { owner }) => {
                 control.snapshot.store(SNAPSHOT_READY, Release);
                 Err(Error::Busy { what: "a ring", owner })
@@ -185,7 +201,7 @@ fn note(regions: &Regions, control: &Control, rings: Rings, rest: Rest) -> Taken
     control.snapshot_reader.store(0, Relaxed);
     let number = control.snapshots.fetch_add(1, Relaxed) + 1;
     control.snapshot.store(SNAPSHOT_TAKEN, Release);
-    Taken { number, clock, rest }
+    Taken { number, clock, dropped: 0, rest }
 }
 
 fn missing(regions: &Regions, what: &'static str, remedy: &'static str) -> Error {

@@ -104,6 +104,57 @@ fn before_is_in_and_after_is_not() {
     }
 }
 
+/// Bytes that the halves of a session's rings say were dropped before them.
+fn dropped(path: &std::path::Path) -> u64 {
+    use lastwords_testkit::layout::stream as st;
+    let entries = std::fs::read_dir(path).expect("the folder").flatten();
+    let streams = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
+    let of_half = |bytes: &[u8], half: usize| {
+        let at = st::CONTROL_AT + st::HALVES_AT + half * st::HALF_LEN + st::DROPPED_AT;
+        u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+    };
+    let of_stream = |entry: std::fs::DirEntry| {
+        let bytes = std::fs::read(entry.path()).expect("readable");
+        of_half(&bytes, 0) + of_half(&bytes, 1)
+    };
+    streams.map(of_stream).sum()
+}
+
+/// Whoever reads what was recorded next is told what a snapshot held that was replaced or freed before it was consumed.
+#[test]
+fn a_snapshot_that_nobody_consumed_is_missed() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    for reservation in ALL {
+        let builder = Session::builder("gone").dir(dir.path()).channel(plain("main")).reservation(reservation);
+        let session = builder.snapshot(true).start().expect("it starts");
+        let path = folder(&session);
+        let take = || session.take_snapshot(None).expect("taken").dropped;
+        record(0..100);
+        assert_eq!((take(), dropped(&path)), (0, 0), "{reservation:?}");
+        record(100..110);
+        let first = take();
+        assert!(first > 100 * 8, "{reservation:?}: {first}");
+        assert_eq!(dropped(&path), first);
+        record(110..120);
+        let second = take();
+        assert!((10 * 8..first).contains(&second), "{reservation:?}: {second}");
+        assert_eq!(dropped(&path), first + second, "both are gone");
+        record(120..130);
+        session.disable_snapshots().expect("disabled");
+        let left = dropped(&path);
+        assert!(left > first + second, "{reservation:?}: {left}");
+        let handle = Handle::open(&path).expect("it opens");
+        handle.consume_live().expect("nobody else does").consume().expect("consumed");
+        assert_eq!(dropped(&path), 0, "{reservation:?}: told once");
+        session.enable_snapshots().expect("enabled");
+        record(130..140);
+        assert_eq!(take(), 0);
+        handle.consume_snapshot().expect("it was taken").consume().expect("consumed");
+        assert_eq!((take(), dropped(&path)), (0, 0), "{reservation:?}: it was consumed");
+    }
+}
+
 #[test]
 fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
     let _one = ONE.lock();

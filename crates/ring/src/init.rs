@@ -177,6 +177,7 @@ pub(crate) fn reset(half: &HalfControl, slots: &[Slot], sub_buffer_size: u64, fi
     use lastwords_abi::sync::Ordering::{Relaxed, Release};
     let laps = first / (sub_buffer_size * slots.len() as u64);
     half.first.store(first, Relaxed);
+    half.dropped.store(0, Relaxed);
     for slot in slots {
         slot.committed.store(laps * sub_buffer_size, Release);
         slot.content_end.store(0, Release);

@@ -161,6 +161,22 @@ impl Stream {
         );
     }
 
+    /// What is in the spare, and was not consumed, is about to be dropped: the other half, which was recorded next, says so.
+    /// Bytes. Nobody swaps meanwhile.
+    pub fn drop_spare(&self, spare: usize) -> u64 {
+        let half = self.half(spare);
+        let bytes = self.position(spare).saturating_sub(half.first.load(Acquire)).min(self.half_size());
+        let before = half.dropped.load(Relaxed);
+        self.half(spare ^ 1).dropped.store(bytes.saturating_add(before), Relaxed);
+        bytes
+    }
+
+    /// A consuming reader has told of `bytes` that were dropped before a half.
+    pub fn told_of_dropped(&self, half: usize, bytes: u64) {
+        // Where it is another number, a snapshot was dropped since.
+        let _ = self.half(half).dropped.compare_exchange(bytes, 0, Relaxed, Relaxed);
+    }
+
     /// Begins the spare anew once more, should the live half have come near its positions since that was done.
     pub(crate) fn keep_ahead(&self, spare: usize) {
         let first = self.half(spare).first.load(Relaxed);

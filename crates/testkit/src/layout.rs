@@ -232,6 +232,7 @@ pub mod stream {
     pub const LAST_CLOCK_AT: usize = 16;
     pub const FIRST_AT: usize = 64;
     pub const CONTIGUOUS_AT: usize = 72;
+    pub const DROPPED_AT: usize = 80;
     pub const CONSUMED_AT: usize = 128;
     pub const POSITION_BITS: u32 = 52;
     pub const CLOSED_BIT: u64 = 1 << 63;

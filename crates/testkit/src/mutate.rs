@@ -256,6 +256,7 @@ const HALF: &[(&str, usize, usize, Role)] = &[
     ("first", st::FIRST_AT, 8, Offset),
     ("contiguous", st::CONTIGUOUS_AT, 8, Other),
     ("consumed", st::CONSUMED_AT, 8, Other),
+    ("dropped", st::DROPPED_AT, 8, Other),
 ];
 
 const SLOT: &[(&str, usize, usize, Role)] = &[

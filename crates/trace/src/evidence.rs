@@ -68,6 +68,8 @@ pub enum Cause {
     Cleared,
     /// Given to a reader that consumed it.
     Consumed,
+    /// In a snapshot that was replaced or freed before it was consumed.
+    Dropped,
 }
 
 impl Cause {
@@ -84,14 +86,15 @@ impl Cause {
             Self::Missing => "missing",
             Self::Cleared => "cleared",
             Self::Consumed => "consumed",
+            Self::Dropped => "dropped",
         }
     }
 
-    /// It counts as a loss for `--strict`: overwriting, clearing, consuming and what was in flight at death
+    /// It counts as a loss for `--strict`: overwriting, clearing, consuming, dropping a snapshot and what was in flight at death
     /// are not.
     #[must_use]
     pub fn is_loss(self) -> bool {
-        !matches!(self, Self::Overwritten | Self::Cleared | Self::Consumed | Self::InFlight)
+        !matches!(self, Self::Overwritten | Self::Cleared | Self::Consumed | Self::Dropped | Self::InFlight)
     }
 }
 

@@ -112,7 +112,7 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 fn upto(handle: &Handle, consumer: &Consumer<'_>) -> Upto {
     let is_over = !control::is_live_summary(&handle.summary());
     let clock = consumer.clock().filter(|_| !is_over);
-    let end = |&Bound { half, position, lost, told }: &Bound| End { half, position, lost, told, clock, is_over };
+    let end = |&Bound { half, position, lost, told, .. }: &Bound| End { half, position, lost, told, clock, is_over };
     let streams = consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect();
     Upto { session: consumer.session(), streams }
 }

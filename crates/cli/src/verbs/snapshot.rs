@@ -2,6 +2,7 @@
 
 use crate::control::{self, Which};
 use crate::exit::Outcome;
+use crate::progress::human_bytes;
 use crate::say;
 use crate::verbs::recover;
 use anyhow::Context;
@@ -22,7 +23,7 @@ enum Verb {
     Enable(Session),
     /// Free the spare rings and what is in them
     Disable(Session),
-    /// Swap live and spare: what was recorded until now is the snapshot (`report --snapshot` shows it)
+    /// Swap live and spare: what was recorded until now is the snapshot (`report --snapshot` shows it), in place of the one before
     Take(Take),
     /// Take a snapshot and write it: `take`, then `recover --snapshot`
     Record(Record),
@@ -90,6 +91,14 @@ fn record_one(record: &Record) -> anyhow::Result<Outcome> {
 
 /// Says what could not be made sure of.
 fn warn(taken: &Taken) {
+    let Taken { number, dropped, .. } = taken;
+    if *dropped > 0 {
+        say::note(format_args!(
+            "snapshot {} is replaced, of which nobody had consumed {}: they are gone",
+            number.wrapping_sub(1),
+            human_bytes(*dropped)
+        ));
+    }
     let lastwords_ring::swap::Rest { unvisited, in_flight } = &taken.rest;
     if !unvisited.is_empty() {
         say::note(format_args!(

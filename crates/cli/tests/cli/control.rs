@@ -108,7 +108,10 @@ fn a_snapshot_stays_while_recording_goes_on() {
     assert!(first.lines().count() > 0);
     assert!(count(&place, &[]) > 0, "nothing was recorded behind the snapshot");
     let out = place.at("out");
-    let line = place.ok(&["snapshot", "record", "-o", out.to_str().unwrap()]);
+    let ran = place.run(&["snapshot", "record", "-o", out.to_str().unwrap()]);
+    let line = ran.out;
+    assert!(ran.err.contains("snapshot 1 is replaced, of which nobody had consumed "), "{}", ran.err);
+    assert!(ran.err.contains("snapshots before it that nobody consumed: dropped"), "{}", ran.err);
     assert!(line.contains("nothing lost"), "{line}");
     // The recorder is on one CPU or another: all that is not in the one's snapshot is live.
     let inspected = place.json(&["inspect", "app", "--json"]);

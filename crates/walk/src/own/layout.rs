@@ -196,6 +196,8 @@ pub(crate) struct Half {
     pub(crate) last_clock: u64,
     pub(crate) first: u64,
     pub(crate) consumed: u64,
+    /// Bytes of snapshots that were dropped before this half was recorded.
+    pub(crate) dropped: u64,
     /// Lockless: all before it in its sub-buffer was committed.
     pub(crate) contiguous: u64,
 }
@@ -219,6 +221,7 @@ impl Control {
                 contiguous: field!(r, base, HalfControl, contiguous, u64_at)?,
                 first: field!(r, base, HalfControl, first, u64_at)?,
                 consumed: field!(r, base, HalfControl, consumed, u64_at)?,
+                dropped: field!(r, base, HalfControl, dropped, u64_at)?,
             };
         }
         Ok(control)

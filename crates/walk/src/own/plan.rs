@@ -171,6 +171,10 @@ impl<'a> Planner<'a> {
         self.missing_run = 0;
         let words = self.words(half);
         self.out.produced = words.position(&self.stream.geometry);
+        if words.dropped > 0 {
+            let place = "snapshots before it that nobody consumed".to_owned();
+            self.gap(place, Cause::Dropped, Some(words.dropped));
+        }
         if self.stream.geometry.is_lockless() { lockless::half(self, half, words) } else { self.linear(half, words) }
     }
 
