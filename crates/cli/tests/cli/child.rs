@@ -23,6 +23,9 @@ fn child() {
     let memory = match *memory {
         "heap" => Memory::Heap,
         "memfd" => Memory::Memfd,
+        "huge" => Memory::Huge,
+        // An ordinary file: no machine needs memory that keeps its contents for that.
+        "dax" => Memory::Dax { path: Path::new(ready).with_extension("dax"), reuse: true },
         _ => Memory::Shm,
     };
     let session = Session::builder("app").backend(memory).start().expect("a session");

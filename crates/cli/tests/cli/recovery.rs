@@ -137,6 +137,27 @@ fn several_inputs_are_one_timeline() {
     assert!(times.windows(2).all(|w| w[0] <= w[1]) || times.first() > times.last(), "not in order of time");
 }
 
+/// Memory that was asked for, and what there is in its place.
+#[test]
+fn inspect_says_what_stands_in_for_huge_pages_and_dax() {
+    let words: [(&str, &[&str]); 2] = [
+        ("huge", &["a plain file stands in: ", " in transparent huge pages: ", " KiB pages of hugetlbfs at "]),
+        ("dax", &["no MAP_SYNC here: contents survive the process, not the loss of power", "MAP_SYNC; "]),
+    ];
+    for (memory, expected) in words {
+        let place = Place::new();
+        let mut child = start(&place, memory, "wait");
+        child.kill();
+        let report = place.json(&["inspect", "app", "--json"]);
+        let session = &report["sessions"][0];
+        assert_eq!(session["back_end"], memory);
+        let note = session["back_end_note"].as_str().expect("a note");
+        assert!(expected.iter().any(|words| note.contains(words)), "{memory}: {note}");
+        let text = place.ok(&["inspect", "app"]);
+        assert!(text.contains(&format!("  memory     {note}\n")), "{note}\n{text}");
+    }
+}
+
 #[test]
 fn inspect_counts_and_describes() {
     let place = killed();

@@ -74,8 +74,12 @@ impl HugeBackend {
             return Err(error);
         }
         let huge = huge_kib(start.as_ptr() as usize);
-        let remedy = if huge == 0 { "; mount the folder's tmpfs with huge=advise" } else { "" };
-        self.note = format!("{huge} of {} KiB in transparent huge pages ({why_not}{remedy})", len >> 10);
+        self.note = match huge {
+            0 => format!(
+                "a plain file stands in: {why_not}, and none of it is in transparent huge pages; mount the folder's tmpfs with huge=advise"
+            ),
+            _ => format!("{huge} of {} KiB in transparent huge pages: {why_not}", len >> 10),
+        };
         arena.cut(start, plans)
     }
 }

@@ -1,10 +1,12 @@
 //! What `inspect --json` prints: docs/JSON.md.
 
 use crate::crash::{self, Cause};
-use crate::inputs::Input;
+use crate::inputs::{self, Input};
+use crate::progress::Progress;
 use lastwords_formats::evidence;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::Merge;
+use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::info::{Info, StreamInfo, mode_word, reservation_word};
 use serde::Serialize;
@@ -37,6 +39,8 @@ pub(super) struct Session {
     pub(super) scope: &'static str,
     pub(super) reservation: &'static str,
     pub(super) back_end: &'static str,
+    /// What the recorder had to say of that memory: whether it is in huge pages, whether it outlives a loss of power, ...
+    pub(super) back_end_note: Option<String>,
     pub(super) snapshot: &'static str,
     pub(super) snapshots_taken: u32,
     pub(super) clock: Clock,
@@ -156,6 +160,9 @@ pub(super) struct Counts {
     pub(super) faults: Vec<String>,
 }
 
+/// Events from one look at how far it is to the next.
+const BETWEEN: u64 = 1 << 14;
+
 /// Decodes all events of a source to count them.
 pub(super) fn count(source: &dyn Source) -> Counts {
     let channels = &source.schema().channels;
@@ -166,10 +173,14 @@ pub(super) fn count(source: &dyn Source) -> Counts {
     };
     let sources = [source];
     let mut merge = Merge::new(&sources, Rounding::Floor, |_, _| true);
+    let mut bar = Progress::new(&source.schema().name, inputs::bytes(&sources));
     while let Some(event) = merge.next() {
         counts.events += 1;
         counts.streams[event.stream] += 1;
         counts.classes[event.channel][event.raw.class] += 1;
+        if counts.events.is_multiple_of(BETWEEN) {
+            bar.set(merge.progress().bytes);
+        }
     }
     counts.faults = merge.faults().iter().map(ToString::to_string).collect();
     counts
@@ -196,6 +207,7 @@ pub(super) fn of(input: &Input) -> Session {
         scope: info.scope_word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),
+        back_end_note: back_end_note(source),
         snapshot: info.snapshot.word(),
         snapshots_taken: info.snapshot.taken,
         clock: Clock {
@@ -217,6 +229,14 @@ pub(super) fn of(input: &Input) -> Session {
         faults: counts.faults,
         crashes: crash::causes(&input.session),
         evidence: evidence::report(source),
+    }
+}
+
+/// The recorder writes it into the registry, under this name.
+fn back_end_note(source: &dyn Source) -> Option<String> {
+    match source.schema().env.get("backend")? {
+        EnvValue::Text(note) => Some(note.clone()),
+        EnvValue::Integer(_) => None,
     }
 }
 

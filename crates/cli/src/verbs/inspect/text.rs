@@ -43,6 +43,9 @@ fn head(data: &Session, out: &mut dyn Write) -> io::Result<()> {
         "  recorded   {} reservation, {} back-end, buffers of one {}",
         data.reservation, data.back_end, data.scope
     )?;
+    if let Some(note) = &data.back_end_note {
+        writeln!(out, "  memory     {}", plain(note))?;
+    }
     writeln!(
         out,
         "  clock      {}, {} Hz, known to {} ns over {:.3} s",
