@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use lastwords::admin::{self, Handle, State, Summary};
 use std::path::{Path, PathBuf};
 
-/// Which session a control verb is for.
+/// Which session a control verb is for, by `--session` alone: its other words are something else.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Which {
     /// The session's name or folder; where there is only one that lives, it need not be named
@@ -20,8 +20,31 @@ impl Which {
     }
 }
 
+/// Which session a control verb is for, by either way of naming one.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Named {
+    /// The session's name or folder, as with --session
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    word: Option<String>,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Named {
+    /// What was named.
+    pub(crate) fn word(&self) -> Option<&str> {
+        self.word.as_deref().or(self.which.session.as_deref())
+    }
+
+    /// A handle on it.
+    pub(crate) fn open(&self) -> anyhow::Result<Handle> {
+        open(self.word())
+    }
+}
+
 /// A handle on the session of a name or folder; where none is named, on the only one that lives.
-pub(crate) fn open(session: Option<&str>) -> anyhow::Result<Handle> {
+fn open(session: Option<&str>) -> anyhow::Result<Handle> {
     let folder = match session {
         Some(word) => folder(word)?,
         None => only()?,

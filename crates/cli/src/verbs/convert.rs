@@ -16,6 +16,9 @@ use std::path::PathBuf;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "lastwords convert [OPTIONS] --output <OUT> --to <FORMAT> <TRACE>...\n       lastwords convert [OPTIONS] --output <OUT> --to <FORMAT> --pid <PID>"
+)]
 pub(crate) struct Args {
     /// A trace.dat file or kernel crash dump; or sessions' folders or names, process cores (several are merged by time, but
     /// for CTF); folders of CTF traces

@@ -9,13 +9,18 @@ use std::path::PathBuf;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lastwords destroy [OPTIONS] <SESSION>...\n       lastwords destroy [OPTIONS] --left-over")]
 pub(crate) struct Args {
     /// Names or folders of sessions
-    #[arg(value_name = "SESSION", required_unless_present = "left_over")]
+    #[arg(value_name = "SESSION", required_unless_present_any = ["left_over", "named"])]
     sessions: Vec<String>,
 
+    /// The same; may be given several times
+    #[arg(short = 's', long = "session", value_name = "SESSION", conflicts_with = "sessions")]
+    named: Vec<String>,
+
     /// All sessions whose processes are dead (folders too whose memory went with them), and those that were ended and kept
-    #[arg(long, conflicts_with = "sessions")]
+    #[arg(long, conflicts_with_all = ["sessions", "named"])]
     left_over: bool,
 
     /// Also sessions that still record: they end
@@ -39,7 +44,8 @@ fn left_over() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn named(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
-    let folders: Vec<PathBuf> = args.sessions.iter().map(|word| control::folder(word)).collect::<Result<_, _>>()?;
+    let folders: Vec<PathBuf> =
+        args.sessions.iter().chain(&args.named).map(|word| control::folder(word)).collect::<Result<_, _>>()?;
     if let Some(live) = folders.iter().find(|folder| !args.force && control::is_live(folder)) {
         bail!("{}: a process still records in it; --force ends it", live.display());
     }

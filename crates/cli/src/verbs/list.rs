@@ -21,8 +21,12 @@ use std::path::Path;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A session's name or folder: its channels, rules and events
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", conflicts_with = "named")]
     session: Option<String>,
+
+    /// The same
+    #[arg(short = 's', long = "session", value_name = "SESSION")]
+    named: Option<String>,
 
     /// Print data instead of text
     #[arg(long)]
@@ -37,7 +41,8 @@ struct Report {
 
 /// Lists.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let summaries = match &args.session {
+    let wanted = args.session.as_ref().or(args.named.as_ref());
+    let summaries = match wanted {
         Some(word) => {
             let folder = control::folder(word)?;
             vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
@@ -47,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let text = if args.json {
         let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };
         serde_json::to_string_pretty(&report)? + "\n"
-    } else if args.session.is_some() {
+    } else if wanted.is_some() {
         summaries.iter().map(details_text).collect()
     } else {
         table(&summaries)

@@ -1,14 +1,13 @@
 //! `lastwords start` and `stop`: a session, or one of its channels, records or rests.
 
-use crate::control;
+use crate::control::Named;
 use crate::exit::Outcome;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The session's name or folder; where there is only one that lives, it need not be named
-    #[arg(value_name = "SESSION")]
-    session: Option<String>,
+    #[command(flatten)]
+    session: Named,
 
     /// Only this channel
     #[arg(short, long, value_name = "CHANNEL")]
@@ -17,7 +16,7 @@ pub(crate) struct Args {
 
 /// Switches recording.
 pub(crate) fn run(args: &Args, on: bool) -> anyhow::Result<Outcome> {
-    let session = control::open(args.session.as_deref())?;
+    let session = args.session.open()?;
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
     session.set_recording(channel, on);
     Ok(Outcome::Done)

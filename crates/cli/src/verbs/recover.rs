@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "lastwords recover [OPTIONS] --output <OUT> <IMAGE>...\n       lastwords recover [OPTIONS] --output <OUT> --pid <PID>"
+)]
 pub(crate) struct Args {
     /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files
     #[arg(value_name = "IMAGE", required_unless_present = "pid")]

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
+#[command(override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
     /// Sessions' folders or names, the folder of all sessions, process cores (several are merged by time); kernel crash dumps,
     /// trace.dat files; folders of CTF traces; shared memory and cores of programs that LTTng traced

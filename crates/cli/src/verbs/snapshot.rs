@@ -1,6 +1,6 @@
 //! `lastwords snapshot`: swaps live rings for spare ones while recording goes on, and keeps what was in them.
 
-use crate::control::{self, Which};
+use crate::control::Named;
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
@@ -20,9 +20,9 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Allocate the spare rings
-    Enable(Session),
+    Enable(Named),
     /// Free the spare rings and what is in them
-    Disable(Session),
+    Disable(Named),
     /// Swap live and spare: what was recorded until now is the snapshot (`report --snapshot` shows it), in place of the one before
     Take(Take),
     /// Take a snapshot and write it: `take`, then `recover --snapshot`
@@ -30,16 +30,9 @@ enum Verb {
 }
 
 #[derive(Debug, clap::Args)]
-struct Session {
-    /// The session's name or folder; where there is only one that lives, it need not be named
-    #[arg(value_name = "SESSION")]
-    session: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
 struct Take {
     #[command(flatten)]
-    session: Session,
+    session: Named,
 
     /// Only the streams of this CPU, in all channels; default: all
     #[arg(long, value_name = "N", conflicts_with = "stream")]
@@ -57,17 +50,17 @@ struct Record {
     output: PathBuf,
 
     #[command(flatten)]
-    which: Which,
+    session: Named,
 }
 
 /// Does it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     match &args.verb {
-        Verb::Enable(which) => control::open(which.session.as_deref())?.enable_snapshots()?,
-        Verb::Disable(which) => control::open(which.session.as_deref())?.disable_snapshots()?,
+        Verb::Enable(session) => session.open()?.enable_snapshots()?,
+        Verb::Disable(session) => session.open()?.disable_snapshots()?,
         Verb::Take(take) => {
             let rings = take.cpu.map(Rings::Cpu).or(take.stream.map(Rings::Stream)).unwrap_or(Rings::All);
-            let taken = control::open(take.session.session.as_deref())?.take_snapshot_of(rings)?;
+            let taken = take.session.open()?.take_snapshot_of(rings)?;
             say::line(format_args!("snapshot {}", taken.number));
             warn(&taken);
         }
@@ -78,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Takes one, writes it, gives its rings back.
 fn record_one(record: &Record) -> anyhow::Result<Outcome> {
-    let session = record.which.open()?;
+    let session = record.session.open()?;
     // Taking one throws the one before away: nothing may hinder that this one is kept.
     recover::check_snapshot(&session.name(), &record.output)?;
     warn(&session.take_snapshot(None)?);

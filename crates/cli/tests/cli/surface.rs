@@ -13,6 +13,10 @@ fn usage_errors_are_2_and_on_stderr() {
         &["recover", "x"],
         &["demo", "--threads", "0"],
         &["report", "x", "--since", "soon"],
+        &["snapshot", "take", "a", "-s", "a"],
+        &["list", "a", "--session", "a"],
+        &["destroy", "a", "-s", "a"],
+        &["destroy"],
     ] {
         let ran = place.run(args);
         assert_eq!(ran.status, 2, "{args:?}: {}", ran.err);
@@ -29,6 +33,55 @@ fn errors_are_1_and_name_file_and_remedy() {
     let ran = place.run(&["inspect", "nothing"]);
     assert_eq!(ran.status, 1);
     assert!(ran.err.contains("nothing") && ran.err.contains("lastwords list"), "{}", ran.err);
+}
+
+/// What is needed is not in brackets, in the help and in the manual.
+#[test]
+fn usage_says_what_must_be_named() {
+    let place = Place::new();
+    let folder = place.at("man");
+    place.ok(&["man", "-o", folder.to_str().unwrap()]);
+    for (verb, more, word, other) in [
+        ("report", "", "INPUT", "--pid <PID>"),
+        ("inspect", "", "IMAGE", "--pid <PID>"),
+        ("recover", " --output <OUT>", "IMAGE", "--pid <PID>"),
+        ("convert", " --output <OUT> --to <FORMAT>", "TRACE", "--pid <PID>"),
+        ("destroy", "", "SESSION", "--left-over"),
+    ] {
+        let begin = format!("lastwords {verb} [OPTIONS]{more}");
+        let usage = format!("Usage: {begin} <{word}>...\n       {begin} {other}\n");
+        let help = place.ok(&[verb, "--help"]);
+        assert!(help.contains(&usage), "{help}");
+        let page = std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).expect("a page");
+        let page = page.split(".SH DESCRIPTION").next().expect("a synopsis").replace('\\', "");
+        let synopsis = format!(
+            "fBlastwords {verb}fR [OPTIONS]{more} <{word}>...\n.br\nfBlastwords {verb}fR [OPTIONS]{more} {other}"
+        );
+        assert!(page.contains(&synopsis), "{page}");
+    }
+}
+
+/// A session is named as a word of its own or with `-s`, wherever one is.
+#[test]
+fn either_way_of_naming_a_session() {
+    let place = Place::new();
+    for verb in [
+        &["start"][..],
+        &["stop"],
+        &["clear"],
+        &["list"],
+        &["destroy"],
+        &["snapshot", "enable"],
+        &["snapshot", "disable"],
+        &["snapshot", "take"],
+        &["snapshot", "record", "-o", "out"],
+    ] {
+        for name in [&["nobody"][..], &["-s", "nobody"], &["--session", "nobody"]] {
+            let ran = place.run(&[verb, name].concat());
+            assert_eq!(ran.status, 1, "{verb:?} {name:?}: {}", ran.err);
+            assert!(ran.err.contains("nobody: no session of that name"), "{verb:?} {name:?}: {}", ran.err);
+        }
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::io::Write;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lastwords inspect [OPTIONS] <IMAGE>...\n       lastwords inspect [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
     /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files;
     /// folders of CTF traces
