@@ -23,7 +23,8 @@ enum Verb {
     Enable(Named),
     /// Free the spare rings and what is in them
     Disable(Named),
-    /// Swap live and spare: what was recorded until now is the snapshot (`report --snapshot` shows it), in place of the one before
+    /// Swap live and spare: what was recorded until now is the snapshot, in place of the one before (`report --snapshot` shows
+    /// it)
     Take(Take),
     /// Take a snapshot and write it: `take`, then `recover --snapshot`
     Record(Record),

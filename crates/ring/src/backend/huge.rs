@@ -75,9 +75,10 @@ impl HugeBackend {
         }
         let huge = huge_kib(start.as_ptr() as usize);
         self.note = match huge {
-            0 => format!(
-                "a plain file stands in: {why_not}, and none of it is in transparent huge pages; mount the folder's tmpfs with huge=advise"
-            ),
+            0 => {
+                let remedy = "mount the folder's tmpfs with huge=advise";
+                format!("a plain file stands in: {why_not}, and none of it is in transparent huge pages; {remedy}")
+            }
             _ => format!("{huge} of {} KiB in transparent huge pages: {why_not}", len >> 10),
         };
         arena.cut(start, plans)
