@@ -371,6 +371,10 @@ struct lw_taken {
      * Events that living threads were recording and that were not finished in bounded time.
      */
     uint64_t in_flight;
+    /**
+     * Bytes of the snapshot before it that nobody had consumed: they are gone.
+     */
+    uint64_t dropped;
 };
 
 #ifdef __cplusplus

@@ -18,6 +18,8 @@ pub struct lw_taken {
     pub clock: u64,
     /// Events that living threads were recording and that were not finished in bounded time.
     pub in_flight: u64,
+    /// Bytes of the snapshot before it that nobody had consumed: they are gone.
+    pub dropped: u64,
 }
 
 /// The mark that this process reads a snapshot, so that none replaces it meanwhile.
@@ -99,7 +101,7 @@ unsafe fn take(session: *const lw_session, rings: Rings, taken: *mut lw_taken) -
 fn told(taken: &Taken) -> lw_taken {
     let rest = &taken.rest;
     let (unvisited, in_flight) = (rest.unvisited.len() as u32, rest.in_flight as u64);
-    lw_taken { number: taken.number, unvisited, clock: taken.clock, in_flight }
+    lw_taken { number: taken.number, unvisited, clock: taken.clock, in_flight, dropped: taken.dropped }
 }
 
 /// Marks the snapshot as being read by this process, so that none replaces it. NULL (see `lw_error`): there is none, or another
