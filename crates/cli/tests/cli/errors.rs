@@ -3,6 +3,7 @@
 use crate::child::{self, run};
 use crate::support::Place;
 use lastwords::{Session, event};
+use std::sync::Barrier;
 use std::time::Duration;
 
 /// What the child is told by its environment.
@@ -17,9 +18,11 @@ fn child() {
     let Ok(ready) = std::env::var(HOW) else { return };
     let _session = Session::builder("app").start().expect("a session");
     lastwords::crash::install_panic_hook();
+    let all = Barrier::new(THREADS as usize);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            scope.spawn(move || warn(thread));
+            let all = &all;
+            scope.spawn(move || warn(thread, all));
         }
     });
     let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
@@ -27,13 +30,15 @@ fn child() {
     std::thread::sleep(Duration::from_secs(60));
 }
 
-fn warn(thread: u64) {
+fn warn(thread: u64, all: &Barrier) {
     for sequence in 0..2 * WARNINGS {
         event!(test, "warned", level: WARN, thread = thread, sequence = sequence);
         // The same, word for word.
         event!(test, "again", level: ERROR, thread = thread);
         if sequence == WARNINGS - 1 {
             (0..200_000u64).for_each(|number| event!(test, "flood", number = number, thread = thread));
+            // No flood comes behind what follows.
+            all.wait();
         }
     }
 }
