@@ -37,6 +37,8 @@ pub(super) enum Source {
     Rust,
     /// `bench/c/floor.c`.
     Floor,
+    /// `bench/c/model.c`.
+    Model,
     /// `bench/c/lttng.c`, run beside a session daemon of its own.
     Lttng,
     /// `bench/c/lastwords.c`, linked with our library for C; a slot still empty while there is no such file.
@@ -73,6 +75,12 @@ const fn row(name: &'static str, source: Source, share: (u64, u64), what: &'stat
 /// All of them, in the order in which they are printed.
 pub(super) const ALL: &[Contender] = &[
     row("floor", Source::Floor, (1, 1), "F: a time stamp and a store of 32 bytes, hand-written C"),
+    row(
+        "model",
+        Source::Model,
+        (1, 1),
+        "the least that this design asks: no CPUs, no sections, no rules, hand-written C",
+    ),
     row("lastwords-rseq", Source::Rust, (1, 1), "event!, reservation by restartable sequence"),
     row("lastwords-lockless", Source::Rust, (1, 1), "event!, reservation by compare-and-swap"),
     row("lastwords-locked", Source::Rust, (1, 4), "event!, reservation under a lock"),

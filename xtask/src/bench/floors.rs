@@ -47,11 +47,14 @@ impl Floor {
         [self.time.0, self.by.0]
     }
 
-    /// Compares, by the medians that `median` knows. Where a peer's time is divided by ours, F is divided by too.
+    /// Compares, by the medians that `median` knows. Where a peer's time is divided by ours, F and the model are divided by too.
     pub(super) fn verdict(&self, median: impl Fn(Row) -> Option<f64>) -> Verdict {
         let to = |by| median(self.time).zip(median(by)).map(|(time, by)| time / by);
-        let best = matches!(self.limit, Limit::AtLeast(_)).then(|| to(F)).flatten();
-        Verdict { best, ..Verdict::new(self.what, self.limit, to(self.by)) }
+        let model = ("model", self.by.1, self.by.2);
+        let best = |(name, row)| Some(Best { name, value: to(row)? });
+        let bests = [("F itself", F), ("the model", model)].into_iter().filter_map(best);
+        let bests = if matches!(self.limit, Limit::AtLeast(_)) { bests.collect() } else { Vec::new() };
+        Verdict { bests, ..Verdict::new(self.what, self.limit, to(self.by)) }
     }
 }
 
@@ -60,19 +63,26 @@ pub(super) struct Verdict {
     pub(super) what: &'static str,
     pub(super) limit: Limit,
     pub(super) value: Option<f64>,
-    /// The value of a recorder that takes no longer than F.
-    best: Option<f64>,
+    /// The values of what does less than a recorder has to, least first.
+    bests: Vec<Best>,
+}
+
+/// The value of something that does less than a recorder has to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Best {
+    pub(super) name: &'static str,
+    pub(super) value: f64,
 }
 
 impl Verdict {
     pub(super) fn new(what: &'static str, limit: Limit, value: Option<f64>) -> Self {
-        Self { what, limit, value, best: None }
+        Self { what, limit, value, bests: Vec::new() }
     }
 
-    /// The value of a recorder that takes no longer than F, where even that is not admitted: so this machine cannot show the
-    /// floor, whoever records.
-    pub(super) fn out_of_reach(&self) -> Option<f64> {
-        self.best.filter(|&best| !self.limit.admits(best))
+    /// What does less than a recorder has to and is not admitted: where that is F, this machine cannot show the floor, whoever
+    /// records; where it is the model, not with these headers.
+    pub(super) fn out_of_reach(&self) -> Option<Best> {
+        self.bests.iter().copied().find(|best| !self.limit.admits(best.value))
     }
 
     pub(super) fn is_met(&self) -> bool {
@@ -134,21 +144,22 @@ mod tests {
     }
 
     #[test]
-    fn what_f_itself_does_not_reach() {
+    fn what_f_itself_does_not_reach_nor_the_model() {
         let times = |lttng: f64| {
             move |row: Row| {
-                Some(if row == F {
-                    10.0
-                } else if row == RSEQ_A {
-                    14.0
-                } else {
-                    lttng
+                Some(match row {
+                    F => 10.0,
+                    ("model", A, 1) => 12.0,
+                    RSEQ_A => 14.0,
+                    _ => lttng,
                 })
             }
         };
         let floor = floor("x", ("lttng", A, 1), RSEQ_A, Limit::AtLeast(8.0));
-        assert_eq!(floor.verdict(times(70.0)).out_of_reach(), Some(7.0));
-        assert_eq!(floor.verdict(times(90.0)).out_of_reach(), None);
-        assert!(!floor.verdict(times(90.0)).is_met());
+        let out_of_reach = |lttng| floor.verdict(times(lttng)).out_of_reach().map(|best| (best.name, best.value));
+        assert_eq!(out_of_reach(70.0), Some(("F itself", 7.0)));
+        assert_eq!(out_of_reach(90.0), Some(("the model", 7.5)));
+        assert_eq!(out_of_reach(100.0), None);
+        assert!(!floor.verdict(times(100.0)).is_met());
     }
 }

@@ -40,6 +40,7 @@ impl Programs {
             Source::Rust if self.built_in.contains(contender.name) => Ok(self.bench.clone()),
             Source::Rust => bail!("not built into lastwords-bench"),
             Source::Floor => self.compile("floor", &[OsStr::new("-lpthread")]),
+            Source::Model => self.compile("model", &[OsStr::new("-lpthread")]),
             Source::Lttng => self
                 .compile("lttng", &["-llttng-ust", "-ldl", "-lpthread"].map(OsStr::new))
                 .context("LTTng-UST's headers are needed: package liblttng-ust-dev"),
