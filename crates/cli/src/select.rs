@@ -113,7 +113,7 @@ impl Events {
     }
 }
 
-/// As text for people has it: an event that several channels of a session have stands once, unless channels were asked for.
+/// As what people look at has it: an event that several channels of a session have stands once, unless channels were asked for.
 pub(crate) fn once(selection: Selection) -> Selection {
     Selection { once: selection.channels.is_empty(), ..selection }
 }

@@ -27,14 +27,15 @@ pub(crate) fn to_one(
 ) -> anyhow::Result<Totals> {
     let mut bar = Progress::new(path.display().to_string(), inputs::bytes(sources));
     let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
+    let shown = once(selection.clone());
     let outcome = match format {
         Format::TraceDat => bail!("trace-dat is for a kernel's trace; a session has ctf, ctf2, json, text, perfetto"),
         Format::Ctf | Format::Ctf2 => bail!("{}: CTF is a folder a session", path.display()),
-        Format::Perfetto => to_file(path, |out| perfetto::session::write(sources, selection, out, &mut tell))?,
+        Format::Perfetto => to_file(path, |out| perfetto::session::write(sources, &shown, out, &mut tell))?,
         Format::Json => to_file(path, |out| json::write(sources, selection, out, &mut tell))?,
         Format::Text => {
-            let (zone, selection) = (Zone::local(), once(selection.clone()));
-            to_file(path, |out| text::write(sources, Style::Fields, &selection, &zone, out, &mut tell))?
+            let zone = Zone::local();
+            to_file(path, |out| text::write(sources, Style::Fields, &shown, &zone, out, &mut tell))?
         }
     };
     Ok(Totals { streams: used(sources, selection), ..outcome.totals })

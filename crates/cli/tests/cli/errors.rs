@@ -61,6 +61,8 @@ fn no_flood_evicts_them_and_text_has_each_once() {
     }
     place.ok(&["convert", "app", "--to", "text", "-o", "text"]);
     assert_eq!(std::fs::read_to_string(place.at("text")).expect("text"), all);
+    let line = place.ok(&["convert", "app", "--to", "perfetto", "-o", "perfetto"]);
+    assert!(line.contains(&format!(" {} events", all.lines().count())), "{line}");
 
     // The flood evicted those of before from the other channel; and what is for programs has what each channel has.
     let of = |channel: &str| count(&place.ok(&["report", "app", "--channel", channel]), "test:again");
