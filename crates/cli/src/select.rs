@@ -8,6 +8,9 @@ use lastwords_formats::select::Selection;
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::Source;
 
+/// What [`Events`] are chosen by.
+const OPTIONS: &str = "--cpu, --channel, --event, --since, --until and --last";
+
 /// Which sessions of what was given.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Which {
@@ -67,6 +70,14 @@ impl Events {
         let (moments, streams) =
             (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.channels.is_empty());
         !moments && !streams && self.events.is_empty() && self.last.is_none()
+    }
+
+    /// Refuses any selection where all is written: `why`.
+    pub(crate) fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        if self.is_default() {
+            return Ok(());
+        }
+        bail!("{why}; {OPTIONS} are for other formats")
     }
 
     /// Refuses channels where the input is no session.
@@ -140,7 +151,7 @@ impl Events {
     /// Says on stderr that nothing is left of what was selected from.
     pub(crate) fn tell_none(&self, shown: u64) {
         if shown == 0 && !self.is_default() {
-            say::note("no event is left by what was selected: --cpu, --channel, --event, --since, --until, --last");
+            say::note(format_args!("no event is left by what was selected: {OPTIONS}"));
         }
     }
 }

@@ -104,10 +104,8 @@ fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
     let [machine] = machines else {
         bail!("{} kernels' traces; give them one by one, each with its own --output", machines.len());
     };
-    if args.to == Format::TraceDat && !args.events.is_default() {
-        bail!(
-            "a trace.dat file is written whole; --cpu, --channel, --event, --since, --until and --last are for other formats"
-        );
+    if args.to == Format::TraceDat {
+        args.events.refuse("a trace.dat file is written whole")?;
     }
     let arrays = match args.which.sessions.is_empty() && args.to.holds_all() {
         true => (0..machine.tracing.arrays.len()).collect(),
@@ -145,11 +143,7 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
 
 /// One session is written as the folder that was named, several as folders in it.
 fn ctf_folders(args: &Args, sessions: &[Input], version: ctf::Version) -> anyhow::Result<Vec<Line>> {
-    if !args.events.is_default() {
-        bail!(
-            "CTF is copied packet by packet; --cpu, --channel, --event, --since, --until and --last are for other formats"
-        );
-    }
+    args.events.refuse("CTF is copied packet by packet")?;
     let mut taken = Taken::default();
     let mut lines = Vec::new();
     if sessions.len() > 1 {
