@@ -5,13 +5,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
+use super::jobs::{self, Machine};
 use super::packages::Store;
-use super::qemu::{Config, Guest};
-use super::{Arch, QUICK, qemu, recorder};
+use super::{Arch, QUICK};
 use crate::setup::{make_empty, run_quietly};
 
 #[derive(clap::Args)]
@@ -32,8 +32,6 @@ const QUICK_COUNT: u64 = 15;
 /// Until the guest has done all: for its boot, and for each kill.
 const LIMIT: Duration = Duration::from_secs(120);
 const LIMIT_OF_KILL: Duration = Duration::from_secs(10);
-/// Megabytes.
-const MEMORY: u32 = 2048;
 
 /// The part that CI runs.
 pub(crate) fn run_quick() -> Result<()> {
@@ -42,13 +40,12 @@ pub(crate) fn run_quick() -> Result<()> {
 
 /// Boots, and judges what the guest says.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let begun = Instant::now();
     let store = Store::open()?;
     let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
     let folder = store.runs().join(format!("{}-hotplug", kernel.release));
     make_empty(&folder)?;
     let jobs = [("hotplug".to_string(), format!("xtask hotplug-here --count {}", args.count))];
-    let mut archive = recorder::base(&store, Arch::Amd64, &jobs)?;
+    let mut archive = jobs::base(&store, Arch::Amd64, &jobs)?;
     archive.folder("lib64");
     let program = folder.join("xtask");
     run_quietly(Command::new("strip").arg("--strip-debug").arg("-o").arg(&program).arg(crate::own_program()))?;
@@ -56,30 +53,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for (name, library) in libraries(&program)? {
         archive.copy(&name, &library)?;
     }
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive.finish()).with_context(|| initramfs.display().to_string())?;
-    let config = Config {
-        arch: Arch::Amd64,
-        qemu: &qemu(&store, Arch::Amd64)?,
-        kernel: &kernel.image,
-        initramfs: &initramfs,
-        // On a host that has much to do, a guest finds its timer too slow to work.
-        arguments: &format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1),
-        memory: MEMORY,
-        cpus: args.cpus,
-        more_cpu: "",
-        pause_at_panic: false,
-        disks: &[],
-        folder: &folder,
-    };
-    let mut guest = Guest::start(&config)?;
+    // On a host that has much to do, a guest finds its timer too slow to work.
+    let arguments = format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1);
     let limit = LIMIT + LIMIT_OF_KILL * u32::try_from(args.count).unwrap_or(u32::MAX >> 8);
-    guest.wait_for("RECORDER-DONE", limit)?;
-    let console = guest.console().replace('\r', "");
-    guest.quit()?;
-    let rows = recorder::judge(&format!("{}, {} CPUs", kernel.release, args.cpus), &console, jobs.len())?;
-    super::summarize(&[(rows, begun.elapsed())])?;
-    std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
+    let machine = Machine { arch: Arch::Amd64, arguments: &arguments, cpus: args.cpus, limit };
+    machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 
 /// What a program of this machine needs at run time, its loader included: where a guest looks for it, and where it is here.

@@ -23,6 +23,7 @@ mod compare;
 mod dump;
 pub(crate) mod hotplug;
 mod initramfs;
+mod jobs;
 mod kdump;
 mod live;
 mod lttng;

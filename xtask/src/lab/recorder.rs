@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::compare::Rows;
+use super::Arch;
 use super::initramfs::Archive;
+use super::jobs::{self, Machine};
 use super::packages::Store;
-use super::qemu::{Config, Guest};
-use super::{Arch, qemu};
 use crate::setup::{make_empty, run_quietly};
 
 #[derive(clap::Args)]
@@ -50,8 +49,6 @@ const LIBRARIES: &[&str] = &["ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", 
 const OWN: &str = "GLIBC_TUNABLES=glibc.pthread.rseq=0";
 /// Until the guest has done all.
 const LIMIT: Duration = Duration::from_secs(1500);
-/// Megabytes.
-const MEMORY: u32 = 2048;
 
 /// What was built for the guest: programs with the names that they get there.
 struct Built {
@@ -67,30 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let kernel = store.kernel(&args.kernel, Arch::Arm64, None)?;
     let folder = store.runs().join(format!("{}-recorder", kernel.release));
     make_empty(&folder)?;
-    let initramfs = folder.join("initramfs");
-    std::fs::write(&initramfs, archive(&store, &built, args)?).with_context(|| initramfs.display().to_string())?;
+    let jobs = jobs(&built, args);
+    let archive = archive(&store, &built, &jobs)?;
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
-    let begun = Instant::now();
-    let config = Config {
-        arch: Arch::Arm64,
-        qemu: &qemu(&store, Arch::Arm64)?,
-        kernel: &kernel.image,
-        initramfs: &initramfs,
-        arguments: "loglevel=4 panic=0",
-        memory: MEMORY,
-        cpus: args.cpus,
-        more_cpu: "",
-        pause_at_panic: false,
-        disks: &[],
-        folder: &folder,
-    };
-    let mut guest = Guest::start(&config)?;
-    guest.wait_for("RECORDER-DONE", LIMIT)?;
-    let console = guest.console().replace('\r', "");
-    guest.quit()?;
-    let rows = judge(&format!("{}, {} CPUs", kernel.release, args.cpus), &console, jobs(&built, args).len())?;
-    super::summarize(&[(rows, begun.elapsed())])?;
-    std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
+    let machine = Machine { arch: Arch::Arm64, arguments: "loglevel=4 panic=0", cpus: args.cpus, limit: LIMIT };
+    machine.run(&store, &kernel, archive, jobs.len(), &folder)
 }
 
 /// What the guest runs: name, command.
@@ -115,33 +93,9 @@ fn jobs(built: &Built, args: &Args) -> Vec<(String, String)> {
     jobs
 }
 
-/// The rows of a console.
-pub(super) fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
-    let mut rows = Rows::new(name.into());
-    let mut ended = 0;
-    let mut printed = Vec::new();
-    for line in console.lines() {
-        if line.starts_with("RECORDER-BEGIN ") {
-            printed.clear();
-        } else if let Some(end) = line.strip_prefix("RECORDER-END ") {
-            let (job, status) = end.split_once(' ').with_context(|| format!("the guest says: {line}"))?;
-            ended += 1;
-            if status == "0" && printed.contains(&"running 0 tests") {
-                // Models are tests elsewhere.
-                continue;
-            }
-            rows.row(status == "0", job, &format!("status {status}\n      {}", printed.join("\n      ")));
-        } else {
-            printed.push(line);
-        }
-    }
-    ensure!(ended == expected, "{ended} of {expected} jobs ended in the guest");
-    Ok(rows)
-}
-
 /// The guest's first file system.
-fn archive(store: &Store, built: &Built, args: &Args) -> Result<Vec<u8>> {
-    let mut archive = base(store, Arch::Arm64, &jobs(built, args))?;
+fn archive(store: &Store, built: &Built, jobs: &[(String, String)]) -> Result<Archive> {
+    let mut archive = jobs::base(store, Arch::Arm64, jobs)?;
     for library in LIBRARIES {
         let found = run_quietly(Command::new(LINKER).arg(format!("-print-file-name={library}")))?;
         archive.copy(&format!("lib/{library}"), Path::new(found.trim()))?;
@@ -149,18 +103,6 @@ fn archive(store: &Store, built: &Built, args: &Args) -> Result<Vec<u8>> {
     for (name, program) in &built.programs {
         archive.copy(&format!("bin/{name}"), program)?;
     }
-    Ok(archive.finish())
-}
-
-/// What guests that run jobs have in common: busybox, the first program, the jobs' names and commands.
-pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Result<Archive> {
-    let mut archive = Archive::default();
-    archive.folder("bin");
-    archive.folder("lib");
-    archive.copy("bin/busybox", &store.busybox(arch)?)?;
-    archive.program("init", include_bytes!("guest/recorder.sh"));
-    let lines = jobs.iter().map(|(name, command)| format!("{name} {command}\n"));
-    archive.program("jobs", lines.collect::<String>().as_bytes());
     Ok(archive)
 }
 
@@ -229,18 +171,4 @@ fn compiler(store: &Store) -> Result<PathBuf> {
         .with_context(|| script.display().to_string())?;
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
     Ok(script)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_that_does_not_end_is_an_error() {
-        let console = "RECORDER-BEGIN a\nfine\nRECORDER-END a 0\nRECORDER-BEGIN n\nrunning 0 tests\nRECORDER-END n 0\n\
-                       RECORDER-BEGIN b\nbad\nRECORDER-END b 101\n";
-        let rows = judge("x", console, 3).unwrap();
-        assert_eq!((rows.passed, rows.failed), (1, 1));
-        assert!(judge("x", console, 4).is_err());
-    }
 }

@@ -1,0 +1,111 @@
+//! Guests that run jobs one after the other, and say of each how it ended.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::compare::Rows;
+use super::initramfs::Archive;
+use super::packages::{Kernel, Store};
+use super::qemu::{Config, Guest};
+use super::{Arch, qemu};
+
+/// Megabytes.
+const MEMORY: u32 = 2048;
+
+/// The machine that runs them.
+pub(super) struct Machine<'a> {
+    pub(super) arch: Arch,
+    /// The kernel's command line but for the console.
+    pub(super) arguments: &'a str,
+    pub(super) cpus: u32,
+    /// Until all have ended, the boot included.
+    pub(super) limit: Duration,
+}
+
+impl Machine<'_> {
+    /// Boots in a folder, which goes when all jobs of the first file system have ended well, and judges what the guest says.
+    pub(super) fn run(
+        &self,
+        store: &Store,
+        kernel: &Kernel,
+        archive: Archive,
+        jobs: usize,
+        folder: &Path,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let initramfs = folder.join("initramfs");
+        std::fs::write(&initramfs, archive.finish()).with_context(|| initramfs.display().to_string())?;
+        let config = Config {
+            arch: self.arch,
+            qemu: &qemu(store, self.arch)?,
+            kernel: &kernel.image,
+            initramfs: &initramfs,
+            arguments: self.arguments,
+            memory: MEMORY,
+            cpus: self.cpus,
+            more_cpu: "",
+            pause_at_panic: false,
+            disks: &[],
+            folder,
+        };
+        let mut guest = Guest::start(&config)?;
+        guest.wait_for("RECORDER-DONE", self.limit)?;
+        let console = guest.console().replace('\r', "");
+        guest.quit()?;
+        let rows = judge(&format!("{}, {} CPUs", kernel.release, self.cpus), &console, jobs)?;
+        super::summarize(&[(rows, begun.elapsed())])?;
+        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())
+    }
+}
+
+/// What guests that run jobs have in common: busybox, the first program, the jobs' names and commands.
+pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Result<Archive> {
+    let mut archive = Archive::default();
+    archive.folder("bin");
+    archive.folder("lib");
+    archive.copy("bin/busybox", &store.busybox(arch)?)?;
+    archive.program("init", include_bytes!("guest/recorder.sh"));
+    let lines = jobs.iter().map(|(name, command)| format!("{name} {command}\n"));
+    archive.program("jobs", lines.collect::<String>().as_bytes());
+    Ok(archive)
+}
+
+/// The rows of a console.
+fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
+    let mut rows = Rows::new(name.into());
+    let mut ended = 0;
+    let mut printed = Vec::new();
+    for line in console.lines() {
+        if line.starts_with("RECORDER-BEGIN ") {
+            printed.clear();
+        } else if let Some(end) = line.strip_prefix("RECORDER-END ") {
+            let (job, status) = end.split_once(' ').with_context(|| format!("the guest says: {line}"))?;
+            ended += 1;
+            if status == "0" && printed.contains(&"running 0 tests") {
+                // Models are tests elsewhere.
+                continue;
+            }
+            rows.row(status == "0", job, &format!("status {status}\n      {}", printed.join("\n      ")));
+        } else {
+            printed.push(line);
+        }
+    }
+    ensure!(ended == expected, "{ended} of {expected} jobs ended in the guest");
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_does_not_end_is_an_error() {
+        let console = "RECORDER-BEGIN a\nfine\nRECORDER-END a 0\nRECORDER-BEGIN n\nrunning 0 tests\nRECORDER-END n 0\n\
+                       RECORDER-BEGIN b\nbad\nRECORDER-END b 101\n";
+        let rows = judge("x", console, 3).unwrap();
+        assert_eq!((rows.passed, rows.failed), (1, 1));
+        assert!(judge("x", console, 4).is_err());
+    }
+}
