@@ -39,6 +39,21 @@ static inline uint64_t opaque(uint64_t value)
 	return value;
 }
 
+/* The time stamp counter. */
+static inline uint64_t clock_read(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t ticks;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+	return ticks;
+#else
+#error "no time stamp counter known for this architecture"
+#endif
+}
+
 struct child_thread {
 	pthread_t handle;
 	pthread_barrier_t *start;

@@ -15,20 +15,6 @@ struct record {
 
 static _Thread_local _Alignas(64) struct record ring[RING_RECORDS];
 
-static inline uint64_t clock_read(void)
-{
-#if defined(__x86_64__)
-	return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-	uint64_t ticks;
-
-	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-	return ticks;
-#else
-#error "no time stamp counter known for this architecture"
-#endif
-}
-
 static void record_events(uint64_t events)
 {
 	for (uint64_t i = 0; i < events; i++) {

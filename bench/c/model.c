@@ -21,20 +21,6 @@ struct control {
 static _Thread_local _Alignas(64) struct control control;
 static _Thread_local _Alignas(64) char ring[SUB_BUFFERS * SUB_BUFFER];
 
-static inline uint64_t clock_read(void)
-{
-#if defined(__x86_64__)
-	return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-	uint64_t ticks;
-
-	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-	return ticks;
-#else
-#error "no time stamp counter known for this architecture"
-#endif
-}
-
 /* Where an event of that size goes; its header is there. */
 static inline char *reserve(uint64_t size, uint32_t id)
 {
