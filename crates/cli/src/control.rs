@@ -32,14 +32,9 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// What was named.
-    pub(crate) fn word(&self) -> Option<&str> {
-        self.word.as_deref().or(self.which.session.as_deref())
-    }
-
     /// A handle on it.
     pub(crate) fn open(&self) -> anyhow::Result<Handle> {
-        open(self.word())
+        open(self.word.as_deref().or(self.which.session.as_deref()))
     }
 }
 

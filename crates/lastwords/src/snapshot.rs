@@ -180,7 +180,7 @@ pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
         };
         let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
         match swap.run() {
-            Ok(rest) => Ok(Taken { dropped, ..note(regions, control, rings, rest) }),
+            Ok(rest) => Ok(note(regions, control, rings, dropped, rest)),
             Err(LockHeld { owner }) => {
                 control.snapshot.store(SNAPSHOT_READY, Release);
                 Err(Error::Busy { what: "a ring", owner })
@@ -194,14 +194,14 @@ fn is_inside(regions: &Regions) -> bool {
     process::joined(regions.view.processes()).contains(&Identity::current())
 }
 
-fn note(regions: &Regions, control: &Control, rings: Rings, rest: Rest) -> Taken {
+fn note(regions: &Regions, control: &Control, rings: Rings, dropped: u64, rest: Rest) -> Taken {
     let clock = regions.view.clock_kind().map_or(0, ClockKind::now_ordered);
     control.snapshot_clock.store(clock, Relaxed);
     control.snapshot_stream.store(rings.word(), Relaxed);
     control.snapshot_reader.store(0, Relaxed);
     let number = control.snapshots.fetch_add(1, Relaxed) + 1;
     control.snapshot.store(SNAPSHOT_TAKEN, Release);
-    Taken { number, clock, dropped: 0, rest }
+    Taken { number, clock, dropped, rest }
 }
 
 fn missing(regions: &Regions, what: &'static str, remedy: &'static str) -> Error {
