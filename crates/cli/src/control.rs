@@ -2,7 +2,7 @@
 
 use crate::inputs;
 use anyhow::{Context, bail};
-use lastwords::admin::{self, Handle, State, Summary};
+use lastwords::remote_control::{self, Handle, State, Summary};
 use std::path::{Path, PathBuf};
 
 /// Which session a control verb is for, by `--session` alone: its other words are something else.
@@ -72,7 +72,8 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
 
 /// The only session that lives.
 fn only() -> anyhow::Result<PathBuf> {
-    let live: Vec<PathBuf> = admin::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
+    let live: Vec<PathBuf> =
+        remote_control::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
     match live.as_slice() {
         [one] => Ok(one.clone()),
         [] => bail!("no session lives; `lastwords list` shows those that are left over: name one with --session"),

@@ -41,7 +41,7 @@ fn a_memfd() {
     let path = places(&folder(&session))[0].path.clone();
     assert!(path.starts_with(&format!("/proc/{}/fd/", std::process::id())));
     assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
-    let seen = lastwords::admin::list(Some(dir.path())).expect("the list");
+    let seen = lastwords::remote_control::list(Some(dir.path())).expect("the list");
     assert_eq!(seen[0].details.as_ref().expect("details").backend, "memfd");
 }
 
@@ -116,7 +116,7 @@ fn pages_on_the_heap() {
         record(0..500);
         session.take_snapshot(None).expect("a snapshot");
         record(500..600);
-        let seen = lastwords::admin::list(Some(dir.path())).expect("the list");
+        let seen = lastwords::remote_control::list(Some(dir.path())).expect("the list");
         let why = seen[0].details.as_ref().expect_err("nobody else can map it");
         assert!(why.contains("core"), "{why}");
         session.disable_snapshots().expect("the spare goes");

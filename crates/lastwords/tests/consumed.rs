@@ -5,8 +5,8 @@ mod common;
 use std::sync::Mutex;
 
 use common::{folder, plain, record};
-use lastwords::admin::Handle;
 use lastwords::consume::Consumer;
+use lastwords::remote_control::Handle;
 use lastwords::{Memory, Session};
 
 /// Sessions of one process share their callsites: one test records at a time.

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{StopAtEnd, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
-use lastwords::admin::{self, Handle, State};
-use lastwords::process::Life;
+use lastwords::processes::Life;
+use lastwords::remote_control::{self, Handle, State};
 use lastwords::rules::RuleSpec;
 use lastwords::{Reservation, Scope, Session};
 
@@ -31,8 +31,8 @@ fn start_users(dir: &Path) -> Session {
     .expect("it starts")
 }
 
-fn details(dir: &Path) -> admin::Details {
-    let mut found = admin::list(Some(dir)).expect("the list");
+fn details(dir: &Path) -> remote_control::Details {
+    let mut found = remote_control::list(Some(dir)).expect("the list");
     assert_eq!(found.len(), 1);
     found.remove(0).details.expect("details")
 }
@@ -56,7 +56,7 @@ fn a_killed_process_leaves_its_events() {
     assert_eq!(details.state, State::LeftOver);
     assert_eq!(details.processes[0].1, Life::Dead);
     assert_eq!(details.channels[0].events, 1);
-    admin::destroy(&folder).expect("it is removed");
+    remote_control::destroy(&folder).expect("it is removed");
     assert!(!folder.exists());
 }
 
@@ -73,7 +73,7 @@ fn ended_in_good_order_kept_or_in_panic() {
     session.keep();
     drop(session);
     assert_eq!(details(dir.path()).state, State::Finished);
-    admin::destroy(&only_session(dir.path())).expect("it is removed");
+    remote_control::destroy(&only_session(dir.path())).expect("it is removed");
     let panicked = std::panic::catch_unwind(|| {
         let _session = start(dir.path());
         record(0..10);
@@ -194,7 +194,7 @@ fn child_records_until_killed() {
 fn events_are_switched_from_another_process() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut child = spawn("child_records_until_killed", dir.path(), &[]);
-    wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+    wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
     let folder = only_session(dir.path());
     let newest = || numbers(&folder).last().copied();
     // The recorder goes on while it is read: a copy may catch it in the middle, so only the change counts.
@@ -213,7 +213,7 @@ fn events_are_switched_from_another_process() {
     wait_for("silence again", quiet);
     handle.set_recording(None, true);
     wait_for("events at last", || !quiet());
-    admin::destroy(&folder).expect("destroyed while it lives");
+    remote_control::destroy(&folder).expect("destroyed while it lives");
     assert!(!folder.exists());
     child.kill().expect("killed");
     child.wait().expect("it ends");
@@ -242,7 +242,7 @@ fn killed_writers_do_not_stop_the_others() {
         let dir = tempfile::tempdir().expect("a folder");
         let variables = [("RESERVATION", reservation)];
         let mut other = spawn("child_joins_and_records_when_told", dir.path(), &variables);
-        wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
         let folder = only_session(dir.path());
         for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
@@ -265,7 +265,7 @@ fn killed_writers_do_not_stop_the_others() {
     }
 }
 
-fn details_of(folder: &Path) -> admin::Details {
+fn details_of(folder: &Path) -> remote_control::Details {
     Handle::open(folder).expect("it opens").summary().details.expect("details")
 }
 
@@ -393,7 +393,7 @@ fn a_process_in_another_pid_namespace() {
     let Ok(mut child) = unshare.env(common::DIR, dir.path()).stdout(std::process::Stdio::null()).spawn() else {
         return;
     };
-    let listed = || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
+    let listed = || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
     for _ in 0..2000 {
         // Without the right to make namespaces there is nothing to be shown.
         if child.try_wait().is_ok_and(|status| status.is_some()) {
@@ -408,7 +408,7 @@ fn a_process_in_another_pid_namespace() {
     wait_for("events", || numbers(&path).len() > 100);
     let seen = details(dir.path());
     assert_eq!(seen.state, State::Live, "{seen:?}");
-    assert_ne!(seen.processes[0].0.pidns, lastwords::process::Identity::current().pidns);
+    assert_ne!(seen.processes[0].0.pidns, lastwords::processes::Identity::current().pidns);
     let mine = start_users(dir.path());
     assert_ne!(mine.uuid(), seen.uuid, "a session of another pid namespace is not joined");
     drop(mine);

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use common::{folder, numbers, plain, record};
-use lastwords::admin::{self, Handle};
+use lastwords::remote_control::{self, Handle};
 use lastwords::{Error, Memory, Session};
 
 fn start(dir: &Path) -> Result<Session, Error> {
@@ -42,7 +42,7 @@ fn what_stands_in_the_place_of_the_folder() {
     symlink(&real, &place).expect("a link");
     let error = start(&place).expect_err("a link").to_string();
     assert!(error.contains("place") && error.contains("remove it"), "{error}");
-    assert!(admin::list(Some(&place)).is_err());
+    assert!(remote_control::list(Some(&place)).is_err());
     std::fs::remove_file(&place).expect("removed");
 
     symlink(dir.path().join("nowhere"), &place).expect("a dangling link");
@@ -164,8 +164,8 @@ fn links_in_a_session_are_removed_not_followed() {
     drop(session);
     assert!(!path.exists() && precious.join("file").exists());
     symlink(&precious, base.join("evil-0123456789abcdef")).expect("a link");
-    assert!(admin::destroy(&base.join("evil-0123456789abcdef")).is_err());
-    assert_eq!(admin::list(Some(&base)).expect("the list").len(), 0);
+    assert!(remote_control::destroy(&base.join("evil-0123456789abcdef")).is_err());
+    assert_eq!(remote_control::list(Some(&base)).expect("the list").len(), 0);
     assert!(precious.join("file").exists());
 }
 

@@ -100,9 +100,9 @@ fn looking_at_sessions_leaves_nothing_behind() {
     let session = start("looked-at", dir.path(), Memory::Shm);
     let folder = session.folder().expect("a folder");
     let look = || {
-        let found = lastwords::admin::list(Some(dir.path())).expect("a list");
+        let found = lastwords::remote_control::list(Some(dir.path())).expect("a list");
         assert!(found[0].details.is_ok());
-        let handle = lastwords::admin::Handle::open(folder).expect("a session");
+        let handle = lastwords::remote_control::Handle::open(folder).expect("a session");
         handle.clear().expect("cleared");
         assert_eq!(handle.summary().name, "looked-at");
     };

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use common::{child_dir, folder, only_session, plain, record, spawn};
-use lastwords::{Memory, Session, admin};
+use lastwords::{Memory, Session, remote_control};
 
 fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
     let status = spawn(child, dir, variables).wait().expect("it ends");
@@ -142,9 +142,9 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
     for memory in ["heap", "memfd"] {
         let dir = tempfile::tempdir().expect("a folder");
         let mut child = spawn("child_records_in_memory_of_its_own", dir.path(), &[("MEMORY", memory)]);
-        common::wait_for("the session", || admin::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
+        common::wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
         let pid = child.id();
-        let listed = || admin::list(Some(dir.path())).expect("the list").remove(0);
+        let listed = || remote_control::list(Some(dir.path())).expect("the list").remove(0);
         let alive = listed();
         assert_eq!(alive.gone_with, None);
         assert_eq!(alive.details.is_ok(), memory == "memfd", "{:?}", alive.details);
@@ -158,7 +158,7 @@ fn memory_that_went_with_its_process_is_told_from_memory_that_cannot_be_read() {
             (dead.gone_with, dead.details.err()),
             (Some(pid), Some(format!("its memory went with process {pid}")))
         );
-        admin::destroy(&dead.folder).expect("destroyed");
+        remote_control::destroy(&dead.folder).expect("destroyed");
         assert!(!dead.folder.exists());
     }
 }
@@ -173,7 +173,7 @@ fn only_folders_of_sessions_are_removed() {
         for name in ["registry", file] {
             std::fs::write(place.join(name), "precious").expect("a file");
         }
-        let error = admin::destroy(&place).expect_err("no session's").to_string();
+        let error = remote_control::destroy(&place).expect_err("no session's").to_string();
         assert!(error.contains(name), "{error}");
         assert_eq!(std::fs::read_dir(&place).expect("it stays").count(), 2, "{name}: all or nothing");
     }
@@ -186,6 +186,6 @@ fn only_folders_of_sessions_are_removed() {
     drop(session);
     assert_eq!(only_session(&dir.path().join("base")), path, "somebody's notes are in it");
     std::fs::remove_dir(path.join("notes")).expect("removed");
-    admin::destroy(&path).expect("destroyed");
+    remote_control::destroy(&path).expect("destroyed");
     assert!(!path.exists());
 }

@@ -18,9 +18,9 @@ use crate::record::{Lost, Record};
 use crate::reserve::Reserve;
 use crate::reserve::locked::Locked;
 use crate::reserve::lockless::Lockless;
-#[cfg(not(loom))]
-use crate::reserve::quick::Quick;
 use crate::reserve::rseq::Rseq;
+#[cfg(not(loom))]
+use crate::reserve::rseq_fast::RseqFast;
 use crate::stream::Stream;
 use crate::{cpu, os};
 
@@ -77,7 +77,7 @@ pub struct Channel {
     flip: &'static AtomicU32,
     streams: alloc::boxed::Box<[Stream]>,
     #[cfg(not(loom))]
-    quick: Quick,
+    quick: RseqFast,
     /// Streams that are bound to a CPU.
     cpus: u32,
     paged: bool,
@@ -113,7 +113,7 @@ impl Channel {
         Self {
             flip: parts.flip,
             #[cfg(not(loom))]
-            quick: Quick::new(parts.flip, &streams, counter && !payload_size && Header::IS_COMPACT),
+            quick: RseqFast::new(parts.flip, &streams, counter && !payload_size && Header::IS_COMPACT),
             cpus,
             paged,
             payload_size,

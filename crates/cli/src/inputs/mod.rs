@@ -11,7 +11,7 @@ use crate::say;
 use crate::select::Which;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords::admin::Handle;
+use lastwords::remote_control::Handle;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{Session, Upto};
 use lastwords_walk::{Options, Recovered};

@@ -9,8 +9,8 @@ use crate::{control, select};
 use anyhow::Context;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use lastwords::admin::{self, ChannelSummary, Details, Handle, Summary};
-use lastwords::process::Life;
+use lastwords::processes::Life;
+use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
 use lastwords_trace::source::Source;
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             let folder = control::folder(word)?;
             vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
         }
-        None => admin::list(None)?,
+        None => remote_control::list(None)?,
     };
     let text = if args.json {
         let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };

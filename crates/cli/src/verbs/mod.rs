@@ -18,7 +18,7 @@ mod snapshot;
 use crate::exit::Outcome;
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use lastwords::admin::Handle;
+use lastwords::remote_control::Handle;
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -2,7 +2,7 @@
 
 use crate::child::{Running, run};
 use crate::support::{Place, Ran, small};
-use lastwords::admin::Handle;
+use lastwords::remote_control::Handle;
 use lastwords::{ChannelConfig, Reservation, Session, event};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

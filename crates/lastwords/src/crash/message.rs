@@ -1,9 +1,9 @@
 //! A panic's message, cut to the room that there is.
 
 use super::panic::written;
-use crate::encode::writer::INNER_NUL;
-use crate::encode::{Field, Out, Pieces, short};
-use crate::registry::FieldType;
+use crate::record::encode::writer::INNER_NUL;
+use crate::record::encode::{Field, Out, Pieces, short};
+use crate::session::registry::FieldType;
 
 /// A text, and a note of what was cut off.
 #[derive(Debug, Clone, Copy)]

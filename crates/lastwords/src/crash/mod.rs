@@ -25,8 +25,8 @@ pub use self::modules::refresh_modules;
 pub use self::panic::install_panic_hook;
 pub use self::signal::{FATAL, InstallError, install_signal_handlers, prepare_thread};
 
-use crate::encode::{Field, Out, Pieces, short};
-use crate::registry::FieldType;
+use crate::record::encode::{Field, Out, Pieces, short};
+use crate::session::registry::FieldType;
 
 /// Most addresses of a backtrace.
 const MAX_FRAMES: usize = 64;

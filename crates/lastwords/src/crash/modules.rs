@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lastwords_abi::registry::KIND_MODULE;
 
-use crate::registry::Body;
+use crate::session::registry::Body;
 use crate::session::shared::{self, SessionShared};
 
 /// Whether sessions that begin are to have the modules.

@@ -9,11 +9,11 @@ use lastwords_abi::header::LEN_FULL;
 use super::message::{Message, cut};
 use super::unwind::{Frames, unwind};
 use super::{Addresses, MAX_FRAMES};
-use crate::callsite::{self, Callsite};
-use crate::encode::Site;
-use crate::encode::writer::Bytes;
-use crate::payload::record_to;
-use crate::target::Target;
+use crate::record::callsite::{self, Callsite};
+use crate::record::dispatch::record_to;
+use crate::record::encode::Site;
+use crate::record::encode::writer::Bytes;
+use crate::record::slot::RecorderSlot;
 
 struct PanicSite;
 
@@ -70,7 +70,7 @@ fn record(info: &PanicHookInfo<'_>) {
     };
     callsite::prime::<PanicSite, Payload<'_>>(&SITE);
     let Some(desc) = SITE.desc() else { return };
-    SITE.each_target(desc, &mut |target, id| panic.record_in(target, id));
+    SITE.each_slot(desc, &mut |target, id| panic.record_in(target, id));
 }
 
 /// Most bytes of location and thread.
@@ -79,7 +79,7 @@ const MOST_TEXT: usize = 256;
 impl Panic<'_> {
     /// Records the panic, cut so that the channel's sub-buffers hold it: the backtrace gets half of them at most where the
     /// message needs the other half, the message what is left.
-    fn record_in(&self, target: &'static Target, id: u16) {
+    fn record_in(&self, target: &'static RecorderSlot, id: u16) {
         let sub_buffer = target.channel.streams().first().map_or(0, |stream| stream.room() as usize);
         // The header may be needed twice where an event begins a sub-buffer; texts have a NUL, the backtrace a count.
         let others = 2 * LEN_FULL + target.contexts_len + self.location.len() + 1 + self.thread.len() + 1 + 4;
@@ -115,7 +115,7 @@ struct Text<'a>(Bytes<'a>);
 
 impl std::fmt::Write for Text<'_> {
     fn write_str(&mut self, s: &str) -> std::fmt::Result {
-        use crate::encode::Out;
+        use crate::record::encode::Out;
         self.0.raw(s.as_bytes());
         Ok(())
     }

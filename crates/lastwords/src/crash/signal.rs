@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use super::stack;
 use super::unwind::{Frames, Registers, interrupted};
 use super::{Addresses, MAX_FRAMES, ThreadName};
-use crate::callsite::{self, Callsite};
-use crate::context;
-use crate::encode::{Hex, Site, hex};
+use crate::record::callsite::{self, Callsite};
+use crate::record::context;
+use crate::record::encode::{Hex, Site, hex};
 
 /// The signals that handlers can be installed for.
 pub const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];

@@ -3,11 +3,11 @@
 
 use tracing_core::Metadata;
 
-use super::gate::Gate;
-use super::payload::{Payload, Raw, Signature};
+use super::interest::Interest;
 use super::table::Table;
-use crate::callsite::{self, Callsite};
-use crate::registry::{EventDesc, FieldDesc, FieldType};
+use super::values::{Payload, Raw, Signature};
+use crate::record::callsite::{self, Callsite};
+use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
 /// What happened at the callsite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,17 +46,17 @@ impl Key {
 
 static TABLE: Table<Class> = Table::new();
 
-/// Records the payload under the class of callsite and gate.
+/// Records the payload under the class of callsite and interest.
 #[inline]
-pub(super) fn record(metadata: &'static Metadata<'static>, gate: &Gate, kind: Kind, payload: &Payload) {
+pub(super) fn record(metadata: &'static Metadata<'static>, interest: &Interest, kind: Kind, payload: &Payload) {
     let key = Key {
         metadata: core::ptr::from_ref(metadata).addr(),
-        provider: gate.desc.provider.as_ptr().addr(),
+        provider: interest.desc.provider.as_ptr().addr(),
         kind,
         signature: payload.signature,
     };
     let class =
-        TABLE.find(key.hash(), |class| class.key == key).unwrap_or_else(|| add(key, describe(metadata, gate, key)));
+        TABLE.find(key.hash(), |class| class.key == key).unwrap_or_else(|| add(key, describe(metadata, interest, key)));
     callsite::record_bytes(&class.callsite, &class.desc, Raw(payload.as_bytes()));
 }
 
@@ -67,7 +67,7 @@ fn add(key: Key, desc: EventDesc) -> &'static Class {
 }
 
 #[cold]
-fn describe(metadata: &'static Metadata<'static>, gate: &Gate, key: Key) -> EventDesc {
+fn describe(metadata: &'static Metadata<'static>, interest: &Interest, key: Key) -> EventDesc {
     let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
     let name_field = FieldDesc { name: "name", ty: FieldType::String };
     let mut fields = match key.kind {
@@ -81,6 +81,6 @@ fn describe(metadata: &'static Metadata<'static>, gate: &Gate, key: Key) -> Even
         file: metadata.file().unwrap_or(""),
         line: metadata.line().unwrap_or(0),
         fields: Vec::leak(fields),
-        ..gate.desc
+        ..interest.desc
     }
 }

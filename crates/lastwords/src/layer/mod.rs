@@ -25,9 +25,9 @@
 
 mod class;
 mod current;
-mod gate;
-mod payload;
+mod interest;
 mod table;
+mod values;
 
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
@@ -37,9 +37,9 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use self::class::Kind;
-pub(crate) use self::gate::refresh;
-use self::payload::{Payload, SpanText};
-use crate::spans::{self, Opening};
+pub(crate) use self::interest::refresh;
+use self::values::{Payload, SpanText};
+use crate::record::spans::{self, Opening};
 
 /// Records what `tracing` says into the sessions of this process.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,12 +66,12 @@ impl<S: Subscriber> Layer<S> for Wanted {
         if !metadata.is_event() {
             return Interest::always();
         }
-        gate::prepare(metadata);
+        interest::prepare(metadata);
         Interest::sometimes()
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        !metadata.is_event() || gate::is_wanted(metadata)
+        !metadata.is_event() || interest::is_wanted(metadata)
     }
 }
 
@@ -88,7 +88,7 @@ pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let Some(gate) = gate::of_event(event) else { return };
+        let Some(interest) = interest::of_event(event) else { return };
         let span = match event.parent() {
             Some(parent) => parent.into_u64(),
             None if event.is_root() => 0,
@@ -97,7 +97,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         let mut payload = Payload::new();
         payload.number(span);
         event.record(&mut payload);
-        class::record(event.metadata(), gate, Kind::Event, &payload);
+        class::record(event.metadata(), interest, Kind::Event, &payload);
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
@@ -110,15 +110,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         if spans::are_listed() {
             let mut text = SpanText::new(metadata);
             attributes.record(&mut text);
-            spans::open(&Opening { id, parent, level: gate::level_of(metadata), text: text.as_bytes() });
+            spans::open(&Opening { id, parent, level: interest::level_of(metadata), text: text.as_bytes() });
         }
-        let Some(gate) = gate::of_span(metadata, Kind::New) else { return };
+        let Some(interest) = interest::of_span(metadata, Kind::New) else { return };
         let mut payload = Payload::new();
         payload.number(id);
         payload.number(parent);
         payload.name(metadata);
         attributes.record(&mut payload);
-        class::record(metadata, gate, Kind::New, &payload);
+        class::record(metadata, interest, Kind::New, &payload);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
@@ -128,12 +128,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
             values.record(&mut text);
             spans::append(id.into_u64(), text.as_bytes());
         }
-        let Some(gate) = gate::of_span(metadata, Kind::Record) else { return };
+        let Some(interest) = interest::of_span(metadata, Kind::Record) else { return };
         let mut payload = Payload::new();
         payload.number(id.into_u64());
         payload.name(metadata);
         values.record(&mut payload);
-        class::record(metadata, gate, Kind::Record, &payload);
+        class::record(metadata, interest, Kind::Record, &payload);
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
@@ -158,9 +158,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
 
 fn span_event<S: Subscriber + for<'a> LookupSpan<'a>>(kind: Kind, id: &Id, context: &Context<'_, S>) {
     let Some(metadata) = context.metadata(id) else { return };
-    let Some(gate) = gate::of_span(metadata, kind) else { return };
+    let Some(interest) = interest::of_span(metadata, kind) else { return };
     let mut payload = Payload::new();
     payload.number(id.into_u64());
     payload.name(metadata);
-    class::record(metadata, gate, kind, &payload);
+    class::record(metadata, interest, kind, &payload);
 }

@@ -11,9 +11,12 @@ use super::error::Error;
 use super::join::{check_contexts, find, join, note, ours};
 use super::shared::{self, MAX_SESSIONS, SessionShared};
 use super::{Ending, Session, close};
-use crate::context::{self, UserContext};
-use crate::dirs::{self, Base};
-use crate::{listener, process, snapshot, target};
+use crate::record::context::{self, UserContext};
+use crate::record::slot;
+use crate::session::dirs::{self, Base};
+use crate::session::listener;
+use crate::session::processes;
+use crate::session::snapshot;
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
@@ -195,15 +198,15 @@ impl Builder {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
         context::watch_forks();
-        process::prepare();
+        processes::prepare();
         let made = match self.join_or_create()? {
             Made::New(made) => *made,
             Made::Ours(session) => return self.again(session),
         };
         let session = shared::publish(made).map_err(|unpublished| {
             let created = unpublished.view().info.creator_pid == lastwords_ring::os::pid();
-            process::leave(unpublished.view().processes());
-            if created && process::joined(unpublished.view().processes()).is_empty() {
+            processes::leave(unpublished.view().processes());
+            if created && processes::joined(unpublished.view().processes()).is_empty() {
                 super::remove(&unpublished);
             }
             super::give_back(&unpublished);
@@ -211,8 +214,7 @@ impl Builder {
             Error::Full { what: "session", limit: MAX_SESSIONS, remedy }
         })?;
         let contexts = |name: &str| self.contexts_of(name);
-        if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| target::install(session, contexts))
-        {
+        if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| slot::install(session, contexts)) {
             close(session, Ending::Removed);
             return Err(error);
         }

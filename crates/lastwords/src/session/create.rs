@@ -23,13 +23,13 @@ use super::config::{ChannelConfig, Memory, Scope};
 use super::error::Error;
 use super::layout::{Layout, Offsets, Wish, cpus};
 use super::regions::{Regions, StreamRegion};
+use super::session_region::SessionRegion;
 use super::shared::SessionShared;
-use super::view::View;
-use crate::clock;
-use crate::dirs::{Base, Folder, new_uuid, unique_of};
-use crate::process::{self, Identity};
-use crate::registry::{context_body, env_body};
-use crate::rules::{self, RuleSpec};
+use crate::process::clock;
+use crate::session::dirs::{Base, Folder, new_uuid, unique_of};
+use crate::session::processes::{self, Identity};
+use crate::session::registry::{context_body, env_body};
+use crate::session::rules::{self, RuleSpec};
 
 /// Makes the session that `builder` asks for, in a folder of `base`.
 pub(crate) fn create(builder: &Builder, base: Option<&Base>) -> Result<SessionShared, Error> {
@@ -117,7 +117,7 @@ fn backend(memory: &Memory, folder: Option<&Folder>, unique: &str) -> Result<Box
 }
 
 /// Writes header and identity of the session region.
-fn init_session(builder: &Builder, mapping: &Mapping, wish: &Wish<'_>, backend: u32) -> Result<View, Error> {
+fn init_session(builder: &Builder, mapping: &Mapping, wish: &Wish<'_>, backend: u32) -> Result<SessionRegion, Error> {
     let me = Identity::current();
     let offsets = Offsets::new();
     // SAFETY: geteuid has no way to fail.
@@ -139,7 +139,7 @@ fn init_session(builder: &Builder, mapping: &Mapping, wish: &Wish<'_>, backend: 
         processes_off: offsets.processes,
         threads_off: offsets.threads,
         threads: MAX_THREADS as u32,
-        boot_id: process::boot_id(),
+        boot_id: processes::boot_id(),
         name: padded(&builder.name),
         hostname: padded(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim()),
         program: program(),
@@ -150,7 +150,7 @@ fn init_session(builder: &Builder, mapping: &Mapping, wish: &Wish<'_>, backend: 
         mapping.as_ptr().add(HEADER_SIZE as usize).cast::<SessionInfo>().write(info);
         init::write_header(mapping.as_ptr(), &header);
     }
-    View::of(mapping)
+    SessionRegion::of(mapping)
 }
 
 /// Text in a field, cut at the end.
@@ -182,7 +182,7 @@ fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<Stre
 }
 
 /// Channels, rules, clock, this process; then recording is on.
-fn fill_tables(builder: &Builder, view: &View, wish: &Wish<'_>, layout: &Layout) {
+fn fill_tables(builder: &Builder, view: &SessionRegion, wish: &Wish<'_>, layout: &Layout) {
     for (id, channel) in wish.channels.iter().enumerate().take(MAX_CHANNELS) {
         let (first_stream, streams) = layout.of_channel[id];
         let entry = Channel {
@@ -210,7 +210,7 @@ fn fill_tables(builder: &Builder, view: &View, wish: &Wish<'_>, layout: &Layout)
     }
     rules::write(view, &first_rules(builder, wish));
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
-    process::join(view.processes());
+    processes::join(view.processes());
     let control = view.control();
     let state = if builder.snapshot { SNAPSHOT_READY } else { SNAPSHOT_OFF };
     control.snapshot.store(state, Relaxed);

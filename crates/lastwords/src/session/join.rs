@@ -9,18 +9,18 @@ use super::builder::Builder;
 use super::config::{ChannelConfig, Scope};
 use super::error::Error;
 use super::regions::{Regions, look};
+use super::session_region::{SessionRegion, text};
 use super::shared::{self, SessionShared};
-use super::view::{View, text};
-use crate::admin::reservation_name;
-use crate::context::UserContext;
-use crate::dirs::{Base, Folder};
-use crate::process::{self, Identity};
-use crate::snapshot;
+use crate::record::context::UserContext;
+use crate::session::dirs::{Base, Folder};
+use crate::session::processes::{self, Identity};
+use crate::session::remote_control::reservation_name;
+use crate::session::snapshot;
 
 /// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
 /// finished.
 pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
-    let boot = process::boot_id();
+    let boot = processes::boot_id();
     let pidns = Identity::current().pidns;
     for candidate in base.sessions()? {
         let of_name = candidate.rsplit_once('-').is_some_and(|(first, _)| first == name);
@@ -28,7 +28,7 @@ pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
             continue;
         }
         let Ok(folder) = base.folder(&candidate) else { continue };
-        let can_be_joined = |view: &View| {
+        let can_be_joined = |view: &SessionRegion| {
             let info = &view.info;
             let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
             ours && view.control().finished.load(Acquire) == 0
@@ -47,7 +47,7 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
     if builder.snapshot {
         snapshot::enable(&regions)?;
     }
-    if !process::join(regions.view.processes()) {
+    if !processes::join(regions.view.processes()) {
         let remedy = "end a process of the session";
         return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy });
     }
@@ -80,7 +80,7 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
         })?;
         if !is_as_asked(config, entry) {
             let (count, size) = (entry.sub_buffers, entry.sub_buffer_size);
-            let mode = crate::admin::mode_name(entry.mode);
+            let mode = crate::session::remote_control::mode_name(entry.mode);
             differs.push(format!("channel {}: {count} sub-buffers of {size} bytes, {mode}", config.name));
         }
     }
@@ -111,7 +111,7 @@ pub(crate) fn check_contexts(regions: &Regions, contexts: impl Fn(&str) -> Vec<U
         let name = text(&entry.name);
         let given = contexts(&name);
         let body = |(index, context): (usize, &UserContext)| {
-            crate::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
+            crate::session::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
         };
         let described = regions.registry.contexts_of(id as u16);
         if described != given.iter().enumerate().map(body).collect::<Vec<_>>() {

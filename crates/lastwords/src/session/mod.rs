@@ -2,13 +2,21 @@
 
 mod builder;
 mod config;
+pub mod consume;
 mod create;
+pub mod dirs;
 mod error;
 mod join;
 pub(crate) mod layout;
+pub(crate) mod listener;
+pub mod processes;
 pub(crate) mod regions;
+pub mod registry;
+pub mod remote_control;
+pub mod rules;
+pub(crate) mod session_region;
 pub(crate) mod shared;
-pub(crate) mod view;
+pub mod snapshot;
 
 use core::ops::Range;
 use std::path::Path;
@@ -23,10 +31,10 @@ pub use builder::Builder;
 pub use config::{ChannelConfig, Memory, Reservation, Scope};
 pub use error::Error;
 
-use crate::dirs::Base;
-use crate::rules::RuleSpec;
-use crate::snapshot::{self, Rings, SnapshotReader};
-use crate::{listener, process, rules, target};
+use crate::record::slot;
+use crate::session::dirs::Base;
+use crate::session::rules::RuleSpec;
+use crate::session::snapshot::{Rings, SnapshotReader};
 use shared::SessionShared;
 
 /// Set by what records a death: no session of this process is removed from then on.
@@ -97,7 +105,7 @@ impl Session {
     /// Id of the channel of that name.
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
-        let found = self.session.view().channels().find(|(_, entry)| view::text(&entry.name) == name);
+        let found = self.session.view().channels().find(|(_, entry)| session_region::text(&entry.name) == name);
         found.map(|(id, _)| id)
     }
 
@@ -123,7 +131,7 @@ impl Session {
     /// The list of rules is full or held.
     pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
         rules::add(self.session.view(), rule)?;
-        target::refresh_all();
+        slot::refresh_all();
         Ok(())
     }
 
@@ -140,7 +148,7 @@ impl Session {
     fn set_recording(&self, on: bool) {
         self.session.view().control().recording.store(u32::from(on), Release);
         self.session.view().announce();
-        target::refresh_all();
+        slot::refresh_all();
     }
 
     /// Makes a reader pass over all that was recorded until now.
@@ -229,9 +237,9 @@ pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
     if !session.drop_handle() {
         return;
     }
-    target::remove(session);
-    process::leave(view.processes());
-    if process::is_left(view, session.regions.session.as_ptr()) {
+    slot::remove(session);
+    processes::leave(view.processes());
+    if processes::is_left(view, session.regions.session.as_ptr()) {
         let control = view.control();
         control.recording.store(0, Release);
         control.finished.store(u32::from(ending != Ending::Death), Release);

@@ -9,9 +9,9 @@ use lastwords_ring::backend::{Mapping, Place, open_places, open_region};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
-use super::view::{View, check_header, uuid_of};
-use crate::dirs::{Folder, unique_of};
-use crate::registry::Registry;
+use super::session_region::{SessionRegion, check_header, uuid_of};
+use crate::session::dirs::{Folder, unique_of};
+use crate::session::registry::Registry;
 
 /// A stream and its memory.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct StreamRegion {
 #[derive(Debug)]
 pub(crate) struct Regions {
     pub(crate) session: Mapping,
-    pub(crate) view: View,
+    pub(crate) view: SessionRegion,
     pub(crate) registry_mapping: Mapping,
     pub(crate) registry: Registry,
     pub(crate) spans: Option<Mapping>,
@@ -66,7 +66,7 @@ fn finder(folder: &Folder) -> Result<Finder<'_>, Error> {
 }
 
 /// Looks into the session region alone, which is mapped meanwhile.
-pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&View) -> T) -> Result<T, Error> {
+pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
     let (session, view) = open_view(folder)?;
     let seen = look(&view);
     // SAFETY: callers take copies of what they see.
@@ -74,17 +74,17 @@ pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&View) -> T) -> Result<
     Ok(seen)
 }
 
-fn open_view(folder: &Folder) -> Result<(Mapping, View), Error> {
+fn open_view(folder: &Folder) -> Result<(Mapping, SessionRegion), Error> {
     let shown = folder.path.display().to_string();
     let session = finder(folder)?.must(SESSION, &shown)?;
-    let is_of_folder = |view: View| {
+    let is_of_folder = |view: SessionRegion| {
         if shown.ends_with(&unique_of(&view.uuid)) {
             return Ok(view);
         }
         // A memfd's path names a process id, which another process may have by now.
         Err(Error::region(&shown, 40, "the session there is another than the folder's"))
     };
-    match View::of(&session).and_then(is_of_folder) {
+    match SessionRegion::of(&session).and_then(is_of_folder) {
         Ok(view) => Ok((session, view)),
         Err(error) => {
             // SAFETY: nobody else has seen it.
@@ -143,7 +143,7 @@ impl Regions {
 
     pub(crate) fn new(
         session: Mapping,
-        view: View,
+        view: SessionRegion,
         registry_mapping: Mapping,
         spans: Option<Mapping>,
         streams: Vec<StreamRegion>,
@@ -177,7 +177,7 @@ impl StreamRegion {
     }
 
     /// Which half recorders do not use now.
-    pub(crate) fn spare(&self, view: &View) -> usize {
+    pub(crate) fn spare(&self, view: &SessionRegion) -> usize {
         let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
         ((flips & 1) ^ 1) as usize
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
 use super::regions::Regions;
-use super::view::View;
-use crate::dirs::Folder;
+use super::session_region::SessionRegion;
+use crate::session::dirs::Folder;
 
 /// Most sessions of a process at a time.
 pub(crate) const MAX_SESSIONS: usize = 32;
@@ -37,7 +37,7 @@ pub(crate) struct SessionShared {
 
 impl SessionShared {
     /// The session region.
-    pub(crate) fn view(&self) -> &View {
+    pub(crate) fn view(&self) -> &SessionRegion {
         &self.regions.view
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use super::mapping::{Backing, Mapping};
-use super::{BackendError, Held, Plan};
+use super::{BackendError, Plan, VerifiedFile};
 
 /// Calls `call` until it is not interrupted; negative results are errors.
 fn retry(mut call: impl FnMut() -> i32) -> Result<i32, ()> {
@@ -122,9 +122,9 @@ pub(super) fn punch(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result
 }
 
 /// Keeps a region's descriptor.
-pub(super) fn hold(fd: OwnedFd, path: &str) -> Result<Arc<Held>, BackendError> {
+pub(super) fn hold(fd: OwnedFd, path: &str) -> Result<Arc<VerifiedFile>, BackendError> {
     let failed = |source| BackendError { call: "stat", path: path.to_owned(), offset: 0, len: 0, source };
-    Held::new(fd).map(Arc::new).map_err(failed)
+    VerifiedFile::new(fd).map(Arc::new).map_err(failed)
 }
 
 /// `mmap`, shared, readable and writable, with `extra` flags.

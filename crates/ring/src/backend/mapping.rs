@@ -7,7 +7,7 @@ use std::alloc::Layout;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-use super::{BackendError, Held, file};
+use super::{BackendError, VerifiedFile, file};
 use crate::os;
 
 /// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
@@ -26,7 +26,7 @@ pub(crate) enum Backing {
     Heap,
     /// A file, or a device that acts as one.
     File {
-        fd: Arc<Held>,
+        fd: Arc<VerifiedFile>,
         /// For messages and for other processes.
         path: String,
         /// Offset of the region in the file.
@@ -212,7 +212,7 @@ impl Mapping {
 
 /// Runs `call` with a region's file: by the descriptor that is kept, or opened again where the program closed that one.
 fn with_file<T>(
-    kept: &Held,
+    kept: &VerifiedFile,
     path: &str,
     call: impl FnOnce(BorrowedFd<'_>) -> Result<T, BackendError>,
 ) -> Result<T, BackendError> {

@@ -10,13 +10,13 @@ mod dax;
 mod file;
 pub mod flush;
 mod heap;
-mod held;
 mod huge;
 mod mapping;
 mod memfd;
 mod physical;
 mod places;
 mod shm;
+mod verified_file;
 
 use core::ops::Range;
 use std::io;
@@ -24,13 +24,13 @@ use std::io;
 pub use arena::holds_session;
 pub use dax::DaxBackend;
 pub use heap::HeapBackend;
-pub use held::Held;
 pub use huge::{ARENA_FILE, HugeBackend};
 pub use mapping::Mapping;
 pub use memfd::MemfdBackend;
 pub use physical::PhysicalBackend;
 pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};
 pub use shm::{ShmBackend, open_region};
+pub use verified_file::VerifiedFile;
 
 /// What a back-end is asked for: one region.
 #[derive(Debug, Clone)]

@@ -52,7 +52,7 @@ pub(crate) fn publish(section: &Section<'_>, pieces: &[Piece]) -> bool {
         && pieces.iter().all(|p| {
             step(&mut || {
                 super::writes(p.dst, p.len);
-                // SAFETY: `exclusive` lets the copy lie in the ring of this CPU, whose mutex is held.
+                // SAFETY: `single_writer` lets the copy lie in the ring of this CPU, whose mutex is held.
                 unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
                 true
             })

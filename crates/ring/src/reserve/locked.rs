@@ -8,7 +8,7 @@
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
 use super::Reserve;
-use super::exclusive::{self, At, Before, Publish, Step};
+use super::single_writer::{self, At, Before, Publish, Step};
 use crate::channel::{Channel, Persist};
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
@@ -41,7 +41,7 @@ impl Reserve for Locked {
 fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut before: Before) -> Result<(), Lost> {
     let publish = Plain { persist: channel.persist };
     loop {
-        match exclusive::step::<M, _>(channel, stream, &publish, record, before) {
+        match single_writer::step::<M, _>(channel, stream, &publish, record, before) {
             Step::Done => return Ok(()),
             Step::Progress if before == Before::Stopped => before = Before::Left,
             Step::Progress => {}

@@ -1,13 +1,13 @@
 //! Layer 2: space reservation. One algorithm is chosen for each stream; [`crate::Channel`] calls it monomorphised.
 
-pub(crate) mod exclusive;
 #[cfg(not(loom))]
-mod last;
+mod lane_cache;
 pub mod locked;
 pub mod lockless;
-#[cfg(not(loom))]
-pub(crate) mod quick;
 pub mod rseq;
+#[cfg(not(loom))]
+pub(crate) mod rseq_fast;
+pub(crate) mod single_writer;
 
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use lastwords_abi::stream::HalfControl;
 
 use super::Reserve;
-use super::exclusive::{self, At, Before, Publish, Step};
+use super::single_writer::{self, At, Before, Publish, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
 use crate::memory::Memory;
@@ -73,7 +73,7 @@ impl Reserve for Rseq {
             let cpu = area.cpu_id.load(Relaxed);
             let Some(stream) = channel.stream_of(cpu) else { break };
             let section = Section { area, cpu, channel };
-            match exclusive::step::<M, _>(channel, stream, &section, record, Before::Done) {
+            match single_writer::step::<M, _>(channel, stream, &section, record, Before::Done) {
                 Step::Done => return Ok(()),
                 Step::Progress => {}
                 Step::Aborted => retries += 1,
@@ -124,7 +124,7 @@ impl Publish for Section<'_> {
             position: at.position,
             end,
         };
-        // SAFETY: `exclusive` lets each piece's destination lie in the half's data between the position and the end (or in
+        // SAFETY: `single_writer` lets each piece's destination lie in the half's data between the position and the end (or in
         // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
         // while this CPU's position stands there.
         unsafe { section::publish(&commit, pieces.as_slice()) }

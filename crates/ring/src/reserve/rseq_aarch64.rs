@@ -12,7 +12,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 use super::Commit;
 use crate::cpu::{self, OFFSET};
 use crate::record::Piece;
-use crate::reserve::quick::Lane;
+use crate::reserve::rseq_fast::Lane;
 
 pub(in crate::reserve) use super::general::record_framed_text;
 

@@ -1,7 +1,7 @@
 //! Forms of events for which an architecture has no section of their own: they are never recorded here, so that the general way
 //! is taken.
 
-use crate::reserve::quick::Lane;
+use crate::reserve::rseq_fast::Lane;
 
 /// Events in frames go the general way.
 ///

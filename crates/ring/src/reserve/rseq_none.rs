@@ -2,7 +2,7 @@
 
 use super::Commit;
 use crate::record::Piece;
-use crate::reserve::quick::Lane;
+use crate::reserve::rseq_fast::Lane;
 
 pub(in crate::reserve) use super::general::record_framed_text;
 

@@ -12,7 +12,7 @@ use lastwords_abi::packet::HEADER_LEN;
 use super::Commit;
 use crate::cpu::OFFSET;
 use crate::record::Piece;
-use crate::reserve::quick::Lane;
+use crate::reserve::rseq_fast::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it; `{t}` is free.
 macro_rules! descriptor {
@@ -106,7 +106,7 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `quick_section`");
+const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `fast_section`");
 
 /// The section of an event at hand, whole: it checks that the lane is of this CPU and of the live half, reads the clock, and
 /// checks that the event fits and that the clock's 27 bits do. Then `to` is where the event goes, `edx` holds the clock's
@@ -118,7 +118,7 @@ const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "th
 /// The clock is read late, but in front of the copies: `rdtsc` waits for what precedes it, and on Zen 4 for stores longest (at
 /// the section's start it costs an event with a text 1 ns more, behind the copies 4 ns). So the loads that lead from one to
 /// the next are few: on Golden Cove, which has `rdtsc` wait too, 25 cycles of them cost 2.5 ns, 50 cycles 9 ns.
-macro_rules! quick_section {
+macro_rules! fast_section {
     ($lane:ident, $total:expr, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
         asm!(
             "mov {p}, qword ptr [rip + {areas}]",
@@ -196,7 +196,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     unsafe {
         match W {
             0 => {
-                quick_section!(lane, total, ["or edx, {id:e}", "mov [{to}], edx"], id = in(reg) id,)
+                fast_section!(lane, total, ["or edx, {id:e}", "mov [{to}], edx"], id = in(reg) id,)
             }
             1 => return record_framed(lane, id, &frame(words[0], 0), total),
             2 if len <= 12 => return record_framed(lane, id, &frame(words[0], words[1]), total),
@@ -204,7 +204,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                 let [a, b] = frame(words[0], words[1]);
                 return record_framed(lane, id, &[a, b, words[1] >> 32], total);
             }
-            3 => quick_section!(
+            3 => fast_section!(
                 lane, total,
                 [
                     "or edx, {id:e}",
@@ -219,7 +219,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
             ),
-            4 => quick_section!(
+            4 => fast_section!(
                 lane, total,
                 [
                     "or edx, {id:e}",
@@ -237,7 +237,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                 words = in(reg) words.as_ptr(),
             ),
             // The last word first.
-            _ => quick_section!(
+            _ => fast_section!(
                 lane, total,
                 [
                     "or edx, {id:e}",
@@ -278,13 +278,13 @@ pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
     // SAFETY: as in `record_words`.
     unsafe {
         match words[..] {
-            [a, b] => quick_section!(
+            [a, b] => fast_section!(
                 lane, total,
                 ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
                 a = in(reg) a | u64::from(id),
                 b = in(reg) b,
             ),
-            [a, b, c] => quick_section!(
+            [a, b, c] => fast_section!(
                 lane, total,
                 ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c}"],
                 a = in(reg) a | u64::from(id),
@@ -301,7 +301,7 @@ pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
 /// that may overlap those before it.
 macro_rules! text_section {
     ($lane:ident, $size:ident, $text:ident, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
-        quick_section!(
+        fast_section!(
             $lane, $size + $text.len() + 1,
             [
                 $($copy,)*

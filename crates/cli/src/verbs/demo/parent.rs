@@ -95,7 +95,7 @@ fn read_reports(mut pipe: ChildStdout) -> anyhow::Result<BTreeMap<u64, Report>> 
 
 /// Removes the session of the dead child.
 pub(super) fn remove(input: &Input) -> anyhow::Result<()> {
-    lastwords::admin::destroy(&input.from).with_context(|| input.from.display().to_string())
+    lastwords::remote_control::destroy(&input.from).with_context(|| input.from.display().to_string())
 }
 
 #[cfg(test)]

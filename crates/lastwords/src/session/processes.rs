@@ -7,8 +7,8 @@ use std::time::Duration;
 use lastwords_abi::session::{Process, SCOPE_PROCESS};
 use lastwords_ring::os;
 
+use crate::session::session_region::SessionRegion;
 use crate::session::shared;
-use crate::session::view::View;
 
 /// `pid` of an entry that is being written.
 const CLAIMING: u32 = u32::MAX;
@@ -131,7 +131,7 @@ pub(crate) fn leave(processes: &[Process]) {
 
 /// Whether nobody has the session any more: neither the living nor the dead, whose last words are in it. Children that died
 /// before the process that made it are its own affair. `mapped` is where the session is mapped here.
-pub(crate) fn is_left(view: &View, mapped: *const u8) -> bool {
+pub(crate) fn is_left(view: &SessionRegion, mapped: *const u8) -> bool {
     let me = os::pid();
     let in_charge = view.info.scope == SCOPE_PROCESS && view.info.creator_pid == me;
     // None where it is on the heap: forked children have their own.
@@ -232,14 +232,14 @@ pub(crate) fn prepare() {
 }
 
 extern "C" fn in_child() {
-    let has_listener = crate::listener::is_running();
+    let has_listener = crate::session::listener::is_running();
     for session in shared::all() {
         session.view().tell_namespace();
         join(session.view().processes());
     }
-    crate::listener::forget();
+    crate::session::listener::forget();
     if has_listener {
-        crate::listener::ensure();
+        crate::session::listener::ensure();
     }
 }
 

@@ -1,6 +1,6 @@
 //! A number that tells the types of a callsite's values from those of others.
 
-use crate::registry::{FieldDesc, FieldType};
+use crate::session::registry::{FieldDesc, FieldType};
 
 /// Where FNV-1a of 32 bits begins.
 pub(crate) const BASIS: u32 = 0x811c_9dc5;

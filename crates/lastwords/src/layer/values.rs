@@ -7,10 +7,10 @@ use lastwords_abi::spans::TEXT_LEN;
 use tracing_core::Metadata;
 use tracing_core::field::{Field as TracingField, Visit};
 
-use crate::encode::Out;
-use crate::encode::Values;
-use crate::encode::writer::INNER_NUL;
-use crate::registry::FieldType;
+use crate::record::encode::Out;
+use crate::record::encode::Values;
+use crate::record::encode::writer::INNER_NUL;
+use crate::session::registry::FieldType;
 
 /// Bytes of a payload.
 const ROOM: usize = 4096;
@@ -93,7 +93,7 @@ impl Payload {
         self.put(&value.to_ne_bytes());
     }
 
-    /// `target::name` of a span.
+    /// `slot::name` of a span.
     pub(super) fn name(&mut self, metadata: &Metadata<'_>) {
         self.text(&[metadata.target(), "::", metadata.name()]);
     }
@@ -239,7 +239,7 @@ impl Values for Raw<'_> {
         out.raw(self.0);
     }
 
-    fn pieces<'a>(&'a self, out: &mut crate::encode::Pieces<'a>) {
+    fn pieces<'a>(&'a self, out: &mut crate::record::encode::Pieces<'a>) {
         out.0.source(self.0);
     }
 }

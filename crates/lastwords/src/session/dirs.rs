@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_ring::backend::{Held, PLACES_FILE};
+use lastwords_ring::backend::{PLACES_FILE, VerifiedFile};
 
 use crate::session::Error;
 use crate::session::layout::{SESSION, is_file};
@@ -64,13 +64,13 @@ pub(crate) struct Base {
 pub(crate) struct Folder {
     /// Where it is once it is published.
     pub(crate) path: PathBuf,
-    base: Held,
-    fd: Held,
+    base: VerifiedFile,
+    fd: VerifiedFile,
     /// Its name in the base folder now.
     name: String,
 }
 
-/// Held while a session is looked for or made; the system takes it back when its holder dies.
+/// VerifiedFile while a session is looked for or made; the system takes it back when its holder dies.
 #[derive(Debug)]
 pub(crate) struct BaseLock {
     _file: OwnedFd,
@@ -174,7 +174,7 @@ impl Base {
 
 impl Folder {
     fn held(path: PathBuf, base: OwnedFd, fd: OwnedFd, name: String) -> Result<Self, Error> {
-        let hold = |fd| Held::new(fd).map_err(|error| Error::io("stat", &path, error));
+        let hold = |fd| VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error));
         let (base, fd) = (hold(base)?, hold(fd)?);
         Ok(Self { path, base, fd, name })
     }
@@ -240,7 +240,7 @@ impl Folder {
         Ok(locked.then_some(own))
     }
 
-    fn get<'a>(&self, held: &'a Held) -> Result<BorrowedFd<'a>, Error> {
+    fn get<'a>(&self, held: &'a VerifiedFile) -> Result<BorrowedFd<'a>, Error> {
         let closed = || Error::io("use", &self.path, std::io::Error::from_raw_os_error(libc::EBADF));
         held.get().ok_or_else(closed)
     }

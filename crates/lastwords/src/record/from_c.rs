@@ -2,12 +2,13 @@
 
 use lastwords_abi::session::context as bits;
 
-use crate::callsite::Callsite;
-use crate::context;
-use crate::encode::{Out, Pieces, Values};
-use crate::registry::EventDesc;
-use crate::target::Target;
-use crate::{payload, pin};
+use crate::process::keep_loaded;
+use crate::record::callsite::Callsite;
+use crate::record::context;
+use crate::record::dispatch;
+use crate::record::encode::{Out, Pieces, Values};
+use crate::record::slot::RecorderSlot;
+use crate::session::registry::EventDesc;
 
 /// A part of a payload.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +132,14 @@ pub fn record_framed_text(site: &'static Callsite, words: [u64; 2], size: usize,
 
 /// The words come one by one, so that they stay in registers.
 #[inline(never)]
-fn record_framed_with_tid(target: &'static Target, id: u16, size: usize, first: u64, second: u64, third: u64) -> bool {
+fn record_framed_with_tid(
+    target: &'static RecorderSlot,
+    id: u16,
+    size: usize,
+    first: u64,
+    second: u64,
+    third: u64,
+) -> bool {
     let framed = with_tid(first, second, third);
     match size.saturating_add(4) {
         size @ ..=16 => target.channel.record_framed(id, &[framed[0], framed[1]], size),
@@ -143,7 +151,7 @@ fn record_framed_with_tid(target: &'static Target, id: u16, size: usize, first: 
 /// Six words of arguments, which is what comes in registers.
 #[inline(never)]
 fn record_framed_text_with_tid(
-    target: &'static Target,
+    target: &'static RecorderSlot,
     id_and_size: u64,
     first: u64,
     second: u64,
@@ -177,7 +185,7 @@ pub unsafe fn record_parts(
     parts: &[Part],
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
-    slow(site, describe, &mut |target, id| payload::record_to(target, id, Parts(parts)));
+    slow(site, describe, &mut |target, id| dispatch::record_to(target, id, Parts(parts)));
 }
 
 #[cold]
@@ -185,25 +193,25 @@ pub unsafe fn record_parts(
 fn slow(
     site: &'static Callsite,
     describe: impl FnOnce() -> Option<&'static EventDesc>,
-    record: &mut dyn FnMut(&'static Target, u16),
+    record: &mut dyn FnMut(&'static RecorderSlot, u16),
 ) {
     if site.desc().is_none() {
         // A plug-in's callsite, and its description, are read long after the plug-in was closed.
-        pin::library_of(std::ptr::from_ref(site).cast());
+        keep_loaded::library_of(std::ptr::from_ref(site).cast());
     }
     if let Some(desc) = site.desc().or_else(describe) {
-        site.each_target(desc, record);
+        site.each_slot(desc, record);
     }
 }
 
 /// Words that need no shifting go to the ring from where they are.
 #[inline(always)]
-fn record_in(target: &'static Target, id: u16, payload: InWords<'_>) {
+fn record_in(target: &'static RecorderSlot, id: u16, payload: InWords<'_>) {
     if target.contexts != 0 {
         if target.contexts == bits::TID {
-            return payload::record_with_tid(target, id, payload);
+            return dispatch::record_with_tid(target, id, payload);
         }
-        return payload::record_to(target, id, payload);
+        return dispatch::record_to(target, id, payload);
     }
     let (words, len) = (payload.words, payload.len);
     // What is lost is counted in the stream.
@@ -213,6 +221,6 @@ fn record_in(target: &'static Target, id: u16, payload: InWords<'_>) {
         (2, [a, b, ..]) => target.channel.record_fixed(id, &[*a, *b], len),
         (3, [a, b, c, ..]) => target.channel.record_fixed(id, &[*a, *b, *c], len),
         (4, [a, b, c, d, ..]) => target.channel.record_fixed(id, &[*a, *b, *c, *d], len),
-        _ => return payload::record_to(target, id, payload),
+        _ => return dispatch::record_to(target, id, payload),
     };
 }

@@ -33,7 +33,7 @@ macro_rules! labels {
             }
         }
         impl $crate::Field for $T {
-            const TYPE: $crate::registry::FieldType = $crate::registry::FieldType::Enum {
+            const TYPE: $crate::session::registry::FieldType = $crate::session::registry::FieldType::Enum {
                 bytes: ::core::mem::size_of::<$repr>() as u8,
                 signed: $repr::MIN != 0,
                 labels: <$T as $crate::Labeled>::LABELS,

@@ -14,8 +14,8 @@ use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
-use crate::process::{self, Identity, Life};
 use crate::session::Error;
+use crate::session::processes::{self, Identity, Life};
 use crate::session::regions::{Regions, StreamRegion};
 
 /// A snapshot that was taken.
@@ -173,7 +173,7 @@ pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
         let dropped = drop_snapshot(regions, control);
         control.snapshot.store(SNAPSHOT_SWAPPING, Release);
         let streams: Vec<&Stream> = regions.streams.iter().map(|stream| &stream.stream).collect();
-        let quiesce = if process::is_alone(regions.view.processes()) && is_inside(regions) {
+        let quiesce = if processes::is_alone(regions.view.processes()) && is_inside(regions) {
             Quiesce::Membarrier
         } else {
             Quiesce::VisitCpus
@@ -191,7 +191,7 @@ pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
 
 /// This process is the one that joined.
 fn is_inside(regions: &Regions) -> bool {
-    process::joined(regions.view.processes()).contains(&Identity::current())
+    processes::joined(regions.view.processes()).contains(&Identity::current())
 }
 
 fn note(regions: &Regions, control: &Control, rings: Rings, dropped: u64, rest: Rest) -> Taken {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, Owne
 
 /// A descriptor and the identity of its file. Dropping it closes the descriptor if it is still that file's.
 #[derive(Debug)]
-pub struct Held {
+pub struct VerifiedFile {
     /// -1 once it was given up.
     fd: AtomicI32,
     identity: Identity,
@@ -18,7 +18,7 @@ pub struct Held {
 /// Device and inode of a file.
 type Identity = (libc::dev_t, libc::ino_t);
 
-impl Held {
+impl VerifiedFile {
     /// Keeps the descriptor.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Held {
     /// Closes the descriptor, if it is still our file's.
     ///
     /// # Safety
-    /// Nobody uses what [`Held::get`] gave.
+    /// Nobody uses what [`VerifiedFile::get`] gave.
     pub unsafe fn give_up(&self) {
         if self.get().is_some() {
             // SAFETY: it was given to us for good, is still what was given, and nobody else's: the caller vouches for that.
@@ -55,7 +55,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for VerifiedFile {
     fn drop(&mut self) {
         // SAFETY: this is the only reference.
         unsafe { self.give_up() }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_number_that_is_another_files_now_is_neither_used_nor_closed() {
         let open = |path| std::fs::File::open(path).expect("it opens");
-        let held = Held::new(open("/proc/self/exe").into()).expect("held");
+        let held = VerifiedFile::new(open("/proc/self/exe").into()).expect("held");
         assert!(held.get().is_some_and(|fd| held.is(fd)));
         let other = open("/proc/version");
         assert!(!held.is(other.as_fd()));

@@ -8,23 +8,26 @@ use lastwords_abi::stream::{LOST_LOCK, LOST_TOO_BIG};
 use lastwords_ring::backend::flush;
 use lastwords_ring::{Channel, ClockKind};
 
-use crate::context::{self, UserContext};
-use crate::registry::{EventDesc, NoId};
+use crate::process::clock;
+use crate::process::keep_loaded;
+use crate::record::callsite;
+use crate::record::context::{self, UserContext};
+use crate::session::registry::{EventDesc, NoId};
+use crate::session::rules;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
-use crate::{callsite, clock, pin, rules};
 
 /// Most targets at a time.
-pub(crate) const MAX_TARGETS: usize = 32;
+pub(crate) const MAX_SLOTS: usize = 32;
 
 /// Written when sessions begin and end; read by every recorder. A target stays valid for the life of the process.
-pub(crate) static TARGETS: [AtomicPtr<Target>; MAX_TARGETS] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_TARGETS];
+pub(crate) static SLOTS: [AtomicPtr<RecorderSlot>; MAX_SLOTS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS];
 
 /// A channel of a session.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Target {
+pub(crate) struct RecorderSlot {
     /// Records.
     pub(crate) channel: Channel,
     /// Id of the channel in its session.
@@ -40,7 +43,7 @@ pub(crate) struct Target {
     pub(crate) session: &'static SessionShared,
 }
 
-impl Target {
+impl RecorderSlot {
     /// A recorder for the channel of that id.
     fn new(
         session: &'static SessionShared,
@@ -96,9 +99,10 @@ pub(crate) fn install(
     contexts: impl Fn(&str) -> Vec<UserContext>,
 ) -> Result<(), Error> {
     // From now on there are fork and signal handlers, a thread that listens, and callsites on a list.
-    pin::library_of(core::ptr::from_ref(&TARGETS).cast());
+    keep_loaded::library_of(core::ptr::from_ref(&SLOTS).cast());
     let new = |(id, entry): (u32, &'static ChannelEntry)| {
-        let target = Target::new(session, id, entry, &contexts(&crate::session::view::text(&entry.name)))?;
+        let target =
+            RecorderSlot::new(session, id, entry, &contexts(&crate::session::session_region::text(&entry.name)))?;
         Ok(Box::into_raw(Box::new(target)))
     };
     // All memory is asked for before: a handler that interrupted `malloc` may be waiting for the callsites' lock.
@@ -109,26 +113,26 @@ pub(crate) fn install(
     // Set once: a session is installed once.
     let _ = session.targets.set(slots);
     let remedy = "close a session of this process, or give it fewer channels";
-    let full = Error::Full { what: "target (channel of a session)", limit: MAX_TARGETS, remedy };
+    let full = Error::Full { what: "target (channel of a session)", limit: MAX_SLOTS, remedy };
     if is_whole { Ok(()) } else { Err(full) }
 }
 
 /// Puts a target into the first free slot, so that a session's channels record an event in their order: a reader takes the
 /// later for copies. It is never freed. Nobody else changes the slots meanwhile.
-fn publish(target: *mut Target) -> Option<usize> {
-    let slot = TARGETS.iter().position(|slot| slot.load(Relaxed).is_null())?;
-    TARGETS[slot].store(target, Release);
+fn publish(target: *mut RecorderSlot) -> Option<usize> {
+    let slot = SLOTS.iter().position(|slot| slot.load(Relaxed).is_null())?;
+    SLOTS[slot].store(target, Release);
     Some(slot)
 }
 
 /// Takes the session's targets away from all callsites.
 pub(crate) fn remove(session: &'static SessionShared) {
     let slots = session.targets.get().into_iter().flatten();
-    callsite::change(|| slots.for_each(|slot| TARGETS[*slot].store(core::ptr::null_mut(), Release)));
+    callsite::change(|| slots.for_each(|slot| SLOTS[*slot].store(core::ptr::null_mut(), Release)));
 }
 
 /// Whether the target takes the event: it records, and its rules let the event in.
-pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
+pub(crate) fn enabled(target: &RecorderSlot, desc: &EventDesc) -> bool {
     let control = target.session.view().control();
     target.is_recording() && rules::takes(control, u32::from(target.channel_id), desc)
 }
@@ -136,7 +140,7 @@ pub(crate) fn enabled(target: &Target, desc: &EventDesc) -> bool {
 /// Counts an event whose callsite is not known yet, and cannot be made known now, where it would have been recorded.
 #[cold]
 pub(crate) fn count_unregistered(desc: &EventDesc) {
-    for target in &TARGETS {
+    for target in &SLOTS {
         // SAFETY: targets are published whole and never freed.
         if let Some(target) = unsafe { target.load(Acquire).as_ref() }
             && enabled(target, desc)
@@ -149,13 +153,13 @@ pub(crate) fn count_unregistered(desc: &EventDesc) {
 /// Whether any target takes the event.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
-    let mut targets = TARGETS.iter().map(|slot| slot.load(Acquire)).filter(|target| !target.is_null());
+    let mut targets = SLOTS.iter().map(|slot| slot.load(Acquire)).filter(|target| !target.is_null());
     // SAFETY: targets are published whole and never freed.
     targets.any(|target| enabled(unsafe { &*target }, desc))
 }
 
 /// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
-pub(crate) fn register_event(target: &Target, desc: &EventDesc) -> Result<u16, NoId> {
+pub(crate) fn register_event(target: &RecorderSlot, desc: &EventDesc) -> Result<u16, NoId> {
     target.session.regions.registry.register(target.channel_id, target.entry, desc)
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use lastwords_abi::session::{Control, MAX_RULES, Rule};
 use lastwords_ring::os;
 
-use crate::registry::EventDesc;
-use crate::session::{Error, view::View};
+use crate::session::registry::EventDesc;
+use crate::session::{Error, session_region::SessionRegion};
 
 /// Bytes of a pattern.
 const PATTERN_LEN: usize = 112;
@@ -144,7 +144,7 @@ fn raw_of(rule: &RuleSpec) -> Rule {
 }
 
 /// Appends a rule, dropping those that it shadows, and tells all processes of the session.
-pub(crate) fn add(view: &View, rule: &RuleSpec) -> Result<(), Error> {
+pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
     if rule.pattern.len() > PATTERN_LEN || rule.pattern.is_empty() || rule.pattern.contains('\0') {
         let why = format!("{:?} has {} bytes", rule.pattern, rule.pattern.len());
         return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
@@ -172,7 +172,7 @@ pub(crate) fn add(view: &View, rule: &RuleSpec) -> Result<(), Error> {
 }
 
 /// Writes the rules; the caller holds the lock, or nobody else sees the session yet.
-pub(crate) fn write(view: &View, rules: &[RuleSpec]) {
+pub(crate) fn write(view: &SessionRegion, rules: &[RuleSpec]) {
     let table = view.rules_ptr();
     for (i, rule) in rules.iter().take(MAX_RULES).enumerate() {
         // SAFETY: `i` is below MAX_RULES, the length of the table; writers are kept apart by the lock.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use lastwords_abi::spans::{SPAN_OPEN, Span};
 
-use crate::process::{Identity, Life};
+use crate::session::processes::{Identity, Life};
 
 /// A span found no room since the last look.
 static REFUSED: AtomicBool = AtomicBool::new(false);

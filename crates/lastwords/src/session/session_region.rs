@@ -15,18 +15,18 @@ use super::error::Error;
 
 /// A session region that stays mapped for the life of the process.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct SessionRegion {
     base: *mut u8,
     pub(crate) info: SessionInfo,
     pub(crate) uuid: [u8; 16],
 }
 
 // SAFETY: the region is reached through atomics, or through volatile writes under its locks.
-unsafe impl Send for View {}
+unsafe impl Send for SessionRegion {}
 // SAFETY: as for Send.
-unsafe impl Sync for View {}
+unsafe impl Sync for SessionRegion {}
 
-impl View {
+impl SessionRegion {
     /// Checks a mapped region and looks into it.
     pub(crate) fn of(mapping: &Mapping) -> Result<Self, Error> {
         let (base, len) = (mapping.as_ptr(), mapping.len());
@@ -129,7 +129,7 @@ impl View {
 
     /// Tells all processes that something changed.
     pub(crate) fn announce(&self) {
-        crate::listener::announce(&self.control().generation);
+        crate::session::listener::announce(&self.control().generation);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The types that an event may carry.
 
 use super::{Field, Out, Pieces, short};
-use crate::registry::FieldType;
+use crate::session::registry::FieldType;
 
 mod sealed {
     /// Plain memory: every byte pattern is initialised, no padding.

@@ -3,14 +3,14 @@
 use lastwords_abi::header::LEN_COMPACT;
 use lastwords_abi::session::context as bits;
 
-use crate::context;
-use crate::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
-use crate::encode::{Out, Pieces, Values};
-use crate::target::Target;
+use crate::record::context;
+use crate::record::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
+use crate::record::encode::{Out, Pieces, Values};
+use crate::record::slot::RecorderSlot;
 
 /// Records one payload in one target.
 #[inline(always)]
-pub(crate) fn record_to<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
+pub(crate) fn record_to<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
     match target.contexts {
         0 => record_body(target, id, values),
         bits::TID => record_with_tid(target, id, values.again()),
@@ -62,13 +62,13 @@ impl<V: Values> Values for WithTid<V> {
 }
 
 #[inline(never)]
-pub(crate) fn record_with_tid<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
+pub(crate) fn record_with_tid<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
     record_body(target, id, WithTid(context::identity().tid, values));
 }
 
 /// Records a payload as it is.
 #[inline(always)]
-fn record_body<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
+fn record_body<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
     match const { words_of(V::FIXED) } {
         0 => record_exact::<0, V>(target, id, &values),
         1..=3 => match const { framed_words_of(V::FIXED) } {
@@ -87,7 +87,7 @@ fn record_body<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
 
 /// A payload whose size is only known now: most often a number or two and a text.
 #[inline(always)]
-fn record_short<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
+fn record_short<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
     if !record_head_and_text(target, id, values) {
         record_of_any_size(target, id, values.again());
     }
@@ -95,7 +95,7 @@ fn record_short<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
 
 /// Numbers and then one text, 8 bytes or more of it and no NUL: copied from where they are. False for all other payloads.
 #[inline(always)]
-fn record_head_and_text<V: Values + Copy>(target: &'static Target, id: u16, values: V) -> bool {
+fn record_head_and_text<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) -> bool {
     let words = const { framed_words_of(V::HEAD) };
     if words > 3 {
         return false;
@@ -112,7 +112,7 @@ fn record_head_and_text<V: Values + Copy>(target: &'static Target, id: u16, valu
 }
 
 #[inline(always)]
-fn record_text<const W: usize, V: Values + Copy>(target: &'static Target, id: u16, values: V, text: &[u8]) {
+fn record_text<const W: usize, V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V, text: &[u8]) {
     let head = framed::<W>(|out| values.write_head(out));
     let size = const { LEN_COMPACT + len_of(V::HEAD) };
     if !target.channel.record_framed_text(id, &head, size, text) {
@@ -139,7 +139,7 @@ const fn framed_words_of(fixed: Option<usize>) -> usize {
 }
 
 #[inline(always)]
-fn record_framed<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V) {
+fn record_framed<const W: usize, V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
     let words = framed::<W>(|out| values.write(out));
     let size = const { LEN_COMPACT + len_of(V::FIXED) };
     if !target.channel.record_framed(id, &words, size) {
@@ -168,13 +168,13 @@ const fn words_of(fixed: Option<usize>) -> usize {
 }
 
 #[inline(always)]
-fn record_exact<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V) {
+fn record_exact<const W: usize, V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
     // Of the type, whatever the value says: the words are as many.
     record_words::<W, V>(target, id, values, const { len_of(V::FIXED) });
 }
 
 /// Contexts in front of the values.
-struct WithContexts<'a, V>(&'a Target, V);
+struct WithContexts<'a, V>(&'a RecorderSlot, V);
 
 impl<V: Values> Values for WithContexts<'_, V> {
     const FIXED: Option<usize> = None;
@@ -196,20 +196,20 @@ impl<V: Values> Values for WithContexts<'_, V> {
 }
 
 #[inline(never)]
-fn record_with_contexts<V: Values>(target: &'static Target, id: u16, values: V) {
+fn record_with_contexts<V: Values>(target: &'static RecorderSlot, id: u16, values: V) {
     let values = WithContexts(target, values);
     record_sized(target, id, &values, values.size());
 }
 
 /// Takes a copy of the references, so that those of the fast path need no memory.
 #[inline(never)]
-fn record_of_any_size<V: Values + Copy>(target: &'static Target, id: u16, values: V) {
+fn record_of_any_size<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
     record_sized(target, id, &values, values.size());
 }
 
 /// A payload of a size that is only known now, or of many words.
 #[inline(never)]
-fn record_sized<V: Values>(target: &'static Target, id: u16, values: &V, size: usize) {
+fn record_sized<V: Values>(target: &'static RecorderSlot, id: u16, values: &V, size: usize) {
     match size {
         0..=64 => record_words::<8, V>(target, id, values, size),
         65..=128 => record_words::<16, V>(target, id, values, size),
@@ -220,7 +220,7 @@ fn record_sized<V: Values>(target: &'static Target, id: u16, values: &V, size: u
 }
 
 #[inline(always)]
-fn record_words<const W: usize, V: Values>(target: &'static Target, id: u16, values: &V, size: usize) {
+fn record_words<const W: usize, V: Values>(target: &'static RecorderSlot, id: u16, values: &V, size: usize) {
     let mut words = [0; W];
     let mut out = Words::new(&mut words);
     values.write(&mut out);
@@ -230,7 +230,7 @@ fn record_words<const W: usize, V: Values>(target: &'static Target, id: u16, val
 }
 
 #[inline(never)]
-fn record_buffered<V: Values>(target: &'static Target, id: u16, values: &V) {
+fn record_buffered<V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
     let mut buffer = [0u8; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
@@ -240,7 +240,7 @@ fn record_buffered<V: Values>(target: &'static Target, id: u16, values: &V) {
 }
 
 #[inline(never)]
-fn record_pieces<V: Values>(target: &'static Target, id: u16, values: &V) {
+fn record_pieces<V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
     let mut pieces = Pieces(PieceList::new());
     values.pieces(&mut pieces);
     if pieces.0.finish(|parts| target.channel.record_parts(id, parts)).is_none() {

@@ -10,10 +10,10 @@ use lastwords_abi::session::snapshot_has;
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
-use crate::dirs::Folder;
 use crate::session::Error;
+use crate::session::dirs::Folder;
 use crate::session::regions::{Regions, StreamRegion};
-use crate::snapshot::{self, SnapshotReader};
+use crate::session::snapshot::{self, SnapshotReader};
 
 /// How far a ring is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,14 +16,14 @@ use lastwords_abi::stream::{ANY_CPU, HalfControl, StreamControl};
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
-use super::last;
+use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
 use crate::stream::Stream;
 
 /// The fast path of a channel that is never freed: threads remember its lanes.
 #[derive(Debug)]
-pub(crate) struct Quick {
+pub(crate) struct RseqFast {
     /// By CPU and half; none where the channel has no fast path.
     lanes: alloc::boxed::Box<[[Lane; 2]]>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Quick {
 pub(crate) struct Lane {
     /// What it is a lane of, once a thread remembers it: compared with the address of the one that would record, which is at
     /// hand before anything can be loaded from there.
-    of: AtomicPtr<Quick>,
+    of: AtomicPtr<RseqFast>,
     pub(super) cpu: u32,
     pub(super) half: u32,
     /// The session's flip word.
@@ -83,7 +83,7 @@ macro_rules! by_lane {
     };
 }
 
-impl Quick {
+impl RseqFast {
     /// The fast path over `streams`; one that is never taken where `possible` is false or the streams do not have it.
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
         let info = streams[0].info;
@@ -106,7 +106,7 @@ impl Quick {
     }
 
     /// Records an event that lies in 2 or 3 words, with zeros where its header goes: `size` bytes of them, 5 at least and all
-    /// but up to 11. False as for [`Quick::words`].
+    /// but up to 11. False as for [`RseqFast::words`].
     #[inline(always)]
     pub(crate) fn framed<const W: usize>(&'static self, id: u16, words: &[u64; W], size: usize) -> bool {
         if size > 8 * W || size + 11 < 8 * W {
@@ -120,7 +120,7 @@ impl Quick {
 
     /// Records an event whose first `size` bytes, 4 at least, lie in 2 words (in 3 where they are more than 16), with zeros
     /// where its header goes, and which `text` (8 bytes at least, without NUL) and a NUL follow. False as for
-    /// [`Quick::words`].
+    /// [`RseqFast::words`].
     #[inline(always)]
     pub(crate) fn framed_text<const W: usize>(
         &'static self,
@@ -142,7 +142,7 @@ impl Quick {
     /// The lane of the thread's last event, if that was recorded here.
     #[inline(always)]
     fn last(&'static self) -> Option<&'static Lane> {
-        last::get().filter(|lane| core::ptr::eq(lane.of.load(Relaxed), self))
+        lane_cache::get().filter(|lane| core::ptr::eq(lane.of.load(Relaxed), self))
     }
 
     /// By a lane that is found now. A call of its own, and what it needs is passed by value, so that the fast path keeps its
@@ -171,7 +171,7 @@ impl Quick {
         let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
         let lane = &lanes[half as usize];
         lane.of.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
-        last::set(lane);
+        lane_cache::set(lane);
         Some(lane)
     }
 }

@@ -3,7 +3,7 @@
 use lastwords_abi::registry::field;
 
 use super::{EventDesc, FieldType};
-use crate::signature;
+use crate::record::signature;
 
 /// Takes the bytes of a body one piece after the other.
 pub(crate) trait Sink {

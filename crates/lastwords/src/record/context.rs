@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lastwords_abi::session::context as bits;
 
-use crate::encode::writer::Bytes;
-use crate::encode::{Field, Out};
-use crate::registry::FieldType;
+use crate::record::encode::writer::Bytes;
+use crate::record::encode::{Field, Out};
+use crate::session::registry::FieldType;
 
 /// Bytes of the thread name context.
 const NAME_LEN: usize = 16;

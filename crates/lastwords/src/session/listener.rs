@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use lastwords_abi::sync;
 
+use crate::process::clock;
+use crate::record::slot;
 use crate::session::shared::{self, MAX_SESSIONS};
-use crate::{clock, target};
 
 /// 1 while the thread of this process exists.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
@@ -83,12 +84,12 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
         let changed = look(&mut seen);
         if changed {
             // A panic of a re-evaluation must not take the application down.
-            drop(std::panic::catch_unwind(target::refresh_all));
+            drop(std::panic::catch_unwind(slot::refresh_all));
         }
         sleep(changes, &seen);
         shared::all().for_each(|session| clock::refresh(session.view().clock()));
         #[cfg(feature = "tracing")]
-        crate::spans::look_for_dead();
+        crate::record::spans::look_for_dead();
     }
 }
 

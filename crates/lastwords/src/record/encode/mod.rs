@@ -9,7 +9,7 @@ pub use self::labels::Labeled;
 pub use self::writer::Out;
 
 use self::writer::Pieces as PieceList;
-use crate::registry::{FieldDesc, FieldType};
+use crate::session::registry::{FieldDesc, FieldType};
 
 /// The pieces of a payload too long for a buffer on the stack.
 pub struct Pieces<'a>(pub(crate) PieceList<'a>);

@@ -12,9 +12,9 @@ use tracing_core::{Event, Level, Metadata};
 
 use super::class::Kind;
 use super::table::Table;
-use crate::callsite::Guard;
-use crate::registry::EventDesc;
-use crate::target;
+use crate::record::callsite::Guard;
+use crate::record::slot;
+use crate::session::registry::EventDesc;
 
 /// Most targets of the `log` crate that are told apart: a program may make up any number. Those beyond have the provider `log`.
 const MOST_LOG_TARGETS: usize = 1024;
@@ -22,15 +22,15 @@ static LOG_TARGETS: AtomicUsize = AtomicUsize::new(0);
 /// The field of a record of the `log` crate that has its target.
 const LOG_TARGET: &str = "log.target";
 
-/// What one gate lets through.
-pub(super) struct Gate {
+/// What one interest lets through.
+pub(super) struct Interest {
     /// Provider, name and level of the records.
     pub(super) desc: EventDesc,
     /// Written under the lock of the callsites.
     wanted: AtomicBool,
 }
 
-impl Gate {
+impl Interest {
     const fn new(provider: &'static str, name: &'static str, level: u8, wanted: bool) -> Self {
         let desc = EventDesc { provider, name, level, format: "", file: "", line: 0, fields: &[] };
         Self { desc, wanted: AtomicBool::new(wanted) }
@@ -38,7 +38,7 @@ impl Gate {
 
     /// The caller holds the lock.
     fn judge(&self) {
-        self.wanted.store(target::any_takes(&self.desc), Relaxed);
+        self.wanted.store(slot::any_takes(&self.desc), Relaxed);
     }
 
     #[inline]
@@ -47,26 +47,27 @@ impl Gate {
     }
 }
 
-/// Judges every gate anew; the caller holds the lock of the callsites.
+/// Judges every interest anew; the caller holds the lock of the callsites.
 pub(crate) fn refresh() {
-    SPANS.iter().flatten().chain(SITES.iter().map(|site| &site.gate)).for_each(Gate::judge);
+    SPANS.iter().flatten().chain(SITES.iter().map(|site| &site.interest)).for_each(Interest::judge);
 }
 
 /// What spans do, by kind and level. That is no warning and no error, whatever the level of what happens in the span: a channel
 /// for those takes none of it.
-static SPANS: [[Gate; 3]; 5] = [of_kind("new"), of_kind("enter"), of_kind("exit"), of_kind("record"), of_kind("close")];
+static SPANS: [[Interest; 3]; 5] =
+    [of_kind("new"), of_kind("enter"), of_kind("exit"), of_kind("record"), of_kind("close")];
 
-const fn of_kind(name: &'static str) -> [Gate; 3] {
+const fn of_kind(name: &'static str) -> [Interest; 3] {
     [
-        Gate::new("span", name, level::INFO, false),
-        Gate::new("span", name, level::DEBUG, false),
-        Gate::new("span", name, level::TRACE, false),
+        Interest::new("span", name, level::INFO, false),
+        Interest::new("span", name, level::DEBUG, false),
+        Interest::new("span", name, level::TRACE, false),
     ]
 }
 
-/// The gate of what the span does, if it is wanted.
+/// The interest of what the span does, if it is wanted.
 #[inline]
-pub(super) fn of_span(metadata: &Metadata<'_>, kind: Kind) -> Option<&'static Gate> {
+pub(super) fn of_span(metadata: &Metadata<'_>, kind: Kind) -> Option<&'static Interest> {
     let kinds = &SPANS[kind as usize - Kind::New as usize];
     let least = usize::from(level_of(metadata).saturating_sub(level::INFO));
     kinds[least].if_wanted()
@@ -80,14 +81,14 @@ struct Site {
     log_target: Option<&'static str>,
     /// It is a callsite of the `log` crate, for all targets.
     is_log: bool,
-    gate: Gate,
+    interest: Interest,
 }
 
 static SITES: Table<Site> = Table::new();
 
-/// The gate of the event, if it is wanted.
+/// The interest of the event, if it is wanted.
 #[inline]
-pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Gate> {
+pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Interest> {
     let metadata = event.metadata();
     let mut site = site(metadata);
     if site.is_log {
@@ -95,7 +96,7 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Gate> {
         event.record(&mut visit);
         site = visit.site.unwrap_or(site);
     }
-    site.gate.if_wanted()
+    site.interest.if_wanted()
 }
 
 /// Whether events of the callsite are wanted. What is not known is: `log` asks with metadata that last as long as the question.
@@ -103,7 +104,7 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Gate> {
 pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
     let (key, hash) = key_and_hash(metadata);
     let site = SITES.find(hash, |site| site.metadata == key && site.log_target.is_none());
-    site.is_none_or(|site| site.is_log || site.gate.if_wanted().is_some())
+    site.is_none_or(|site| site.is_log || site.interest.if_wanted().is_some())
 }
 
 /// The site of the callsite, which is known from now on.
@@ -113,8 +114,8 @@ fn site(metadata: &'static Metadata<'static>) -> &'static Site {
     let is = |site: &Site| site.metadata == key && site.log_target.is_none();
     SITES.find(hash, is).unwrap_or_else(|| {
         let is_log = metadata.name() == "log event" && metadata.fields().field(LOG_TARGET).is_some();
-        let gate = Gate::new(metadata.target(), event_name(metadata), level_of(metadata), true);
-        add(hash, is, Site { metadata: key, log_target: None, is_log, gate })
+        let interest = Interest::new(metadata.target(), event_name(metadata), level_of(metadata), true);
+        add(hash, is, Site { metadata: key, log_target: None, is_log, interest })
     })
 }
 
@@ -150,8 +151,8 @@ fn of_log(metadata: &'static Metadata<'static>, target: &str) -> Option<&'static
             return None;
         }
         let target: &'static str = String::leak(target.to_owned());
-        let gate = Gate::new(target, event_name(metadata), level_of(metadata), true);
-        Some(add(hash, is, Site { metadata: key, log_target: Some(target), is_log: false, gate }))
+        let interest = Interest::new(target, event_name(metadata), level_of(metadata), true);
+        Some(add(hash, is, Site { metadata: key, log_target: Some(target), is_log: false, interest }))
     })
 }
 
@@ -161,7 +162,7 @@ fn of_log(metadata: &'static Metadata<'static>, target: &str) -> Option<&'static
 fn add(hash: u64, is: impl Fn(&Site) -> bool, site: Site) -> &'static Site {
     let site = SITES.add(hash, is, site);
     if let Some(_guard) = Guard::take() {
-        site.gate.judge();
+        site.interest.judge();
     }
     site
 }

@@ -12,7 +12,7 @@ pub(super) use self::x86_64::{get, set};
 mod x86_64 {
     use core::arch::{asm, global_asm};
 
-    use crate::reserve::quick::Lane;
+    use crate::reserve::rseq_fast::Lane;
 
     // Of this program or library alone, and once in it even where the crate is twice.
     global_asm!(
@@ -60,7 +60,7 @@ mod x86_64 {
 mod general {
     use core::cell::Cell;
 
-    use crate::reserve::quick::Lane;
+    use crate::reserve::rseq_fast::Lane;
 
     std::thread_local! {
         static LAST: Cell<Option<&'static Lane>> = const { Cell::new(None) };

@@ -12,7 +12,7 @@ use lastwords_abi::spans::{CONTROL_OFF, SPAN_OPEN, SPANS_OFF, Span, SpansControl
 use lastwords_ring::ClockKind;
 
 pub(crate) use self::dead::look as look_for_dead;
-use crate::context;
+use crate::record::context;
 use crate::session::shared::{self, SessionShared};
 
 /// Entries that are looked at for one id.

@@ -7,12 +7,13 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::context;
-use crate::encode::{Described, Given, Site, Values};
-use crate::payload::record_to;
-use crate::registry::{EventDesc, NoId};
-use crate::target::{self, MAX_TARGETS, TARGETS, Target};
-use crate::{arena, signature};
+use crate::process::kept_memory;
+use crate::record::context;
+use crate::record::dispatch::record_to;
+use crate::record::encode::{Described, Given, Site, Values};
+use crate::record::signature;
+use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
+use crate::session::registry::{EventDesc, NoId};
 
 /// [`Callsite::enabled`] before the callsite was first reached.
 const UNKNOWN: u32 = u32::MAX;
@@ -33,9 +34,9 @@ pub struct Callsite {
     /// The target, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
     /// One load from here leads to the target: see `lastwords_ring::reserve::quick` for why that counts. Written under
     /// [`LOCK`], before `enabled`.
-    only: AtomicPtr<Target>,
+    only: AtomicPtr<RecorderSlot>,
     /// Id of the event in each target. Written under [`LOCK`], before the bit of `enabled`.
-    ids: [AtomicU16; MAX_TARGETS],
+    ids: [AtomicU16; MAX_SLOTS],
     desc: AtomicPtr<EventDesc>,
     next: AtomicPtr<Callsite>,
     /// The same place in the program with values of other types: that of a generic function is one static for all of them.
@@ -55,7 +56,7 @@ impl Callsite {
             enabled: AtomicU32::new(UNKNOWN),
             known: AtomicU32::new(0),
             only: AtomicPtr::new(std::ptr::null_mut()),
-            ids: [const { AtomicU16::new(NO_ID) }; MAX_TARGETS],
+            ids: [const { AtomicU16::new(NO_ID) }; MAX_SLOTS],
             desc: AtomicPtr::new(std::ptr::null_mut()),
             next: AtomicPtr::new(std::ptr::null_mut()),
             other: AtomicPtr::new(std::ptr::null_mut()),
@@ -70,7 +71,7 @@ impl Callsite {
 
     /// The target and the event's id there, where one target alone takes the event.
     #[inline(always)]
-    pub(crate) fn only(&self) -> Option<(&'static Target, u16)> {
+    pub(crate) fn only(&self) -> Option<(&'static RecorderSlot, u16)> {
         let only = self.only.load(Acquire);
         let target = only.map_addr(|address| address & ADDRESS);
         if target.is_null() {
@@ -81,11 +82,11 @@ impl Callsite {
     }
 
     /// The target's handle and the event's id there, if it takes the event.
-    fn target(&self, slot: usize) -> Option<(&'static Target, u16)> {
-        let target = TARGETS[slot].load(Acquire);
+    fn target(&self, slot: usize) -> Option<(&'static RecorderSlot, u16)> {
+        let target = SLOTS[slot].load(Acquire);
         let id = self.ids[slot].load(Acquire);
         // The slot may have been emptied and given to another target meanwhile, whose id this then is.
-        if target.is_null() || id == NO_ID || TARGETS[slot].load(Relaxed) != target {
+        if target.is_null() || id == NO_ID || SLOTS[slot].load(Relaxed) != target {
             return None;
         }
         // SAFETY: targets are published whole and never freed.
@@ -123,7 +124,7 @@ impl Callsite {
             // SAFETY: what is stored there lives for ever.
             return unsafe { &*found };
         }
-        let new = arena::keep(Self::new());
+        let new = kept_memory::keep(Self::new());
         match self.other.compare_exchange(found, std::ptr::from_ref(new).cast_mut(), AcqRel, Acquire) {
             Ok(_) => new,
             // SAFETY: as above; another thread was faster.
@@ -134,9 +135,13 @@ impl Callsite {
     /// Makes the callsite known, then calls `record` for each target that takes the event.
     #[cold]
     #[inline(never)]
-    pub(crate) fn each_target(&'static self, desc: &'static EventDesc, record: &mut dyn FnMut(&'static Target, u16)) {
+    pub(crate) fn each_slot(
+        &'static self,
+        desc: &'static EventDesc,
+        record: &mut dyn FnMut(&'static RecorderSlot, u16),
+    ) {
         if !self.is_judged(desc) {
-            return target::count_unregistered(desc);
+            return slot::count_unregistered(desc);
         }
         let mut rest = self.enabled.load(Acquire);
         while rest != 0 {
@@ -179,7 +184,7 @@ impl Callsite {
         let mut enabled = 0u32;
         let mut is_whole = true;
         let mut only = std::ptr::null_mut();
-        for (slot, target) in TARGETS.iter().enumerate() {
+        for (slot, target) in SLOTS.iter().enumerate() {
             let target = target.load(Acquire);
             if target.is_null() {
                 self.ids[slot].store(NO_ID, Relaxed);
@@ -188,7 +193,7 @@ impl Callsite {
             let pointer = target;
             // SAFETY: targets are published whole and never freed.
             let target = unsafe { &*target };
-            if !target::enabled(target, desc) {
+            if !slot::enabled(target, desc) {
                 continue;
             }
             match self.give_id(slot, target, desc) {
@@ -206,19 +211,19 @@ impl Callsite {
         is_whole
     }
 
-    fn give_id(&self, slot: usize, target: &Target, desc: &EventDesc) -> Result<u16, NoId> {
+    fn give_id(&self, slot: usize, target: &RecorderSlot, desc: &EventDesc) -> Result<u16, NoId> {
         let known = self.ids[slot].load(Relaxed);
         if known != NO_ID {
             return Ok(known);
         }
-        let id = target::register_event(target, desc)?;
+        let id = slot::register_event(target, desc)?;
         self.ids[slot].store(id, Release);
         Ok(id)
     }
 }
 
 /// [`Callsite::only`] of the target; null where its address leaves no room for the id.
-fn with_id(target: *mut Target, id: u16) -> *mut Target {
+fn with_id(target: *mut RecorderSlot, id: u16) -> *mut RecorderSlot {
     match target.addr() & !ADDRESS {
         0 => target.map_addr(|address| address | usize::from(id) << ADDRESS.count_ones()),
         _ => std::ptr::null_mut(),
@@ -236,7 +241,7 @@ pub(crate) fn refresh_all() {
     change(|| ());
 }
 
-/// Changes [`TARGETS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
+/// Changes [`SLOTS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
 /// has no ids any more when it is filled again. False, and nothing is changed, if the lock was not had.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
     crate::crash::note_modules();
@@ -353,8 +358,8 @@ pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
 fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     let desc = Description::<S, V>::DESC;
     match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
-        Some(site) => site.each_target(desc, &mut |target, id| record_to(target, id, values)),
-        None => target::count_unregistered(desc),
+        Some(site) => site.each_slot(desc, &mut |target, id| record_to(target, id, values)),
+        None => slot::count_unregistered(desc),
     }
 }
 
@@ -365,6 +370,6 @@ pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'st
     if let Some((target, id)) = site.only() {
         record_to(target, id, values);
     } else if site.enabled() != 0 {
-        site.each_target(desc, &mut |target, id| record_to(target, id, values));
+        site.each_slot(desc, &mut |target, id| record_to(target, id, values));
     }
 }

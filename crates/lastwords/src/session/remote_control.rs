@@ -10,14 +10,14 @@ use lastwords_abi::session::{
 };
 use lastwords_ring::backend::open_places;
 
-use crate::consume::Consumer;
-use crate::dirs::{self, Base, Folder};
-use crate::process::{self, Identity, Life};
-use crate::rules::{self, RuleSpec};
+use crate::session::consume::Consumer;
+use crate::session::dirs::{self, Base, Folder};
+use crate::session::processes::{self, Identity, Life};
 use crate::session::regions::{Visited, look};
-use crate::session::view::{View, text};
+use crate::session::rules::{self, RuleSpec};
+use crate::session::session_region::{SessionRegion, text};
+use crate::session::snapshot::{self, Rings, SnapshotReader, Taken};
 use crate::session::{Error, wipe};
-use crate::snapshot::{self, Rings, SnapshotReader, Taken};
 
 /// Whether someone records in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,11 +150,11 @@ fn is_dead(pid: &u32) -> bool {
     Identity { pid: *pid, start: 0, pidns: 0 }.life() == Life::Dead
 }
 
-fn details(view: &View) -> Details {
+fn details(view: &SessionRegion) -> Details {
     let (info, control) = (&view.info, view.control());
-    let same_boot = info.boot_id == process::boot_id();
+    let same_boot = info.boot_id == processes::boot_id();
     let life = |identity: &Identity| if same_boot { identity.life() } else { Life::Dead };
-    let processes: Vec<_> = process::joined(view.processes()).into_iter().map(|p| (p, life(&p))).collect();
+    let processes: Vec<_> = processes::joined(view.processes()).into_iter().map(|p| (p, life(&p))).collect();
     let any = |wanted| processes.iter().any(|(_, life)| *life == wanted);
     let state = match control.finished.load(Acquire) {
         1 => State::Finished,
