@@ -2,12 +2,14 @@
 //! snapshots, the `tracing` layer and the crash handlers.
 
 pub mod crash;
+mod handle;
 #[cfg(feature = "tracing")]
 pub mod layer;
 mod macros;
 mod process;
 mod record;
 pub mod session;
+mod start;
 
 /// Levels of events, for [`ChannelConfig::max_level`].
 pub use lastwords_abi::registry::level;

@@ -219,6 +219,35 @@ pub fn pause(round: u32) {
     }
 }
 
+/// All signals of this thread are blocked while the value lives.
+#[derive(Debug)]
+pub struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    /// Blocks all signals of this thread. Async-signal-safe.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "a default that blocks signals would surprise")]
+    pub fn new() -> Self {
+        // SAFETY: both sets are places of this function for the calls to fill; an all-zero set is valid.
+        unsafe {
+            let mut all: libc::sigset_t = core::mem::zeroed();
+            let mut before: libc::sigset_t = core::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: `new` had the set filled.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, core::ptr::null_mut()) };
+    }
+}
+
 /// What a process needs before it records: a forked child must forget what its parent's thread had claimed, and a
 /// snapshot must be able to restart sections.
 pub fn prepare_process() {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use super::stack;
 use super::unwind::{Frames, Registers, interrupted};
 use super::{Addresses, MAX_FRAMES, ThreadName};
+use crate::process::identity;
 use crate::record::callsite::{self, Callsite};
-use crate::record::context;
 use crate::record::encode::{Hex, Site, hex};
 
 /// The signals that handlers can be installed for.
@@ -188,7 +188,7 @@ static CRASH: Crash = Crash {
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: errno is this thread's; handlers keep it.
     let errno = unsafe { *libc::__errno_location() };
-    let tid = context::identity().tid;
+    let tid = identity::identity().tid;
     if CRASH.owner.load(Acquire) == tid {
         nested();
     }
@@ -250,7 +250,7 @@ fn claim(tid: u32) -> bool {
 
 fn record() {
     let Some(signal) = Signal::of(CRASH.signal.load(Relaxed)) else { return };
-    let me = context::identity();
+    let me = identity::identity();
     let mut room = [0; MAX_FRAMES];
     let payload: Payload<'_> = (
         signal,

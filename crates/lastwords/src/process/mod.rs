@@ -1,5 +1,7 @@
-//! The process that records: memory it keeps for ever, libraries it keeps loaded, its clock. Uses nothing of the layers above.
+//! The process that records: its identity, memory that it never frees, libraries that it keeps
+//! loaded, its clock. This layer uses none of the others.
 
 pub mod clock;
+pub(crate) mod identity;
 pub(crate) mod keep_loaded;
 pub(crate) mod kept_memory;

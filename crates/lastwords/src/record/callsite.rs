@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::process::kept_memory;
-use crate::record::context;
+use lastwords_ring::os::SignalsBlocked;
+
+use crate::process::identity;
 use crate::record::dispatch::record_to;
 use crate::record::encode::{Described, Given, Site, Values};
 use crate::record::signature;
@@ -263,21 +265,22 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
 
 /// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
 pub(crate) struct Guard {
-    old_mask: libc::sigset_t,
+    _signals: SignalsBlocked,
 }
 
 impl Guard {
     /// None when this thread holds it already (a crash handler inside a refresh), or nobody lets go for a second.
     pub(crate) fn take() -> Option<Self> {
-        let me = context::identity();
-        let me = u64::from(me.pid) << 32 | u64::from(me.tid);
-        let old_mask = block_signals();
+        let me = identity::identity().word();
+        let signals = SignalsBlocked::new();
         for _ in 0..20_000 {
-            let Err(owner) = LOCK.compare_exchange(0, me, AcqRel, Relaxed) else { return Some(Self { old_mask }) };
+            let Err(owner) = LOCK.compare_exchange(0, me, AcqRel, Relaxed) else {
+                return Some(Self { _signals: signals });
+            };
             // The owner is a thread of the process that this one was forked from: it is not here.
             let gone = owner >> 32 != me >> 32;
             if gone && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
-                return Some(Self { old_mask });
+                return Some(Self { _signals: signals });
             }
             if owner == me {
                 break;
@@ -287,33 +290,14 @@ impl Guard {
                 libc::usleep(50);
             }
         }
-        restore_signals(&old_mask);
         None
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        // The signals are let in after this: fields are dropped behind it.
         LOCK.store(0, Release);
-        restore_signals(&self.old_mask);
-    }
-}
-
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain memory, filled by sigfillset and pthread_sigmask before use.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut old);
-        old
-    }
-}
-
-fn restore_signals(old: &libc::sigset_t) {
-    // SAFETY: `old` was filled by pthread_sigmask.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, old, std::ptr::null_mut());
     }
 }
 

@@ -3,6 +3,7 @@
 use lastwords_abi::header::LEN_COMPACT;
 use lastwords_abi::session::context as bits;
 
+use crate::process::identity;
 use crate::record::context;
 use crate::record::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
 use crate::record::encode::{Out, Pieces, Values};
@@ -63,7 +64,7 @@ impl<V: Values> Values for WithTid<V> {
 
 #[inline(never)]
 pub(crate) fn record_with_tid<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
-    record_body(target, id, WithTid(context::identity().tid, values));
+    record_body(target, id, WithTid(identity::identity().tid, values));
 }
 
 /// Records a payload as it is.

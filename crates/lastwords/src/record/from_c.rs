@@ -2,9 +2,9 @@
 
 use lastwords_abi::session::context as bits;
 
+use crate::process::identity;
 use crate::process::keep_loaded;
 use crate::record::callsite::Callsite;
-use crate::record::context;
 use crate::record::dispatch;
 use crate::record::encode::{Out, Pieces, Values};
 use crate::record::slot::RecorderSlot;
@@ -168,7 +168,7 @@ fn record_framed_text_with_tid(
 /// The words with the thread's id behind the header's place; what was in the second half of the third is left out.
 #[inline(always)]
 fn with_tid(first: u64, second: u64, third: u64) -> [u64; 3] {
-    let tid = u64::from(context::identity().tid);
+    let tid = u64::from(identity::identity().tid);
     if cfg!(target_endian = "little") {
         [tid << 32, first >> 32 | second << 32, second >> 32 | third << 32]
     } else {

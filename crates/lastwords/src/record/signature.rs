@@ -1,14 +1,7 @@
 //! A number that tells the types of a callsite's values from those of others.
 
+use crate::session::registry::fnv::{BASIS, with_byte};
 use crate::session::registry::{FieldDesc, FieldType};
-
-/// Where FNV-1a of 32 bits begins.
-pub(crate) const BASIS: u32 = 0x811c_9dc5;
-
-/// The hash with one byte more.
-pub(crate) const fn with_byte(hash: u32, byte: u8) -> u32 {
-    (hash ^ byte as u32).wrapping_mul(0x0100_0193)
-}
 
 /// Of the types of these fields; never 0.
 pub(crate) const fn of(fields: &[FieldDesc]) -> u32 {

@@ -12,7 +12,7 @@ use lastwords_abi::spans::{CONTROL_OFF, SPAN_OPEN, SPANS_OFF, Span, SpansControl
 use lastwords_ring::ClockKind;
 
 pub(crate) use self::dead::look as look_for_dead;
-use crate::record::context;
+use crate::process::identity;
 use crate::session::shared::{self, SessionShared};
 
 /// Entries that are looked at for one id.
@@ -37,8 +37,8 @@ pub(crate) fn are_listed() -> bool {
 
 /// Lists the span in every session of this process that has a table.
 pub(crate) fn open(span: &Opening<'_>) {
-    let me = context::identity();
-    let opener = u64::from(me.pid) << 32 | u64::from(me.tid);
+    let me = identity::identity();
+    let opener = me.word();
     for (session, table) in tables() {
         let Some(entry) = table.claim(span.id, session) else {
             table.control.dropped.fetch_add(1, Relaxed);
@@ -51,7 +51,7 @@ pub(crate) fn open(span: &Opening<'_>) {
         entry.opener.store(opener, Relaxed);
         entry.entered.store(0, Relaxed);
         entry.level.store(u32::from(span.level), Relaxed);
-        entry.opener_start.store(context::process_start(), Relaxed);
+        entry.opener_start.store(identity::process_start(), Relaxed);
         let len = cut(span.text, TEXT_LEN);
         write_text(entry, 0, &span.text[..len]);
         entry.text_len.store(len as u32, Relaxed);
@@ -71,8 +71,8 @@ pub(crate) fn leave(id: u64) {
 
 /// Puts the second word where the first one stands.
 fn change_entered(id: u64, words: impl Fn(u64) -> (u64, u64)) {
-    let me = context::identity();
-    let (from, to) = words(u64::from(me.pid) << 32 | u64::from(me.tid));
+    let me = identity::identity();
+    let (from, to) = words(me.word());
     each_entry(id, |entry| {
         // Another thread stands there, and stays.
         let _ = entry.entered.compare_exchange(from, to, Relaxed, Relaxed);
@@ -99,7 +99,7 @@ pub(crate) fn close(id: u64) {
 }
 
 fn each_entry(id: u64, act: impl Fn(&Span)) {
-    let pid = context::identity().pid;
+    let pid = identity::identity().pid;
     for (_, table) in tables() {
         let mine = |entry: &&Span| {
             entry.id.load(Acquire) == id

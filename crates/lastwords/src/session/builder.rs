@@ -1,22 +1,12 @@
-//! What a session is asked to be, and its start.
+//! What a session is asked to be.
 
 use std::path::PathBuf;
 
-use lastwords_abi::session::{MAX_CHANNELS, RESERVATION_LOCKED};
+use lastwords_abi::session::RESERVATION_LOCKED;
 use lastwords_ring::{ClockKind, rseq_available};
 
-use super::config::{ChannelConfig, Memory, Reservation, Scope, check_name};
-use super::create::create;
+use super::config::{ChannelConfig, Memory, Reservation, Scope};
 use super::error::Error;
-use super::join::{check_contexts, find, join, note, ours};
-use super::shared::{self, MAX_SESSIONS, SessionShared};
-use super::{Ending, Session, close};
-use crate::record::context::{self, UserContext};
-use crate::record::slot;
-use crate::session::dirs::{self, Base};
-use crate::session::listener;
-use crate::session::processes;
-use crate::session::snapshot;
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
@@ -29,15 +19,15 @@ pub struct Builder {
     pub(crate) reservation: Option<Reservation>,
     pub(crate) clock: Option<ClockKind>,
     pub(crate) scope: Scope,
-    dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
     pub(crate) size_limit: u64,
     pub(crate) snapshot: bool,
-    listen: bool,
+    pub(crate) listen: bool,
     pub(crate) events: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) registry_len: u64,
     pub(crate) spans: u32,
-    keep: bool,
+    pub(crate) keep: bool,
 }
 
 impl Builder {
@@ -100,7 +90,7 @@ impl Builder {
         self
     }
 
-    /// The folder of sessions. Default: [`dirs::base_path`].
+    /// The folder of sessions. Default: [`crate::dirs::base_path`].
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
@@ -180,93 +170,4 @@ impl Builder {
             None => Ok(Reservation::Lockless.code()),
         }
     }
-
-    /// Begins the session, or joins it where one of a user is there already. One that is joined stays as it was made, but that it
-    /// has snapshots where they are asked for; [`Session::note`] says what else was asked for.
-    ///
-    /// # Errors
-    /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
-    pub fn start(self) -> Result<Session, Error> {
-        check_name(&self.name)?;
-        let channels = self.channels();
-        if channels.len() > MAX_CHANNELS {
-            let remedy = "use fewer channels";
-            return Err(Error::Full { what: "channel", limit: MAX_CHANNELS, remedy });
-        }
-        let twice = |c: &&ChannelConfig| channels.iter().filter(|other| other.name == c.name).count() > 1;
-        if let Some(channel) = channels.iter().find(twice) {
-            return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
-        }
-        context::watch_forks();
-        processes::prepare();
-        let made = match self.join_or_create()? {
-            Made::New(made) => *made,
-            Made::Ours(session) => return self.again(session),
-        };
-        let session = shared::publish(made).map_err(|unpublished| {
-            let created = unpublished.view().info.creator_pid == lastwords_ring::os::pid();
-            processes::leave(unpublished.view().processes());
-            if created && processes::joined(unpublished.view().processes()).is_empty() {
-                super::remove(&unpublished);
-            }
-            super::give_back(&unpublished);
-            let remedy = "close a session of this process";
-            Error::Full { what: "session", limit: MAX_SESSIONS, remedy }
-        })?;
-        let contexts = |name: &str| self.contexts_of(name);
-        if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| slot::install(session, contexts)) {
-            close(session, Ending::Removed);
-            return Err(error);
-        }
-        if self.listen {
-            listener::ensure();
-        }
-        Ok(Session::of(session, session.note.clone(), self.keep))
-    }
-
-    /// One more handle of a session that this process records in already.
-    fn again(&self, session: &'static SessionShared) -> Result<Session, Error> {
-        let regions = &session.regions;
-        let mut session = Session::of(session, String::new(), self.keep);
-        session.note = note(self, regions)?;
-        check_contexts(regions, |name| self.contexts_of(name))?;
-        if self.snapshot {
-            snapshot::enable(regions)?;
-        }
-        Ok(session)
-    }
-
-    fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
-        let channel = self.channels.iter().find(|config| config.name == channel);
-        channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
-    }
-
-    fn join_or_create(&self) -> Result<Made, Error> {
-        let new = |made| Made::New(Box::new(made));
-        let path = self.dir.clone().unwrap_or_else(dirs::base_path);
-        let base = match Base::make(&path) {
-            Ok(base) => base,
-            // On the heap the folder is only there to be listed.
-            Err(_) if self.memory == Memory::Heap => return create(self, None).map(new),
-            Err(error) => return Err(error),
-        };
-        if self.scope == Scope::Process {
-            return create(self, Some(&base)).map(new);
-        }
-        let _lock = base.lock()?;
-        match find(&base, &self.name)? {
-            Some(folder) => match ours(&folder) {
-                Some(session) => Ok(Made::Ours(session)),
-                None => join(self, folder).map(new),
-            },
-            None => create(self, Some(&base)).map(new),
-        }
-    }
-}
-
-/// What [`Builder::start`] records in.
-enum Made {
-    New(Box<SessionShared>),
-    /// This process does so already.
-    Ours(&'static SessionShared),
 }

@@ -6,7 +6,7 @@ use lastwords_abi::registry::level;
 use lastwords_abi::session as abi;
 
 use super::error::Error;
-use crate::record::context::{MAX_LEN, UserContext};
+use super::user_context::{MAX_LEN, UserContext};
 
 /// Who records in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

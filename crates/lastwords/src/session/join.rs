@@ -11,7 +11,7 @@ use super::error::Error;
 use super::regions::{Regions, look};
 use super::session_region::{SessionRegion, text};
 use super::shared::{self, SessionShared};
-use crate::record::context::UserContext;
+use super::user_context::UserContext;
 use crate::session::dirs::{Base, Folder};
 use crate::session::processes::{self, Identity};
 use crate::session::remote_control::reservation_name;

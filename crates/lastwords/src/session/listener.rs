@@ -4,13 +4,13 @@
 //! fresh, and to ask who died where spans find no room. All its signals are blocked, so that no handler of the application ever
 //! runs on it.
 
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use lastwords_abi::sync;
+use lastwords_ring::os::SignalsBlocked;
 
 use crate::process::clock;
-use crate::record::slot;
 use crate::session::shared::{self, MAX_SESSIONS};
 
 /// 1 while the thread of this process exists.
@@ -25,21 +25,50 @@ const STACK: usize = 256 << 10;
 const SLEEP: i64 = 1_000_000_000;
 const POLL: i64 = 50_000_000;
 
+/// What the thread calls in the layers above.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    /// Rules, channels or sessions changed.
+    pub(crate) changed: fn(),
+    /// A second has passed.
+    pub(crate) each_second: fn(),
+}
+
+/// The calls of the thread: null until a session asks for it. Written by [`ensure`] before the thread starts.
+static CALLS: AtomicPtr<Calls> = AtomicPtr::new(core::ptr::null_mut());
+
 /// Starts the thread, or tells the one that runs that the sessions changed. Async-signal-safe but for `pthread_create`.
-pub(crate) fn ensure() {
+pub(crate) fn ensure(calls: &'static Calls) {
+    CALLS.store(core::ptr::from_ref(calls).cast_mut(), Release);
+    start();
+}
+
+fn start() {
     if RUNNING.swap(1, SeqCst) != 0 {
-        WAKE.fetch_add(1, SeqCst);
-        wake(&WAKE);
-        return;
-    }
-    if !spawn() {
+        tell();
+    } else if !spawn() {
         RUNNING.store(0, SeqCst);
     }
 }
 
-/// In a forked child: the thread stayed behind.
-pub(crate) fn forget() {
-    RUNNING.store(0, SeqCst);
+/// Tells the thread, where there is one, that the sessions changed.
+pub(crate) fn tell() {
+    if RUNNING.load(SeqCst) != 0 {
+        WAKE.fetch_add(1, SeqCst);
+        wake(&WAKE);
+    }
+}
+
+fn calls() -> &'static Calls {
+    // SAFETY: `ensure` stored a `&'static Calls` before it started the thread that is here.
+    unsafe { &*CALLS.load(Acquire) }
+}
+
+/// In a forked child, which has no other thread than the one that forked: starts the thread again if the parent had one.
+pub(crate) fn restart_in_child() {
+    if RUNNING.swap(0, SeqCst) != 0 {
+        start();
+    }
 }
 
 /// Wakes the listeners of all processes that wait on a generation.
@@ -54,22 +83,19 @@ fn wake(word: &AtomicU32) {
 }
 
 fn spawn() -> bool {
-    // SAFETY: attributes and signal sets are local, initialised by the calls before they are used; `run` has the type
+    // SAFETY: the attributes are local, initialised by the calls before they are used; `run` has the type
     // that is asked for and takes no argument.
     unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        let mut all: libc::sigset_t = core::mem::zeroed();
-        let mut before: libc::sigset_t = core::mem::zeroed();
         let mut thread: libc::pthread_t = core::mem::zeroed();
         if libc::pthread_attr_init(&raw mut attributes) != 0 {
             return false;
         }
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let signals = SignalsBlocked::new();
         let made = libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        drop(signals);
         libc::pthread_attr_destroy(&raw mut attributes);
         made == 0
     }
@@ -84,12 +110,11 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
         let changed = look(&mut seen);
         if changed {
             // A panic of a re-evaluation must not take the application down.
-            drop(std::panic::catch_unwind(slot::refresh_all));
+            drop(std::panic::catch_unwind(calls().changed));
         }
         sleep(changes, &seen);
         shared::all().for_each(|session| clock::refresh(session.view().clock()));
-        #[cfg(feature = "tracing")]
-        crate::record::spans::look_for_dead();
+        (calls().each_second)();
     }
 }
 
@@ -152,9 +177,4 @@ fn sleep(changes: u32, seen: &[(*const sync::AtomicU32, u32); MAX_SESSIONS]) {
         // SAFETY: the time is valid; no remainder is asked for.
         unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
     }
-}
-
-/// Whether the thread of this process runs.
-pub(crate) fn is_running() -> bool {
-    RUNNING.load(Relaxed) != 0
 }

@@ -1,12 +1,12 @@
-//! Sessions of this process: made or joined by [`Session::builder`], closed when dropped.
+//! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of callsites and events.
 
-mod builder;
-mod config;
+pub(crate) mod builder;
+pub(crate) mod config;
 pub mod consume;
-mod create;
+pub(crate) mod create;
 pub mod dirs;
 mod error;
-mod join;
+pub(crate) mod join;
 pub(crate) mod layout;
 pub(crate) mod listener;
 pub mod processes;
@@ -17,244 +17,18 @@ pub mod rules;
 pub(crate) mod session_region;
 pub(crate) mod shared;
 pub mod snapshot;
+pub(crate) mod user_context;
 
 use core::ops::Range;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use lastwords_abi::region::REGION_ALIGN;
-use lastwords_abi::session::SCOPE_USER;
 use lastwords_ring::backend::{Mapping, flush};
 
+pub use crate::handle::{Session, keep_all};
 pub use builder::Builder;
 pub use config::{ChannelConfig, Memory, Reservation, Scope};
 pub use error::Error;
-
-use crate::record::slot;
-use crate::session::dirs::Base;
-use crate::session::rules::RuleSpec;
-use crate::session::snapshot::{Rings, SnapshotReader};
 use shared::SessionShared;
-
-/// Set by what records a death: no session of this process is removed from then on.
-static KEEP_ALL: AtomicBool = AtomicBool::new(false);
-
-/// Keeps the folders of all sessions of this process whatever is dropped: for panic and crash handlers.
-/// Async-signal-safe.
-pub fn keep_all() {
-    KEEP_ALL.store(true, Relaxed);
-}
-
-/// A session that this process records in.
-///
-/// Dropping it ends it; where this process has joined the same session of its user more than once, dropping the last. The session's folder is then removed, unless it is to be kept, a panic is under way, or others still
-/// record in it: forked children, or other processes of a user. Then the last to leave removes it, unless one died in it.
-#[derive(Debug)]
-pub struct Session {
-    session: &'static SessionShared,
-    note: String,
-}
-
-impl Session {
-    /// Configures a session of that name: 1 to 47 letters, digits, `.`, `_`, `-`.
-    pub fn builder(name: impl Into<String>) -> Builder {
-        Builder::new(name.into())
-    }
-
-    fn of(session: &'static SessionShared, note: String, keep: bool) -> Self {
-        session.keep.fetch_or(keep, Relaxed);
-        Self { session, note }
-    }
-
-    /// Name of the session.
-    #[must_use]
-    pub fn name(&self) -> String {
-        self.session.view().name()
-    }
-
-    /// Its folder: what `lastwords recover` takes. `None` for a heap session where no folder could be made.
-    #[must_use]
-    pub fn folder(&self) -> Option<&Path> {
-        self.session.folder.as_ref().map(|folder| folder.path.as_path())
-    }
-
-    /// UUID of the session, which is that of its traces.
-    #[must_use]
-    pub fn uuid(&self) -> [u8; 16] {
-        self.session.view().uuid
-    }
-
-    /// How space is reserved, one of [`lastwords_abi::session`]'s `RESERVATION_`.
-    #[must_use]
-    pub fn reservation(&self) -> u32 {
-        self.session.view().info.reservation
-    }
-
-    /// What the back-end chose, for people.
-    #[must_use]
-    pub fn note(&self) -> &str {
-        &self.note
-    }
-
-    /// Leaves the folder behind when the session is closed.
-    pub fn keep(&self) {
-        self.session.keep.store(true, Relaxed);
-    }
-
-    /// Id of the channel of that name.
-    #[must_use]
-    pub fn channel(&self, name: &str) -> Option<u32> {
-        let found = self.session.view().channels().find(|(_, entry)| session_region::text(&entry.name) == name);
-        found.map(|(id, _)| id)
-    }
-
-    /// Enables events by a glob over `provider:name`, in all processes of the session.
-    ///
-    /// # Errors
-    /// The list of rules is full or held.
-    pub fn enable(&self, glob: &str) -> Result<(), Error> {
-        self.rule(&RuleSpec::enable(glob))
-    }
-
-    /// Disables events by a glob over `provider:name`, in all processes of the session.
-    ///
-    /// # Errors
-    /// The list of rules is full or held.
-    pub fn disable(&self, glob: &str) -> Result<(), Error> {
-        self.rule(&RuleSpec::disable(glob))
-    }
-
-    /// Adds a rule; the last that matches an event decides.
-    ///
-    /// # Errors
-    /// The list of rules is full or held.
-    pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
-        rules::add(self.session.view(), rule)?;
-        slot::refresh_all();
-        Ok(())
-    }
-
-    /// Stops recording, in all processes of the session.
-    pub fn stop(&self) {
-        self.set_recording(false);
-    }
-
-    /// Goes on recording.
-    pub fn resume(&self) {
-        self.set_recording(true);
-    }
-
-    fn set_recording(&self, on: bool) {
-        self.session.view().control().recording.store(u32::from(on), Release);
-        self.session.view().announce();
-        slot::refresh_all();
-    }
-
-    /// Makes a reader pass over all that was recorded until now.
-    ///
-    /// # Errors
-    /// Someone else is changing snapshots.
-    pub fn clear(&self) -> Result<(), Error> {
-        snapshot::clear(&self.session.regions)
-    }
-
-    /// Allocates the spare of every ring, so that snapshots can be taken.
-    ///
-    /// # Errors
-    /// No memory, or someone else is changing snapshots.
-    pub fn enable_snapshots(&self) -> Result<(), Error> {
-        snapshot::enable(&self.session.regions)
-    }
-
-    /// Frees the spares, and the snapshot in them.
-    ///
-    /// # Errors
-    /// The snapshot is being read, or a thread is still recording in a spare.
-    pub fn disable_snapshots(&self) -> Result<(), Error> {
-        snapshot::disable(&self.session.regions)
-    }
-
-    /// Takes a snapshot of all rings, or of the stream of that index: swaps live and spare while recording goes on.
-    ///
-    /// # Errors
-    /// Snapshots are not enabled, or one is being read.
-    pub fn take_snapshot(&self, stream: Option<u32>) -> Result<snapshot::Taken, Error> {
-        self.take_snapshot_of(stream.map_or(Rings::All, Rings::Stream))
-    }
-
-    /// Takes a snapshot of those rings: of a CPU's in all channels, for one.
-    ///
-    /// # Errors
-    /// There are none; snapshots are not enabled, or one is being read.
-    pub fn take_snapshot_of(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
-        snapshot::take(&self.session.regions, rings)
-    }
-
-    /// Marks the snapshot as being read, so that none replaces it meanwhile.
-    ///
-    /// # Errors
-    /// There is no snapshot, or another process reads it.
-    pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
-        snapshot::read(&self.session.regions)
-    }
-
-    /// Ends the session now, as dropping it does.
-    pub fn close(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let ending = match std::thread::panicking() || KEEP_ALL.load(Relaxed) {
-            true => Ending::Death,
-            false if self.session.keep.load(Relaxed) => Ending::Kept,
-            false => Ending::Removed,
-        };
-        close(self.session, ending);
-    }
-}
-
-/// What becomes of a session that ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Nothing is left of it.
-    Removed,
-    /// Its folder stays, marked as finished.
-    Kept,
-    /// Its folder stays, as a death leaves it: the last words are wanted.
-    Death,
-}
-
-/// Takes the session away from this process, and from the world where it ends with it.
-pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
-    let view = session.view();
-    // Nobody joins between the look at the tables and the removal.
-    let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
-    let base = parent.filter(|_| view.info.scope == SCOPE_USER).and_then(|path| Base::open(path).ok());
-    let lock = base.as_ref().and_then(|base| base.lock().ok());
-    if !session.drop_handle() {
-        return;
-    }
-    slot::remove(session);
-    processes::leave(view.processes());
-    if processes::is_left(view, session.regions.session.as_ptr()) {
-        let control = view.control();
-        control.recording.store(0, Release);
-        control.finished.store(u32::from(ending != Ending::Death), Release);
-        view.announce();
-        if ending == Ending::Removed {
-            remove(session);
-        }
-    }
-    drop(lock);
-    shared::withdraw(session);
-    if listener::is_running() {
-        listener::ensure();
-    }
-    give_back(session);
-}
 
 /// Removes what the session left in file systems, and its mark in memory that stays.
 pub(crate) fn remove(session: &SessionShared) {

@@ -8,7 +8,7 @@ use lastwords_abi::session::{Process, SCOPE_PROCESS};
 use lastwords_ring::os;
 
 use crate::session::session_region::SessionRegion;
-use crate::session::shared;
+use crate::session::{listener, shared};
 
 /// `pid` of an entry that is being written.
 const CLAIMING: u32 = u32::MAX;
@@ -232,15 +232,11 @@ pub(crate) fn prepare() {
 }
 
 extern "C" fn in_child() {
-    let has_listener = crate::session::listener::is_running();
     for session in shared::all() {
         session.view().tell_namespace();
         join(session.view().processes());
     }
-    crate::session::listener::forget();
-    if has_listener {
-        crate::session::listener::ensure();
-    }
+    listener::restart_in_child();
 }
 
 #[cfg(test)]

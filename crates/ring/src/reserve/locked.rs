@@ -23,7 +23,7 @@ pub struct Locked;
 
 impl Reserve for Locked {
     fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        let _signals = SignalsBlocked::new();
+        let _signals = os::SignalsBlocked::new();
         let mine = threads::lock_word();
         let before = match os::take(&stream.control.lock, mine, || channel.is_foreign()) {
             Lock::Refused => return Err(Lost::Lock),
@@ -89,30 +89,5 @@ impl Publish for Plain {
             (persist.fence)();
         }
         true
-    }
-}
-
-/// All signals of this thread are blocked while it lives.
-struct SignalsBlocked {
-    before: libc::sigset_t,
-}
-
-impl SignalsBlocked {
-    fn new() -> Self {
-        // SAFETY: both sets are valid places for the calls to fill; an all-zero set is valid.
-        unsafe {
-            let mut all: libc::sigset_t = core::mem::zeroed();
-            let mut before: libc::sigset_t = core::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self { before }
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: `before` was filled by `new`.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, core::ptr::null_mut()) };
     }
 }

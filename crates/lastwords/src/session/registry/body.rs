@@ -2,8 +2,8 @@
 
 use lastwords_abi::registry::field;
 
+use super::fnv;
 use super::{EventDesc, FieldType};
-use crate::record::signature;
 
 /// Takes the bytes of a body one piece after the other.
 pub(crate) trait Sink {
@@ -31,7 +31,7 @@ pub(super) struct Measure {
 
 impl Default for Measure {
     fn default() -> Self {
-        Self { len: 0, hash: signature::BASIS }
+        Self { len: 0, hash: fnv::BASIS }
     }
 }
 
@@ -49,7 +49,7 @@ impl Measure {
 impl Sink for Measure {
     fn put(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
-        self.hash = bytes.iter().fold(self.hash, |hash, byte| signature::with_byte(hash, *byte));
+        self.hash = bytes.iter().fold(self.hash, |hash, byte| fnv::with_byte(hash, *byte));
     }
 }
 

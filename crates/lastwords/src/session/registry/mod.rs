@@ -1,6 +1,7 @@
 //! Descriptions of events: what a callsite knows of itself, and how it is written to a session's registry.
 
 mod body;
+pub(crate) mod fnv;
 mod index;
 
 use std::sync::Mutex;

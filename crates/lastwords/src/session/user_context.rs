@@ -1,0 +1,62 @@
+//! Contexts that the application defines, as a channel's configuration holds them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use super::registry::FieldType;
+
+/// Most bytes of the contexts of a channel.
+pub(crate) const MAX_LEN: usize = 192;
+
+/// Writes the value of now to the room, which has its size.
+pub(crate) type Read = dyn Fn(&mut [u8]) + Send + Sync;
+
+/// A context that the application defines: a value of fixed size, read when an event is recorded.
+#[derive(Clone)]
+pub struct UserContext {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) ty: FieldType,
+    pub(crate) size: usize,
+    pub(crate) read: Arc<Read>,
+}
+
+impl UserContext {
+    /// A context whose type is only known now, for other languages: `read` writes the value to zeroed bytes, of the type's size
+    /// and aligned for any type. None where the type has no fixed size. As for [`UserContext::new`] besides.
+    pub fn of_type(
+        name: impl Into<Cow<'static, str>>,
+        ty: FieldType,
+        read: impl Fn(&mut [u8]) + Send + Sync + 'static,
+    ) -> Option<Self> {
+        let write = move |room: &mut [u8]| {
+            room.fill(0);
+            read(room);
+        };
+        Some(Self { name: name.into(), ty, size: ty.fixed_size()?, read: Arc::new(write) })
+    }
+
+    /// Name of the field.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How its bytes are read.
+    #[must_use]
+    pub fn ty(&self) -> FieldType {
+        self.ty
+    }
+
+    /// Bytes of the value.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl fmt::Debug for UserContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserContext").field("name", &self.name).field("ty", &self.ty).finish_non_exhaustive()
+    }
+}

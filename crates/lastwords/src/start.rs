@@ -1,0 +1,116 @@
+//! The start of a session: it is made or joined, and callsites begin to record in it.
+
+use lastwords_abi::session::MAX_CHANNELS;
+
+use crate::handle::{Ending, Session, close};
+use crate::process::identity;
+use crate::record::slot;
+use crate::session::builder::Builder;
+use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
+use crate::session::create::create;
+use crate::session::dirs::{self, Base};
+
+use crate::session::join::{check_contexts, find, join, note, ours};
+use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
+use crate::session::user_context::UserContext;
+use crate::session::{Error, give_back, listener, processes, remove, snapshot};
+
+/// What the listener calls when rules, channels or sessions changed, and once a second.
+const LISTENER: listener::Calls = listener::Calls {
+    changed: slot::refresh_all,
+    #[cfg(feature = "tracing")]
+    each_second: crate::record::spans::look_for_dead,
+    #[cfg(not(feature = "tracing"))]
+    each_second: || (),
+};
+
+impl Builder {
+    /// Begins the session, or joins it where one of a user is there already. One that is joined stays as it was made, but that it
+    /// has snapshots where they are asked for; [`Session::note`] says what else was asked for.
+    ///
+    /// # Errors
+    /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
+    pub fn start(self) -> Result<Session, Error> {
+        check_name(&self.name)?;
+        let channels = self.channels();
+        if channels.len() > MAX_CHANNELS {
+            let remedy = "use fewer channels";
+            return Err(Error::Full { what: "channel", limit: MAX_CHANNELS, remedy });
+        }
+        let twice = |c: &&ChannelConfig| channels.iter().filter(|other| other.name == c.name).count() > 1;
+        if let Some(channel) = channels.iter().find(twice) {
+            return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
+        }
+        identity::watch_forks();
+        processes::prepare();
+        let made = match self.join_or_create()? {
+            Made::New(made) => *made,
+            Made::Ours(session) => return self.again(session),
+        };
+        let session = shared::publish(made).map_err(|unpublished| {
+            let created = unpublished.view().info.creator_pid == lastwords_ring::os::pid();
+            processes::leave(unpublished.view().processes());
+            if created && processes::joined(unpublished.view().processes()).is_empty() {
+                remove(&unpublished);
+            }
+            give_back(&unpublished);
+            let remedy = "close a session of this process";
+            Error::Full { what: "session", limit: MAX_SESSIONS, remedy }
+        })?;
+        let contexts = |name: &str| self.contexts_of(name);
+        if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| slot::install(session, contexts)) {
+            close(session, Ending::Removed);
+            return Err(error);
+        }
+        if self.listen {
+            listener::ensure(&LISTENER);
+        }
+        Ok(Session::of(session, session.note.clone(), self.keep))
+    }
+
+    /// One more handle of a session that this process records in already.
+    fn again(&self, session: &'static SessionShared) -> Result<Session, Error> {
+        let regions = &session.regions;
+        let mut session = Session::of(session, String::new(), self.keep);
+        session.note = note(self, regions)?;
+        check_contexts(regions, |name| self.contexts_of(name))?;
+        if self.snapshot {
+            snapshot::enable(regions)?;
+        }
+        Ok(session)
+    }
+
+    fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
+        let channel = self.channels.iter().find(|config| config.name == channel);
+        channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
+    }
+
+    fn join_or_create(&self) -> Result<Made, Error> {
+        let new = |made| Made::New(Box::new(made));
+        let path = self.dir.clone().unwrap_or_else(dirs::base_path);
+        let base = match Base::make(&path) {
+            Ok(base) => base,
+            // On the heap the folder is only there to be listed.
+            Err(_) if self.memory == Memory::Heap => return create(self, None).map(new),
+            Err(error) => return Err(error),
+        };
+        if self.scope == Scope::Process {
+            return create(self, Some(&base)).map(new);
+        }
+        let _lock = base.lock()?;
+        match find(&base, &self.name)? {
+            Some(folder) => match ours(&folder) {
+                Some(session) => Ok(Made::Ours(session)),
+                None => join(self, folder).map(new),
+            },
+            None => create(self, Some(&base)).map(new),
+        }
+    }
+}
+
+/// What [`Builder::start`] records in.
+enum Made {
+    New(Box<SessionShared>),
+    /// This process does so already.
+    Ours(&'static SessionShared),
+}
