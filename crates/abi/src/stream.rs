@@ -69,7 +69,7 @@ const _: () = assert!(size_of::<StreamControl>() == 128 + 2 * 192 || cfg!(loom))
 pub const LOST_FULL: usize = 0;
 /// Larger than a sub-buffer.
 pub const LOST_TOO_BIG: usize = 1;
-/// Lockless: no free thread entry, or nested too deep.
+/// No free entry for the thread (lockless) or for the description of the event (the registry is full), or nested too deep.
 pub const LOST_NO_ENTRY: usize = 2;
 /// Lockless: every sub-buffer that could be taken is still being written by a living thread.
 pub const LOST_BUSY: usize = 3;

@@ -250,7 +250,7 @@ struct lw_callsite {
     /**
      * Not 0: the event is to be recorded, or was never reached.
      */
-    uint32_t enabled;
+    uint64_t enabled;
     /**
      * The library's.
      */

@@ -42,7 +42,7 @@ extern "C" {
 /* The static data of a callsite that was not reached yet. */
 #define LW__NO_IDS 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu, 0xffffu
 #define LW__CALLSITE \
-    { 0xffffffffu, 0, 0, { LW__NO_IDS, LW__NO_IDS, LW__NO_IDS, LW__NO_IDS }, 0, 0, 0 }
+    { (uint64_t)1 << 32, 0, 0, { LW__NO_IDS, LW__NO_IDS, LW__NO_IDS, LW__NO_IDS }, 0, 0, 0 }
 
 /* Payloads up to this many bytes are put together in words. */
 #define LW__WORDS 32

@@ -11,7 +11,7 @@ use crate::text;
 #[repr(C)]
 pub struct lw_callsite {
     /// Not 0: the event is to be recorded, or was never reached.
-    pub enabled: u32,
+    pub enabled: u64,
     /// The library's.
     pub known: u32,
     /// The library's.

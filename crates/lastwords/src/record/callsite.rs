@@ -15,12 +15,16 @@ use crate::record::dispatch::record_to;
 use crate::record::encode::{Described, Given, Site, Values};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
-use crate::session::registry::{EventDesc, NoId};
+use crate::session::registry::{Busy, EventDesc, MOST_IDS};
 
-/// [`Callsite::enabled`] before the callsite was first reached.
-const UNKNOWN: u32 = u32::MAX;
+/// [`Callsite::enabled`] while it is not known which channels take the event: a bit that is no slot's.
+const UNKNOWN: u64 = 1 << MAX_SLOTS;
+const _: () = assert!(MAX_SLOTS < u64::BITS as usize, "a slot for each bit below UNKNOWN");
 /// Place of an id that was not given.
 const NO_ID: u16 = u16::MAX;
+/// Place of an id that cannot be given: the session's registry is full.
+const NO_ROOM: u16 = u16::MAX - 1;
+const _: () = assert!(MOST_IDS <= NO_ROOM as u32);
 /// The bits of an address; those above have room for an id. Memory of a program is below (of 2^47 bytes on x86_64, of 2^48
 /// on aarch64, unless it asks for memory above), but for programs of 32 bits.
 const ADDRESS: usize = usize::MAX >> 16;
@@ -29,8 +33,8 @@ const ADDRESS: usize = usize::MAX >> 16;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Callsite {
-    /// Bit per target that takes the event; [`UNKNOWN`] at first. Written under [`LOCK`].
-    enabled: AtomicU32,
+    /// A bit for each slot that takes the event; [`UNKNOWN`] at first. Written under [`LOCK`].
+    enabled: AtomicU64,
     /// The [`signature`] of its values once `desc` and `next` hold, 0 before. Written under [`LOCK`].
     known: AtomicU32,
     /// The target, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
@@ -55,7 +59,7 @@ impl Callsite {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            enabled: AtomicU32::new(UNKNOWN),
+            enabled: AtomicU64::new(UNKNOWN),
             known: AtomicU32::new(0),
             only: AtomicPtr::new(std::ptr::null_mut()),
             ids: [const { AtomicU16::new(NO_ID) }; MAX_SLOTS],
@@ -67,7 +71,7 @@ impl Callsite {
 
     /// Not 0 when the event is to be recorded, or was never reached.
     #[inline(always)]
-    pub fn enabled(&self) -> u32 {
+    pub fn enabled(&self) -> u64 {
         self.enabled.load(Acquire)
     }
 
@@ -105,14 +109,16 @@ impl Callsite {
     }
 
     /// The callsite of these values: this one, or, where values of other types came here first, one that is chained to it.
-    /// Known from now on. `None` if the lock was not had: the event is not recorded, the next try may be.
+    /// It is known from now on. `None` if the lock was not had: the event is lost, and the next one tries again.
     #[cold]
     fn of_types(&'static self, desc: &'static EventDesc, signature: u32) -> Option<&'static Self> {
         let mut site = self;
         loop {
+            if site.known.load(Acquire) == 0 {
+                site.register(desc);
+            }
             match site.known.load(Acquire) {
-                0 if !site.register(desc) => return None,
-                0 => (),
+                0 => return None,
                 known if known == signature => return Some(site),
                 _ => site = site.other(),
             }
@@ -134,7 +140,8 @@ impl Callsite {
         }
     }
 
-    /// Makes the callsite known, then calls `record` for each target that takes the event.
+    /// Makes the callsite known, then calls `record` for each slot that takes the event. A slot whose registry was not to be
+    /// had counts the event as lost.
     #[cold]
     #[inline(never)]
     pub(crate) fn each_slot(
@@ -142,49 +149,52 @@ impl Callsite {
         desc: &'static EventDesc,
         record: &mut dyn FnMut(&'static RecorderSlot, u16),
     ) {
-        if !self.is_judged(desc) {
-            return slot::count_unregistered(desc);
-        }
-        let mut rest = self.enabled.load(Acquire);
+        let mask = self.judged(desc);
+        let mut rest = mask & !UNKNOWN;
         while rest != 0 {
             let slot = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            if let Some((target, id)) = self.target(slot) {
-                record(target, id);
+            match self.target(slot) {
+                Some((target, NO_ROOM)) => target.lost_no_entry(),
+                Some((target, id)) => record(target, id),
+                None => (),
             }
         }
+        if mask & UNKNOWN != 0 {
+            slot::count_unregistered(desc, mask);
+        }
     }
 
-    /// Whether it is known which targets take the event; finds out where it is not. False if a lock was not had: the event is
-    /// not recorded, the next try may be.
-    fn is_judged(&'static self, desc: &'static EventDesc) -> bool {
+    /// Which slots take the event; finds out where that is not known. [`UNKNOWN`] stays in the mask where a lock was not had:
+    /// the slots that are not in it may want the event, and the next event tries again.
+    fn judged(&'static self, desc: &'static EventDesc) -> u64 {
+        let mask = self.enabled.load(Acquire);
+        if mask & UNKNOWN == 0 {
+            return mask;
+        }
+        self.register(desc);
+        self.enabled.load(Acquire)
+    }
+
+    /// Puts the callsite on the list and judges it, where that is still to be done. Does nothing if the lock is not had.
+    fn register(&'static self, desc: &'static EventDesc) {
+        let Some(_guard) = Guard::take() else { return };
         if self.known.load(Acquire) == 0 {
-            return self.register(desc);
+            self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
+            // The list comes before the first id: whoever empties a slot later takes the ids from all that are on the list.
+            self.next.store(LIST.load(Relaxed), Relaxed);
+            LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
+            self.known.store(signature::of(desc.fields), Release);
         }
-        self.enabled.load(Acquire) != UNKNOWN || Guard::take().is_some_and(|_guard| self.refresh(desc))
+        if self.enabled.load(Acquire) & UNKNOWN != 0 {
+            self.refresh(desc);
+        }
     }
 
-    /// Puts the callsite on the list. False if a lock was not had.
-    fn register(&'static self, desc: &'static EventDesc) -> bool {
-        let Some(_guard) = Guard::take() else { return false };
-        if self.known.load(Acquire) != 0 {
-            return true;
-        }
-        self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
-        if !self.refresh(desc) {
-            return false;
-        }
-        self.next.store(LIST.load(Relaxed), Relaxed);
-        LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
-        self.known.store(signature::of(desc.fields), Release);
-        true
-    }
-
-    /// Judges each target anew; the caller holds [`LOCK`]. False if the lock of a session's registry was not had: then that is
-    /// [`UNKNOWN`] and found out by the next event.
-    fn refresh(&self, desc: &EventDesc) -> bool {
-        let mut enabled = 0u32;
-        let mut is_whole = true;
+    /// Judges each slot anew; the caller holds [`LOCK`]. Where the lock of a session's registry is not had, the mask keeps
+    /// [`UNKNOWN`] beside the slots whose ids are there, and the next event looks again.
+    fn refresh(&self, desc: &EventDesc) {
+        let mut enabled = 0u64;
         let mut only = std::ptr::null_mut();
         for (slot, target) in SLOTS.iter().enumerate() {
             let target = target.load(Acquire);
@@ -201,24 +211,24 @@ impl Callsite {
             match self.give_id(slot, target, desc) {
                 Ok(id) => {
                     enabled |= 1 << slot;
-                    only = with_id(pointer, id);
+                    only = if id == NO_ROOM { std::ptr::null_mut() } else { with_id(pointer, id) };
                 }
-                Err(NoId::Full) => (),
-                Err(NoId::Busy) => is_whole = false,
+                Err(Busy) => enabled |= UNKNOWN,
             }
         }
-        let only = if is_whole && enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
+        // A mask with UNKNOWN and a slot has two bits.
+        let only = if enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
         self.only.store(only, Release);
-        self.enabled.store(if is_whole { enabled } else { UNKNOWN }, Release);
-        is_whole
+        self.enabled.store(enabled, Release);
     }
 
-    fn give_id(&self, slot: usize, target: &RecorderSlot, desc: &EventDesc) -> Result<u16, NoId> {
+    /// The id of the event in a slot, or [`NO_ROOM`].
+    fn give_id(&self, slot: usize, target: &RecorderSlot, desc: &EventDesc) -> Result<u16, Busy> {
         let known = self.ids[slot].load(Relaxed);
         if known != NO_ID {
             return Ok(known);
         }
-        let id = slot::register_event(target, desc)?;
+        let id = slot::register_event(target, desc)?.unwrap_or(NO_ROOM);
         self.ids[slot].store(id, Release);
         Ok(id)
     }
@@ -343,7 +353,7 @@ fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsi
     let desc = Description::<S, V>::DESC;
     match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
         Some(site) => site.each_slot(desc, &mut |target, id| record_to(target, id, values)),
-        None => slot::count_unregistered(desc),
+        None => slot::count_unregistered(desc, 0),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
-use lastwords_abi::stream::{LOST_LOCK, LOST_TOO_BIG};
+use lastwords_abi::stream::{LOST_LOCK, LOST_NO_ENTRY, LOST_TOO_BIG};
 use lastwords_ring::backend::flush;
 use lastwords_ring::{Channel, ClockKind};
 
@@ -12,12 +12,12 @@ use crate::process::clock;
 use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::{self, UserContext};
-use crate::session::registry::{EventDesc, NoId};
+use crate::session::registry::{Busy, EventDesc};
 use crate::session::rules;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
 
-/// Most targets at a time.
+/// Most recorder slots at a time.
 pub(crate) const MAX_SLOTS: usize = 32;
 
 /// Written when sessions begin and end; read by every recorder. A target stays valid for the life of the process.
@@ -80,6 +80,12 @@ impl RecorderSlot {
         self.count(LOST_TOO_BIG);
     }
 
+    /// Counts an event for whose description the registry has no room.
+    #[cold]
+    pub(crate) fn lost_no_entry(&self) {
+        self.count(LOST_NO_ENTRY);
+    }
+
     fn count(&self, cause: usize) {
         if let Some(stream) = self.channel.streams().first() {
             stream.control().lost[cause].fetch_add(1, Relaxed);
@@ -137,12 +143,13 @@ pub(crate) fn enabled(target: &RecorderSlot, desc: &EventDesc) -> bool {
     target.is_recording() && rules::takes(control, u32::from(target.channel_id), desc)
 }
 
-/// Counts an event whose callsite is not known yet, and cannot be made known now, where it would have been recorded.
+/// Counts an event that has no id yet, and cannot be given one now, in each slot that takes it but those of the mask `but`.
 #[cold]
-pub(crate) fn count_unregistered(desc: &EventDesc) {
-    for target in &SLOTS {
+pub(crate) fn count_unregistered(desc: &EventDesc, but: u64) {
+    for (slot, target) in SLOTS.iter().enumerate() {
         // SAFETY: targets are published whole and never freed.
-        if let Some(target) = unsafe { target.load(Acquire).as_ref() }
+        if but & 1 << slot == 0
+            && let Some(target) = unsafe { target.load(Acquire).as_ref() }
             && enabled(target, desc)
         {
             target.count(LOST_LOCK);
@@ -158,8 +165,9 @@ pub(crate) fn any_takes(desc: &EventDesc) -> bool {
     targets.any(|target| enabled(unsafe { &*target }, desc))
 }
 
-/// The event's id in the target's channel; equal descriptions have one id in all processes of a session.
-pub(crate) fn register_event(target: &RecorderSlot, desc: &EventDesc) -> Result<u16, NoId> {
+/// The event's id in the target's channel; equal descriptions have one id in all processes of a session. `None` where the
+/// registry is full.
+pub(crate) fn register_event(target: &RecorderSlot, desc: &EventDesc) -> Result<Option<u16>, Busy> {
     target.session.regions.registry.register(target.channel_id, target.entry, desc)
 }
 

@@ -505,7 +505,11 @@ impl<'a> Planner<'a> {
         let causes = [
             (abi::LOST_FULL, Cause::Discarded, "no room (discard mode)"),
             (abi::LOST_TOO_BIG, Cause::TooBig, "larger than a sub-buffer"),
-            (abi::LOST_NO_ENTRY, Cause::Refused, "no free thread entry, or nested too deep"),
+            (
+                abi::LOST_NO_ENTRY,
+                Cause::Refused,
+                "no free entry for the thread or for the description of the event, or nested too deep",
+            ),
             (abi::LOST_BUSY, Cause::Refused, "every sub-buffer was still being written"),
             (abi::LOST_LOCK, Cause::Refused, "the lock was not had in bounded time"),
         ];

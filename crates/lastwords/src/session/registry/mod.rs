@@ -127,17 +127,12 @@ pub(crate) struct Registry {
     index: Mutex<Index>,
 }
 
-/// Why an event has no id.
+/// The registry's lock was not to be had in bounded time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoId {
-    /// The registry, or the channel's ids, are full.
-    Full,
-    /// The lock was not to be had.
-    Busy,
-}
+pub(crate) struct Busy;
 
-/// Most ids of a channel.
-const MOST_IDS: u32 = 65_535;
+/// Most ids of a channel. The two largest numbers are no ids: callsites use them for events that have none.
+pub(crate) const MOST_IDS: u32 = 65_534;
 
 // SAFETY: the region is reached through atomics, and its records are written by the holder of its lock.
 unsafe impl Send for Registry {}
@@ -214,31 +209,31 @@ impl Registry {
         }
     }
 
-    /// The id of the event in the channel: that of an equal description, or a new one. Allocates nothing: a signal
-    /// handler may have interrupted `malloc`.
-    pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Result<u16, NoId> {
+    /// The id of the event in the channel: that of an equal description, or a new one; `None` where the registry or the
+    /// channel's ids are full. Allocates nothing: a signal handler may have interrupted `malloc`.
+    pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Result<Option<u16>, Busy> {
         // A thread that was forked away may hold the mutex for ever in the child: then all records are looked at.
         let mut index = self.index.try_lock().ok();
         let mut measure = Measure::default();
         event_body(&mut measure, channel, 0, desc);
         let register = || {
             if let Some(id) = self.id_of(index.as_deref_mut(), measure.hash, channel, desc) {
-                return Ok(id);
+                return Some(id);
             }
             let id = ids.next_id.load(Acquire);
             if id >= MOST_IDS {
-                return Err(NoId::Full);
+                return None;
             }
             ids.next_id.store(id + 1, Release);
             let id = id as u16;
             let fill = |to: &mut Fill| event_body(to, channel, id, desc);
             if !self.append_filled(abi::KIND_EVENT, measure.len, fill) {
                 ids.next_id.store(u32::from(id), Release);
-                return Err(NoId::Full);
+                return None;
             }
-            Ok(id)
+            Some(id)
         };
-        self.locked(register).unwrap_or(Err(NoId::Busy))
+        self.locked(register).ok_or(Busy)
     }
 
     /// The id of an equal description of an event.
