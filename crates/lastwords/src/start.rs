@@ -3,7 +3,6 @@
 use lastwords_abi::session::MAX_CHANNELS;
 
 use crate::handle::{Ending, Session, close};
-use crate::process::identity;
 use crate::record::slot;
 use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
@@ -41,7 +40,6 @@ impl Builder {
         if let Some(channel) = channels.iter().find(twice) {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
-        identity::watch_forks();
         processes::prepare();
         let made = match self.join_or_create()? {
             Made::New(made) => *made,

@@ -248,19 +248,44 @@ impl Drop for SignalsBlocked {
     }
 }
 
+/// Forks between the process that first asked and this one, and one more. Written by [`in_child`] alone, when the child has one
+/// thread; read by whoever keeps what a fork changes.
+static FORKS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
+/// Calls of forked children, in the order in which they were asked for.
+static IN_CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+/// A number that is another one in a forked child than in its parent; never 0. Holds once [`prepare_process`] was called.
+#[inline]
+#[must_use]
+pub fn forks() -> u32 {
+    FORKS.load(core::sync::atomic::Ordering::Relaxed)
+}
+
+/// Sees to it that forked children call `call`, which must be async-signal-safe. The first call that is given counts.
+pub fn call_in_child(call: fn()) {
+    // Another thread that was faster gives the same call.
+    let _ = IN_CHILD.set(call);
+    prepare_process();
+}
+
 /// What a process needs before it records: a forked child must forget what its parent's thread had claimed, and a
 /// snapshot must be able to restart sections.
 pub fn prepare_process() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler only writes this thread's own cells. A failure leaves what a program without fork needs.
+        // SAFETY: the handler is an `extern "C"` function that stays as long as the process. A failure leaves what a program
+        // without fork needs.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED_RSEQ);
     });
 }
 
 extern "C" fn in_child() {
+    FORKS.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     crate::threads::forget_in_child();
+    if let Some(call) = IN_CHILD.get() {
+        call();
+    }
 }
 
 const MEMBARRIER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;

@@ -1,6 +1,5 @@
 //! Processes of a session: who joined, who is alive, and what a forked child does.
 
-use std::sync::Once;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -222,16 +221,12 @@ pub fn boot_id() -> [u8; 16] {
     id
 }
 
-/// Sees to it, once a process, that forked children join the sessions of their parent.
+/// Sees to it that forked children join the sessions of their parent.
 pub(crate) fn prepare() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler calls async-signal-safe code only, and `pthread_create`, which glibc and musl allow there.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+    os::call_in_child(in_child);
 }
 
-extern "C" fn in_child() {
+fn in_child() {
     for session in shared::all() {
         session.view().tell_namespace();
         join(session.view().processes());
