@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 mod graph;
+mod layers;
 mod left_overs;
 mod rules;
 mod sizes;
@@ -77,6 +78,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 
 fn check_text(text: &Text<'_>, packages: &[graph::Package], used: &mut sizes::Used, findings: &mut Vec<Finding>) {
     left_overs::check(text, findings);
+    layers::check(text, findings);
     if !text.has_extension(&["rs"]) {
         return;
     }

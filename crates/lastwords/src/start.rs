@@ -3,7 +3,7 @@
 use lastwords_abi::session::MAX_CHANNELS;
 
 use crate::handle::{Ending, Session, close};
-use crate::record::slot;
+use crate::record::{callsite, slot};
 use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
 use crate::session::create::create;
@@ -21,6 +21,15 @@ const LISTENER: listener::Calls = listener::Calls {
     each_second: crate::record::spans::look_for_dead,
     #[cfg(not(feature = "tracing"))]
     each_second: || (),
+};
+
+/// What follows a change of the events that are wanted.
+const OBSERVERS: callsite::Observers = callsite::Observers {
+    before: crate::crash::note_modules,
+    #[cfg(feature = "tracing")]
+    after: crate::layer::refresh,
+    #[cfg(not(feature = "tracing"))]
+    after: || (),
 };
 
 impl Builder {
@@ -41,6 +50,7 @@ impl Builder {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
         processes::prepare();
+        callsite::observe(OBSERVERS);
         let made = match self.join_or_create()? {
             Made::New(made) => *made,
             Made::Ours(session) => return self.again(session),

@@ -21,6 +21,13 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
 ];
 
+/// Layers inside a crate: the beginning of a path, and the modules of that crate which its files may not use.
+pub(super) const LAYERS: &[(&str, &[&str])] = &[
+    ("crates/lastwords/src/process", &["session", "record", "layer", "crash", "handle", "start"]),
+    ("crates/lastwords/src/session", &["record", "layer", "crash", "start"]),
+    ("crates/lastwords/src/record", &["layer", "crash", "handle", "start"]),
+];
+
 /// Every crate's licence.
 pub(super) const LICENCE: &str = "MIT OR Apache-2.0";
 

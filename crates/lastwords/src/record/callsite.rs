@@ -4,6 +4,7 @@
 //! of the sessions: types of the values are known there and nowhere before. From then on it is in a list, and whoever changes
 //! rules, sessions or channels calls [`refresh_all`].
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
@@ -248,6 +249,24 @@ impl Default for Callsite {
     }
 }
 
+/// What the layers above do when callsites are judged anew.
+#[derive(Debug)]
+pub(crate) struct Observers {
+    /// Called before that, without a lock.
+    pub(crate) before: fn(),
+    /// Called after that, under the lock of the callsites.
+    pub(crate) after: fn(),
+}
+
+/// Set when the first session starts.
+static OBSERVERS: OnceLock<Observers> = OnceLock::new();
+
+/// Gives the observers; those that are given first stay.
+pub(crate) fn observe(observers: Observers) {
+    // Each start of a session gives the same.
+    let _ = OBSERVERS.set(observers);
+}
+
 /// Judges every callsite anew: after a change of rules, channels or sessions.
 pub(crate) fn refresh_all() {
     change(|| ());
@@ -256,7 +275,10 @@ pub(crate) fn refresh_all() {
 /// Changes [`SLOTS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
 /// has no ids any more when it is filled again. False, and nothing is changed, if the lock was not had.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
-    crate::crash::note_modules();
+    let observers = OBSERVERS.get();
+    if let Some(observers) = observers {
+        (observers.before)();
+    }
     let Some(_guard) = Guard::take() else { return false };
     change();
     let mut next = LIST.load(Acquire);
@@ -268,8 +290,9 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
         site.refresh(desc);
         next = site.next.load(Relaxed);
     }
-    #[cfg(feature = "tracing")]
-    crate::layer::refresh();
+    if let Some(observers) = observers {
+        (observers.after)();
+    }
     true
 }
 
