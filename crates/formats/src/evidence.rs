@@ -89,12 +89,16 @@ pub struct SpanReport {
     pub parent: u64,
     /// Nanoseconds since the epoch when it was opened, as text: JSON readers lose digits of such numbers.
     pub opened_ns: String,
+    /// Nanoseconds from then to the last sign of life in the trace, as text.
+    pub age_ns: String,
     /// Process that opened it.
     pub pid: u32,
     /// Thread that opened it.
     pub tid: u32,
-    /// Thread that was in it, or null.
+    /// Thread that entered it last, if it was in it, or null.
     pub entered_tid: Option<u32>,
+    /// Threads that were in it.
+    pub threads: u32,
     /// Severity 1 to 5.
     pub level: u8,
     /// Module path.
@@ -182,9 +186,11 @@ fn span_report(source: &dyn Source, span: &OpenSpan) -> SpanReport {
         id: span.id,
         parent: span.parent,
         opened_ns: source.schema().clock.nanoseconds(span.opened).to_string(),
+        age_ns: span.age.to_string(),
         pid: span.opener.0,
         tid: span.opener.1,
         entered_tid: span.entered.map(|(_, tid)| tid),
+        threads: span.threads,
         level: span.level,
         target: span.target.clone(),
         name: span.name.clone(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lastwords::{ChannelConfig, Session};
-use support::{open_spans, open_spans_and_threads};
+use support::{evicted_spans, open_spans, open_spans_and_threads};
 use tracing::info_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -27,6 +27,75 @@ fn with_layer(run: impl FnOnce()) {
 }
 
 #[test]
+fn the_longest_idle_spans_make_room_and_entered_ones_stay() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_alone, _session, folder) = alone(dir.path());
+    with_layer(|| {
+        let entered: Vec<_> = (0..2).map(|n| info_span!("entered", n)).collect();
+        let _inside: Vec<_> = entered.iter().map(|span| span.enter()).collect();
+        let used = info_span!("used");
+        let crowd: Vec<_> = (0..500).map(|n| info_span!("crowd", n)).inspect(|_| used.in_scope(|| ())).collect();
+        let newest = info_span!("newest");
+        let _in_newest = newest.enter();
+        let spans = open_spans(&folder);
+        for wanted in ["spans|entered|n=0 entered", "spans|entered|n=1 entered", "spans|used|", "spans|newest| entered"]
+        {
+            assert!(spans.iter().any(|span| span == wanted), "{wanted}: {spans:?}");
+        }
+        let kept: Vec<_> = spans.iter().filter_map(|span| span.strip_prefix("spans|crowd|n=")?.parse().ok()).collect();
+        let (most, evicted) = (kept.len() as u64, evicted_spans(&folder));
+        assert_eq!(evicted + most, 500, "each is listed or counted");
+        assert!(kept.iter().copied().min() > Some(300u64), "the oldest made room: {kept:?}");
+        drop(crowd);
+        assert_eq!(open_spans(&folder).len(), 4);
+    });
+}
+
+#[test]
+fn values_that_threads_record_at_a_time_are_all_whole() {
+    use tracing::field::Empty;
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_alone, _session, folder) = alone(dir.path());
+    let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
+    for _ in 0..300 {
+        tracing::dispatcher::with_default(&subscriber, || {
+            let span = info_span!("shared", a = Empty, b = Empty, c = Empty);
+            let barrier = std::sync::Barrier::new(3);
+            std::thread::scope(|scope| {
+                for (field, value) in [("a", "aaaaaaaaaaaaaaa"), ("b", "bbbbbbbbbbb"), ("c", "cccccccccccccccccccc")] {
+                    let (span, barrier, subscriber) = (&span, &barrier, &subscriber);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        tracing::dispatcher::with_default(subscriber, || span.record(field, value));
+                    });
+                }
+            });
+            let spans = open_spans(&folder);
+            let fields = spans[0].strip_prefix("spans|shared|").expect("its name");
+            let mut fields: Vec<_> = fields.split(' ').filter(|field| !field.is_empty()).collect();
+            fields.sort_unstable();
+            assert_eq!(fields, ["a=aaaaaaaaaaaaaaa", "b=bbbbbbbbbbb", "c=cccccccccccccccccccc"], "{spans:?}");
+        });
+    }
+}
+
+#[test]
+fn a_text_that_is_cut_says_so() {
+    use tracing::field::Empty;
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_alone, _session, folder) = alone(dir.path());
+    with_layer(|| {
+        let long = "é".repeat(200);
+        let _cut = info_span!("cut", long);
+        let later = info_span!("later", long = Empty, more = Empty);
+        later.record("long", &long).record("more", 1);
+        for span in open_spans(&folder) {
+            assert!(span.ends_with("é…") && (178..=184).contains(&span.len()), "{span}");
+        }
+    });
+}
+
+#[test]
 fn what_the_dead_left_is_taken_over() {
     let dir = tempfile::tempdir().expect("a folder");
     let (_alone, _session, folder) = alone(dir.path());
@@ -34,14 +103,17 @@ fn what_the_dead_left_is_taken_over() {
         // SAFETY: the child opens spans and leaves without unwinding.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let kept: Vec<_> = (0..1000).map(|n| info_span!("left", n)).collect();
+            let kept: Vec<_> = (0..1000).map(|n| info_span!("left", n).entered()).collect();
             // SAFETY: plain.
             unsafe { libc::_exit(i32::from(kept.len() != 1000)) };
         }
         // SAFETY: no status is asked for.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
         let left = open_spans(&folder);
-        assert!(left.len() >= 32 && left.iter().all(|text| text.starts_with("spans|left|n=")), "{left:?}");
+        assert!(
+            left.len() >= 32 && left.iter().all(|text| text.starts_with("spans|left|n=") && text.ends_with(" entered")),
+            "{left:?}"
+        );
         let until = Instant::now() + Duration::from_secs(20);
         let is_listed = || {
             let _mine = info_span!("mine");
@@ -64,18 +136,40 @@ fn who_is_in_a_span_that_is_entered_more_than_once() {
     with_layer(|| {
         let inside = |span: &str| {
             let all = open_spans_and_threads(&folder);
-            all.into_iter().find(|(text, _)| text == &format!("spans|{span}|")).map(|(_, thread)| thread)
+            let found = all.into_iter().find(|(text, ..)| text == &format!("spans|{span}|"));
+            found.map(|(_, thread, count)| (thread, count))
         };
         let (shared, again) = (info_span!("shared"), info_span!("again"));
         let in_shared = shared.enter();
-        // Another thread enters and leaves.
-        std::thread::scope(|scope| scope.spawn(|| shared.in_scope(|| ())).join().expect("it ends"));
-        assert_eq!(inside("shared"), Some(me));
+        let subscriber = tracing::dispatcher::get_default(Clone::clone);
+        let barrier = std::sync::Barrier::new(2);
+        // Another thread enters, and leaves once this one has left.
+        std::thread::scope(|scope| {
+            let (shared, barrier) = (&shared, &barrier);
+            let other = scope.spawn(move || {
+                // SAFETY: takes nothing.
+                let other = unsafe { libc::gettid() } as u32;
+                tracing::dispatcher::with_default(&subscriber, || {
+                    shared.in_scope(|| {
+                        barrier.wait();
+                        barrier.wait();
+                    });
+                });
+                other
+            });
+            barrier.wait();
+            let (named, count) = inside("shared").expect("it is open");
+            assert!(named != me && count == 2);
+            drop(in_shared);
+            assert_eq!(inside("shared"), Some((named, 1)), "the other is still in it");
+            barrier.wait();
+            assert_eq!(other.join().expect("it ends"), named);
+        });
+        assert_eq!(inside("shared"), Some((0, 0)));
         let first = again.enter();
         again.in_scope(|| ());
-        assert_eq!(inside("again"), Some(me), "left once, entered twice");
+        assert_eq!(inside("again"), Some((me, 1)), "left once, entered twice");
         drop(first);
-        drop(in_shared);
-        assert_eq!((inside("shared"), inside("again")), (Some(0), Some(0)));
+        assert_eq!(inside("again"), Some((0, 0)));
     });
 }

@@ -249,6 +249,8 @@ pub mod spans {
     pub const HINT_AT: usize = 132;
     pub const DROPPED_AT: usize = 136;
     pub const NEXT_ID_AT: usize = 144;
+    pub const EVICTED_AT: usize = 152;
+    pub const SKIPPED_AT: usize = 160;
     pub const SPANS_AT: usize = 192;
     pub const SPAN_LEN: usize = 256;
     pub const ID_AT: usize = 0;
@@ -259,7 +261,9 @@ pub mod spans {
     pub const STATE_AT: usize = 40;
     pub const TEXT_LEN_AT: usize = 44;
     pub const LEVEL_AT: usize = 48;
+    pub const INSIDE_AT: usize = 52;
     pub const OPENER_START_AT: usize = 56;
     pub const TEXT_AT: usize = 64;
     pub const TEXT_LEN: usize = 184;
+    pub const ACTIVE_AT: usize = 248;
 }

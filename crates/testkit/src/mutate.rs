@@ -290,6 +290,7 @@ const SPAN: &[(&str, usize, usize, Role)] = &[
     ("state", sp::STATE_AT, 4, Other),
     ("text_len", sp::TEXT_LEN_AT, 4, Other),
     ("level", sp::LEVEL_AT, 4, Other),
+    ("inside", sp::INSIDE_AT, 4, Other),
     ("text", sp::TEXT_AT, 8, Other),
 ];
 

@@ -175,6 +175,8 @@ fn open_spans() {
         l::PARENT_AT => offset_of!(S, parent), l::OPENED_AT => offset_of!(S, opened), l::OPENER_AT => offset_of!(S, opener),
         l::ENTERED_AT => offset_of!(S, entered), l::STATE_AT => offset_of!(S, state), l::TEXT_LEN_AT => offset_of!(S, text_len),
         l::LEVEL_AT => offset_of!(S, level), l::OPENER_START_AT => offset_of!(S, opener_start), l::TEXT_AT => offset_of!(S, text),
-        l::TEXT_LEN => s::TEXT_LEN, 1 => s::SPAN_OPEN,
+        l::TEXT_LEN => s::TEXT_LEN, l::EVICTED_AT => s::CONTROL_OFF + offset_of!(C, evicted),
+        l::SKIPPED_AT => s::CONTROL_OFF + offset_of!(C, skipped), l::INSIDE_AT => offset_of!(S, inside),
+        l::ACTIVE_AT => offset_of!(S, active), 1 => s::SPAN_OPEN, 2 => s::SPAN_APPENDING, 0xffff => s::WRITING,
     }
 }

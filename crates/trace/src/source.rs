@@ -76,10 +76,14 @@ pub struct OpenSpan {
     pub parent: u64,
     /// When it was opened, ticks.
     pub opened: u64,
+    /// Nanoseconds from its opening to the last sign of life in the trace.
+    pub age: u64,
     /// Process and thread that opened it.
     pub opener: (u32, u32),
-    /// Process and thread in which it was entered, if it was.
+    /// Process and thread that entered it last, if that thread is in it.
     pub entered: Option<(u32, u32)>,
+    /// Threads that are in it.
+    pub threads: u32,
     /// Severity 1 to 5.
     pub level: u8,
     /// Target (module path).

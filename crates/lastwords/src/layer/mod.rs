@@ -137,8 +137,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if !current::contains(id.into_u64()) {
+            spans::enter(id.into_u64());
+        }
         current::push(id.into_u64());
-        spans::enter(id.into_u64());
         span_event(Kind::Enter, id, &context);
     }
 

@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
 
-use lastwords_abi::spans::TEXT_LEN;
 use tracing_core::Metadata;
 use tracing_core::field::{Field as TracingField, Visit};
 
@@ -243,6 +242,9 @@ impl Values for Raw<'_> {
         out.0.source(self.0);
     }
 }
+
+/// Bytes of a span's text before it is cut: more than the table has room for, which marks the cut.
+const TEXT_LEN: usize = lastwords_abi::spans::TEXT_LEN + 8;
 
 /// `target`, 0x1f, `name`, 0x1f, `key=value` joined by blanks.
 pub(super) struct SpanText {

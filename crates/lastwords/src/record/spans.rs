@@ -1,14 +1,16 @@
-//! The table of open spans in shared memory: what a reader lists as open at death, even when the event of its opening was
-//! overwritten long ago.
+//! The table of open spans in shared memory: a reader lists from it the spans that were open at death, even when the event
+//! of their opening was overwritten long ago.
 //!
-//! An entry lies near the place that its id hashes to, so that entering, leaving and closing find it without a list. Where all
-//! entries there are taken, the span is counted and not listed; what the dead left is taken over once `dead` knows of them.
+//! An entry is near the place that its id hashes to, so that entering, leaving and closing find it without a list. Where all
+//! entries there are taken, a new span evicts the one that has been idle longest, and the eviction is counted. A span that a
+//! thread is in is never evicted, unless its process is known to be dead. [`lastwords_abi::spans`] describes the protocol.
 
 mod dead;
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
-use lastwords_abi::spans::{CONTROL_OFF, SPAN_OPEN, SPANS_OFF, Span, SpansControl, TEXT_LEN};
+use lastwords_abi::spans::{CONTROL_OFF, SPAN_APPENDING, SPAN_OPEN, SPANS_OFF, Span, SpansControl, TEXT_LEN, WRITING};
 use lastwords_ring::ClockKind;
 
 pub(crate) use self::dead::look as look_for_dead;
@@ -17,6 +19,12 @@ use crate::session::shared::{self, SessionShared};
 
 /// Entries that are looked at for one id.
 const PROBES: usize = 32;
+/// How often a thread tries to add to a text that another thread is adding to.
+const TRIES: usize = 1000;
+/// One generation in [`Span::inside`].
+const GENERATION: u32 = WRITING + 1;
+/// What stands at the end of a text that was cut.
+const CUT: &str = "…";
 
 /// A span that opens.
 #[derive(Debug, Clone, Copy)]
@@ -38,83 +46,128 @@ pub(crate) fn are_listed() -> bool {
 /// Lists the span in every session of this process that has a table.
 pub(crate) fn open(span: &Opening<'_>) {
     let me = identity::identity();
-    let opener = me.word();
     for (session, table) in tables() {
-        let Some(entry) = table.claim(span.id, session) else {
+        let now = session.view().clock_kind().map_or(0, ClockKind::now);
+        let Some((entry, generation)) = table.claim(span.id, now, session) else {
             table.control.dropped.fetch_add(1, Relaxed);
-            dead::refused();
             continue;
         };
-        // The entry is this thread's until `state` says that it is whole.
+        // The entry is this thread's until `inside` says that it is complete.
         entry.parent.store(span.parent, Relaxed);
-        entry.opened.store(now(session), Relaxed);
-        entry.opener.store(opener, Relaxed);
+        entry.opened.store(now, Relaxed);
+        entry.active.store(now, Relaxed);
+        entry.opener.store(me.word(), Relaxed);
         entry.entered.store(0, Relaxed);
         entry.level.store(u32::from(span.level), Relaxed);
         entry.opener_start.store(identity::process_start(), Relaxed);
-        let len = cut(span.text, TEXT_LEN);
-        write_text(entry, 0, &span.text[..len]);
-        entry.text_len.store(len as u32, Relaxed);
-        entry.state.store(SPAN_OPEN, Release);
+        entry.text_len.store(put_text(entry, 0, span.text) as u32, Relaxed);
+        entry.state.store(SPAN_OPEN, Relaxed);
+        entry.inside.store(generation, Release);
     }
 }
 
-/// Notes that this thread is in the span. One word has room for one thread: the first that is in it.
+/// Notes that this thread is in the span, which it was not in before.
 pub(crate) fn enter(id: u64) {
-    change_entered(id, |me| (0, me));
-}
-
-/// Notes that this thread is in the span no longer; another that stands there stays.
-pub(crate) fn leave(id: u64) {
-    change_entered(id, |me| (me, 0));
-}
-
-/// Puts the second word where the first one stands.
-fn change_entered(id: u64, words: impl Fn(u64) -> (u64, u64)) {
     let me = identity::identity();
-    let (from, to) = words(me.word());
-    each_entry(id, |entry| {
-        // Another thread stands there, and stays.
-        let _ = entry.entered.compare_exchange(from, to, Relaxed, Relaxed);
+    each_entry(id, me.pid, |entry| {
+        if count(entry, id, |inside| inside + 1) {
+            entry.entered.store(me.word(), Relaxed);
+        }
+    });
+}
+
+/// Notes that this thread is in the span no longer.
+pub(crate) fn leave(id: u64) {
+    let me = identity::identity();
+    each_entry(id, me.pid, |entry| {
+        // If another thread enters in between, that one is not named; it is counted.
+        if entry.entered.load(Relaxed) == me.word() {
+            entry.entered.store(0, Relaxed);
+        }
+        entry.active.store(0, Relaxed);
+        count(entry, id, |inside| inside.saturating_sub(1));
     });
 }
 
 /// Adds text to the fields of an open span.
 pub(crate) fn append(id: u64, text: &[u8]) {
-    each_entry(id, |entry| {
-        let at = entry.text_len.load(Relaxed) as usize;
-        let len = cut(text, TEXT_LEN.saturating_sub(at));
-        write_text(entry, at, &text[..len]);
-        // Behind the bytes: a reader never sees text that is not there.
-        entry.text_len.store((at + len) as u32, Release);
-    });
+    for (_, table) in tables() {
+        let Some(entry) = table.find(id, identity::identity().pid) else { continue };
+        // An entry that threads are in is not evicted.
+        if !count(entry, id, |inside| inside + 1) {
+            continue;
+        }
+        let lock = || entry.state.compare_exchange(SPAN_OPEN, SPAN_APPENDING, AcqRel, Relaxed).is_ok();
+        // A signal handler may have interrupted the thread that it would wait for: it does not wait for ever.
+        let wait = std::hint::spin_loop;
+        if (0..TRIES).any(|_| lock() || (wait(), false).1) {
+            let at = entry.text_len.load(Relaxed) as usize;
+            // After the bytes: a reader never takes text that is not there.
+            entry.text_len.store(put_text(entry, at, text) as u32, Release);
+            entry.state.store(SPAN_OPEN, Release);
+        } else {
+            table.control.skipped.fetch_add(1, Relaxed);
+        }
+        entry.active.store(0, Relaxed);
+        count(entry, id, |inside| inside.saturating_sub(1));
+    }
 }
 
 /// Takes the span off the tables.
 pub(crate) fn close(id: u64) {
-    each_entry(id, |entry| {
-        entry.state.store(0, Relaxed);
-        entry.id.store(0, Release);
+    each_entry(id, identity::identity().pid, |entry| {
+        let mut inside = entry.inside.load(Acquire);
+        while inside & WRITING != WRITING && entry.id.load(Acquire) == id {
+            // A thread that never said that it left does not keep the entry.
+            match entry.inside.compare_exchange_weak(inside, inside | WRITING, AcqRel, Acquire) {
+                Ok(_) => {
+                    entry.state.store(0, Relaxed);
+                    return entry.id.store(0, Release);
+                }
+                Err(now) => inside = now,
+            }
+        }
     });
 }
 
-fn each_entry(id: u64, act: impl Fn(&Span)) {
-    let pid = identity::identity().pid;
-    for (_, table) in tables() {
-        let mine = |entry: &&Span| {
-            entry.id.load(Acquire) == id
-                && entry.state.load(Acquire) == SPAN_OPEN
-                && entry.opener.load(Relaxed) >> 32 == u64::from(pid)
-        };
-        if let Some(entry) = table.probe(id).find(mine) {
-            act(entry);
+/// Changes the number of threads that are in the span; false if the entry is the span's no longer.
+fn count(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
+    let mut inside = entry.inside.load(Acquire);
+    loop {
+        // The id holds if the exchange succeeds: it changes only together with the generation.
+        if inside & WRITING == WRITING || entry.id.load(Acquire) != id {
+            return false;
+        }
+        let threads = change(inside & WRITING).min(WRITING - 1);
+        match entry.inside.compare_exchange_weak(inside, inside & !WRITING | threads, AcqRel, Acquire) {
+            Ok(_) => return true,
+            Err(now) => inside = now,
         }
     }
 }
 
-/// The clock of the session, ticks.
-fn now(session: &SessionShared) -> u64 {
-    session.view().clock_kind().map_or(0, ClockKind::now)
+fn each_entry(id: u64, pid: u32, act: impl Fn(&Span)) {
+    tables().filter_map(|(_, table)| table.find(id, pid)).for_each(act);
+}
+
+/// Writes the bytes from `at` on, and returns where the text ends then. Text that does not fit is cut at a character, and the
+/// cut is marked once. The caller alone writes the entry's text.
+fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
+    const MOST: usize = TEXT_LEN - CUT.len();
+    if at > MOST {
+        return at;
+    }
+    let (len, mark) = if bytes.len() <= MOST - at { (bytes.len(), "") } else { (cut(bytes, MOST - at), CUT) };
+    let mut text = [0; TEXT_LEN];
+    let first = at / 8 * 8;
+    text[first..first + 8].copy_from_slice(&entry.text[at / 8].load(Relaxed).to_ne_bytes());
+    text[at..at + len].copy_from_slice(&bytes[..len]);
+    let end = at + len + mark.len();
+    text[at + len..end].copy_from_slice(mark.as_bytes());
+    for (word, bytes) in entry.text.iter().zip(text.as_chunks().0).take(end.div_ceil(8)).skip(at / 8) {
+        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+    }
+    end
 }
 
 /// Bytes of `text` that fit into `room`, cut at a character.
@@ -125,16 +178,6 @@ fn cut(text: &[u8], room: usize) -> usize {
         len -= 1;
     }
     len
-}
-
-fn write_text(entry: &Span, at: usize, bytes: &[u8]) {
-    debug_assert!(at + bytes.len() <= TEXT_LEN);
-    // SAFETY: the range lies in the entry's text (callers cut it), in shared memory that is mapped read-write; only the thread
-    // that claimed the entry writes there, and readers in other processes expect bytes of any value.
-    unsafe {
-        let text = std::ptr::addr_of!(entry.text).cast_mut().cast::<u8>().add(at);
-        text.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-    }
 }
 
 /// A session's table.
@@ -148,8 +191,9 @@ fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
     shared::all().filter_map(|session| {
         let mapping = session.regions.spans.as_ref()?;
         let most = (mapping.len() as usize).checked_sub(SPANS_OFF)? / size_of::<Span>();
-        // SAFETY: a spans region that was checked when it was mapped, mapped for the life of the process; control and
-        // entries lie in it, aligned as the region is, and change by atomics only (text aside, which is not read here).
+        // SAFETY: a spans region that was checked when it was mapped, mapped read-write for the life of the process; control
+        // and entries lie in it, aligned as the region is. `capacity` was written before the session was published; all other
+        // fields are atomics.
         unsafe {
             let control = &*mapping.as_ptr().add(CONTROL_OFF).cast::<SpansControl>();
             let len = most.min(control.capacity as usize);
@@ -168,36 +212,97 @@ impl Table {
         (0..count).map(move |step| &entries[from.wrapping_add(step) % entries.len()])
     }
 
-    /// A free entry for the id, or one whose process is known to be dead.
-    fn claim(&self, id: u64, session: &SessionShared) -> Option<&'static Span> {
+    /// The entry of the process's span. Ids of spans are small numbers that are equal in many processes: the opener tells them
+    /// apart.
+    fn find(&self, id: u64, pid: u32) -> Option<&'static Span> {
+        self.probe(id).find(|entry| {
+            entry.id.load(Acquire) == id
+                && entry.opener.load(Relaxed) >> 32 == u64::from(pid)
+                && entry.state.load(Acquire) != 0
+        })
+    }
+
+    /// An entry for the id, marked as being written, and what `inside` becomes when it is complete: a free entry, or else the
+    /// one that has been idle longest.
+    fn claim(&self, id: u64, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
         let is_free = |entry: &&Span| entry.id.load(Relaxed) == 0;
-        let free = |entry: &&Span| is_free(entry) && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
-        self.probe(id).find(free).or_else(|| self.take_over(id, session))
+        let claimed = |entry: &&Span| is_free(entry) && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
+        let Some(entry) = self.probe(id).find(claimed) else { return self.evict(id, now, session) };
+        let generation = next_generation(entry.inside.load(Relaxed));
+        entry.inside.store(generation | WRITING, Relaxed);
+        // A reader that sees a part of what is stored next sees that the entry is being written.
+        fence(Release);
+        Some((entry, generation))
     }
 
     #[cold]
-    fn take_over(&self, id: u64, session: &SessionShared) -> Option<&'static Span> {
-        if session.view().is_foreign() {
-            // Process ids of other namespaces say nothing here.
-            return None;
+    fn evict(&self, id: u64, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
+        let pid = identity::identity().pid;
+        // Entries that other threads take meanwhile are passed over: there are others.
+        for _ in 0..PROBES {
+            let (entry, inside) = self.idle_longest(id, now, pid, session)?;
+            let writing = next_generation(inside) | WRITING;
+            if entry.inside.compare_exchange(inside, writing, AcqRel, Relaxed).is_ok() {
+                fence(Release);
+                entry.state.store(0, Relaxed);
+                entry.id.store(id, Relaxed);
+                self.control.evicted.fetch_add(1, Relaxed);
+                return Some((entry, writing & !WRITING));
+            }
         }
-        let entry = self.probe(id).find(|entry| {
-            let opener = entry.opener.load(Acquire);
-            let start = entry.opener_start.load(Relaxed);
-            // Ids of spans are small numbers that are equal in many processes: the opener tells who was here first.
-            entry.state.load(Acquire) == SPAN_OPEN
-                && dead::is_known((opener >> 32) as u32, start)
-                && entry.opener.compare_exchange(opener, 0, AcqRel, Relaxed).is_ok()
-        })?;
-        entry.state.store(0, Release);
-        entry.id.store(id, Release);
-        Some(entry)
+        None
     }
+
+    /// The entry to evict and its `inside`: the one that has been idle longest, among those that no thread is in or whose process
+    /// is dead.
+    fn idle_longest(&self, id: u64, now: u64, pid: u32, session: &SessionShared) -> Option<(&'static Span, u32)> {
+        let mut found: Option<((u64, u64), &'static Span, u32)> = None;
+        for entry in self.probe(id) {
+            let inside = entry.inside.load(Acquire);
+            let threads = inside & WRITING;
+            if entry.state.load(Acquire) == 0 || threads == WRITING {
+                continue;
+            }
+            if threads != 0 {
+                let opener = (entry.opener.load(Relaxed) >> 32) as u32;
+                // Process ids of other namespaces say nothing here.
+                if opener == pid || session.view().is_foreign() {
+                    continue;
+                }
+                if !dead::is_known(opener, entry.opener_start.load(Relaxed)) {
+                    dead::suspected();
+                    continue;
+                }
+            }
+            // Used since the last look, or taken at this moment: it is not idle.
+            let _ = entry.active.compare_exchange(0, now, Relaxed, Relaxed);
+            let idle_since = (entry.active.load(Relaxed), entry.opened.load(Relaxed));
+            if found.is_none_or(|(oldest, ..)| idle_since < oldest) {
+                found = Some((idle_since, entry, inside));
+            }
+        }
+        found.map(|(_, entry, inside)| (entry, inside))
+    }
+}
+
+/// The generation after that of `inside`, with no thread in it.
+fn next_generation(inside: u32) -> u32 {
+    (inside & !WRITING).wrapping_add(GENERATION)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::cut;
+    use super::*;
+
+    fn free() -> Span {
+        // SAFETY: an entry of integers only, for which all bytes 0 are a value.
+        unsafe { std::mem::zeroed() }
+    }
+
+    fn text(entry: &Span) -> String {
+        let bytes: Vec<u8> = entry.text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        String::from_utf8(bytes[..entry.text_len.load(Relaxed) as usize].to_vec()).expect("cut at a character")
+    }
 
     #[test]
     fn text_is_cut_at_a_character() {
@@ -205,5 +310,37 @@ mod tests {
         assert_eq!(cut("aé".as_bytes(), 3), 3);
         assert_eq!(cut("aé".as_bytes(), 0), 0);
         assert_eq!(cut(b"abc", 9), 3);
+    }
+
+    #[test]
+    fn text_that_is_added_is_whole_and_a_cut_is_marked_once() {
+        for piece in ["x", "seven b", "eight by", "aé€", "a longer piece of text, é"] {
+            let (entry, mut whole) = (free(), String::new());
+            for _ in 0..TEXT_LEN {
+                let at = entry.text_len.load(Relaxed) as usize;
+                entry.text_len.store(put_text(&entry, at, piece.as_bytes()) as u32, Relaxed);
+                whole.push_str(piece);
+                let shown = text(&entry);
+                match shown.strip_suffix(CUT) {
+                    Some(cut) => assert!(whole.starts_with(cut) && cut.len() > TEXT_LEN - 2 * CUT.len(), "{shown}"),
+                    None => assert_eq!(shown, whole),
+                }
+            }
+            assert!(text(&entry).ends_with(CUT));
+        }
+    }
+
+    #[test]
+    fn who_is_inside_is_counted_for_the_span_alone() {
+        let entry = free();
+        entry.id.store(7, Relaxed);
+        entry.inside.store(3 * GENERATION, Relaxed);
+        assert!(count(&entry, 7, |inside| inside + 1) && count(&entry, 7, |inside| inside + 1));
+        assert!(!count(&entry, 8, |inside| inside + 1), "another span");
+        assert_eq!(entry.inside.load(Relaxed), 3 * GENERATION + 2);
+        assert!(count(&entry, 7, |inside| inside - 1));
+        entry.inside.store(3 * GENERATION | WRITING, Relaxed);
+        assert!(!count(&entry, 7, |inside| inside - 1), "it is being written");
+        assert_eq!(next_generation(u32::MAX), 0);
     }
 }

@@ -193,12 +193,18 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
 
 /// Texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md tells.
 pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
-    let shown = |(text, thread): (String, u32)| if thread == 0 { text } else { text + " entered" };
+    let shown = |(text, _, count): (String, u32, u32)| if count == 0 { text } else { text + " entered" };
     open_spans_and_threads(folder).into_iter().map(shown).collect()
 }
 
-/// Texts of the open spans, and the threads that are in them, or 0.
-pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32)> {
+/// Open spans that were evicted for newer ones.
+pub(crate) fn evicted_spans(folder: &Path) -> u64 {
+    let file = std::fs::read(folder.join("spans")).expect("the spans");
+    u64::from_ne_bytes(file[152..160].try_into().expect("eight bytes"))
+}
+
+/// Texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
+pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32, u32)> {
     let file = std::fs::read(folder.join("spans")).expect("the spans");
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().expect("four bytes"));
@@ -208,7 +214,7 @@ pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32)> {
         if word(at) != 0 && half(at + 40) == 1 {
             let text = &file[at + 64..at + 64 + half(at + 44) as usize];
             let text = String::from_utf8_lossy(text).replace('\x1f', "|");
-            spans.push((word(at + 16), (text, word(at + 32) as u32)));
+            spans.push((word(at + 16), (text, word(at + 32) as u32, half(at + 52) & 0xffff)));
         }
     }
     spans.sort();

@@ -97,7 +97,8 @@ impl Clock {
         let newest = self.reference(notes).map(|newest| self.checked(newest, created, notes));
         let (frequency, span) = self.frequency(newest, notes);
         let width = newest.map_or(0, |n| n.width);
-        let info = ClockInfo { kind: self.kind, frequency, width, span };
+        let last = newest.map_or(0, |n| n.clock);
+        let info = ClockInfo { kind: self.kind, frequency, width, span, last };
         let (offset_seconds, offset_ticks) = newest.and_then(|n| origin(n, frequency)).unwrap_or_default();
         if newest.is_none() {
             notes.push("clock: there is no sample; times are not related to wall time".into());

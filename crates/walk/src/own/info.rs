@@ -91,6 +91,8 @@ pub struct ClockInfo {
     pub width: u64,
     /// From the first sample to the newest, ns of CLOCK_MONOTONIC.
     pub span: u64,
+    /// Ticks of the newest sample, or 0.
+    pub last: u64,
 }
 
 /// A channel.

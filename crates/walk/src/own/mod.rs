@@ -235,8 +235,8 @@ impl Builder<'_> {
         evidence.gaps.extend(rejected.iter().map(|r| gap(&r.why, Cause::Damaged)));
         let session = self.session_region(regions.session.as_ref(), &mut evidence);
         let mut registry = self.registry(regions.registry.as_ref(), &mut evidence);
-        let spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
-        self.notes.extend(spans.notes);
+        let mut spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
+        self.notes.append(&mut spans.notes);
         self.swapping(&session.info);
         let created =
             clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
@@ -251,6 +251,8 @@ impl Builder<'_> {
         let threads = regions.session.as_ref().zip(session.threads);
         let planning = Planning { builder: &self, info: &info, flip: session.flip, resolved: &resolved, threads };
         let mut outcomes = planning.all(&data)?;
+        let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
+        spans::set_ages(&mut spans.open, ends.fold(info.clock.last, u64::max), info.clock.frequency);
         let mut found = BTreeMap::new();
         for (index, (stream, outcome)) in data.iter().zip(&mut outcomes).enumerate() {
             let taken = pool.fill(stream, outcome);

@@ -1,18 +1,19 @@
-//! Processes that are known to be dead, so that a recorder takes their entries without asking the kernel.
+//! Processes that are known to be dead, so that a recorder evicts spans that their threads were in without asking the kernel.
 //!
-//! A recorder that finds no room says so, and the listener's thread then asks which of the owners live. The dead stay dead:
-//! what is noted here never becomes wrong. Without a listener their entries stay.
+//! A recorder that passes over a span of another process, because a thread is in it, says so here. The listener's thread then
+//! asks the kernel which of the owners live. The dead stay dead: an entry of this list never becomes wrong. Without a listener
+//! the spans stay.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use lastwords_abi::spans::{SPAN_OPEN, Span};
+use lastwords_abi::spans::Span;
 
 use crate::session::processes::{Identity, Life};
 
-/// A span found no room since the last look.
-static REFUSED: AtomicBool = AtomicBool::new(false);
+/// A recorder passed over another process's span since the last look.
+static SUSPECTED: AtomicBool = AtomicBool::new(false);
 /// Keys of the dead; 0 = none. The oldest makes room.
 static DEAD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -22,10 +23,10 @@ fn key(pid: u32, start: u64) -> u64 {
     u64::from(pid) << 32 | start & 0xffff_ffff
 }
 
-/// Notes that a span found no room.
-pub(super) fn refused() {
-    if !REFUSED.load(Relaxed) {
-        REFUSED.store(true, Relaxed);
+/// Notes that another process's span was passed over: that process may be dead.
+pub(super) fn suspected() {
+    if !SUSPECTED.load(Relaxed) {
+        SUSPECTED.store(true, Relaxed);
     }
 }
 
@@ -35,9 +36,9 @@ pub(super) fn is_known(pid: u32, start: u64) -> bool {
     DEAD.iter().any(|dead| dead.load(Acquire) == key)
 }
 
-/// Looks for the dead among the owners of open spans, if a span found no room since the last look. Asks the kernel.
+/// Looks for the dead among the owners of open spans, if one of them was suspected since the last look. Asks the kernel.
 pub(crate) fn look() {
-    if !REFUSED.swap(false, Relaxed) {
+    if !SUSPECTED.swap(false, Relaxed) {
         return;
     }
     let pidns = Identity::current().pidns;
@@ -59,7 +60,7 @@ pub(crate) fn look() {
 
 /// The process that opened the span, if the entry is whole.
 fn owner(entry: &Span, pidns: u64) -> Option<Identity> {
-    let is_open = entry.state.load(Acquire) == SPAN_OPEN && entry.id.load(Relaxed) != 0;
+    let is_open = entry.state.load(Acquire) != 0 && entry.id.load(Relaxed) != 0;
     let pid = (entry.opener.load(Relaxed) >> 32) as u32;
     is_open.then(|| Identity { pid, start: entry.opener_start.load(Relaxed), pidns })
 }
