@@ -70,11 +70,11 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
         if !fields.iter().all(is_sound) {
             return None;
         }
-        let (provider, name) = (text(event.provider), text(event.name));
-        let (format, file) = (text(event.format), text(event.file));
+        let fields = keep_each(fields, |field| field_of(field), UNKNOWN)?;
+        let (provider, name) = (text(event.provider)?, text(event.name)?);
+        let (format, file) = (text(event.format)?, text(event.file)?);
         let level = event.level.clamp(1, 5) as u8;
-        let fields = keep_all(fields.iter().map(|field| field_of(field).unwrap_or(UNKNOWN)));
-        Some(keep(EventDesc { provider, name, level, format, file, line: event.line, fields }))
+        keep(EventDesc { provider, name, level, format, file, line: event.line, fields })
     }
 }
 
@@ -89,16 +89,16 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
     let element = || scalar(field, field.element);
     let ty = match field.ty {
         5 => FieldType::String,
-        6 => FieldType::Sequence(keep(element()?)),
-        7 => FieldType::Array { count: field.count, element: keep(element()?) },
+        6 => FieldType::Sequence(keep(element()?)?),
+        7 => FieldType::Array { count: field.count, element: keep(element()?)? },
         // SAFETY: the caller vouches for the labels.
-        8 => FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels: unsafe { labels(field) } },
+        8 => FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels: unsafe { labels(field)? } },
         9 => FieldType::Text { bytes: field.count },
         10 => FieldType::Bytes,
         other => scalar(field, other)?,
     };
     // SAFETY: the caller vouches for the name.
-    Some(FieldDesc { name: unsafe { text(field.name) }, ty })
+    Some(FieldDesc { name: unsafe { text(field.name)? }, ty })
 }
 
 /// Whether its type is known.
@@ -126,11 +126,23 @@ fn scalar(field: &lw_field_desc, ty: u8) -> Option<FieldType> {
 
 /// # Safety
 /// As for `field_of`.
-unsafe fn labels(field: &lw_field_desc) -> &'static [(i64, &'static str)] {
+unsafe fn labels(field: &lw_field_desc) -> Option<&'static [(i64, &'static str)]> {
     // SAFETY: the caller vouches for the labels and for their texts.
     let labels = unsafe { list(field.labels, field.count as usize) };
     // SAFETY: as above.
-    keep_all(labels.iter().map(|label| (label.value, unsafe { text(label.label) })))
+    keep_each(labels, |label| Some((label.value, unsafe { text(label.label)? })), (0, ""))
+}
+
+/// Keeps what `each` makes of the values, for ever; `None` where there is no memory, or `each` gave none for a value. `blank`
+/// stands in for such a value, as what was kept before it cannot be taken back.
+fn keep_each<T, U: Copy>(of: &[T], each: impl Fn(&T) -> Option<U>, blank: U) -> Option<&'static [U]> {
+    let mut whole = true;
+    let kept = keep_all(of.iter().map(|one| {
+        let made = each(one);
+        whole &= made.is_some();
+        made.unwrap_or(blank)
+    }))?;
+    whole.then_some(kept)
 }
 
 /// # Safety
@@ -143,16 +155,17 @@ unsafe fn list<T>(first: *const T, count: usize) -> &'static [T] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// The text; where it is not UTF-8, a copy that is kept for ever, with `?` for each byte that is not ASCII.
+/// The text; where it is not UTF-8, a copy that is kept for ever, with `?` for each byte that is not ASCII. `None` where there
+/// is no memory for the copy.
 ///
 /// # Safety
 /// `text` is null or static and ends with a NUL.
-unsafe fn text(text: *const c_char) -> &'static str {
+unsafe fn text(text: *const c_char) -> Option<&'static str> {
     if text.is_null() {
-        return "";
+        return Some("");
     }
     // SAFETY: the caller vouches for it.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
     let plain = || keep_all(bytes.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }));
-    str::from_utf8(bytes).or_else(|_| str::from_utf8(plain())).unwrap_or_default()
+    str::from_utf8(bytes).ok().or_else(|| str::from_utf8(plain()?).ok())
 }

@@ -225,7 +225,8 @@ pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
         }
     }
     drop(lock);
+    // Listed until its files are no longer mapped: the handler of lost memory looks for the session there.
+    give_back(session);
     shared::withdraw(session);
     listener::tell();
-    give_back(session);
 }

@@ -12,7 +12,7 @@ use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::user_context::UserContext;
-use crate::session::{Error, give_back, listener, processes, remove, snapshot};
+use crate::session::{Error, give_back, listener, lost_memory, processes, remove, snapshot};
 
 /// What the listener calls when rules, channels or sessions changed, and once a second.
 const LISTENER: listener::Calls = listener::Calls {
@@ -49,6 +49,7 @@ impl Builder {
         if let Some(channel) = channels.iter().find(twice) {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
+        lost_memory::watch();
         processes::prepare();
         callsite::observe(OBSERVERS);
         let made = match self.join_or_create()? {

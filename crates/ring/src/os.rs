@@ -219,7 +219,8 @@ pub fn pause(round: u32) {
     }
 }
 
-/// All signals of this thread are blocked while the value lives.
+/// All signals of this thread are blocked while the value lives, but for SIGBUS: the kernel ends a process where a page of a
+/// session's file is lost and the signal that tells of it is blocked.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     before: libc::sigset_t,
@@ -235,6 +236,7 @@ impl SignalsBlocked {
             let mut all: libc::sigset_t = core::mem::zeroed();
             let mut before: libc::sigset_t = core::mem::zeroed();
             libc::sigfillset(&raw mut all);
+            libc::sigdelset(&raw mut all, libc::SIGBUS);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             Self { before }
         }

@@ -1,6 +1,5 @@
 //! Handlers for the signals that kill.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
@@ -9,8 +8,10 @@ use super::stack;
 use super::unwind::{Frames, Registers, interrupted};
 use super::{Addresses, MAX_FRAMES, ThreadName};
 use crate::process::identity;
+use crate::process::signals::Handler;
 use crate::record::callsite::{self, Callsite};
 use crate::record::encode::{Hex, Site, hex};
+use crate::session::lost_memory;
 
 /// The signals that handlers can be installed for.
 pub const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
@@ -69,23 +70,13 @@ pub enum InstallError {
     },
 }
 
-/// A place for what was installed before; written once under `known`, then only read.
-struct Previous {
-    action: UnsafeCell<libc::sigaction>,
-    known: AtomicBool,
-}
-
-// SAFETY: `action` is written before `known` is set, by the one caller that `INSTALLING` lets in, and only read afterwards.
-unsafe impl Sync for Previous {}
-
-static PREVIOUS: [Previous; FATAL.len()] = [const {
-    Previous {
-        // SAFETY: all-zero is a sigaction: SIG_DFL without flags.
-        action: UnsafeCell::new(unsafe { std::mem::zeroed() }),
-        known: AtomicBool::new(false),
-    }
-}; FATAL.len()];
-static INSTALLING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static HANDLERS: [Handler; FATAL.len()] = [
+    Handler::new(FATAL[0], on_signal),
+    Handler::new(FATAL[1], on_signal),
+    Handler::new(FATAL[2], on_signal),
+    Handler::new(FATAL[3], on_signal),
+    Handler::new(FATAL[4], on_signal),
+];
 
 /// Installs handlers for these signals (those of [`FATAL`], or some of them) that record `crash:signal` to every channel
 /// whose rules take it and then do what was done before: call the previous handler, or die of the signal. Gives this
@@ -103,33 +94,11 @@ pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {
     // The unwinder loads and looks up what it needs now, where it may allocate.
     super::unwind::unwind(&Frames::new(), 0);
     callsite::prime::<SignalSite, Payload<'_>>(&SITE);
-    let _one = INSTALLING.lock();
-    signals.iter().try_for_each(|signal| install(*signal))
-}
-
-fn install(signal: c_int) -> Result<(), InstallError> {
-    let Some(previous) = previous(signal) else { return Err(InstallError::NotFatal(signal)) };
-    if previous.known.load(Acquire) {
-        return Ok(());
-    }
-    // SAFETY: zeroed sigactions are valid; `on_signal` has the shape that SA_SIGINFO asks for; the old action is written
-    // to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).
-    let failed = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_signal as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        libc::sigaction(signal, std::ptr::null(), previous.action.get());
-        previous.known.store(true, Release);
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
-    };
-    if failed != 0 {
-        return Err(InstallError::Refused { signal, source: std::io::Error::last_os_error() });
+    let wanted = HANDLERS.iter().filter(|handler| signals.contains(&handler.signal()));
+    for handler in wanted {
+        handler.install().map_err(|source| InstallError::Refused { signal: handler.signal(), source })?;
     }
     Ok(())
-}
-
-fn previous(signal: c_int) -> Option<&'static Previous> {
-    FATAL.iter().position(|known| *known == signal).map(|at| &PREVIOUS[at])
 }
 
 /// Bytes of an alternate stack.
@@ -188,6 +157,10 @@ static CRASH: Crash = Crash {
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: errno is this thread's; handlers keep it.
     let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel passes the signal's own siginfo.
+    if unsafe { lost_memory::mend(signal, info) } {
+        return;
+    }
     let tid = identity::identity().tid;
     if CRASH.owner.load(Acquire) == tid {
         nested();
@@ -203,7 +176,10 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         stack::run(&at, look_and_record);
         CRASH.owner.store(0, Release);
     }
-    chain(signal, info, context);
+    if let Some(handler) = HANDLERS.iter().find(|handler| handler.signal() == signal) {
+        // SAFETY: the arguments are those of this very signal, as they came.
+        unsafe { handler.call_previous(info, context) };
+    }
     // SAFETY: as above.
     unsafe {
         *libc::__errno_location() = errno;
@@ -264,54 +240,5 @@ fn record() {
     );
     if SITE.enabled() != 0 {
         callsite::record(&SignalSite, &SITE, payload);
-    }
-}
-
-/// Does what would have been done without the handler.
-fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let Some(previous) = previous(signal) else { return };
-    // SAFETY: a handler runs only after `install` has written the cell.
-    let action = unsafe { &*previous.action.get() };
-    match action.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => give_back(signal, info, action),
-        handler => call(handler, action, signal, info, context),
-    }
-}
-
-/// Puts the old disposition back. A fault comes again when the handler returns; a signal that was sent is sent again.
-fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction) {
-    // SAFETY: `action` is what sigaction gave; the siginfo is the kernel's, sent on as it came to this very thread. The signal
-    // is not blocked (SA_NODEFER), so that it ends the process inside the call where its disposition is the default.
-    unsafe {
-        libc::sigaction(signal, action, std::ptr::null_mut());
-        let sent = (*info).si_code <= 0;
-        if sent && action.sa_sigaction == libc::SIG_DFL {
-            let (pid, tid) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
-            if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, info) != 0 {
-                libc::raise(signal);
-            }
-        }
-    }
-}
-
-/// Calls the previous handler with the signals blocked that it asked for.
-fn call(handler: usize, action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: `handler` is a function that was installed with these flags, so it has the shape that the flags say; the mask
-    // is the action's own.
-    unsafe {
-        let mut mask = action.sa_mask;
-        if action.sa_flags & libc::SA_NODEFER == 0 {
-            libc::sigaddset(&raw mut mask, signal);
-        }
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut old);
-        if action.sa_flags & libc::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
-            handler(signal, info, context);
-        } else {
-            let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
-            handler(signal);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, std::ptr::null_mut());
     }
 }

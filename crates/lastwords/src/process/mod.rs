@@ -1,7 +1,8 @@
 //! The process that records: its identity, memory that it never frees, libraries that it keeps
-//! loaded, its clock. This layer uses none of the others.
+//! loaded, its handlers of signals, its clock. This layer uses none of the others.
 
 pub mod clock;
 pub(crate) mod identity;
 pub(crate) mod keep_loaded;
 pub(crate) mod kept_memory;
+pub(crate) mod signals;

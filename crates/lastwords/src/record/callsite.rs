@@ -110,7 +110,7 @@ impl Callsite {
     }
 
     /// The callsite of these values: this one, or, where values of other types came here first, one that is chained to it.
-    /// It is known from now on. `None` if the lock was not had: the event is lost, and the next one tries again.
+    /// It is known from now on. `None` if the lock, or memory, was not had: the event is lost, and the next one tries again.
     #[cold]
     fn of_types(&'static self, desc: &'static EventDesc, signature: u32) -> Option<&'static Self> {
         let mut site = self;
@@ -121,23 +121,23 @@ impl Callsite {
             match site.known.load(Acquire) {
                 0 => return None,
                 known if known == signature => return Some(site),
-                _ => site = site.other(),
+                _ => site = site.other()?,
             }
         }
     }
 
-    /// The next of the chain, made where there is none.
-    fn other(&self) -> &'static Self {
+    /// The next of the chain, made where there is none; `None` where there is no memory for it.
+    fn other(&self) -> Option<&'static Self> {
         let found = self.other.load(Acquire);
         if !found.is_null() {
             // SAFETY: what is stored there lives for ever.
-            return unsafe { &*found };
+            return Some(unsafe { &*found });
         }
-        let new = kept_memory::keep(Self::new());
+        let new = kept_memory::keep(Self::new())?;
         match self.other.compare_exchange(found, std::ptr::from_ref(new).cast_mut(), AcqRel, Acquire) {
-            Ok(_) => new,
+            Ok(_) => Some(new),
             // SAFETY: as above; another thread was faster.
-            Err(faster) => unsafe { &*faster },
+            Err(faster) => Some(unsafe { &*faster }),
         }
     }
 
@@ -162,7 +162,7 @@ impl Callsite {
             }
         }
         if mask & UNKNOWN != 0 {
-            slot::count_unregistered(desc, mask);
+            slot::count_unregistered(Some(desc), mask);
         }
     }
 
@@ -376,7 +376,7 @@ fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsi
     let desc = Description::<S, V>::DESC;
     match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
         Some(site) => site.each_slot(desc, &mut |target, id| record_to(target, id, values)),
-        None => slot::count_unregistered(desc, 0),
+        None => slot::count_unregistered(Some(desc), 0),
     }
 }
 

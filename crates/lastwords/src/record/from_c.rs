@@ -7,7 +7,7 @@ use crate::process::keep_loaded;
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::{Out, Pieces, Values};
-use crate::record::slot::RecorderSlot;
+use crate::record::slot::{self, RecorderSlot};
 use crate::session::registry::EventDesc;
 
 /// A part of a payload.
@@ -199,8 +199,9 @@ fn slow(
         // A plug-in's callsite, and its description, are read long after the plug-in was closed.
         keep_loaded::library_of(std::ptr::from_ref(site).cast());
     }
-    if let Some(desc) = site.desc().or_else(describe) {
-        site.each_slot(desc, record);
+    match site.desc().or_else(describe) {
+        Some(desc) => site.each_slot(desc, record),
+        None => slot::count_unregistered(None, 0),
     }
 }
 

@@ -143,14 +143,15 @@ pub(crate) fn enabled(target: &RecorderSlot, desc: &EventDesc) -> bool {
     target.is_recording() && rules::takes(control, u32::from(target.channel_id), desc)
 }
 
-/// Counts an event that has no id yet, and cannot be given one now, in each slot that takes it but those of the mask `but`.
+/// Counts an event that has no id yet, and cannot be given one now, in each slot that takes it but those of the mask `but`. An event
+/// that could not even be described counts in every slot that records.
 #[cold]
-pub(crate) fn count_unregistered(desc: &EventDesc, but: u64) {
+pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     for (slot, target) in SLOTS.iter().enumerate() {
         // SAFETY: targets are published whole and never freed.
         if but & 1 << slot == 0
             && let Some(target) = unsafe { target.load(Acquire).as_ref() }
-            && enabled(target, desc)
+            && desc.map_or_else(|| target.is_recording(), |desc| enabled(target, desc))
         {
             target.count(LOST_LOCK);
         }

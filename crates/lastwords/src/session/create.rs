@@ -175,7 +175,7 @@ fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<Stre
     if spec.page_size != 0 {
         let pages = (spec.half_size() / u64::from(spec.page_size)) as usize;
         for half in 0..if snapshot { 2 } else { 1 } {
-            mapping.fill_pages(spec.data_range(half).start, pages, spec.page_size);
+            mapping.fill_pages(spec.data_range(half).start, pages, spec.page_size)?;
         }
     }
     StreamRegion::of(mapping, &spec.session)

@@ -9,6 +9,7 @@ mod error;
 pub(crate) mod join;
 pub(crate) mod layout;
 pub(crate) mod listener;
+pub(crate) mod lost_memory;
 pub mod processes;
 pub(crate) mod regions;
 pub mod registry;
@@ -19,9 +20,6 @@ pub(crate) mod shared;
 pub mod snapshot;
 pub(crate) mod user_context;
 
-use core::ops::Range;
-
-use lastwords_abi::region::REGION_ALIGN;
 use lastwords_ring::backend::{Mapping, flush};
 
 pub use crate::handle::{Session, keep_all};
@@ -57,11 +55,11 @@ pub(crate) fn wipe(regions: &regions::Regions) {
     flush::fence();
 }
 
-/// Gives memory and descriptors back to the system. Late recorders find private memory: positions as they were, no data.
+/// Gives memory and descriptors back to the system. Late recorders find private memory: empty rings.
 pub(crate) fn give_back(session: &SessionShared) {
     let regions = &session.regions;
     // SAFETY: all but recorders, who need no files, is done by the session's owner, who is here.
-    let detach = |mapping: &Mapping, kept: &[Range<u64>]| unsafe { mapping.detach(kept) };
+    let detach = |mapping: &Mapping| unsafe { mapping.detach() };
     for stream in &regions.streams {
         let info = stream.stream.info();
         if info.page_size != 0 {
@@ -70,16 +68,9 @@ pub(crate) fn give_back(session: &SessionShared) {
             let discard = |table: &u64| unsafe { stream.mapping.discard_pages(*table, pages, info.page_size) };
             info.data_off.iter().for_each(discard);
         }
-        detach(&stream.mapping, core::slice::from_ref(&(0..info.data_off[0])));
     }
-    // The table of threads, at the end, is the most of it: for late recorders it may be empty.
-    let used = u64::from(regions.view.info.threads_off) & !(REGION_ALIGN - 1);
-    detach(&regions.session, core::slice::from_ref(&(0..used)));
     regions.registry.forget();
-    detach(&regions.registry_mapping, &[]);
-    if let Some(spans) = &regions.spans {
-        detach(spans, &[]);
-    }
+    regions.mappings().for_each(detach);
     if let Some(folder) = &session.folder {
         // SAFETY: as above.
         unsafe { folder.give_up() }

@@ -282,8 +282,7 @@ fn pages_of(stream: &StreamRegion) -> usize {
 fn give_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
     let info = stream.stream.info();
     if info.page_size != 0 {
-        stream.mapping.fill_pages(info.data_off[half], pages_of(stream), info.page_size);
-        return Ok(());
+        return Ok(stream.mapping.fill_pages(info.data_off[half], pages_of(stream), info.page_size)?);
     }
     Ok(stream.mapping.populate(range_of(info, half, stream.stream.half_size()))?)
 }

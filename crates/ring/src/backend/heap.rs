@@ -1,7 +1,7 @@
 //! Pages on the heap: no large contiguous mapping, nothing outside the process; for recovery from a core.
 
 use core::ptr::NonNull;
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed};
 
 use lastwords_abi::session::BACKEND_HEAP;
 
@@ -45,6 +45,6 @@ fn block(plan: &Plan) -> Result<Mapping, BackendError> {
         .ok_or_else(|| BackendError::invalid("the heap", 0, plan.len, "no such length can be allocated"))?;
     // SAFETY: the layout's size is not 0.
     let start = unsafe { alloc_zeroed(layout) };
-    let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+    let start = NonNull::new(start).ok_or_else(|| BackendError::no_memory("the heap", plan.len))?;
     Ok(Mapping { name: plan.name.clone(), start, len: plan.len, backing: Backing::Heap })
 }

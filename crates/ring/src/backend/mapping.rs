@@ -8,7 +8,6 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use super::{BackendError, VerifiedFile, file};
-use crate::os;
 
 /// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
 #[derive(Debug)]
@@ -98,24 +97,41 @@ impl Mapping {
         Ok(())
     }
 
-    /// Puts private memory in the place of the region, in this process only: zeroes, but for the ranges of `kept`, which
-    /// are copied. Late recorders write there and harm nothing, and the file's memory goes with its last name: its descriptor
-    /// is closed here. `kept` ranges begin and end on multiples of 4096. A heap block stays as it is.
+    /// Puts private zeroed memory in the place of the region, in this process only, and closes the file's descriptor. A ring of
+    /// zeroes is an empty ring, so recorders that are still on their way write there and harm nothing; the file's memory goes with
+    /// its last name. The kernel merges such ranges, so that sessions that were ended take address space but no mappings of their
+    /// own. A heap block stays as it is.
     ///
     /// # Safety
     /// No other call for this region, or for one that shares its file, is under way.
-    pub unsafe fn detach(&self, kept: &[Range<u64>]) {
+    pub unsafe fn detach(&self) {
         let Backing::File { fd, .. } = &self.backing else { return };
-        let copies: Vec<_> = kept.iter().map(|range| self.bounded(range.clone())).collect();
-        let mut at = 0;
-        for range in &copies {
-            self.replace(at..range.start, false);
-            self.replace(range.clone(), true);
-            at = range.end;
-        }
-        self.replace(at..self.len, false);
+        // A refusal leaves the file's memory there, which works as well.
+        self.put_zeroes(self.as_ptr(), self.len as usize);
         // SAFETY: descriptors are used during calls only, and there are none.
         unsafe { fd.give_up() }
+    }
+
+    /// Puts a private zeroed page in the place of the one at `address`, which the file has lost; false where the address is not
+    /// in the region, or the system refuses. Async-signal-safe.
+    #[must_use]
+    pub fn mend(&self, address: usize) -> bool {
+        let start = self.as_ptr() as usize;
+        if matches!(self.backing, Backing::Heap) || !(start..start + self.len as usize).contains(&address) {
+            return false;
+        }
+        // SAFETY: the call takes no memory.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        // A mapping begins on a page's boundary.
+        self.put_zeroes(self.as_ptr().wrapping_add((address - start) / page * page), page)
+    }
+
+    /// Maps private zeroed memory at a place in the region, in one step. False where the system refuses: all is as it was.
+    fn put_zeroes(&self, place: *mut u8, len: usize) -> bool {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: the place lies in a mapping of our own, into which nothing holds references that are not to atomics.
+        unsafe { libc::mmap(place.cast(), len, protection, flags, -1, 0) != libc::MAP_FAILED }
     }
 
     /// Unmaps the region. A heap block stays.
@@ -129,40 +145,28 @@ impl Mapping {
         }
     }
 
-    /// Maps private memory over a range: zeroes, or a copy of what is there now. Failure leaves it as it was.
-    fn replace(&self, range: Range<u64>, copy: bool) {
-        let len = range.end.saturating_sub(range.start) as usize;
-        if len == 0 {
-            return;
-        }
-        let Some(fresh) = os::private_memory(len) else { return };
-        let place = self.as_ptr().wrapping_add(range.start as usize);
-        // SAFETY: the range lies in a mapping of our own, into which nothing holds references that are not to atomics;
-        // `mremap` puts the new memory there in one step.
-        unsafe {
-            if copy {
-                core::ptr::copy_nonoverlapping(place, fresh.as_ptr(), len);
-            }
-            let move_to = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            libc::mremap(fresh.as_ptr().cast(), len, len, move_to, place);
-        }
-    }
-
     /// Enters fresh zeroed pages of `page_size` bytes in the page table of `pages` entries at `table` (byte offset in the
-    /// region), where it has none.
-    pub fn fill_pages(&self, table: u64, pages: usize, page_size: u32) {
-        let layout = page_layout(page_size);
-        for entry in self.table(table, pages) {
-            if entry.load(Ordering::Relaxed) != 0 {
+    /// region), where it has none. Pages are taken from the heap in runs of [`RUN`].
+    ///
+    /// # Errors
+    /// The heap has no memory; pages that were entered stay.
+    pub fn fill_pages(&self, table: u64, pages: usize, page_size: u32) -> Result<(), BackendError> {
+        for run in self.table(table, pages).chunks(RUN) {
+            if run[0].load(Ordering::Relaxed) != 0 {
                 continue;
             }
+            let layout = run_layout(run.len(), page_size);
             // SAFETY: the layout has a size that is not 0.
-            let page = unsafe { std::alloc::alloc_zeroed(layout) };
-            if page.is_null() {
-                std::alloc::handle_alloc_error(layout);
+            let first = unsafe { std::alloc::alloc_zeroed(layout) } as u64;
+            if first == 0 {
+                return Err(BackendError::no_memory("the heap", layout.size() as u64));
             }
-            entry.store(page as u64, Ordering::Release);
+            // The first entry is written last: it says that the run is there.
+            for (index, entry) in run.iter().enumerate().rev() {
+                entry.store(first + index as u64 * u64::from(page_size), Ordering::Release);
+            }
         }
+        Ok(())
     }
 
     /// Frees the pages of a page table.
@@ -171,13 +175,13 @@ impl Mapping {
     /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled, and nobody reads or writes
     /// its pages, now or later.
     pub unsafe fn free_pages(&self, table: u64, pages: usize, page_size: u32) {
-        let layout = page_layout(page_size);
-        for entry in self.table(table, pages) {
-            let page = entry.swap(0, Ordering::AcqRel) as *mut u8;
-            if !page.is_null() {
-                // SAFETY: `fill_pages` made it with this layout, and the swap gave it to us alone; nobody uses it, as the caller
-                // vouches.
-                unsafe { std::alloc::dealloc(page, layout) };
+        for run in self.table(table, pages).chunks(RUN) {
+            let first = run[0].swap(0, Ordering::AcqRel) as *mut u8;
+            run.iter().for_each(|entry| entry.store(0, Ordering::Release));
+            if !first.is_null() {
+                // SAFETY: `fill_pages` made the run with this layout, and the swap gave it to us alone; nobody uses it, as the
+                // caller vouches.
+                unsafe { std::alloc::dealloc(first, run_layout(run.len(), page_size)) };
             }
         }
     }
@@ -229,7 +233,10 @@ fn with_file<T>(
     }
 }
 
-fn page_layout(page_size: u32) -> Layout {
+/// Pages that are allocated at a time: `malloc` puts a header before each block, which would cost a page for every page.
+const RUN: usize = 16;
+
+fn run_layout(pages: usize, page_size: u32) -> Layout {
     let size = page_size as usize;
-    Layout::from_size_align(size, size).expect("a page size is a power of two")
+    Layout::from_size_align(pages * size, size).expect("a page size is a power of two")
 }

@@ -20,6 +20,7 @@ impl Backend for MemfdBackend {
         let fd = create(c"lastwords")?;
         let path = shown(&fd);
         super::file::truncate(&fd, &path, arena::length(plans, arena::PAGE))?;
+        seal(&fd);
         let arena = arena::Arena { fd, path, base: 0, blocks: true, step: arena::PAGE, flags: libc::MAP_SHARED };
         arena.allocate(plans)
     }
@@ -32,12 +33,20 @@ impl Backend for MemfdBackend {
 /// A new memfd, closed on exec.
 pub(super) fn create(name: &CStr) -> Result<OwnedFd, BackendError> {
     // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(BackendError::last("memfd_create", "memfd", 0, 0));
     }
     // SAFETY: the descriptor is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Fixes the length for good: who opens the memfd through /proc cannot truncate it under its recorders. A kernel or filter that
+/// refuses seals leaves the memfd as it is.
+fn seal(fd: &OwnedFd) {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the descriptor is open, and the call takes no memory.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
 }
 
 /// How another process opens it.

@@ -115,6 +115,7 @@ impl core::fmt::Display for BackendError {
         match source.raw_os_error() {
             Some(libc::ENOSPC) => write!(f, "; make room there, or ask for fewer or smaller sub-buffers"),
             Some(libc::EFBIG) => write!(f, "; raise the process's limit on file sizes (`ulimit -f`), or take the heap"),
+            Some(libc::ENOMEM) => write!(f, "; ask for fewer or smaller sub-buffers, or raise the limit (`ulimit -v`)"),
             Some(libc::EACCES | libc::EPERM) => write!(f, "; choose a path that this user may write"),
             _ => Ok(()),
         }
@@ -131,6 +132,12 @@ impl BackendError {
     /// The last error of the C library.
     pub(crate) fn last(call: &'static str, path: &str, offset: u64, len: u64) -> Self {
         Self { call, path: path.to_owned(), offset, len, source: io::Error::last_os_error() }
+    }
+
+    /// The heap has no block of that length.
+    pub(crate) fn no_memory(path: &str, len: u64) -> Self {
+        let source = io::Error::from_raw_os_error(libc::ENOMEM);
+        Self { call: "allocate", path: path.to_owned(), offset: 0, len, source }
     }
 
     pub(crate) fn invalid(path: &str, offset: u64, len: u64, what: impl Into<String>) -> Self {

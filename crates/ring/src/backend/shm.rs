@@ -41,7 +41,7 @@ impl Backend for ShmBackend {
                 Err(error) => {
                     // What is mapped would keep its memory after its file is removed.
                     // SAFETY: nobody else has these mappings.
-                    mappings.iter().for_each(|mapping| unsafe { mapping.detach(&[]) });
+                    mappings.iter().for_each(|mapping| unsafe { mapping.detach() });
                     return Err(error);
                 }
             }

@@ -182,7 +182,7 @@ impl View<'_> {
             }
         } else {
             let position = self.control.reserve.load(Relaxed) & POSITION;
-            if position == number * size + HEADER_LEN as u64 + sum {
+            if position == (number * size + HEADER_LEN as u64).wrapping_add(sum) {
                 self.control.contiguous.store(position, Relaxed);
             }
         }

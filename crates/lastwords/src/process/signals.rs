@@ -1,0 +1,113 @@
+//! Handlers for faults that do what was done before when they are done: call the previous handler, or die of the signal.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+/// What a handler with SA_SIGINFO looks like.
+pub(crate) type Function = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// A handler for one signal, and what was installed before it.
+pub(crate) struct Handler {
+    signal: c_int,
+    function: Function,
+    /// Written once, by the caller of [`Handler::install`] that holds [`INSTALLING`], before `known` is set; only read after.
+    previous: UnsafeCell<libc::sigaction>,
+    known: AtomicBool,
+}
+
+// SAFETY: `previous` is written before `known` is set, by one thread, and only read afterwards.
+unsafe impl Sync for Handler {}
+
+/// Held while a handler is installed.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
+impl Handler {
+    /// A handler that is not installed yet.
+    pub(crate) const fn new(signal: c_int, function: Function) -> Self {
+        // SAFETY: all-zero is a sigaction: SIG_DFL without flags.
+        let previous = UnsafeCell::new(unsafe { std::mem::zeroed() });
+        Self { signal, function, previous, known: AtomicBool::new(false) }
+    }
+
+    /// Its signal.
+    pub(crate) fn signal(&self) -> c_int {
+        self.signal
+    }
+
+    /// Installs the handler, once: on the alternate stack, with its signal not blocked.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn install(&self) -> io::Result<()> {
+        let _one = INSTALLING.lock();
+        if self.known.load(Acquire) {
+            return Ok(());
+        }
+        // SAFETY: zeroed sigactions are valid; `function` has the shape that SA_SIGINFO asks for; the old action is written
+        // to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).
+        let failed = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = self.function as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+            libc::sigaction(self.signal, std::ptr::null(), self.previous.get());
+            self.known.store(true, Release);
+            libc::sigaction(self.signal, &raw const action, std::ptr::null_mut())
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Does what would have been done without the handler.
+    ///
+    /// # Safety
+    /// The caller is the handler's function; `info` and `context` are what it was given.
+    pub(crate) unsafe fn call_previous(&self, info: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: a handler runs only after `install` has written the cell.
+        let action = unsafe { &*self.previous.get() };
+        match action.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => give_back(self.signal, info, action),
+            handler => call(handler, action, self.signal, info, context),
+        }
+    }
+}
+
+/// Puts the old disposition back. A fault comes again when the handler returns; a signal that was sent is sent again.
+fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction) {
+    // SAFETY: `action` is what sigaction gave; the siginfo is the kernel's, sent on as it came to this very thread. The signal
+    // is not blocked (SA_NODEFER), so that it ends the process inside the call where its disposition is the default.
+    unsafe {
+        libc::sigaction(signal, action, std::ptr::null_mut());
+        let sent = (*info).si_code <= 0;
+        if sent && action.sa_sigaction == libc::SIG_DFL {
+            let (pid, tid) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
+            if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, info) != 0 {
+                libc::raise(signal);
+            }
+        }
+    }
+}
+
+/// Calls the previous handler with the signals blocked that it asked for.
+fn call(handler: usize, action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: `handler` is a function that was installed with these flags, so it has the shape that the flags say; the mask
+    // is the action's own.
+    unsafe {
+        let mut mask = action.sa_mask;
+        if action.sa_flags & libc::SA_NODEFER == 0 {
+            libc::sigaddset(&raw mut mask, signal);
+        }
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut old);
+        if action.sa_flags & libc::SA_SIGINFO != 0 {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = std::mem::transmute(handler);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+            handler(signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, std::ptr::null_mut());
+    }
+}
