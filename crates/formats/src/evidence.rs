@@ -1,7 +1,7 @@
 //! The evidence, as text for people and as data for `inspect --json`: docs/JSON.md.
 
 use crate::ctf::names::plain;
-use lastwords_trace::evidence::{Evidence, Gap, SubBuffer, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::source::{OpenSpan, Source};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -217,12 +217,8 @@ pub fn write_text(source: &dyn Source, limit: usize, out: &mut dyn Write) -> io:
         *counts.entry(sub_buffer.verdict).or_default() += 1;
     }
     let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
-    let losses = if evidence.has_losses() { "with losses" } else { "nothing lost" };
-    writeln!(
-        out,
-        "{name}: sub-buffers: {}; {losses}",
-        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
-    )?;
+    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+    writeln!(out, "{name}: sub-buffers: {counts}; {}", account(evidence))?;
     let damaged: Vec<&SubBuffer> =
         evidence.sub_buffers.iter().filter(|s| !matches!(s.verdict, Verdict::Committed | Verdict::Open)).collect();
     lines(out, limit, "sub-buffers", &damaged, |s| {
@@ -238,6 +234,17 @@ pub fn write_text(source: &dyn Source, limit: usize, out: &mut dyn Write) -> io:
     lines(out, limit, "gaps", &gaps, |gap| gap_line(source, gap))?;
     let notes: Vec<&String> = evidence.notes.iter().collect();
     lines(out, limit, "notes", &notes, |note| plain(note))
+}
+
+/// What the gaps come to, in a few words. It says "nothing lost" only where no gap says that events were recorded and are gone.
+fn account(evidence: &Evidence) -> String {
+    let overwritten = evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten);
+    let overwritten = overwritten.filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
+    match (evidence.has_losses(), overwritten) {
+        (true, _) => "with losses".to_owned(),
+        (false, 0) => "nothing lost".to_owned(),
+        (false, bytes) => format!("{bytes} bytes overwritten, nothing else lost"),
+    }
 }
 
 fn lines<T>(

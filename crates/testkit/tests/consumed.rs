@@ -4,10 +4,11 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::image::walk_as;
 use common::{Bytes, Found};
-use lastwords_image::Image;
+use lastwords_image::{Hole, Image, Range};
 use lastwords_testkit::layout::session as se;
 use lastwords_testkit::ring::{DeadSwitch, Event};
 use lastwords_testkit::samples;
@@ -25,8 +26,45 @@ fn read_upto(session: &Session, stream: usize, end: End) -> Found {
     let image: Arc<dyn Image> = Arc::new(Bytes::new(bytes.into(), len, None));
     let mut streams = vec![None; session.rings.len()];
     streams[stream] = Some(end);
-    let upto = Some(Upto { session: session.uuid, streams });
-    walk_as(&image, &Options { snapshot: false, upto }).expect("no error")
+    let look = || streams.clone();
+    let upto = Some(Upto { session: session.uuid, look: &look });
+    walk_as(&image, &Options { upto, ..Options::default() }).expect("no error")
+}
+
+/// Memory in which writers go on while it is read: after so many reads of sub-buffers it is as `later` has it.
+struct Moving {
+    now: Bytes,
+    later: Bytes,
+    reads_left: AtomicUsize,
+}
+
+impl Image for Moving {
+    fn name(&self) -> &str {
+        "image"
+    }
+
+    fn ranges(&self) -> &[Range] {
+        self.now.ranges()
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
+        let left = self.reads_left.load(Ordering::Relaxed);
+        if buf.len() == 1024 {
+            self.reads_left.store(left.saturating_sub(1), Ordering::Relaxed);
+        }
+        if left == 0 { self.later.read(address, buf) } else { self.now.read(address, buf) }
+    }
+}
+
+/// Bytes of events that it tells were overwritten before they were consumed.
+fn unread(found: &Found) -> u64 {
+    let unread = found.evidence.iter().filter(|said| said.contains("Unread"));
+    let bytes = |said: &String| said.split_once("bytes: Some(")?.1.split_once(')')?.0.parse::<u64>().ok();
+    unread.map(|said| bytes(said).unwrap_or_else(|| panic!("{said}"))).sum()
 }
 
 /// How many reservations it tells of that never came about.
@@ -153,4 +191,72 @@ fn what_is_being_written_is_lost_only_when_nobody_records_any_more() {
             assert_eq!(in_flight(&found), usize::from(is_over), "{:?}", found.evidence);
         }
     }
+}
+
+/// A session and the same some sub-buffers later, as images.
+fn before_and_after(reservation: u32, more: u32) -> (Session, [Bytes; 2]) {
+    let session = samples::one_stream(reservation, 1024, 4, 6);
+    let mut later = session.clone();
+    samples::record(&mut later.rings[0], 5000, more, &[]);
+    let image = |session: &Session| {
+        let bytes = session.image().arena();
+        let len = bytes.len();
+        Bytes::new(bytes.into(), len, None)
+    };
+    let images = [image(&session), image(&later)];
+    (session, images)
+}
+
+#[test]
+fn bounds_are_those_of_when_the_rings_are_copied() {
+    for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
+        let (before, [now, later]) = before_and_after(reservation, 200);
+        let mut after = before.clone();
+        samples::record(&mut after.rings[0], 5000, 200, &[]);
+        let ring = &after.rings[0];
+        let (half, position) = (ring.live, ring.halves[ring.live].position);
+        let moving = Arc::new(Moving { now, later, reads_left: AtomicUsize::new(usize::MAX) });
+        let look = || {
+            moving.reads_left.store(0, Ordering::Relaxed);
+            vec![Some(End { half, position, ..End::default() })]
+        };
+        let image: Arc<dyn Image> = moving.clone();
+        let upto = Some(Upto { session: before.uuid, look: &look });
+        let found = walk_as(&image, &Options { upto, ..Options::default() }).expect("no error");
+        let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
+        assert_eq!(events(found), right, "{reservation}");
+    }
+}
+
+#[test]
+fn what_writers_overwrite_meanwhile_is_told_to_the_byte() {
+    for (reservation, more) in [se::RSEQ, se::LOCKED, se::LOCKLESS].into_iter().flat_map(|r| [(r, 40), (r, 400)]) {
+        for reads in 0..6 {
+            let (session, [now, later]) = before_and_after(reservation, more);
+            let ring = &session.rings[0];
+            let (half, position) = (ring.live, ring.halves[ring.live].position);
+            let moving = Moving { now, later, reads_left: AtomicUsize::new(reads) };
+            let image: Arc<dyn Image> = Arc::new(moving);
+            let look = || vec![Some(End { half, position, ..End::default() })];
+            let upto = Some(Upto { session: session.uuid, look: &look });
+            let found = walk_as(&image, &Options { upto, ..Options::default() }).expect("no error");
+            let name = format!("reservation {reservation}, {more} more after {reads} reads");
+            assert!(!found.evidence.iter().any(|s| s.contains("Missing") || s.contains("Stale")), "{name}: {found:?}");
+            // Sub-buffers that were had, and what was lost, are all that was recorded.
+            let had: Vec<u64> = found.subs.keys().map(|(_, number)| *number).collect();
+            let bytes: u64 = had.iter().map(|number| position.min((number + 1) * 1024) - number * 1024).sum();
+            assert_eq!(bytes + unread(&found), position, "{name}: {had:?} {:?}", found.evidence);
+            let truth = ring.truth(half).into_iter().flat_map(|sub| sub.events).map(|(_, event)| event);
+            let right: Vec<Event> = truth.collect();
+            let (got, lost) = (events(found), unread_events(&right, &had, ring.truth(half)));
+            assert_eq!(got.len() + lost, right.len(), "{name}");
+            assert!(got.iter().all(|event| right.contains(event)), "{name}");
+        }
+    }
+}
+
+/// Events of sub-buffers that are not among those that were had.
+fn unread_events(right: &[Event], had: &[u64], truth: Vec<lastwords_testkit::ring::Sub>) -> usize {
+    let kept: usize = truth.iter().filter(|sub| had.contains(&sub.number)).map(|sub| sub.events.len()).sum();
+    right.len() - kept
 }

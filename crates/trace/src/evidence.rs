@@ -52,6 +52,8 @@ pub struct SubBuffer {
 pub enum Cause {
     /// The ring came round: overwrite mode.
     Overwritten,
+    /// The ring came round before a consuming read had it.
+    Unread,
     /// No room: discard mode.
     Discarded,
     /// Reserved by a thread that died before it committed.
@@ -78,6 +80,7 @@ impl Cause {
     pub fn word(self) -> &'static str {
         match self {
             Self::Overwritten => "overwritten",
+            Self::Unread => "overwritten-unread",
             Self::Discarded => "discarded",
             Self::InFlight => "in-flight",
             Self::TooBig => "too-big",
@@ -90,8 +93,8 @@ impl Cause {
         }
     }
 
-    /// It counts as a loss for `--strict`: overwriting, clearing, consuming, dropping a snapshot and what was in flight at death
-    /// are not.
+    /// It counts as a loss for `--strict`. What a recorder overwrote or had in flight at its death, and what somebody cleared,
+    /// consumed or dropped with a snapshot, does not; what was overwritten before it could be consumed does.
     #[must_use]
     pub fn is_loss(self) -> bool {
         !matches!(self, Self::Overwritten | Self::Cleared | Self::Consumed | Self::Dropped | Self::InFlight)

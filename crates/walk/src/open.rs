@@ -27,7 +27,7 @@ pub struct Recovered {
 ///
 /// # Errors
 /// The path cannot be read, or the budget is spent. That there is no session is no error: `sessions` is empty.
-pub fn open(path: &Path, options: &Options) -> Result<Recovered, Error> {
+pub fn open(path: &Path, options: &Options<'_>) -> Result<Recovered, Error> {
     open_with(path, options, &Budget::default(), &unwatched)
 }
 
@@ -35,9 +35,10 @@ pub fn open(path: &Path, options: &Options) -> Result<Recovered, Error> {
 ///
 /// # Errors
 /// As for [`open()`].
-pub fn open_with(path: &Path, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
+pub fn open_with(path: &Path, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
     let opened = lastwords_image::open(path, budget, watch)?;
-    let mut found = own::find(&opened.image, options, budget, watch)?;
+    let options = Options { live: options.live || opened.kind == Kind::Process, ..*options };
+    let mut found = own::find(&opened.image, &options, budget, watch)?;
     let mut notes = opened.notes;
     if opened.kind == Kind::Folder && !found.sessions.is_empty() {
         // A file of the folder that cannot be opened is one of its session's regions.

@@ -1,6 +1,6 @@
 //! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
 
-use super::places::{Candidate, Place};
+use super::places::Candidate;
 use super::{Found, open_all, resolve};
 use crate::control;
 use crate::exit::Outcome;
@@ -9,11 +9,10 @@ use crate::select::Which;
 use anyhow::{Context, bail};
 use lastwords::consume::{Bound, Consumed, Consumer};
 use lastwords::remote_control::Handle;
-use lastwords_trace::evidence::Cause;
-use lastwords_trace::source::Source;
 use lastwords_walk::own::{End, Upto};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// What became of what was read.
 pub(crate) struct Written {
@@ -23,7 +22,7 @@ pub(crate) struct Written {
     pub(crate) whole: bool,
 }
 
-/// Finds the sessions of all words as [`super::open`] does, and runs `read` over what was committed in them until now; what was
+/// Finds the sessions of all words as [`super::open`] does, and runs `use_it` over what was committed in them until now; what was
 /// written whole is consumed then.
 ///
 /// # Errors
@@ -31,7 +30,7 @@ pub(crate) struct Written {
 pub(crate) fn consuming(
     words: &[String],
     which: &Which,
-    read: impl FnOnce(&Found) -> anyhow::Result<Written>,
+    use_it: impl FnOnce(&Found) -> anyhow::Result<Written>,
 ) -> anyhow::Result<Outcome> {
     let mut candidates = resolve(words, which)?;
     let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
@@ -47,22 +46,30 @@ pub(crate) fn consuming(
     }
     // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
     let handles = ManuallyDrop::new(handles);
-    let mut consumers: Vec<(&Path, &Handle, Consumer<'_>)> = Vec::new();
+    let mut consumers: Vec<Read<'_>> = Vec::new();
     for (folder, handle) in handles.iter().filter(|(_, handle)| which.wants(&handle.name())) {
         match if which.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
-            Ok(consumer) => consumers.push((folder, handle, consumer)),
+            Ok(consumer) => {
+                let is_over = !control::is_live_summary(&handle.summary());
+                consumers.push(Read { folder, is_over, session: consumer.session(), consumer: Mutex::new(consumer) });
+            }
             // There is none: that is said of the session below.
             Err(lastwords::Error::Snapshot { .. }) => {}
             Err(error) => refuse(&mut candidates, folder, &error),
         }
     }
-    let upto = |place: &Place| consumers.iter().find(|(folder, ..)| *folder == place.shown).map(|(_, h, c)| upto(h, c));
-    let found = open_all(candidates, which, &upto)?;
-    let Written { outcome, whole } = read(&found)?;
+    let found = open_all(candidates, which, &|place, open| {
+        let Some(read) = consumers.iter().find(|read| read.folder == place.shown) else { return open(None) };
+        open(Some(Upto { session: read.session, look: &|| read.look() }))
+    })?;
+    let Written { outcome, whole } = use_it(&found)?;
     // Its user takes an exit status for what became of it all.
     let whole = whole && say::failed().is_none();
-    for (.., consumer) in &mut consumers {
-        shorten(consumer, &found);
+    let mut read = Vec::new();
+    for Read { folder, consumer, .. } in consumers {
+        let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        shorten(&mut consumer, &found);
+        read.push((folder.display(), consumer));
     }
     // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
     drop(found);
@@ -71,8 +78,7 @@ pub(crate) fn consuming(
         return Ok(Outcome::Negative);
     }
     let mut outcome = outcome;
-    for (folder, _, consumer) in consumers {
-        let shown = folder.display();
+    for (shown, consumer) in read {
         match consumer.consume() {
             Ok(Consumed { in_snapshot: 0 }) => {}
             Ok(Consumed { in_snapshot }) => say::note(format_args!(
@@ -87,9 +93,25 @@ pub(crate) fn consuming(
     Ok(outcome)
 }
 
-/// Events were overwritten before they were consumed: to a consumer that is a loss.
-pub(crate) fn was_late(found: &Found) -> bool {
-    found.inputs.iter().any(|i| i.session.evidence().gaps.iter().any(|gap| gap.cause == Cause::Overwritten))
+/// A session that is read to be consumed.
+struct Read<'a> {
+    folder: &'a Path,
+    session: [u8; 16],
+    /// Nobody records in it any more.
+    is_over: bool,
+    consumer: Mutex<Consumer<'a>>,
+}
+
+impl Read<'_> {
+    /// Where each of its streams ends now.
+    fn look(&self) -> Vec<Option<End>> {
+        let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        consumer.look();
+        let (clock, is_over) = (consumer.clock().filter(|_| !self.is_over), self.is_over);
+        let end =
+            |&Bound { half, position, lost, told, .. }: &Bound| End { half, position, lost, told, clock, is_over };
+        consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect()
+    }
 }
 
 fn open(folder: &Path) -> anyhow::Result<Handle> {
@@ -106,15 +128,6 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
             candidate.place = Err(anyhow::anyhow!("{}: {error}", folder.display()));
         }
     }
-}
-
-/// How far a consumer reads.
-fn upto(handle: &Handle, consumer: &Consumer<'_>) -> Upto {
-    let is_over = !control::is_live_summary(&handle.summary());
-    let clock = consumer.clock().filter(|_| !is_over);
-    let end = |&Bound { half, position, lost, told, .. }: &Bound| End { half, position, lost, told, clock, is_over };
-    let streams = consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect();
-    Upto { session: consumer.session(), streams }
 }
 
 /// Tells a consumer where reading stopped before later events.

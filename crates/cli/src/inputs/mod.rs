@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use places::{Candidate, Place};
 
-pub(crate) use consume::{Written, consuming, was_late};
+pub(crate) use consume::{Written, consuming};
 pub(crate) use places::{folders_of, sessions_dir};
 
 /// A session that was found.
@@ -95,8 +95,8 @@ pub(crate) fn open(words: &[String], which: &Which) -> anyhow::Result<Found> {
 }
 
 /// All of a place is read.
-fn whole(_: &Place) -> Option<Upto> {
-    None
+fn whole(_: &Place, open: &Open<'_>) -> anyhow::Result<Opened> {
+    open(None)
 }
 
 /// Finds the sessions of all words, as [`open`] does, and runs `read` over them. Snapshots of sessions that live are marked
@@ -150,11 +150,20 @@ fn resolve(words: &[String], which: &Which) -> anyhow::Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// `upto`: how much of a place is read.
-fn open_all(candidates: Vec<Candidate>, which: &Which, upto: &dyn Fn(&Place) -> Option<Upto>) -> anyhow::Result<Found> {
+/// The sessions of a place.
+type Opened = Vec<anyhow::Result<Input>>;
+/// Opens a place, of which all is read or what a consumer wants.
+type Open<'a> = dyn Fn(Option<Upto<'_>>) -> anyhow::Result<Opened> + 'a;
+
+/// `open_with`: opens a place, as far as it is to be read.
+fn open_all(
+    candidates: Vec<Candidate>,
+    which: &Which,
+    open_with: &dyn Fn(&Place, &Open<'_>) -> anyhow::Result<Opened>,
+) -> anyhow::Result<Found> {
     let (mut inputs, mut unwanted, mut lacks) = (Vec::new(), Vec::new(), Vec::new());
     for Candidate { place, is_named } in candidates {
-        let opened = place.and_then(|place| open_place(&place, which, upto(&place)));
+        let opened = place.and_then(|place| open_with(&place, &|upto| open_place(&place, which, upto)));
         let opened = opened.unwrap_or_else(|error| vec![Err(error)]);
         for input in opened {
             match input {
@@ -187,8 +196,9 @@ pub(crate) fn bytes(sources: &[&dyn Source]) -> u64 {
 }
 
 /// The sessions of a place; those that cannot be shown as `which` wants are errors.
-fn open_place(place: &Place, which: &Which, upto: Option<Upto>) -> anyhow::Result<Vec<anyhow::Result<Input>>> {
-    let found = scan(&place.open, &Options { snapshot: which.snapshot, upto })?;
+fn open_place(place: &Place, which: &Which, upto: Option<Upto<'_>>) -> anyhow::Result<Opened> {
+    let live = upto.is_none() && place.shown.is_dir() && control::is_live(&place.shown);
+    let found = scan(&place.open, &Options { snapshot: which.snapshot, upto, live })?;
     for note in &found.notes {
         say::note(plain(note));
     }
@@ -233,7 +243,7 @@ fn with_snapshot(input: Input, which: &Which) -> anyhow::Result<Input> {
 }
 
 /// Scans a file or folder for sessions, with a spinner where it takes long.
-fn scan(path: &Path, options: &Options) -> anyhow::Result<Recovered> {
+fn scan(path: &Path, options: &Options<'_>) -> anyhow::Result<Recovered> {
     let budget = lastwords_bytes::Budget::default();
     let found = spinning(|watch| lastwords_walk::open_with(path, options, &budget, watch));
     found.with_context(|| path.display().to_string())

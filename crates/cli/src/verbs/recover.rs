@@ -156,9 +156,8 @@ fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     if args.json {
         output::print_json(&lines)?;
     }
-    let late = args.consume && inputs::was_late(found);
     let lacking = if failed.is_empty() { found.lacking } else { Lacking::Named };
-    let outcome = lacking.outcome(args.strict, late || lines.iter().any(|line| line.losses));
+    let outcome = lacking.outcome(args.strict, lines.iter().any(|line| line.losses));
     Ok(Written { outcome, whole: failed.is_empty() })
 }
 

@@ -207,7 +207,6 @@ fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     if !closed {
         args.events.tell_empty(&sources, written.totals.events);
     }
-    let late = args.consume && inputs::was_late(found);
-    let losses = late || written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
+    let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
     Ok(Written { outcome: found.lacking.outcome(args.strict, losses), whole: !closed })
 }

@@ -30,10 +30,14 @@ fn recorder() {
     let channel = match *mode {
         "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
         "overwrite" => ChannelConfig::new("main").sub_buffers(4, 4096),
+        "flood" => ChannelConfig::new("main").sub_buffers(4, 1 << 18),
         _ => ChannelConfig::new("main").sub_buffers(64, 1 << 16),
     };
     let builder = Session::builder("app").reservation(reservation).channel(channel).snapshot(*mode == "snapshot");
     let session = builder.start().expect("a session");
+    if *mode == "flood" {
+        flood(done);
+    }
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
@@ -49,6 +53,22 @@ fn recorder() {
     std::fs::write(done, "done").expect("the file");
     std::thread::sleep(Duration::from_secs(60));
     drop(session);
+}
+
+/// Records as fast as it can, on two threads, until it is killed; `done` is there once each ring has come round.
+fn flood(done: &str) {
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            scope.spawn(move || {
+                for sequence in 0u64.. {
+                    event!(test, "tick", thread = thread, sequence = sequence);
+                    if sequence == 1 << 20 {
+                        std::fs::write(done, "done").expect("the file");
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// The recorder; killed when dropped.
@@ -186,9 +206,30 @@ fn what_was_overwritten_before_it_was_consumed_is_a_loss() {
     recorder.wait();
     let ran = place.run(&["report", "app", "--consume", "--strict"]);
     assert_eq!(ran.status, 3, "{}", ran.err);
-    assert!(ran.err.contains(" overwritten (") && !ran.out.is_empty(), "{}", ran.err);
+    assert!(ran.err.contains(" overwritten-unread (") && !ran.out.is_empty(), "{}", ran.err);
+    assert!(ran.err.contains("; with losses"), "the heading says so too: {}", ran.err);
     let again = place.run(&["report", "app", "--consume", "--strict"]);
     assert_eq!((again.status, again.out), (0, String::new()), "{}", again.err);
+}
+
+#[test]
+fn at_full_load_each_read_has_what_is_in_the_rings() {
+    for reservation in ["rseq", "lockless", "locked"] {
+        let place = Place::new();
+        let recorder = Recorder::start(&place, reservation, "flood");
+        recorder.wait();
+        let mut had = Had::default();
+        for _ in 0..6 {
+            let ran = place.run(&CONSUME);
+            let heading = ran.err.lines().next().unwrap_or_default();
+            let is_lost = ran.err.contains("overwritten");
+            assert!(!(is_lost && heading.contains("nothing lost")), "{reservation}: {}", ran.err);
+            assert!(!ran.out.is_empty() || is_lost, "{reservation}: neither events nor losses: {}", ran.err);
+            had.take(&ran);
+        }
+        had.check_once();
+        assert!(had.full >= 4, "{reservation}: only {} of {} reads had events", had.full, had.reads);
+    }
 }
 
 #[test]

@@ -36,11 +36,11 @@ pub struct Consumer<'a> {
     regions: &'a Regions,
     bounds: Vec<Option<Bound>>,
     halves: Halves<'a>,
-    /// Snapshots that were taken before.
+    /// Snapshots that were taken before the last look.
     snapshots: u32,
     clock: Option<u64>,
     /// Losses are counted for both halves of a ring, which two consumers may read at a time: one of them tells of the losses.
-    _teller: Option<OwnedFd>,
+    teller: Option<OwnedFd>,
 }
 
 /// Which halves of the rings are consumed, and what keeps others from doing the same.
@@ -60,32 +60,39 @@ pub struct Consumed {
 impl<'a> Consumer<'a> {
     pub(crate) fn live(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let lock = folder.lock()?.ok_or(Error::Busy { what: "the consuming of the session's events", owner: 0 })?;
-        let half = |(_, stream): (usize, &StreamRegion)| Some(stream.spare(&regions.view) ^ 1);
-        Self::new(regions, folder, Halves::Live { _lock: lock }, half)
+        Self::new(regions, folder, Halves::Live { _lock: lock })
     }
 
     pub(crate) fn snapshot(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let reader = snapshot::read(regions)?;
-        let word = regions.view.control().snapshot_stream.load(Acquire);
-        let half = |(index, stream): (usize, &StreamRegion)| {
-            snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view))
-        };
-        Self::new(regions, folder, Halves::Snapshot(reader), half)
+        Self::new(regions, folder, Halves::Snapshot(reader))
     }
 
-    fn new(
-        regions: &'a Regions,
-        folder: &Folder,
-        halves: Halves<'a>,
-        half: impl Fn((usize, &StreamRegion)) -> Option<usize>,
-    ) -> Result<Self, Error> {
+    fn new(regions: &'a Regions, folder: &Folder, halves: Halves<'a>) -> Result<Self, Error> {
         let teller = folder.lock_losses()?;
-        let snapshots = regions.view.control().snapshots.load(Acquire);
-        // Before the first look at a ring: what is not in one by then is later.
-        let clock = order_clock(regions);
-        let of = |(index, stream)| half((index, stream)).map(|half| bound(regions, stream, half, teller.is_some()));
-        let bounds = regions.streams.iter().enumerate().map(of).collect();
-        Ok(Self { regions, bounds, halves, snapshots, clock, _teller: teller })
+        let mut consumer = Self { regions, bounds: Vec::new(), halves, snapshots: 0, clock: None, teller };
+        consumer.look();
+        Ok(consumer)
+    }
+
+    /// Sets the bounds and the clock anew, to what is in the rings now. A reader looks right before it copies the rings: in
+    /// overwrite mode, what lies before older bounds may be overwritten by then.
+    pub fn look(&mut self) {
+        let regions = self.regions;
+        self.snapshots = regions.view.control().snapshots.load(Acquire);
+        // Before the first ring is looked at: an event that is not in its ring by then is later.
+        self.clock = order_clock(regions);
+        let word = regions.view.control().snapshot_stream.load(Acquire);
+        let half = |index: usize, stream: &StreamRegion| match self.halves {
+            Halves::Live { .. } => Some(stream.spare(&regions.view) ^ 1),
+            Halves::Snapshot(_) => {
+                snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view))
+            }
+        };
+        let tells = self.teller.is_some();
+        let streams = regions.streams.iter().enumerate();
+        self.bounds =
+            streams.map(|(i, stream)| half(i, stream).map(|half| bound(regions, stream, half, tells))).collect();
     }
 
     /// UUID of the session.
@@ -121,7 +128,7 @@ impl<'a> Consumer<'a> {
     /// # Errors
     /// Someone else is changing snapshots; the snapshot is another's by now. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, bounds, halves, snapshots, _teller, .. } = self;
+        let Self { regions, bounds, halves, snapshots, teller: _teller, .. } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
         match halves {

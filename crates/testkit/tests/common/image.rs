@@ -96,7 +96,7 @@ pub(crate) fn walk_image(image: &Arc<dyn Image>, snapshot: bool) -> Result<Found
 }
 
 /// Walks an image of any kind, as `options` say.
-pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &own::Options) -> Result<Found, Error> {
+pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &own::Options<'_>) -> Result<Found, Error> {
     let found = own::find(image, options, &Budget::default(), &unwatched)?;
     let mut all = Found { sessions: found.sessions.len(), ..Found::default() };
     all.evidence.extend(found.notes.iter().map(|n| format!("note: {n}")));

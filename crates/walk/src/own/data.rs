@@ -1,7 +1,8 @@
 //! Reading the sub-buffers of a stream.
 
 use super::find::Region;
-use super::layout::{Control, Geometry};
+use super::frozen::Frozen;
+use super::layout::{Control, Geometry, SlotState, slots};
 use super::packet::Identity;
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::{HoleCause, Image};
@@ -17,6 +18,8 @@ pub(crate) struct Stream {
     pub(crate) region: Region,
     pub(crate) geometry: Geometry,
     pub(crate) identity: Identity,
+    /// A copy, where writers are at work: all is read from there.
+    pub(crate) frozen: Option<Arc<Frozen>>,
 }
 
 /// What came of reading: how many bytes are there, and why not more.
@@ -37,12 +40,28 @@ impl Stream {
             size: geometry.size,
             order: region.order,
         };
-        Ok(Self { image: image.clone(), region: region.clone(), geometry, identity })
+        Ok(Self { image: image.clone(), region: region.clone(), geometry, identity, frozen: None })
     }
 
-    /// The stream's control words as they are now.
+    /// The stream's control words: as they are now, or as they were when the copy was begun.
     pub(crate) fn control(&self, budget: &Budget) -> Result<Control, Error> {
-        Control::read(&*self.image, &self.region, budget)
+        match &self.frozen {
+            Some(frozen) => Ok(frozen.control),
+            None => Control::read(&*self.image, &self.region, budget),
+        }
+    }
+
+    /// The control words once more, to see whether writers are at work.
+    pub(crate) fn control_again(&self, budget: &Budget) -> Result<Control, Error> {
+        self.frozen.as_ref().map_or_else(|| self.control(budget), |frozen| Ok(frozen.after))
+    }
+
+    /// The slots of a half of a lockless stream; `again`: to see whether writers are at work.
+    pub(crate) fn slots(&self, half: usize, again: bool, budget: &Budget) -> Result<Vec<SlotState>, Error> {
+        match &self.frozen {
+            Some(frozen) => Ok(frozen.slots(half, again)),
+            None => slots(&*self.image, &self.region, &self.geometry, half, budget),
+        }
     }
 
     /// Sub-buffer places of a half of which the image may have bytes; those behind are missing for sure.
@@ -59,6 +78,9 @@ impl Stream {
     /// Puts the first `len` bytes of sub-buffer `number` into `buf`, in place of what is there: fewer where the image does
     /// not have them.
     pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
+        if let Some(frozen) = &self.frozen {
+            return frozen.load(self, half, number, len, buf);
+        }
         let place = self.geometry.place(number);
         if place >= self.places_held(half) {
             buf.clear();

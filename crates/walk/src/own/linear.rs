@@ -213,11 +213,7 @@ impl Planner<'_> {
             return self.missing(half, number, end as u64, missing);
         }
         if self.overtaken(half, number) {
-            self.gap(
-                format!("sub-buffer {number}, while it was read"),
-                Cause::Overwritten,
-                Some(self.stream.geometry.size),
-            );
+            self.lost_to_writers(half, number);
             return Ok(());
         }
         let identity = self.stream.identity;

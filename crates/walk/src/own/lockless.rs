@@ -2,7 +2,7 @@
 //! found through the session's table of threads.
 
 use super::events::full_clock;
-use super::layout::{Announced, Geometry, Half, SlotState, slots};
+use super::layout::{Announced, Geometry, Half, SlotState};
 use super::linear::top;
 use super::packet::{Header, Judged, judge};
 use super::plan::{Candidate, Planner};
@@ -54,7 +54,7 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     let stream = planner.stream;
     let g = stream.geometry;
     let position = words.lockless_position();
-    let slots = match slots(&*stream.image, &stream.region, &g, half, planner.budget) {
+    let slots = match stream.slots(half, false, planner.budget) {
         Ok(slots) => slots,
         Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
         Err(error) => {
@@ -280,7 +280,7 @@ impl Planner<'_> {
         }
         let counted =
             |slots: &[SlotState]| usize::try_from(g.place(number)).ok().and_then(|p| slots.get(p)).map(|s| s.committed);
-        let again = slots(&*stream.image, &stream.region, &g, ring.half, self.budget);
+        let again = stream.slots(ring.half, true, self.budget);
         again.is_ok_and(|again| counted(&again) != counted(&ring.slots))
     }
 
@@ -321,7 +321,7 @@ impl Planner<'_> {
             return self.whole(ring.half, header, end);
         }
         if self.overtaken(ring.half, number) {
-            self.gap(format!("sub-buffer {number}, while it was read"), Cause::Overwritten, Some(g.size));
+            self.lost_to_writers(ring.half, number);
             return Ok(());
         }
         let passed_over = self.passed_over(ring, number);

@@ -9,6 +9,7 @@ mod clock_check;
 mod data;
 mod events;
 mod find;
+mod frozen;
 pub mod info;
 mod layout;
 mod linear;
@@ -18,6 +19,7 @@ mod mend;
 mod mend_begin;
 mod neutral;
 mod packet;
+mod pieces;
 mod plan;
 mod reader;
 mod registry;
@@ -25,12 +27,12 @@ mod repair;
 mod schema;
 mod session_region;
 mod spans;
-mod spool;
 mod types;
 mod upto;
 
 use data::Stream as Data;
 use find::{Region, Rejected};
+use frozen::{Frozen, Wanted};
 use info::{ChannelInfo, Info, RegionInfo, StreamInfo};
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
@@ -45,19 +47,20 @@ use loose::{Loose, Pool};
 use packet::Identity;
 use plan::{Outcome, Planner};
 use session_region::SessionRegion;
-use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use upto::{End, Upto};
 
 /// What is wanted of a session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options<'a> {
     /// The snapshot in place of the live ring.
     pub snapshot: bool,
     /// Not all of it: what a consumer wants.
-    pub upto: Option<Upto>,
+    pub upto: Option<Upto<'a>>,
+    /// Somebody may be recording: each stream is copied before it is looked at, so that what is found in it can be delivered.
+    pub live: bool,
 }
 
 /// What was found in an image.
@@ -115,7 +118,6 @@ impl Source for Session {
         let planned = self.data.get(stream).map(|(data, outcome)| reader::Reader {
             stream: data,
             packets: outcome.packets.iter(),
-            spool: outcome.spool.as_ref(),
             budget: Budget::default(),
             buf: Vec::new(),
         });
@@ -150,7 +152,7 @@ impl PacketReader for Nothing {
 ///
 /// # Errors
 /// The budget is spent.
-pub fn find(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub fn find(image: &Arc<dyn Image>, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
     build(image, None, options, budget, watch)
 }
 
@@ -159,7 +161,7 @@ pub fn find(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: W
 ///
 /// # Errors
 /// The budget is spent.
-pub fn carve(image: &Arc<dyn Image>, options: &Options, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub fn carve(image: &Arc<dyn Image>, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
     let carved = carve::find(image, budget, watch)?;
     let whole = Arc::clone(&carved.image);
     build(&whole, Some((image, carved.loose)), options, budget, watch)
@@ -171,7 +173,7 @@ type Carved<'a> = (&'a Arc<dyn Image>, BTreeMap<[u8; 16], Vec<Loose>>);
 fn build(
     image: &Arc<dyn Image>,
     carved: Option<Carved<'_>>,
-    options: &Options,
+    options: &Options<'_>,
     budget: &Budget,
     watch: Watch<'_>,
 ) -> Result<Found, Error> {
@@ -204,7 +206,7 @@ struct Builder<'a> {
     image: &'a Arc<dyn Image>,
     /// Where sub-buffers that were found by themselves are.
     raw: &'a Arc<dyn Image>,
-    options: &'a Options,
+    options: &'a Options<'a>,
     budget: &'a Budget,
     watch: Watch<'a>,
     notes: Vec<String>,
@@ -241,16 +243,19 @@ impl Builder<'_> {
         let created =
             clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
         let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
-        let data = self.streams(&regions, &mut evidence);
+        let mut data = self.streams(&regions, &mut evidence);
+        let threads = regions.session.as_ref().zip(session.threads);
+        let upto = self.options.upto.filter(|upto| upto.session == uuid);
+        let ends = upto.map(|upto| upto.freeze(&mut data, threads, self.budget)).transpose()?;
         absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
         let mut pool = Pool { image: &**self.raw, loose };
         let resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
-        let threads = regions.session.as_ref().zip(session.threads);
-        let planning = Planning { builder: &self, info: &info, flip: session.flip, resolved: &resolved, threads };
-        let mut outcomes = planning.all(&data)?;
+        let flip = session.flip;
+        let planning = Planning { builder: &self, info: &info, flip, resolved: &resolved, threads, ends };
+        let mut outcomes = planning.all(&mut data)?;
         let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
         spans::set_ages(&mut spans.open, ends.fold(info.clock.last, u64::max), info.clock.frequency);
         let mut found = BTreeMap::new();
@@ -421,6 +426,9 @@ const STREAMS_LOOKED_AT: usize = 1 << 16;
 /// Bytes of streams from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
 
+/// The plan of a stream, and the copy that it is of, where writers are at work.
+type Planned = (Outcome, Option<Arc<Frozen>>);
+
 /// Everything that planning a stream needs.
 struct Planning<'a> {
     builder: &'a Builder<'a>,
@@ -428,11 +436,13 @@ struct Planning<'a> {
     flip: Option<u32>,
     resolved: &'a schema::Resolved,
     threads: Option<(&'a Region, ThreadTable)>,
+    /// Where reading ends, by stream, if it is a consumer's.
+    ends: Option<Vec<Option<End>>>,
 }
 
 impl Planning<'_> {
     /// Plans all streams, on as many threads as the machine runs.
-    fn all(&self, data: &[Data]) -> Result<Vec<Outcome>, Error> {
+    fn all(&self, data: &mut [Data]) -> Result<Vec<Outcome>, Error> {
         let held = data.iter().fold(0u64, |n, d| n.saturating_add(d.region.held));
         let threads = if held < WORTH_THREADS { 1 } else { parallel::cpus() };
         let total = Some(data.len() as u64);
@@ -441,29 +451,43 @@ impl Planning<'_> {
             (self.builder.watch)(Progress { what: "checking streams", done: index as u64, total });
             outcome
         };
-        parallel::map(data, threads, plan).into_iter().collect()
+        let planned = parallel::map(data, threads, plan);
+        let place = |(stream, planned): (&mut Data, Result<Planned, Error>)| {
+            let (outcome, frozen) = planned?;
+            stream.frozen = frozen.or(stream.frozen.take());
+            Ok(outcome)
+        };
+        data.iter_mut().zip(planned).map(place).collect()
     }
 
-    fn one(&self, stream: &Data, index: usize) -> Result<Outcome, Error> {
+    fn one(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
         let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
         let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
         let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
-        let planner = || Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget);
-        if let Some(upto) = self.builder.options.upto.as_ref().filter(|upto| upto.session == self.info.uuid) {
-            let spool = Spool::new().map_err(|error| Error::io("a temporary file", 0, &error))?;
-            return planner().spooled(spool).upto(upto.of(stream.region.index));
+        let budget = self.builder.budget;
+        let plan = |stream| Planner::new(stream, index, decoder, thorough, self.threads, budget);
+        if let Some(ends) = &self.ends {
+            return Ok((plan(stream).upto(ends.get(index).copied().flatten())?, None));
         }
-        let outcome = planner().run(|planner| self.halves(planner, stream))?;
-        let now = stream.control(self.builder.budget).ok();
-        let reserves = |c: &Control| c.half.map(|h| h.reserve);
-        if now.is_none_or(|now| reserves(&now) == reserves(&outcome.control)) {
-            return Ok(outcome);
+        let whole = |stream| plan(stream).run(|planner| self.halves(planner, stream));
+        if !self.builder.options.live {
+            let outcome = whole(stream)?;
+            let now = stream.control(budget).ok();
+            let reserves = |c: &Control| c.half.map(|h| h.reserve);
+            if now.is_none_or(|now| reserves(&now) == reserves(&outcome.control)) {
+                return Ok((outcome, None));
+            }
         }
-        // Writers are at work: what is judged now is copied, and that copy is delivered.
-        match Spool::new() {
-            Ok(spool) => planner().spooled(spool).run(|planner| self.halves(planner, stream)),
-            Err(_) => Ok(outcome),
-        }
+        // Writers are at work: a copy is planned and delivered.
+        let wanted = Wanted { halves: &[0, 1], new_only: false, threads: self.threads };
+        let frozen = match Frozen::file().and_then(|file| Frozen::of(stream, &file, &wanted, budget)) {
+            Ok(frozen) => Some(Arc::new(frozen)),
+            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
+            // Without a copy, what is overwritten before it is delivered is lost.
+            Err(_) => None,
+        };
+        let copy = Data { frozen, ..stream.clone() };
+        Ok((whole(&copy)?, copy.frozen))
     }
 
     /// Which halves are delivered.

@@ -4,7 +4,7 @@ use super::data::Stream;
 use super::events::{Rules, Walked, Zeros, walk};
 use super::layout::{Announced, Control, Half, ThreadTable, announced, lost_events};
 use super::packet::{Header, Judged, judge};
-use super::spool::Spool;
+use super::pieces::{drop_front, offset_of, truncate};
 use super::upto::End;
 use super::{find::Region, lockless};
 use lastwords_abi::packet::HEADER_LEN;
@@ -27,8 +27,6 @@ pub(crate) struct Packet {
     pub(crate) pieces: Vec<(usize, usize)>,
     /// The header in memory is right as it stands.
     pub(crate) as_is: bool,
-    /// Where in the spool its pieces are kept, one behind the other.
-    pub(crate) spooled: Option<u64>,
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) discarded: u64,
@@ -45,8 +43,6 @@ pub(crate) struct Outcome {
     /// Where reading ended before events that are too late for it.
     pub(crate) reached: Option<u64>,
     pub(crate) control: Control,
-    /// Copies of what was judged, where writers are at work.
-    pub(crate) spool: Option<Spool>,
 }
 
 /// Plans one stream.
@@ -71,6 +67,8 @@ pub(crate) struct Planner<'a> {
     /// The same of the last that a checksum vouches for: damage in one must not reach into the next.
     sure: Option<(u64, u64)>,
     pub(crate) missing_run: u64,
+    /// The positions of the newest gap, where that is of [`Self::lost_to_writers`].
+    lost_run: Option<(u64, u64)>,
 }
 
 /// A sub-buffer before its structure was looked at. Its bytes are in the planner's buffer.
@@ -122,18 +120,13 @@ impl<'a> Planner<'a> {
             last: None,
             sure: None,
             missing_run: 0,
+            lost_run: None,
         }
     }
 
     /// The last sub-buffer that a checksum vouches for, and the clock at its end.
     pub(crate) fn sure(&self) -> Option<(u64, u64)> {
         self.sure
-    }
-
-    /// Keeps a copy of what is judged.
-    pub(crate) fn spooled(mut self, spool: Spool) -> Self {
-        self.out.spool = Some(spool);
-        self
     }
 
     /// Plans what lies before `end`; nothing where that is none.
@@ -199,11 +192,32 @@ impl<'a> Planner<'a> {
         let begun = g.number(first);
         if kept > begun {
             let bytes = g.start(kept).saturating_sub(first);
-            self.gap(format!("positions {first} to {}", g.start(kept)), Cause::Overwritten, Some(bytes));
+            self.gap(format!("positions {first} to {}", g.start(kept)), self.overwritten(), Some(bytes));
         } else {
             self.cleared(half, kept, begun, first);
         }
         kept.max(begun)
+    }
+
+    /// The cause of what writers overwrote: a consumer never had it.
+    fn overwritten(&self) -> Cause {
+        if self.end.is_some() { Cause::Unread } else { Cause::Overwritten }
+    }
+
+    /// Tells that writers came round to a sub-buffer while the stream was read. Several in a row make one gap.
+    pub(crate) fn lost_to_writers(&mut self, half: usize, number: u64) {
+        let g = self.stream.geometry;
+        let words = self.words(half);
+        let from = g.start(number).max(words.first);
+        let to = g.start(number.saturating_add(1)).min(words.position(&g)).max(from);
+        let run = self.lost_run.filter(|run| run.1 == from);
+        let from = run.map_or(from, |run| run.0);
+        if run.is_some() {
+            self.out.gaps.pop();
+        }
+        let place = format!("positions {from} to {to}, while they were read");
+        self.gap(place, self.overwritten(), Some(to.saturating_sub(from)));
+        self.lost_run = Some((from, to));
     }
 
     /// Tells of events before `first` that are still there: somebody consumed or cleared them.
@@ -246,8 +260,7 @@ impl<'a> Planner<'a> {
         }
         let judged = judge(&self.stream.identity, number, &mut self.buf);
         if !matches!(judged, Judged::Whole(..)) && (self.given_up(half, number) || self.overtaken(half, number)) {
-            let bytes = self.stream.geometry.size;
-            self.gap(format!("sub-buffer {number}, while it was read"), Cause::Overwritten, Some(bytes));
+            self.lost_to_writers(half, number);
             return Ok(());
         }
         match judged {
@@ -340,7 +353,7 @@ impl<'a> Planner<'a> {
 
     /// The writers have gone on since the control words were read: what they and the headers say may not fit each other.
     pub(crate) fn is_moving(&self, half: usize) -> bool {
-        let now = self.stream.control(self.budget).ok();
+        let now = self.stream.control_again(self.budget).ok();
         now.and_then(|c| c.half.get(half).copied()).is_some_and(|now| now.reserve != self.words(half).reserve)
     }
 
@@ -448,13 +461,8 @@ impl<'a> Planner<'a> {
         if c.verdict == Verdict::Committed {
             self.sure = self.last;
         }
-        let spooled = match self.out.spool.as_mut().map(|s| s.keep(&self.buf, &c.pieces)).transpose() {
-            Err(error) if self.end.is_some() => return Err(Error::io("a temporary file", 0, &error)),
-            kept => kept.ok().flatten(),
-        };
         self.out.packets.push(Packet {
             half: c.half,
-            spooled,
             reserve: self.words(c.half).reserve,
             number,
             verdict: c.verdict,
@@ -477,6 +485,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn gap(&mut self, place: String, cause: Cause, bytes: Option<u64>) {
+        self.lost_run = None;
         self.out.gaps.push(Gap { stream: Some(self.index), place, cause, events: None, bytes });
     }
 
@@ -489,7 +498,11 @@ impl<'a> Planner<'a> {
             ));
             return Ok(Vec::new());
         };
-        match announced(&*self.stream.image, region, table, self.budget) {
+        let announced = match &self.stream.frozen {
+            Some(frozen) => frozen.announced.clone(),
+            None => announced(&*self.stream.image, region, table, self.budget),
+        };
+        match announced {
             Ok(found) => Ok(found),
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => Err(error),
             Err(error) => {
@@ -553,6 +566,9 @@ impl<'a> Planner<'a> {
 
 /// The writers have come round to this sub-buffer since the half's reserve word was `reserve`.
 pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, reserve: u64, budget: &Budget) -> bool {
+    if let Some(frozen) = &stream.frozen {
+        return frozen.is_overtaken(stream, half, number);
+    }
     let Ok(control) = stream.control(budget) else { return false };
     let words = control.half.get(half).copied().unwrap_or_default();
     let g = &stream.geometry;
@@ -561,39 +577,4 @@ pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, reserve: u
     // At the start of the place that is next, nothing of it was written before the attempt is announced.
     let untouched = g.within(position) == 0 && words.attempt == words.reserve;
     words.reserve != reserve && (behind < current || (behind == current && !untouched))
-}
-
-/// Where in the sub-buffer the byte is that has offset `at` when the pieces stand one behind the other, behind a header.
-fn offset_of(pieces: &[(usize, usize)], at: usize) -> u64 {
-    let mut left = at.saturating_sub(HEADER_LEN);
-    for (begin, end) in pieces {
-        let size = end.saturating_sub(*begin);
-        if left < size {
-            return begin.saturating_add(left) as u64;
-        }
-        left = left.saturating_sub(size);
-    }
-    pieces.last().map_or(HEADER_LEN, |piece| piece.1) as u64
-}
-
-/// Keeps the first `len` bytes of the pieces.
-fn truncate(pieces: &mut Vec<(usize, usize)>, len: usize) {
-    let mut left = len;
-    for piece in pieces.iter_mut() {
-        let size = piece.1.saturating_sub(piece.0).min(left);
-        piece.1 = piece.0.saturating_add(size);
-        left = left.saturating_sub(size);
-    }
-    pieces.retain(|p| p.1 > p.0);
-}
-
-/// Drops the first `len` bytes of the pieces.
-fn drop_front(pieces: &mut Vec<(usize, usize)>, len: usize) {
-    let mut left = len;
-    for piece in pieces.iter_mut() {
-        let size = piece.1.saturating_sub(piece.0).min(left);
-        piece.0 = piece.0.saturating_add(size);
-        left = left.saturating_sub(size);
-    }
-    pieces.retain(|p| p.1 > p.0);
 }

@@ -3,7 +3,6 @@
 use super::data::Stream;
 use super::packet::Header;
 use super::plan::{Packet, is_overtaken};
-use super::spool::Spool;
 use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::source::{PacketInfo, PacketReader};
@@ -12,7 +11,6 @@ use lastwords_trace::source::{PacketInfo, PacketReader};
 pub(crate) struct Reader<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) packets: std::slice::Iter<'a, Packet>,
-    pub(crate) spool: Option<&'a Spool>,
     pub(crate) budget: Budget,
     pub(crate) buf: Vec<u8>,
 }
@@ -37,14 +35,6 @@ impl Reader<'_> {
     /// None where the image no longer has it, or a living writer came round to it.
     fn deliver(&mut self, packet: &Packet, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let end = packet.pieces.last().map_or(HEADER_LEN, |p| p.1);
-        if let Some((spool, at)) = self.spool.zip(packet.spooled) {
-            let len = packet.pieces.iter().fold(HEADER_LEN, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
-            bytes.clear();
-            bytes.resize(len, 0);
-            spool.read(at, bytes.get_mut(HEADER_LEN..)?).ok()?;
-            self.put_header(packet, bytes);
-            return Some(self.info(packet));
-        }
         if packet.as_is {
             let loaded = self.stream.load(packet.half, packet.number, end, bytes);
             (loaded.got >= end).then_some(())?;
@@ -54,7 +44,8 @@ impl Reader<'_> {
             (loaded.got >= end).then_some(())?;
             self.compose(packet, bytes);
         }
-        if is_overtaken(self.stream, packet.half, packet.number, packet.reserve, &self.budget) {
+        let is_copy = self.stream.frozen.is_some();
+        if !is_copy && is_overtaken(self.stream, packet.half, packet.number, packet.reserve, &self.budget) {
             return None;
         }
         Some(self.info(packet))
@@ -91,10 +82,6 @@ impl Reader<'_> {
         for (begin, end) in &packet.pieces {
             bytes.extend_from_slice(self.buf.get(*begin..*end).unwrap_or_default());
         }
-        self.put_header(packet, bytes);
-    }
-
-    fn put_header(&self, packet: &Packet, bytes: &mut [u8]) {
         let header = Header {
             begin: packet.begin,
             end: packet.end,

@@ -1,22 +1,84 @@
 //! Reading up to where a consumer of a living session chose: what lies behind is left for its next read.
 
+use super::data::Stream;
+use super::find::Region;
+use super::frozen::{Frozen, Wanted};
+use super::layout::ThreadTable;
 use super::plan::Planner;
 use lastwords_abi::stream::POSITION_BITS;
+use lastwords_bytes::{Budget, Error};
 use lastwords_trace::evidence::Cause;
+use lastwords_trace::parallel;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// How far the streams of one session are read; of others, all is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Upto {
+/// How far the streams of one session are read. Other sessions are read whole.
+#[derive(Clone, Copy)]
+pub struct Upto<'a> {
     /// UUID of the session.
     pub session: [u8; 16],
-    /// By index of the stream; of those that are none, nothing is read.
-    pub streams: Vec<Option<End>>,
+    /// Says where each stream ends now, by index of the stream; a stream without an end is not read. It is called right before
+    /// the streams are copied, and again where writers were faster than the copying: the last answer counts.
+    pub look: &'a (dyn Fn() -> Vec<Option<End>> + Sync),
 }
 
-impl Upto {
-    /// Where reading of a stream ends.
-    pub(crate) fn of(&self, stream: u32) -> Option<End> {
-        usize::try_from(stream).ok().and_then(|index| self.streams.get(index)).copied().flatten()
+impl std::fmt::Debug for Upto<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upto").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+/// How often streams are copied at most, where writers were faster, and for how long that is tried.
+const COPIES: usize = 16;
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Bytes of streams from which on threads gain more than they cost.
+const WORTH_THREADS: u64 = 4 << 20;
+
+impl Upto<'_> {
+    /// Copies all streams and gives their ends. Rings that come round soonest are copied first.
+    pub(crate) fn freeze(
+        &self,
+        streams: &mut [Stream],
+        threads: Option<(&Region, ThreadTable)>,
+        budget: &Budget,
+    ) -> Result<Vec<Option<End>>, Error> {
+        let mut order: Vec<usize> = (0..streams.len()).collect();
+        order.sort_by_key(|index| streams.get(*index).map_or(0, |stream| stream.geometry.half_size()));
+        let held = streams.iter().fold(0u64, |n, stream| n.saturating_add(stream.region.held));
+        let workers = if held < WORTH_THREADS { 1 } else { parallel::cpus() };
+        let begun = Instant::now();
+        let mut copies = 0usize;
+        loop {
+            copies = copies.saturating_add(1);
+            let files = order.iter().map(|index| Ok((*index, Frozen::file()?))).collect::<Result<Vec<_>, Error>>()?;
+            let ends = (self.look)();
+            let end = |stream: &Stream| {
+                usize::try_from(stream.region.index).ok().and_then(|index| ends.get(index)).copied().flatten()
+            };
+            let copy = |_: usize, (index, file): &(usize, Arc<File>)| {
+                let Some((stream, end)) = streams.get(*index).and_then(|stream| Some((stream, end(stream)?))) else {
+                    return Ok((None, false));
+                };
+                let wanted = Wanted { halves: &[end.half], new_only: true, threads };
+                let frozen = match Frozen::of(stream, file, &wanted, budget) {
+                    // Planning meets and tells it.
+                    Err(error) if error.kind == lastwords_bytes::Kind::Short => return Ok((None, false)),
+                    frozen => frozen?,
+                };
+                let is_hollow = frozen.is_hollow(stream, end.half, end.clock.unwrap_or(u64::MAX));
+                Ok((Some(Arc::new(frozen)), is_hollow))
+            };
+            let copied = parallel::map(&files, workers, copy).into_iter().collect::<Result<Vec<_>, Error>>()?;
+            let is_hollow = copied.iter().any(|(_, is_hollow)| *is_hollow);
+            if !is_hollow || copies >= COPIES || begun.elapsed() > PATIENCE {
+                let ends = streams.iter().map(end).collect();
+                for (index, (frozen, _)) in order.iter().zip(copied) {
+                    streams.get_mut(*index).into_iter().for_each(|stream| stream.frozen.clone_from(&frozen));
+                }
+                return Ok(ends);
+            }
+        }
     }
 }
 
