@@ -49,7 +49,7 @@ int main(void)
     uint64_t numbers[THREADS];
     int i;
 
-    if (!session || lw_install_signal_handlers() != 0) {
+    if (!session || lw_install_signal_handlers(NULL, 0) != 0) {
         fprintf(stderr, "c-app: %s\n", lw_error());
         return 1;
     }

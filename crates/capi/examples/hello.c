@@ -26,7 +26,7 @@ int main(int argc, char **argv)
     uint16_t samples[3] = { 1, 2, 3 };
     uint64_t i;
 
-    if (!session || lw_install_signal_handlers() != 0) {
+    if (!session || lw_install_signal_handlers(NULL, 0) != 0) {
         fprintf(stderr, "hello: %s\n", lw_error());
         return 1;
     }

@@ -1,10 +1,11 @@
-//! Arguments as C gives them: pointers that may be null, texts that may be none, numbers that stand for a choice.
+//! Arguments as C gives them: pointers that may be null, texts that may not be UTF-8, numbers that stand for a choice, and
+//! structures of a caller that was compiled with another version of the header.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::error::Outcome;
+use crate::error::{Failure, LW_ERROR_UNSUPPORTED, Outcome};
 
 /// The text; `what` is what an error calls it.
 ///
@@ -13,7 +14,7 @@ use crate::error::Outcome;
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a str> {
     // SAFETY: the caller vouches for it.
     let text = unsafe { c_str(text, what) }?.to_str();
-    text.map_err(|error| format!("{what}: {error}; give UTF-8").into())
+    text.map_err(|error| Failure::argument(format!("{what}: {error}; give UTF-8")))
 }
 
 /// The path, which may be any bytes.
@@ -29,20 +30,72 @@ pub(crate) unsafe fn path<'a>(path: *const c_char) -> Outcome<&'a Path> {
 /// # Safety
 /// `text` is null or ends with a NUL.
 unsafe fn c_str<'a>(text: *const c_char, what: &str) -> Outcome<&'a CStr> {
-    if text.is_null() {
-        return Err(format!("{what} is a null pointer; give a text").into());
-    }
-    // SAFETY: it is not null, and the caller vouches for the rest.
-    Ok(unsafe { CStr::from_ptr(text) })
+    // SAFETY: the text is not null where it is read, and the caller vouches for the rest.
+    unsafe { given(text, what).map(|text| CStr::from_ptr(text)) }
 }
 
-/// What the pointer leads to.
+/// The value that the pointer leads to.
 ///
 /// # Safety
 /// `pointer` is null or leads to a value that nobody changes meanwhile.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a T> {
     // SAFETY: the caller vouches for it.
-    unsafe { pointer.as_ref() }.ok_or_else(|| format!("{what} is a null pointer").into())
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
+}
+
+/// The values that the pointer leads to; it may be null where there are none.
+///
+/// # Safety
+/// `first` is null or leads to `count` values that nobody changes meanwhile.
+pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize, what: &str) -> Outcome<&'a [T]> {
+    match (first.is_null(), count) {
+        (true, 0) => Ok(&[]),
+        (true, _) => Err(Failure::argument(format!("{what} are a null pointer, their count is {count}"))),
+        // SAFETY: the caller vouches for it.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
+    }
+}
+
+/// A structure whose fields have their defaults where all bytes are zero.
+///
+/// # Safety
+/// All bytes zero are a value of the type, and it has no padding that would be taken for a field of a newer version.
+pub(crate) unsafe trait Growing {}
+
+/// The structure of a caller that was compiled when it had `size` bytes. Fields that the caller does not know have their
+/// defaults; those that this library does not know must have them.
+///
+/// # Safety
+/// `pointer` is null or leads to `size` bytes.
+pub(crate) unsafe fn sized<T: Growing>(pointer: *const T, size: usize, what: &str) -> Outcome<T> {
+    // SAFETY: the caller vouches for the bytes; zero is a value of the type, and so are the caller's bytes before zeros.
+    unsafe {
+        given(pointer.cast::<u8>(), what)?;
+        let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), size);
+        let (known, unknown) = bytes.split_at(size.min(size_of::<T>()));
+        if unknown.iter().any(|byte| *byte != 0) {
+            let why = format!("{what} has a field that this version of the library does not know; update the library");
+            return Err(Failure::new(LW_ERROR_UNSUPPORTED, why));
+        }
+        let mut value = std::mem::zeroed::<T>();
+        std::ptr::copy_nonoverlapping(known.as_ptr(), (&raw mut value).cast(), known.len());
+        Ok(value)
+    }
+}
+
+/// Fills a structure of a caller that was compiled when it had `size` bytes. Nothing is done where `to` is null.
+///
+/// # Safety
+/// `to` is null or has room for `size` bytes.
+pub(crate) unsafe fn fill<T: Growing>(to: *mut T, size: usize, value: &T) {
+    if !to.is_null() {
+        // SAFETY: the value has no padding, and the caller vouches for the room.
+        unsafe {
+            let known = size.min(size_of::<T>());
+            std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), to.cast(), known);
+            to.cast::<u8>().add(known).write_bytes(0, size - known);
+        }
+    }
 }
 
 /// The choice that the number stands for, of those that there are: number, name, choice.
@@ -51,5 +104,11 @@ pub(crate) fn chosen<T: Clone>(what: &str, number: u32, choices: &[(u32, &str, T
         return Ok(choice.clone());
     }
     let names: Vec<&str> = choices.iter().map(|(_, name, _)| *name).collect();
-    Err(format!("{what} {number} is none of {}", names.join(", ")).into())
+    Err(Failure::argument(format!("{what} {number} is none of {}", names.join(", "))))
 }
+
+/// Choices of the header, with the names of their constants: `choices![LW_CLOCK_REALTIME = ClockKind::Realtime]`.
+macro_rules! choices {
+    ($($name:ident = $choice:expr),* $(,)?) => { [$(($name, stringify!($name), $choice)),*] };
+}
+pub(crate) use choices;

@@ -5,53 +5,32 @@ use std::ffi::{CStr, c_char};
 use lastwords::__private::{keep, keep_all};
 use lastwords::{EventDesc, FieldDesc, FieldType};
 
-/// A value of an enumeration that has a name.
 #[repr(C)]
 pub struct lw_label {
-    /// The value; of an unsigned type, the same bits.
     pub value: i64,
-    /// Its name, ASCII or UTF-8.
     pub label: *const c_char,
 }
 
-/// A field of an event. The list ends where the event's count says.
 #[repr(C)]
 pub struct lw_field_desc {
-    /// Name, ASCII or UTF-8.
     pub name: *const c_char,
-    /// Type: 1 unsigned, 2 signed, 3 float, 4 bool, 5 text up to a NUL, 6 sequence, 7 array, 8 enumeration, 9 text of fixed
-    /// size, 10 bytes.
     pub ty: u8,
-    /// Bytes of a number, or of an element.
     pub bytes: u8,
-    /// 10 or 16, for integers.
     pub base: u8,
-    /// Type of the elements, 1 to 4, or of an enumeration's values, 1 or 2.
     pub element: u8,
-    /// Elements of an array, labels of an enumeration, bytes of a text of fixed size.
     pub count: u32,
-    /// An enumeration's labels.
     pub labels: *const lw_label,
 }
 
-/// An event. All of it lives as long as the process.
 #[repr(C)]
 pub struct lw_event_desc {
-    /// Provider.
     pub provider: *const c_char,
-    /// Name.
     pub name: *const c_char,
-    /// Format string of a marker, or empty.
     pub format: *const c_char,
-    /// Source file.
     pub file: *const c_char,
-    /// Source line.
     pub line: u32,
-    /// One of `LW_LEVEL_`.
     pub level: u32,
-    /// Fields.
     pub field_count: usize,
-    /// The fields in the order of the payload.
     pub fields: *const lw_field_desc,
 }
 

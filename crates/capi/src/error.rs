@@ -1,46 +1,140 @@
-//! Why a call failed: kept for the thread until its next failure.
+//! Why a call failed: a code and a text, kept for the thread until its next failure.
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
-use std::fmt::Display;
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a call comes to before C sees it: an argument that cannot be is an error as those of the library are.
-pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+use lastwords::Error;
+use lastwords::crash::InstallError;
+
+/// `enum lw_code`: constants, and what `lw_strerror` says of each.
+macro_rules! codes {
+    ($($name:ident = $code:literal, $text:literal;)*) => {
+        $(pub(crate) const $name: c_int = $code;)*
+        const CODES: &[(c_int, &CStr)] = &[$(($name, $text)),*];
+    };
+}
+
+codes! {
+    LW_OK = 0, c"no error";
+    LW_ERROR_OTHER = -1, c"the call failed";
+    LW_ERROR_ARGUMENT = -2, c"an argument is not valid";
+    LW_ERROR_SYSTEM = -3, c"the system refused a call";
+    LW_ERROR_MEMORY = -4, c"not enough memory, or more than the session's limit";
+    LW_ERROR_FULL = -5, c"a table has no room";
+    LW_ERROR_UNSUPPORTED = -6, c"not supported by this machine, memory, session or version of the library";
+    LW_ERROR_BUSY = -7, c"held by another process or thread; try again";
+    LW_ERROR_NO_SNAPSHOT = -8, c"no spare memory for a snapshot, or no snapshot";
+    LW_ERROR_UNTRUSTED = -9, c"a folder is not safe from other users";
+    LW_ERROR_FORMAT = -10, c"a file is damaged, or of another version";
+}
+
+/// A code and the reason in words.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: c_int,
+    text: String,
+}
+
+/// What a call comes to before C sees it.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: c_int, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self::new(LW_ERROR_ARGUMENT, text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Io { .. } => LW_ERROR_SYSTEM,
+            Error::Untrusted { .. } => LW_ERROR_UNTRUSTED,
+            Error::Name { .. } | Error::Geometry { .. } => LW_ERROR_ARGUMENT,
+            Error::TooLarge { .. } | Error::Backend(_) => LW_ERROR_MEMORY,
+            Error::Full { .. } => LW_ERROR_FULL,
+            Error::Unsupported { .. } => LW_ERROR_UNSUPPORTED,
+            Error::Region { .. } => LW_ERROR_FORMAT,
+            Error::Busy { .. } => LW_ERROR_BUSY,
+            Error::Snapshot { .. } => LW_ERROR_NO_SNAPSHOT,
+            _ => LW_ERROR_OTHER,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<InstallError> for Failure {
+    fn from(error: InstallError) -> Self {
+        let code = if matches!(error, InstallError::NotFatal(_)) { LW_ERROR_ARGUMENT } else { LW_ERROR_SYSTEM };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// The thread's last failure. Nothing of it needs to be dropped, so it is there as long as the thread.
+struct Last {
+    code: Cell<c_int>,
+    text: UnsafeCell<[u8; 1024]>,
+}
 
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    static LAST: Last = const { Last { code: Cell::new(LW_OK), text: UnsafeCell::new([0; 1024]) } };
 }
 
-/// Notes the error.
-pub(crate) fn note(error: &dyn Display) {
-    let text: Vec<u8> = error.to_string().into_bytes().into_iter().filter(|byte| *byte != 0).collect();
-    LAST.with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
-}
-
-/// 0, or -1 with the error noted.
-pub(crate) fn status<E: Display>(result: Result<(), E>) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(error) => {
-            note(&error);
-            -1
+/// Notes the failure, and gives its code back.
+fn note(failure: &Failure) -> c_int {
+    LAST.with(|last| {
+        // SAFETY: the text is this thread's, and the reference ends here: C reads it by the pointer between calls.
+        let room = unsafe { &mut *last.text.get() };
+        let fits = |end: &usize| *end < room.len() && failure.text.is_char_boundary(*end);
+        let end = (0..=failure.text.len()).rev().find(fits).unwrap_or(0);
+        for (to, byte) in room.iter_mut().zip(failure.text[..end].bytes().filter(|byte| *byte != 0).chain([0])) {
+            *to = byte;
         }
-    }
+        last.code.set(failure.code);
+    });
+    failure.code
 }
 
-/// What was made, for C to give back, or null with the error noted.
-pub(crate) fn boxed<T>(result: Outcome<T>) -> *mut T {
-    match result {
-        Ok(made) => Box::into_raw(Box::new(made)),
-        Err(error) => {
-            note(&error);
-            std::ptr::null_mut()
-        }
-    }
+/// Runs a call of C. A panic is an error of the library, and does not end the application.
+fn run<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, c_int> {
+    let fault = |_| Err(Failure::new(LW_ERROR_OTHER, "the library has a fault: it panicked; please report it"));
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(|failure| note(&failure))
 }
 
-/// Why the last call of this thread failed: text that holds until the thread's next failure; empty if none failed.
+/// `LW_OK`, or the code of the failure, which is noted.
+pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
+    run(call).err().unwrap_or(LW_OK)
+}
+
+/// What was made, for C to give back, or null with the failure noted.
+pub(crate) fn boxed<T>(call: impl FnOnce() -> Outcome<T>) -> *mut T {
+    run(call).map_or(std::ptr::null_mut(), |made| Box::into_raw(Box::new(made)))
+}
+
+/// What C gives back, to be dropped; none where it is null.
+///
+/// # Safety
+/// `made` is null or came from `boxed`, and nobody uses it any more.
+pub(crate) unsafe fn unboxed<T>(made: *mut T) -> Option<Box<T>> {
+    // SAFETY: as the caller vouches.
+    (!made.is_null()).then(|| unsafe { Box::from_raw(made) })
+}
+
 #[unsafe(no_mangle)]
-pub extern "C" fn lw_error() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+pub(crate) extern "C" fn lw_error() -> *const c_char {
+    LAST.with(|last| last.text.get().cast_const().cast())
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn lw_error_code() -> c_int {
+    LAST.with(|last| last.code.get())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn lw_strerror(code: c_int) -> *const c_char {
+    CODES.iter().find(|(known, _)| *known == code).map_or(c"an unknown code", |(_, text)| text).as_ptr()
 }

@@ -328,8 +328,8 @@ static void crash(void)
     const int other = 2;
 
     CHECK(session);
-    CHECK(lw_install_signal_handlers_for(signals, 1) == 0);
-    REFUSED(lw_install_signal_handlers_for(&other, 1) == 0, "2");
+    CHECK(lw_install_signal_handlers(signals, 1) == 0);
+    REFUSED(lw_install_signal_handlers(&other, 1) == 0, "2");
     printf("%s\n", lw_session_folder(session));
     steps(0, 5);
     lw_keep_all();
