@@ -26,8 +26,11 @@ fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
 }
 
 fn with_layer(run: impl FnOnce()) {
-    let subscriber = tracing_subscriber::registry().with(lastwords::layer::layer());
-    tracing::subscriber::with_default(subscriber, run);
+    with(lastwords::layer::layer(), run);
+}
+
+fn with(layer: lastwords::layer::LastwordsLayer, run: impl FnOnce()) {
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), run);
 }
 
 /// Lines of a channel whose ids of spans are replaced by their order of appearance.
@@ -39,7 +42,7 @@ fn of_channel(folder: &Path, channel: u32) -> Vec<String> {
         let words: Vec<String> = line
             .split(' ')
             .map(|word| match word.split_once('=') {
-                Some((key @ ("span" | "parent"), id)) => {
+                Some((key @ ("span_id" | "parent_id"), id)) => {
                     let known = ids.iter().position(|known| known == id);
                     let at = known.unwrap_or_else(|| {
                         ids.push(id.to_owned());
@@ -67,7 +70,7 @@ fn events_with_every_type() {
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("events", dir.path());
     with_layer(|| {
-        info!(a = 1u8, b = -2i64, c = 0.5, d = true, e = "text", "message {}", 7);
+        info!(a = 1u8, b = -2i64, c = 0.5, d = true, e = "text", "message {}", std::hint::black_box(7));
         info!(point = ?Point { x: 3 }, shown = %"displayed", "plain");
         for round in 0..3 {
             let maybe = (round == 1).then_some(5u64);
@@ -75,23 +78,35 @@ fn events_with_every_type() {
         }
         info!(name: "named", target: "layer_target", big = u128::MAX);
         info!(text = "with\0nul");
+        for text in [String::from("one"), String::from("two")] {
+            info!("{text}");
+        }
+        for text in ["the first", "the second"] {
+            info!("{text}");
+        }
         warn!("careful");
         error!(code = 5, "bad");
     });
+    let line = line!() - 2;
     let main = of_channel(&folder, 0);
+    let place = |back: u32| format!("layer:layer.rs:{}", line - back);
     let expected = [
-        "layer:event span=#0 message=\"message 7\" a=1 b=-2 c=0.5 d=true e=\"text\"",
-        "layer:event span=#0 message=\"plain\" point=\"Point { x: 3 }\" shown=\"displayed\"",
-        "layer:event span=#0 message=\"one callsite, two types\"",
-        "layer:event span=#0 message=\"one callsite, two types\" maybe=5",
-        "layer:event span=#0 message=\"one callsite, two types\"",
-        "layer_target:named span=#0 big=\"340282366920938463463374607431768211455\"",
-        "layer:event span=#0 text=\"with\\u{1a}nul\"",
-        "layer:event span=#0 message=\"careful\"",
-        "layer:event span=#0 message=\"bad\" code=5",
+        "layer:message {} message=\"message 7\" a=1 b=-2 c=0.5 d=true e=\"text\"".to_owned(),
+        "layer:plain point=\"Point { x: 3 }\" shown=\"displayed\"".into(),
+        "layer:one callsite, two types".into(),
+        "layer:one callsite, two types maybe=5".into(),
+        "layer:one callsite, two types".into(),
+        "layer_target:named big=\"340282366920938463463374607431768211455\"".into(),
+        format!("{} text=\"with\\u{{1a}}nul\"", place(8)),
+        format!("{} message=\"one\"", place(6)),
+        format!("{} message=\"two\"", place(6)),
+        "layer:the first".into(),
+        format!("{} message=\"the second\"", place(3)),
+        "layer:careful".into(),
+        "layer:bad code=5".into(),
     ];
     assert_eq!(main, expected);
-    assert_eq!(of_channel(&folder, 1), expected[7..]);
+    assert_eq!(of_channel(&folder, 1), expected[11..]);
 }
 
 #[test]
@@ -99,7 +114,7 @@ fn spans_and_events_inside() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, folder) = session("spans", dir.path());
-    with_layer(|| {
+    with(lastwords::layer::layer().with_enter_and_exit(true), || {
         let outer = info_span!("outer", n = 1, later = tracing::field::Empty);
         outer.in_scope(|| {
             let inner = info_span!("inner", s = "x");
@@ -108,22 +123,79 @@ fn spans_and_events_inside() {
             outer.record("later", 9);
         });
         info!(parent: &outer, "told so");
+        info!(parent: None, "alone");
+        // Another thread, and a span that no table has.
+        let (outer, subscriber) = (&outer, tracing::dispatcher::get_default(Clone::clone));
+        std::thread::scope(|scope| {
+            scope.spawn(move || tracing::dispatcher::with_default(&subscriber, || info!(parent: outer, "elsewhere")));
+        });
     });
     let expected = [
-        "span:new span=#1 parent=#0 name=\"layer::outer\" n=1",
-        "span:enter span=#1 name=\"layer::outer\"",
-        "span:new span=#2 parent=#1 name=\"layer::inner\" s=\"x\"",
-        "span:enter span=#2 name=\"layer::inner\"",
-        "layer:event span=#2 message=\"inside\"",
-        "span:record span=#1 name=\"layer::outer\" later=9",
-        "span:exit span=#2 name=\"layer::inner\"",
-        "span:close span=#2 name=\"layer::inner\"",
-        "span:exit span=#1 name=\"layer::outer\"",
-        "layer:event span=#1 message=\"told so\"",
-        "span:close span=#1 name=\"layer::outer\"",
+        "span:new layer::outer n=1 span_id=#1 parent_id=#0",
+        "span:enter layer::outer span_id=#1",
+        "span:new layer::inner s=\"x\" span_id=#2 parent_id=#1",
+        "span:enter layer::inner span_id=#2",
+        "layer:inside span=\"layer::inner{s=x}\" span_id=#2",
+        "span:record layer::outer later=9 span_id=#1",
+        "span:exit layer::inner span_id=#2",
+        "span:close layer::inner span_id=#2",
+        "span:exit layer::outer span_id=#1",
+        "layer:told so span=\"layer::outer{n=1 later=9}\" span_id=#1",
+        "layer:alone",
+        "layer:elsewhere span=\"layer::outer{n=1 later=9}\" span_id=#1",
+        "span:close layer::outer span_id=#1",
     ];
     assert_eq!(of_channel(&folder, 0), expected);
     assert_eq!(open_spans(&folder), [""; 0]);
+}
+
+#[test]
+fn entering_and_leaving_is_recorded_on_request() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let main = ChannelConfig::new("main").contexts(0);
+    let builder = Session::builder("entered").dir(dir.path()).channel(main).spans(0);
+    let session = builder.events("span:*").events("layer:*").start().expect("a session");
+    with_layer(|| info_span!("unseen", n = 1).in_scope(|| info!("inside")));
+    let expected = [
+        "span:new layer::unseen n=1 span_id=#1 parent_id=#0",
+        // No table has its fields.
+        "layer:inside span=\"layer::unseen\" span_id=#1",
+        "span:close layer::unseen span_id=#1",
+    ];
+    assert_eq!(of_channel(session.folder().expect("a folder"), 0), expected);
+}
+
+#[test]
+fn filters_of_the_layer_alone() {
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+    use tracing_subscriber::layer::Layer as _;
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("filters", dir.path());
+    let both = || {
+        let outer = info_span!(target: "layer_out", "outer");
+        let _outer = outer.enter();
+        let inner = error_span!("inner");
+        let _inner = inner.enter();
+        info!(target: "layer_out", "left out");
+        info!("a detail");
+        error!("bad");
+        error!(parent: &outer, "bad outside");
+    };
+    let all = || tracing_subscriber::registry().with(LevelFilter::TRACE);
+    let filter = EnvFilter::new("layer=error,layer_out=off");
+    tracing::subscriber::with_default(all().with(lastwords::layer::layer().with_filter(filter)), both);
+    let expected = [
+        "span:new layer::inner span_id=#1 parent_id=#0",
+        "layer:bad span=\"layer::inner\" span_id=#1",
+        "layer:bad outside",
+        "span:close layer::inner span_id=#1",
+    ];
+    assert_eq!(of_channel(&folder, 0), expected);
+    let filter = lastwords::layer::layer().with_filter(LevelFilter::ERROR);
+    tracing::subscriber::with_default(all().with(filter), both);
+    assert_eq!(of_channel(&folder, 0).len(), 2 * expected.len());
 }
 
 #[test]
@@ -152,7 +224,7 @@ fn spans_open_at_death_outlive_floods() {
     let (_, folder) = child("spans_open_at_death_outlive_floods", dir.path());
     assert_eq!(open_spans(&folder), ["layer|outer|request=17 user=eve later=true entered", "layer|waiting|"]);
     // The error outlives the flood in a channel of its own.
-    assert_eq!(of_channel(&folder, 1), ["layer:event span=#1 message=\"rare\""]);
+    assert_eq!(of_channel(&folder, 1), ["layer:rare span=\"layer::outer{request=17 user=eve later=true}\" span_id=#1"]);
     assert!(of_channel(&folder, 0).iter().all(|line| !line.contains("rare")));
 }
 
@@ -168,8 +240,8 @@ fn spans_of_all_levels_leave_the_errors_alone() {
             let _part = warn_span!("part", n).entered();
         }
     });
-    assert_eq!(of_channel(&folder, 1), ["layer:event span=#0 message=\"rare\""]);
-    assert!(of_channel(&folder, 0).iter().any(|line| line.starts_with("span:new") && line.contains("layer::request")));
+    assert_eq!(of_channel(&folder, 1), ["layer:rare"]);
+    assert!(of_channel(&folder, 0).iter().any(|line| line.starts_with("span:new layer::request n=")));
 }
 
 #[test]
@@ -184,6 +256,7 @@ fn the_log_crate() {
         log::warn!(target: "other_code", "not asked for");
         log::info!(target: "old_code::part", "more");
         log::warn!(target: "old_code", "again");
+        log::warn!(target: "old_code", "{}", std::hint::black_box(String::new()));
         // Targets without end: those that are too many are not told apart, and not lost.
         for n in 0..1100 {
             log::info!(target: &format!("old_{n}"), "made up");
@@ -194,18 +267,23 @@ fn the_log_crate() {
     let dir = tempfile::tempdir().expect("a folder");
     let (_, folder) = child("the_log_crate", dir.path());
     let lines = support::channel_lines(&folder, 0);
-    assert_eq!((lines.len(), lines[0].1), (3 + 1100, 2));
+    assert_eq!((lines.len(), lines[0].1), (4 + 1100, 2));
     let starts = [
-        "old_code:event span=0 message=\"said by log\" log.target=\"old_code\" log.module_path=\"layer\"",
-        "old_code::part:event span=0 message=\"more\" log.target=\"old_code::part\"",
-        "old_code:event span=0 message=\"again\"",
-        "old_0:event span=0 message=\"made up\" log.target=\"old_0\"",
+        "old_code:said by log log.module_path=\"layer\"",
+        "old_code::part:more log.module_path=\"layer\"",
+        "old_code:again log.module_path=\"layer\"",
+        "old_code:layer.rs:",
+        "old_0:made up log.module_path=\"layer\"",
     ];
     for (line, start) in lines.iter().zip(starts) {
-        assert!(line.2.starts_with(start), "{line:?}");
+        assert!(line.2.starts_with(start) && !line.2.contains("log.target"), "{line:?}");
     }
+    assert!(lines[3].2.ends_with("message=\"\" log.module_path=\"layer\""), "{:?}", lines[3]);
+    let places: Vec<_> = support::places(&folder).into_iter().filter(|(name, _)| name == "again").collect();
+    assert!(places[0].1.ends_with("tests/layer.rs:258"), "{places:?}");
     let last = &lines[lines.len() - 1].2;
-    assert!(last.starts_with("log:event span=0 message=\"made up\" log.target=\"old_1099\""), "{last}");
+    let start = "log:record message=\"made up\" log.target=\"old_1099\" log.module_path=\"layer\" log.file=";
+    assert!(last.starts_with(start), "{last}");
 }
 
 /// Notes when it is evaluated and when it is formatted.
@@ -260,7 +338,7 @@ fn what_nobody_records_is_not_formatted() {
             session.enable("*").expect("enabled");
             assert_eq!(both(), ((1, 1), (1, 1)));
             let lines = support::lines(session.folder().expect("a folder"));
-            assert_eq!(lines.iter().filter(|line| line.ends_with("x=\"costly\"")).count(), 5, "{lines:?}");
+            assert_eq!(lines.iter().filter(|line| line.contains("x=\"costly\"")).count(), 5, "{lines:?}");
         });
     }
 }

@@ -1,86 +1,49 @@
-//! Classes of event: one for each callsite of `tracing`, provider, kind, and sequence of types. Found without a lock, never
-//! removed.
+//! Classes of event: one for each site and sequence of types of its values, never removed.
 
 use tracing_core::Metadata;
 
-use super::interest::Interest;
-use super::table::Table;
+use super::site::{Kind, Site};
 use super::values::{Payload, Raw, Signature};
 use crate::record::callsite::{self, Callsite};
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
-/// What happened at the callsite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Event,
-    New,
-    Enter,
-    Exit,
-    Record,
-    Close,
-}
-
-/// A class, found by its key.
-struct Class {
-    key: Key,
+pub(super) struct Class {
+    signature: Signature,
     callsite: Callsite,
     desc: EventDesc,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    /// Address of the static metadata.
-    metadata: usize,
-    /// Address of the static name of the provider, which records of the `log` crate do not have from the metadata.
-    provider: usize,
-    kind: Kind,
-    signature: Signature,
-}
-
-impl Key {
-    #[inline]
-    fn hash(&self) -> u64 {
-        self.metadata as u64 >> 3 ^ (self.provider as u64) << 20 ^ self.signature.mix() ^ (self.kind as u64) << 59
-    }
-}
-
-static TABLE: Table<Class> = Table::new();
-
-/// Records the payload under the class of callsite and interest.
+/// Records the payload as an event of the site.
 #[inline]
-pub(super) fn record(metadata: &'static Metadata<'static>, interest: &Interest, kind: Kind, payload: &Payload) {
-    let key = Key {
-        metadata: core::ptr::from_ref(metadata).addr(),
-        provider: interest.desc.provider.as_ptr().addr(),
-        kind,
-        signature: payload.signature,
-    };
-    let class =
-        TABLE.find(key.hash(), |class| class.key == key).unwrap_or_else(|| add(key, describe(metadata, interest, key)));
+pub(super) fn record(metadata: &'static Metadata<'static>, site: &'static Site, payload: &Payload) {
+    let signature = payload.signature;
+    let class = site.classes.iter().find(|class| class.signature == signature);
+    let class = class.unwrap_or_else(|| add(metadata, site, signature));
     callsite::record_bytes(&class.callsite, &class.desc, Raw(payload.as_bytes()));
 }
 
 #[cold]
 #[inline(never)]
-fn add(key: Key, desc: EventDesc) -> &'static Class {
-    TABLE.add(key.hash(), |class| class.key == key, Class { key, callsite: Callsite::new(), desc })
+fn add(metadata: &'static Metadata<'static>, site: &'static Site, signature: Signature) -> &'static Class {
+    let class = Class { signature, callsite: Callsite::new(), desc: describe(metadata, site, signature) };
+    site.classes.add(|a, b| a.signature == b.signature, class)
 }
 
-#[cold]
-fn describe(metadata: &'static Metadata<'static>, interest: &Interest, key: Key) -> EventDesc {
-    let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
-    let name_field = FieldDesc { name: "name", ty: FieldType::String };
-    let mut fields = match key.kind {
-        Kind::New => vec![id("span"), id("parent"), name_field],
-        Kind::Event => vec![id("span")],
-        _ => vec![id("span"), name_field],
-    };
+fn describe(metadata: &'static Metadata<'static>, site: &Site, signature: Signature) -> EventDesc {
     let own = metadata.fields().iter();
-    fields.extend(own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: key.signature.field(f.index())? })));
+    let own = own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: signature.field(f.index())? }));
+    let text = |name| FieldDesc { name, ty: FieldType::String };
+    let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
+    let behind = match site.kind {
+        Kind::Event if signature.has_span() => vec![text("span"), id("span_id")],
+        Kind::Event => Vec::new(),
+        Kind::New => vec![id("span_id"), id("parent_id")],
+        Kind::Enter | Kind::Exit | Kind::Record | Kind::Close => vec![id("span_id")],
+    };
+    let is_constant = site.message_at.is_none() || signature.is_named();
     EventDesc {
-        file: metadata.file().unwrap_or(""),
-        line: metadata.line().unwrap_or(0),
-        fields: Vec::leak(fields),
-        ..interest.desc
+        name: if is_constant { site.desc.name } else { site.other_name },
+        fields: Vec::leak(own.chain(behind).collect()),
+        ..site.desc
     }
 }

@@ -8,15 +8,20 @@
 //! # }
 //! ```
 //!
-//! An event of `tracing` is an event here: its provider is the target, its name the event's own or, where it has none, `event`;
-//! its first field `span` is the id of the span that it happened in (0 = none), the others are its own. Values keep their
-//! types: a class of event is made for each callsite and sequence of types, once. Values that are only `Debug` or `Display`
-//! are recorded as text. Text beyond 4 KiB an event is cut.
+//! An event of `tracing` is an event here. Its provider is the target. Its name is the one that it was given. An event without
+//! a name is named by its message: `served {} bytes` for `info!("served {n} bytes")`, where `{}` stands for a value. A message that is
+//! constant is the name alone, and no field. Where the message does not tell constant text from values, the name is the
+//! place in the source, such as `main.rs:71`. The fields of the event keep their types: a class of event is made for each
+//! callsite and sequence of types, once. Values that are only `Debug` or `Display` are recorded as text. Text beyond 3 KiB an event
+//! is cut. An event inside a span has two fields more: `span`, such as `svc::handle{id=777}`, and `span_id`.
 //!
-//! Records of the `log` crate have their target as provider, too; `log` where a program makes up more than a thousand.
+//! A record of the `log` crate has its target as provider; its file and line are in the event's description. A program may make
+//! up any number of targets: for places beyond the first thousand, the provider is `log`, and target, module, file and
+//! line are fields.
 //!
-//! Spans record `span:new` (with their fields), `span:enter`, `span:exit`, `span:record` and `span:close`, and are listed in the
-//! session's table of open spans while they are open.
+//! Spans record `span:new TARGET::NAME` (with their fields, their id and their parent's), `span:record ...` and `span:close ...`, and are
+//! listed in the session's table of open spans while they are open. `span:enter ...` and `span:exit ...` are recorded if
+//! [`LastwordsLayer::with_enter_and_exit`] asks for them: in a program of many small spans they are most of all events.
 //!
 //! Recording neither allocates nor locks nor formats numbers. What nobody records is not formatted: [`init`] and [`Wanted`] see
 //! to it that the fields of such an event are not evaluated either. Levels select as everywhere: the channel
@@ -25,7 +30,8 @@
 
 mod class;
 mod current;
-mod interest;
+mod name;
+mod site;
 mod table;
 mod values;
 
@@ -33,18 +39,28 @@ use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-use self::class::Kind;
-pub(crate) use self::interest::refresh;
-use self::values::{Payload, SpanText};
+use self::site::Kind;
+pub(crate) use self::site::refresh;
+use self::values::{Payload, SEPARATOR, SpanText};
 use crate::record::spans::{self, Opening};
 
 /// Records what `tracing` says into the sessions of this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastwordsLayer {
-    _private: (),
+    enter_and_exit: bool,
+}
+
+impl LastwordsLayer {
+    /// Whether each entering and leaving of a span is recorded as an event. Default: no. The table of open spans notes which
+    /// spans are entered in either case.
+    #[must_use]
+    pub fn with_enter_and_exit(mut self, on: bool) -> Self {
+        self.enter_and_exit = on;
+        self
+    }
 }
 
 /// The layer.
@@ -56,22 +72,38 @@ pub fn layer() -> LastwordsLayer {
 /// Lets through the events that a session of this process records now, and all spans. An event that is not let through costs a
 /// look-up and a load, and its fields are not evaluated; without this they are evaluated, though not formatted.
 ///
-/// It decides for all layers of a subscriber: meant for one where [`layer`] is the only other,
-/// `registry().with(layer()).with(Wanted)`.
+/// As a layer it decides for all layers of a subscriber: meant for one where [`layer`] is the only other,
+/// `registry().with(layer()).with(Wanted)`. Beside other layers it is the filter of ours: `layer().with_filter(Wanted)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted;
 
+impl Wanted {
+    fn interest_in(metadata: &Metadata<'_>) -> Interest {
+        if metadata.is_event() { Interest::sometimes() } else { Interest::always() }
+    }
+
+    fn takes(metadata: &Metadata<'_>) -> bool {
+        !metadata.is_event() || site::is_wanted(metadata)
+    }
+}
+
 impl<S: Subscriber> Layer<S> for Wanted {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if !metadata.is_event() {
-            return Interest::always();
-        }
-        interest::prepare(metadata);
-        Interest::sometimes()
+        Self::interest_in(metadata)
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        !metadata.is_event() || interest::is_wanted(metadata)
+        Self::takes(metadata)
+    }
+}
+
+impl<S> Filter<S> for Wanted {
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        Self::interest_in(metadata)
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        Self::takes(metadata)
     }
 }
 
@@ -87,17 +119,19 @@ pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let Some(interest) = interest::of_event(event) else { return };
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let Some(site) = site::of_event(event) else { return };
+        let mut payload = Payload::new(site);
+        event.record(&mut payload);
         let span = match event.parent() {
             Some(parent) => parent.into_u64(),
             None if event.is_root() => 0,
             None => current::top(),
         };
-        let mut payload = Payload::new();
-        payload.number(span);
-        event.record(&mut payload);
-        class::record(event.metadata(), interest, Kind::Event, &payload);
+        if span != 0 {
+            put_span(&mut payload, span, &context);
+        }
+        class::record(event.metadata(), site, &payload);
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
@@ -110,30 +144,23 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         if spans::are_listed() {
             let mut text = SpanText::new(metadata);
             attributes.record(&mut text);
-            spans::open(&Opening { id, parent, level: interest::level_of(metadata), text: text.as_bytes() });
+            spans::open(&Opening { id, parent, level: site::level_of(metadata), text: text.as_bytes() });
         }
-        let Some(interest) = interest::of_span(metadata, Kind::New) else { return };
-        let mut payload = Payload::new();
+        let Some(site) = site::of_span(metadata, Kind::New) else { return };
+        let mut payload = Payload::new(site);
+        attributes.record(&mut payload);
         payload.number(id);
         payload.number(parent);
-        payload.name(metadata);
-        attributes.record(&mut payload);
-        class::record(metadata, interest, Kind::New, &payload);
+        class::record(metadata, site, &payload);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        let Some(metadata) = context.metadata(id) else { return };
         if spans::are_listed() {
             let mut text = SpanText::more();
             values.record(&mut text);
             spans::append(id.into_u64(), text.as_bytes());
         }
-        let Some(interest) = interest::of_span(metadata, Kind::Record) else { return };
-        let mut payload = Payload::new();
-        payload.number(id.into_u64());
-        payload.name(metadata);
-        values.record(&mut payload);
-        class::record(metadata, interest, Kind::Record, &payload);
+        span_event(Kind::Record, id, &context, |payload| values.record(payload));
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
@@ -141,7 +168,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
             spans::enter(id.into_u64());
         }
         current::push(id.into_u64());
-        span_event(Kind::Enter, id, &context);
+        if self.enter_and_exit {
+            span_event(Kind::Enter, id, &context, |_| ());
+        }
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
@@ -149,20 +178,46 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         if !current::contains(id.into_u64()) {
             spans::leave(id.into_u64());
         }
-        span_event(Kind::Exit, id, &context);
+        if self.enter_and_exit {
+            span_event(Kind::Exit, id, &context, |_| ());
+        }
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        span_event(Kind::Close, &id, &context);
+        span_event(Kind::Close, &id, &context, |_| ());
         spans::close(id.into_u64());
     }
 }
 
-fn span_event<S: Subscriber + for<'a> LookupSpan<'a>>(kind: Kind, id: &Id, context: &Context<'_, S>) {
+/// The span that an event happened in, as the table of open spans has it; the name alone where no session has a table, or the
+/// span found no room there. Nothing where a filter keeps the span from this layer.
+fn put_span<S: Subscriber + for<'a> LookupSpan<'a>>(payload: &mut Payload, id: u64, context: &Context<'_, S>) {
+    let (listed, name);
+    let text = if let Some((bytes, len)) = spans::text(id) {
+        listed = bytes;
+        &listed[..len]
+    } else if let Some(metadata) = context.metadata(&Id::from_u64(id)) {
+        name = SpanText::new(metadata);
+        name.as_bytes()
+    } else {
+        return;
+    };
+    let mut parts = text.splitn(3, |byte| *byte == SEPARATOR);
+    let [target, name, fields] = [(); 3].map(|()| parts.next().unwrap_or_default());
+    let (open, close): (&[u8], &[u8]) = if fields.is_empty() { (b"", b"") } else { (b"{", b"}") };
+    payload.span(id, &[target, b"::", name, open, fields, close]);
+}
+
+fn span_event<S: Subscriber + for<'a> LookupSpan<'a>>(
+    kind: Kind,
+    id: &Id,
+    context: &Context<'_, S>,
+    values: impl FnOnce(&mut Payload),
+) {
     let Some(metadata) = context.metadata(id) else { return };
-    let Some(interest) = interest::of_span(metadata, kind) else { return };
-    let mut payload = Payload::new();
+    let Some(site) = site::of_span(metadata, kind) else { return };
+    let mut payload = Payload::new(site);
+    values(&mut payload);
     payload.number(id.into_u64());
-    payload.name(metadata);
-    class::record(metadata, interest, kind, &payload);
+    class::record(metadata, site, &payload);
 }

@@ -1,55 +1,78 @@
-//! A table that only grows: found in without a lock, what is in it stays for the life of the process.
+//! Lists and tables that only grow: values are found without a lock and stay for the life of the process.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 const BUCKETS: usize = 1024;
 
-pub(super) struct Table<T> {
-    buckets: [AtomicPtr<Node<T>>; BUCKETS],
+/// Values, newest first.
+pub(super) struct Chain<T> {
+    first: AtomicPtr<Node<T>>,
 }
 
 struct Node<T> {
     value: T,
-    /// Next of the bucket; fixed when the node is published.
+    /// The next node; fixed when the node is published.
     next: AtomicPtr<Node<T>>,
+}
+
+impl<T: Send + Sync + 'static> Chain<T> {
+    pub(super) const fn new() -> Self {
+        Self { first: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// All values.
+    #[inline]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'static T> {
+        chain(self.first.load(Acquire))
+    }
+
+    /// Puts the value in, unless another thread was faster with one that `is` the same, which is given then.
+    pub(super) fn add(&self, is: impl Fn(&T, &T) -> bool, value: T) -> &'static T {
+        let node: &'static Node<T> = Box::leak(Box::new(Node { value, next: AtomicPtr::default() }));
+        let mut first = self.first.load(Acquire);
+        loop {
+            if let Some(other) = chain(first).find(|other| is(other, &node.value)) {
+                return other;
+            }
+            node.next.store(first, Relaxed);
+            match self.first.compare_exchange(first, std::ptr::from_ref(node).cast_mut(), AcqRel, Acquire) {
+                Ok(_) => return &node.value,
+                Err(now) => first = now,
+            }
+        }
+    }
+}
+
+/// Values that are found by a hash.
+pub(super) struct Table<T> {
+    buckets: [Chain<T>; BUCKETS],
 }
 
 impl<T: Send + Sync + 'static> Table<T> {
     pub(super) const fn new() -> Self {
-        Self { buckets: [const { AtomicPtr::new(std::ptr::null_mut()) }; BUCKETS] }
+        Self { buckets: [const { Chain::new() }; BUCKETS] }
     }
 
-    fn bucket(&self, hash: u64) -> &AtomicPtr<Node<T>> {
+    #[inline]
+    fn bucket(&self, hash: u64) -> &Chain<T> {
         &self.buckets[(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize]
     }
 
     /// The value that `is` knows, if it is there.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&'static T> {
-        chain(self.bucket(hash).load(Acquire)).find(|value| is(value))
+        self.bucket(hash).iter().find(|value| is(value))
     }
 
-    /// Puts the value in, unless another thread was faster, whose value it is then.
-    pub(super) fn add(&self, hash: u64, is: impl Fn(&T) -> bool, value: T) -> &'static T {
-        let bucket = self.bucket(hash);
-        let node: &'static Node<T> = Box::leak(Box::new(Node { value, next: AtomicPtr::default() }));
-        let mut first = bucket.load(Acquire);
-        loop {
-            if let Some(other) = chain(first).find(|value| is(value)) {
-                return other;
-            }
-            node.next.store(first, Relaxed);
-            match bucket.compare_exchange(first, std::ptr::from_ref(node).cast_mut(), AcqRel, Acquire) {
-                Ok(_) => return &node.value,
-                Err(now) => first = now,
-            }
-        }
+    /// [`Chain::add`] to the values of the hash.
+    pub(super) fn add(&self, hash: u64, is: impl Fn(&T, &T) -> bool, value: T) -> &'static T {
+        self.bucket(hash).add(is, value)
     }
 
     /// All values.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static T> {
-        self.buckets.iter().flat_map(|bucket| chain(bucket.load(Acquire)))
+        self.buckets.iter().flat_map(Chain::iter)
     }
 }
 

@@ -6,9 +6,10 @@ use std::mem::MaybeUninit;
 use tracing_core::Metadata;
 use tracing_core::field::{Field as TracingField, Visit};
 
-use crate::record::encode::Out;
-use crate::record::encode::Values;
+use super::site::Site;
 use crate::record::encode::writer::INNER_NUL;
+use crate::record::encode::{Out, Pieces, Values};
+use crate::record::spans::cut;
 use crate::session::registry::FieldType;
 
 /// Bytes of a payload.
@@ -26,11 +27,25 @@ pub(super) enum Type {
     Text = 5,
 }
 
-/// Which fields have values, and of which types: three bits a field.
+/// Which fields have values, and of which types: three bits a field. Above them, whether the event has a span, and whether its
+/// message is its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Signature(u128);
 
+const HAS_SPAN: u128 = 1 << 126;
+const IS_NAMED: u128 = 1 << 127;
+const _: () = assert!(3 * MAX_FIELDS <= 126);
+
 impl Signature {
+    pub(super) fn has_span(self) -> bool {
+        self.0 & HAS_SPAN != 0
+    }
+
+    /// The message is the name, and no field.
+    pub(super) fn is_named(self) -> bool {
+        self.0 & IS_NAMED != 0
+    }
+
     fn add(&mut self, index: usize, ty: Type) {
         self.0 |= (ty as u128) << (3 * index);
     }
@@ -46,12 +61,6 @@ impl Signature {
             _ => None,
         }
     }
-
-    /// A number for hashing.
-    #[inline]
-    pub(super) fn mix(self) -> u64 {
-        (self.0 as u64) ^ ((self.0 >> 64) as u64).rotate_left(31)
-    }
 }
 
 /// Payload bytes in the making, and what types they have.
@@ -61,12 +70,13 @@ pub(super) struct Payload {
     pub(super) signature: Signature,
     /// Least index of the next field: the class has the fields in order of index.
     next: usize,
+    site: &'static Site,
 }
 
 impl Payload {
     #[inline]
-    pub(super) fn new() -> Self {
-        Self { bytes: [const { MaybeUninit::uninit() }; ROOM], len: 0, signature: Signature::default(), next: 0 }
+    pub(super) fn new(site: &'static Site) -> Self {
+        Self { bytes: [const { MaybeUninit::uninit() }; ROOM], len: 0, signature: Signature::default(), next: 0, site }
     }
 
     /// The bytes put so far.
@@ -92,27 +102,24 @@ impl Payload {
         self.put(&value.to_ne_bytes());
     }
 
-    /// `slot::name` of a span.
-    pub(super) fn name(&mut self, metadata: &Metadata<'_>) {
-        self.text(&[metadata.target(), "::", metadata.name()]);
-    }
-
-    /// A text of these parts, cut to leave room for what other fields need at least.
-    #[inline]
-    fn text(&mut self, parts: &[&str]) {
+    /// The span that the event happened in: its id and the parts of its text.
+    pub(super) fn span(&mut self, id: u64, parts: &[&[u8]]) {
         let start = self.len;
         for part in parts {
-            self.write_cut(part);
+            // There is room for the longest text of a span.
+            self.put(part);
         }
         self.end_text(start);
+        self.number(id);
+        self.signature.0 |= HAS_SPAN;
     }
 
     /// Appends as much of the text as there is room for.
     #[inline]
     fn write_cut(&mut self, text: &str) {
-        // Each later field needs eight bytes at most, or the NUL of an empty text.
-        let most = (ROOM - 9 * MAX_FIELDS).saturating_sub(self.len);
-        let len = if text.len() <= most { text.len() } else { text.floor_char_boundary_of(most) };
+        // Each later field needs eight bytes at most, or the NUL of an empty text; the span behind them its text and ids.
+        let most = (ROOM - 9 * MAX_FIELDS - 2 * TEXT_LEN).saturating_sub(self.len);
+        let len = cut(text.as_bytes(), most);
         self.put(&text.as_bytes()[..len]);
     }
 
@@ -129,11 +136,12 @@ impl Payload {
         self.put(&[0]);
     }
 
-    /// Whether the field can be recorded: a value that comes twice, or out of order, is left out.
+    /// Whether the field is to be recorded. One that the description tells is not; a value that comes twice, or out of order, is
+    /// left out.
     #[inline(always)]
     fn accepts(&mut self, field: &TracingField) -> bool {
         let index = field.index();
-        let good = index >= self.next && index < MAX_FIELDS;
+        let good = index >= self.next && index < MAX_FIELDS && self.site.told >> index & 1 == 0;
         if good {
             self.next = index + 1;
         }
@@ -153,24 +161,22 @@ impl Payload {
             return;
         }
         let start = self.len;
-        match arguments.as_str() {
-            Some(text) => self.write_cut(text),
-            // A value whose formatting fails is recorded as far as it went.
-            None => drop(self.write_fmt(arguments)),
+        // A value whose formatting fails is recorded as far as it went.
+        let _ = self.write_fmt(arguments);
+        self.end_field(field, start);
+    }
+
+    /// Ends the text of a field, which begins at `start`. A message that is the name of the site's events is left out.
+    #[inline]
+    fn end_field(&mut self, field: &TracingField, start: usize) {
+        let name = self.site.desc.name.as_bytes();
+        if self.site.message_at == Some(field.index()) && self.as_bytes()[start..] == *name {
+            self.len = start;
+            self.signature.0 |= IS_NAMED;
+            return;
         }
         self.end_text(start);
         self.signature.add(field.index(), Type::Text);
-    }
-}
-
-trait CharBoundary {
-    /// The largest character boundary that is not behind `most`.
-    fn floor_char_boundary_of(&self, most: usize) -> usize;
-}
-
-impl CharBoundary for str {
-    fn floor_char_boundary_of(&self, most: usize) -> usize {
-        (0..=most.min(self.len())).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
     }
 }
 
@@ -206,8 +212,9 @@ impl Visit for Payload {
     #[inline]
     fn record_str(&mut self, field: &TracingField, value: &str) {
         if self.accepts(field) {
-            self.text(&[value]);
-            self.signature.add(field.index(), Type::Text);
+            let start = self.len;
+            self.write_cut(value);
+            self.end_field(field, start);
         }
     }
 
@@ -238,7 +245,7 @@ impl Values for Raw<'_> {
         out.raw(self.0);
     }
 
-    fn pieces<'a>(&'a self, out: &mut crate::record::encode::Pieces<'a>) {
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
         out.0.source(self.0);
     }
 }
@@ -246,7 +253,10 @@ impl Values for Raw<'_> {
 /// Bytes of a span's text before it is cut: more than the table has room for, which marks the cut.
 const TEXT_LEN: usize = lastwords_abi::spans::TEXT_LEN + 8;
 
-/// `target`, 0x1f, `name`, 0x1f, `key=value` joined by blanks.
+/// Stands between the parts of a span's text.
+pub(super) const SEPARATOR: u8 = 0x1f;
+
+/// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], `key=value` joined by blanks.
 pub(super) struct SpanText {
     bytes: [u8; TEXT_LEN],
     len: usize,
@@ -257,7 +267,7 @@ pub(super) struct SpanText {
 impl SpanText {
     /// The text of a new span, without fields so far.
     pub(super) fn new(metadata: &Metadata<'_>) -> Self {
-        let mut text = Self { bytes: [0; TEXT_LEN], len: 0, separate: false };
+        let mut text = Self { separate: false, ..Self::more() };
         for part in [metadata.target(), "\x1f", metadata.name(), "\x1f"] {
             // Text is cut, never refused.
             let _ = text.write_str(part);
@@ -283,7 +293,7 @@ impl SpanText {
 
 impl fmt::Write for SpanText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let len = text.floor_char_boundary_of(TEXT_LEN - self.len);
+        let len = cut(text.as_bytes(), TEXT_LEN - self.len);
         self.bytes[self.len..self.len + len].copy_from_slice(&text.as_bytes()[..len]);
         self.len += len;
         Ok(())

@@ -113,6 +113,21 @@ pub(crate) fn append(id: u64, text: &[u8]) {
     }
 }
 
+/// The text of an open span of this process, and its length. None where the span is in no table.
+pub(crate) fn text(id: u64) -> Option<([u8; TEXT_LEN], usize)> {
+    let pid = identity::identity().pid;
+    let entry = tables().find_map(|(_, table)| table.find(id, pid))?;
+    let before = entry.inside.load(Acquire);
+    let len = (entry.text_len.load(Acquire) as usize).min(TEXT_LEN);
+    let mut text = [0; TEXT_LEN];
+    for (to, from) in text.as_chunks_mut().0.iter_mut().zip(&entry.text[..len.div_ceil(8)]) {
+        *to = from.load(Relaxed).to_ne_bytes();
+    }
+    fence(Acquire);
+    let is_same = before & WRITING != WRITING && next_generation(before) == next_generation(entry.inside.load(Relaxed));
+    is_same.then_some((text, len))
+}
+
 /// Takes the span off the tables.
 pub(crate) fn close(id: u64) {
     each_entry(id, identity::identity().pid, |entry| {
@@ -171,7 +186,7 @@ fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
 }
 
 /// Bytes of `text` that fit into `room`, cut at a character.
-fn cut(text: &[u8], room: usize) -> usize {
+pub(crate) fn cut(text: &[u8], room: usize) -> usize {
     let mut len = text.len().min(room);
     // A byte 10xxxxxx continues a character.
     while len < text.len() && len > 0 && text[len] & 0xc0 == 0x80 {
@@ -339,7 +354,7 @@ mod tests {
         assert!(!count(&entry, 8, |inside| inside + 1), "another span");
         assert_eq!(entry.inside.load(Relaxed), 3 * GENERATION + 2);
         assert!(count(&entry, 7, |inside| inside - 1));
-        entry.inside.store(3 * GENERATION | WRITING, Relaxed);
+        entry.inside.store((3 * GENERATION) | WRITING, Relaxed);
         assert!(!count(&entry, 7, |inside| inside - 1), "it is being written");
         assert_eq!(next_generation(u32::MAX), 0);
     }

@@ -158,6 +158,16 @@ fn classes(folder: &Path) -> BTreeMap<(u32, u16), Class> {
     classes
 }
 
+/// Names of all described events and `FILE:LINE` of their callsites.
+pub(crate) fn places(folder: &Path) -> Vec<(String, String)> {
+    let place = |body: Vec<u8>| {
+        let mut from = Bytes(&body[6..]);
+        let (_provider, name, _format, file) = (from.str(), from.str(), from.str(), from.str());
+        (name, format!("{file}:{}", from.number(4)))
+    };
+    records(folder).into_iter().filter(|(kind, _)| *kind == 1).map(|(_, body)| place(body)).collect()
+}
+
 /// Events of the session as `provider:name a=1 b="x"`, in order of time; `skip` bytes of contexts before each payload.
 pub(crate) fn lines_after(folder: &Path, skip: usize) -> Vec<String> {
     let in_channels = channel_lines(folder, skip);
