@@ -454,16 +454,9 @@ struct lw_part {
 /* Records a payload of len bytes that lies in whole words. */
 void lw_record_words(struct lw_callsite *site, const struct lw_event_desc *event, const uint64_t *words, size_t len);
 
-/* Record a payload at once where that is possible; otherwise they give false and record nothing. */
-bool lw_try_2(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size);
-bool lw_try_3(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size, uint64_t third);
-bool lw_try_text(uint64_t first, uint64_t second, struct lw_callsite *site, size_t size, const char *text);
-
-/* Record a payload that the functions before did not. */
-void lw_record_framed(struct lw_callsite *site, const struct lw_event_desc *event, uint64_t first, uint64_t second,
-                      uint64_t third, size_t size);
-void lw_record_framed_text(struct lw_callsite *site, const struct lw_event_desc *event, uint64_t first, uint64_t second,
-                           const char *text, size_t size);
+/* Records a payload of len bytes that lies in whole words, and a text with its NUL behind it. */
+void lw_record_text(struct lw_callsite *site, const struct lw_event_desc *event, const uint64_t *words, size_t len,
+                    const char *text);
 
 /* Records a payload given in parts. */
 void lw_record_parts(struct lw_callsite *site, const struct lw_event_desc *event, const struct lw_part *parts, size_t count);

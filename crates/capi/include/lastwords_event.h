@@ -279,7 +279,7 @@ static inline void lw__pad(char *to, const char *text, size_t size)
 #define LW__SIZE_lw__array(i, type, size, have, c, name, data) + size
 #define LW__SIZE_lw__end(i, zero)
 
-/* Bytes of what has a fixed size; whether there is another value, but for a text that is the last; that text. */
+/* Bytes of the values of fixed sizes; whether there is another value, but for a text that is the last; that text. */
 #define LW__FIXED_lw__scalar(i, type, bytes, store, convert, name, value) + bytes
 #define LW__FIXED_lw__string(i, type, name, value)
 #define LW__FIXED_lw__many(i, type, bytes, c, name, data, count)
@@ -298,10 +298,10 @@ static inline void lw__pad(char *to, const char *text, size_t size)
 #define LW__TAIL_lw__array(i, type, size, have, c, name, data)
 #define LW__TAIL_lw__end(i, zero)
 
-#define LW__HEAD_lw__scalar(i, type, bytes, store, convert, name, value) lw__put(&lw__h, lw__v##i, bytes);
+#define LW__HEAD_lw__scalar(i, type, bytes, store, convert, name, value) lw__put(&lw__w, lw__v##i, bytes);
 #define LW__HEAD_lw__string(i, type, name, value)
 #define LW__HEAD_lw__many(i, type, bytes, c, name, data, count)
-#define LW__HEAD_lw__array(i, type, size, have, c, name, data) lw__put_memory(&lw__h, lw__v##i, size);
+#define LW__HEAD_lw__array(i, type, size, have, c, name, data) lw__put_memory(&lw__w, lw__v##i, size);
 #define LW__HEAD_lw__end(i, zero)
 
 #define LW__PUT_lw__scalar(i, type, bytes, store, convert, name, value) lw__put(&lw__w, lw__v##i, bytes);
@@ -318,14 +318,15 @@ static inline void lw__pad(char *to, const char *text, size_t size)
 #define LW__PART_lw__array(i, type, size, have, c, name, data) { lw__v##i, size },
 #define LW__PART_lw__end(i, zero) { 0, 0 }
 
-/* Records what lies in the words, and the text behind it if there is one. */
-#define LW__FRAMED(a, b, c) \
-    if (lw__tail) { \
-        if (!lw_try_text(a, b, &lw__site, lw__fixed, lw__tail)) \
-            lw_record_framed_text(&lw__site, &lw__event, a, b, lw__tail, lw__fixed); \
-    } else if (!(lw__fixed <= 16 ? lw_try_2(a, b, &lw__site, lw__fixed) : lw_try_3(a, b, &lw__site, lw__fixed, c))) { \
-        lw_record_framed(&lw__site, &lw__event, a, b, c, lw__fixed); \
-    }
+/* The words of `lw__w`, filled by the statements given. */
+#define LW__FILL(...) \
+    lw__w.words[0] = 0; \
+    lw__w.word = 0; \
+    lw__w.index = 0; \
+    lw__w.used = 0; \
+    __VA_ARGS__ \
+    if (lw__w.used != 0) \
+        lw__w.words[lw__w.index] = lw__w.word;
 
 #define LW__EVENT(level, provider, event, format, ...) \
     do { \
@@ -337,29 +338,15 @@ static inline void lw__pad(char *to, const char *text, size_t size)
         if (__builtin_expect(__atomic_load_n(&lw__site.enabled, __ATOMIC_ACQUIRE) != 0, 0)) { \
             LW__EACH(LW__LOCAL, __VA_ARGS__) \
             const char *lw__tail = 0; \
-            const size_t lw__fixed = 4 LW__EACH(LW__FIXED, __VA_ARGS__); \
+            const size_t lw__head = 0 LW__EACH(LW__FIXED, __VA_ARGS__); \
             const size_t lw__size = 0 LW__EACH(LW__SIZE, __VA_ARGS__); \
+            struct lw__writer lw__w; \
             LW__EACH(LW__TAIL, __VA_ARGS__) \
-            if (!(0 LW__EACH(LW__LONG, __VA_ARGS__)) && (lw__tail ? lw__fixed <= 16 : lw__fixed > 4 && lw__fixed <= 24)) { \
-                struct lw__writer lw__h; \
-                lw__h.words[1] = 0; \
-                lw__h.words[2] = 0; \
-                lw__h.word = 0; \
-                lw__h.index = 0; \
-                lw__h.used = 4; \
-                LW__EACH(LW__HEAD, __VA_ARGS__) \
-                if (lw__h.used != 0) \
-                    lw__h.words[lw__h.index] = lw__h.word; \
-                LW__FRAMED(lw__h.words[0], lw__h.words[1], lw__h.words[2]) \
+            if (lw__tail && !(0 LW__EACH(LW__LONG, __VA_ARGS__)) && lw__head <= 16) { \
+                LW__FILL(LW__EACH(LW__HEAD, __VA_ARGS__)) \
+                lw_record_text(&lw__site, &lw__event, lw__w.words, lw__head, lw__tail); \
             } else if (lw__size <= 8 * LW__WORDS) { \
-                struct lw__writer lw__w; \
-                lw__w.words[0] = 0; \
-                lw__w.word = 0; \
-                lw__w.index = 0; \
-                lw__w.used = 0; \
-                LW__EACH(LW__PUT, __VA_ARGS__) \
-                if (lw__w.used != 0) \
-                    lw__w.words[lw__w.index] = lw__w.word; \
+                LW__FILL(LW__EACH(LW__PUT, __VA_ARGS__)) \
                 lw_record_words(&lw__site, &lw__event, lw__w.words, lw__size); \
             } else { \
                 const struct lw_part lw__parts[] = { LW__EACH(LW__PART, __VA_ARGS__) }; \

@@ -31,6 +31,6 @@ pub mod __private {
     pub use crate::record::callsite::{Callsite, record};
     pub use crate::record::encode::{Out, Site};
     pub use crate::record::format::{fits, plain_name};
-    pub use crate::record::from_c::{Part, record_framed, record_framed_text, record_parts, record_words};
+    pub use crate::record::from_c::{Part, record_parts, record_text, record_words};
     pub use lastwords_abi::registry::level;
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use common::{Shape, channel};
 use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
+use lastwords_ring::Tail;
 
 fn main() {
     let events = 20_000_000u64;
@@ -29,20 +30,17 @@ fn main() {
         let channel = channel(&shape);
         time(name, &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = channel.record_fixed::<2>(3, &words, 12);
+            let _ = channel.record_words::<2>(3, words, 12);
         });
         let other = common::channel(&shape);
         time("  two channels in turn", &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = if n & 1 == 0 { channel } else { other }.record_fixed::<2>(3, &words, 12);
+            let _ = if n & 1 == 0 { channel } else { other }.record_words::<2>(3, words, 12);
         });
         let text = ["request-accepted", "request-rejected"];
         time("  with text", &mut |n| {
-            let words = [7 << 32, black_box(n)];
-            let text = text[(n & 1) as usize].as_bytes();
-            if !channel.record_framed_text(3, &words, 16, text) {
-                let _ = channel.record_unframed(3, words, 16, Some(text));
-            }
+            let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
+            let _ = channel.record_tail::<2>(3, words, 12, Tail::Text(text[(n & 1) as usize].as_bytes()));
         });
     }
 }

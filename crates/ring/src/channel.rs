@@ -1,6 +1,5 @@
 //! The recorder's handle on one channel: which stream, which algorithm.
 
-use lastwords_abi::header::LEN_COMPACT;
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo,
     Thread,
@@ -10,17 +9,12 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use crate::clock::ClockKind;
-#[cfg(not(loom))]
-use crate::header::{EventHeader, Header};
 use crate::hooks::fault;
 use crate::memory::{Contiguous, Memory, Paged};
-use crate::record::{Lost, Record};
-use crate::reserve::Reserve;
-use crate::reserve::locked::Locked;
-use crate::reserve::lockless::Lockless;
-use crate::reserve::rseq::Rseq;
+use crate::record::{Lost, Record, Tail};
 #[cfg(not(loom))]
 use crate::reserve::rseq_fast::RseqFast;
+use crate::reserve::{locked, lockless, rseq};
 use crate::stream::Stream;
 use crate::{cpu, os};
 
@@ -77,7 +71,7 @@ pub struct Channel {
     flip: &'static AtomicU32,
     streams: alloc::boxed::Box<[Stream]>,
     #[cfg(not(loom))]
-    quick: RseqFast,
+    fast: RseqFast,
     /// Streams that are bound to a CPU.
     cpus: u32,
     paged: bool,
@@ -113,7 +107,7 @@ impl Channel {
         Self {
             flip: parts.flip,
             #[cfg(not(loom))]
-            quick: RseqFast::new(parts.flip, &streams, counter && !payload_size && Header::IS_COMPACT),
+            fast: RseqFast::new(parts.flip, &streams, counter && !payload_size && !crate::header::ALWAYS_FULL),
             cpus,
             paged,
             payload_size,
@@ -154,88 +148,62 @@ impl Channel {
         self.reservation
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`, in memory order. `W` is `len` rounded up to
-    /// words, or more where `len` is only known at run time (then at least 5).
+    /// Records an event whose payload is the first `len` bytes of `words`, in memory order. The fast path takes it, or else
+    /// [`Channel::record_parts`].
     ///
     /// # Errors
-    /// The event was lost, and counted.
-    #[inline]
-    pub fn record_fixed<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> Result<(), Lost> {
+    /// The event was lost, and its stream counts why.
+    #[inline(always)]
+    pub fn record_words<const W: usize>(&'static self, id: u16, words: [u64; W], len: usize) -> Result<(), Lost> {
         #[cfg(not(loom))]
-        if self.quick.words::<W>(id, words, len) {
+        if self.fast.record_words(id, &words, len) {
             return Ok(());
         }
-        // A copy, so that the words of the fast path need no memory.
-        let words = *words;
-        self.record_flat(id, &bytes_of(&words)[..len])
+        self.record_in_parts(id, words, len, None)
     }
 
-    /// Records an event of `size` bytes, header included, that lies in 2 or 3 words, with zeros where the compact header's 4
-    /// bytes go; all of them, but for up to 11 bytes. False, and nothing is recorded, where that is not done at once; then
-    /// [`Channel::record_unframed`] records it.
-    #[inline(always)]
-    #[must_use]
-    pub fn record_framed<const W: usize>(&'static self, id: u16, words: &[u64; W], size: usize) -> bool {
-        #[cfg(not(loom))]
-        return self.quick.framed(id, words, size);
-        #[cfg(loom)]
-        {
-            let _ = (id, words, size);
-            false
-        }
-    }
-
-    /// Records an event whose first `size` bytes, header included, lie in 2 or 3 words (in 3 only if more than 16) as for
-    /// [`Channel::record_framed`], and which `text`, without NUL inside, and a NUL follow. False as there.
-    #[inline(always)]
-    #[must_use]
-    pub fn record_framed_text<const W: usize>(
-        &'static self,
-        id: u16,
-        words: &[u64; W],
-        size: usize,
-        text: &[u8],
-    ) -> bool {
-        #[cfg(not(loom))]
-        return self.quick.framed_text(id, words, size, text);
-        #[cfg(loom)]
-        {
-            let _ = (id, words, size, text);
-            false
-        }
-    }
-
-    /// Records, in the general way, what [`Channel::record_framed`] or, with its text, [`Channel::record_framed_text`] did not.
-    /// The words come by value, so that those of the fast path need no memory.
+    /// Records an event whose payload is the first `len` bytes of `words`, in memory order, and `tail` behind them. The fast
+    /// path takes it, or else [`Channel::record_parts`].
     ///
     /// # Errors
-    /// The event was lost, and counted.
-    #[inline]
-    pub fn record_unframed<const W: usize>(
+    /// The event was lost, and its stream counts why.
+    #[inline(always)]
+    pub fn record_tail<const W: usize>(
+        &'static self,
+        id: u16,
+        words: [u64; W],
+        len: usize,
+        tail: Tail<'_>,
+    ) -> Result<(), Lost> {
+        #[cfg(not(loom))]
+        if self.fast.record_tail(id, &words, len, tail) {
+            return Ok(());
+        }
+        self.record_in_parts(id, words, len, Some(tail))
+    }
+
+    /// Records what the fast path did not. The words come by value, so that the fast path keeps them in registers.
+    #[inline(never)]
+    fn record_in_parts<const W: usize>(
         &self,
         id: u16,
         words: [u64; W],
-        size: usize,
-        text: Option<&[u8]>,
+        len: usize,
+        tail: Option<Tail<'_>>,
     ) -> Result<(), Lost> {
-        let first = &bytes_of(&words)[LEN_COMPACT..size];
-        match text {
-            Some(text) => self.record_parts(id, &[first, text, b"\0"]),
-            None => self.record_flat(id, first),
+        let first = &bytes_of(&words)[..len.min(8 * W)];
+        match tail {
+            None => self.record_parts(id, &[first]),
+            Some(Tail::Text(text)) => self.record_parts(id, &[first, text, b"\0"]),
+            Some(Tail::Bytes(bytes)) => self.record_parts(id, &[first, bytes]),
         }
     }
 
-    /// Not generic, so that it is compiled here, with all that it calls.
-    #[inline(never)]
-    fn record_flat(&self, id: u16, payload: &[u8]) -> Result<(), Lost> {
-        let record = Record { id, parts: &[payload], len: payload.len() };
-        if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
-    }
-
-    /// Records an event whose payload is `parts`, one behind the other.
+    /// Records an event whose payload is `parts`, one behind the other: the general path, which takes every payload that fits
+    /// into a sub-buffer.
     ///
     /// # Errors
-    /// The event was lost, and counted.
+    /// The event was lost, and its stream counts why.
     #[inline(never)]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
         let record = Record::new(id, parts);
@@ -244,16 +212,18 @@ impl Channel {
 
     #[inline]
     fn record_in<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
+        let counted = |stream: &Stream, done: Result<(), Lost>| done.inspect_err(|cause| stream.count(*cause));
         match self.reservation {
-            RESERVATION_RSEQ => Rseq::record::<M>(self, &self.streams[0], record),
-            RESERVATION_LOCKED => self.counted::<Locked, M>(self.home(), record),
-            _ => self.counted::<Lockless, M>(self.home(), record),
+            RESERVATION_RSEQ => rseq::record::<M>(self, record),
+            RESERVATION_LOCKED => {
+                let home = self.home();
+                counted(home, locked::record::<M>(self, home, record))
+            }
+            _ => {
+                let home = self.home();
+                counted(home, lockless::record::<M>(self, home, record))
+            }
         }
-    }
-
-    #[inline]
-    fn counted<R: Reserve, M: Memory>(&self, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        R::record::<M>(self, stream, record).inspect_err(|cause| stream.count(*cause))
     }
 
     /// Records in the stream that is bound to no CPU, for a thread in which no section completes.
@@ -261,7 +231,7 @@ impl Channel {
     pub(crate) fn record_unbound<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
         let last = &self.streams[self.streams.len() - 1];
         debug_assert!(last.info.reservation == RESERVATION_LOCKLESS);
-        self.counted::<Lockless, M>(last, record)
+        lockless::record::<M>(self, last, record).inspect_err(|cause| last.count(*cause))
     }
 
     /// The stream of the CPU where the thread runs now.

@@ -77,7 +77,7 @@ impl StreamSpec {
             && (self.page_size == 0 || self.page_size as usize == PAGE)
     }
 
-    fn info(&self) -> StreamInfo {
+    pub(crate) fn info(&self) -> StreamInfo {
         StreamInfo {
             channel: self.channel,
             cpu: self.cpu,

@@ -39,5 +39,5 @@ pub use channel::Channel;
 pub use clock::ClockKind;
 pub use cpu::rseq_available;
 pub use init::{StreamSpec, init_stream};
-pub use record::Lost;
+pub use record::{Lost, Tail, prepend};
 pub use stream::{AttachError, Stream};

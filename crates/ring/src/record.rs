@@ -2,7 +2,6 @@
 
 use core::mem::MaybeUninit;
 
-use crate::hooks::{point, writes};
 use crate::memory::Memory;
 
 /// Why an event was not recorded; each has its counter in [`lastwords_abi::stream::StreamControl::lost`].
@@ -54,6 +53,45 @@ impl<'a> Record<'a> {
     }
 }
 
+/// The last value of a payload, which is copied into the ring from where it lies.
+#[derive(Debug, Clone, Copy)]
+pub enum Tail<'a> {
+    /// Text without NUL inside; a NUL follows it in the ring.
+    Text(&'a [u8]),
+    /// Bytes as they are.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Tail<'a> {
+    /// The bytes to copy, without the NUL.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Text(bytes) | Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Bytes that it takes in the ring.
+    #[inline(always)]
+    pub(crate) fn size(self) -> usize {
+        self.bytes().len() + usize::from(matches!(self, Self::Text(_)))
+    }
+}
+
+/// The bytes of `first` and behind them those of `words`, in `N` words; all in memory order. Words that are not there are
+/// zero, and what finds no room is left out.
+#[inline(always)]
+#[must_use]
+pub fn prepend<const N: usize>(first: u32, words: &[u64]) -> [u64; N] {
+    let word = |n: usize| words.get(n).copied().unwrap_or(0);
+    let join = |before: u64, after: u64| {
+        if cfg!(target_endian = "little") { before >> 32 | after << 32 } else { before << 32 | after >> 32 }
+    };
+    let first = u64::from(first);
+    let first = if cfg!(target_endian = "little") { first << 32 } else { first };
+    core::array::from_fn(|n| join(if n == 0 { first } else { word(n - 1) }, word(n)))
+}
+
 /// One copy: `len` bytes from `src` to `dst`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -66,12 +104,13 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// Most copies of one event: parts and page borders together.
-pub const MAX_PIECES: usize = 48;
+/// Most copies of a section: parts and page borders together. An event of more is recorded in the stream that is bound to no
+/// CPU, where there is no limit.
+pub(crate) const MAX_PIECES: usize = 48;
 
 /// The copies that put bytes into the ring.
 #[allow(missing_debug_implementations, reason = "raw copies, most of them not there")]
-pub struct Pieces {
+pub(crate) struct Pieces {
     list: [MaybeUninit<Piece>; MAX_PIECES],
     used: usize,
 }
@@ -79,51 +118,54 @@ pub struct Pieces {
 impl Pieces {
     /// No copies.
     #[inline]
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { list: [const { MaybeUninit::uninit() }; MAX_PIECES], used: 0 }
     }
 
-    /// Adds the copies that bring `bytes` to `offset` of the half; false when there are too many.
+    /// Adds a copy; false when there are too many.
     #[inline]
-    pub fn add<M: Memory>(&mut self, memory: M, mut offset: u64, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (dst, run) = memory.run(offset);
-            let len = run.min(rest.len());
-            let Some(piece) = self.list.get_mut(self.used) else { return false };
-            piece.write(Piece { dst, src: rest.as_ptr(), len });
-            self.used += 1;
-            offset += len as u64;
-            rest = &rest[len..];
-        }
+    pub(crate) fn add(&mut self, piece: Piece) -> bool {
+        let Some(place) = self.list.get_mut(self.used) else { return false };
+        place.write(piece);
+        self.used += 1;
         true
     }
 
     /// The copies.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Piece] {
+    pub(crate) fn as_slice(&self) -> &[Piece] {
         // SAFETY: `add` initialised the first `used` pieces.
         unsafe { core::slice::from_raw_parts(self.list.as_ptr().cast(), self.used) }
     }
-
-    /// Does the copies, one byte run after the other.
-    ///
-    /// # Safety
-    /// Each `dst` is writable for its `len`, and no other thread reads or writes those bytes meanwhile.
-    pub unsafe fn copy(&self) {
-        for p in self.as_slice() {
-            point!(Step);
-            writes!(p.dst, p.len);
-            // SAFETY: the caller vouches for `dst`; `src` came from a slice that outlives `self`'s use in a recorder;
-            // ring memory and the caller's payload do not overlap.
-            unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
-        }
-    }
 }
 
-impl Default for Pieces {
-    fn default() -> Self {
-        Self::new()
+/// Bytes that belong at an offset of a half, and more behind them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copy<'a> {
+    /// Where in the half.
+    pub(crate) offset: u64,
+    /// The first bytes.
+    pub(crate) first: &'a [u8],
+    /// What follows them.
+    pub(crate) parts: &'a [&'a [u8]],
+}
+
+impl Copy<'_> {
+    /// Calls `each` with every copy, in order, until it returns false; whether it never did.
+    #[inline]
+    pub(crate) fn pieces<M: Memory>(&self, memory: M, each: &mut dyn FnMut(Piece) -> bool) -> bool {
+        let mut offset = self.offset;
+        core::iter::once(&self.first).chain(self.parts).all(|part| {
+            let mut rest: &[u8] = part;
+            while !rest.is_empty() {
+                let (dst, run) = memory.run(offset);
+                let len = run.min(rest.len());
+                if !each(Piece { dst, src: rest.as_ptr(), len }) {
+                    return false;
+                }
+                offset += len as u64;
+                rest = &rest[len..];
+            }
+            true
+        })
     }
 }

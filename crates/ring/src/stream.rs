@@ -86,16 +86,13 @@ impl Stream {
         };
         check_header(&header, &info, len)?;
         let spec = spec_of(&header, &info);
-        let slots_end = info.slots_off[1] + u64::from(info.sub_buffers) * size_of::<Slot>() as u64;
-        if !spec.is_valid()
-            || spec.region_len() != len
-            || slots_end > len
-            || info.data_off != [0, 1].map(|h| spec.data_range(h).start)
-        {
+        let is_whole = spec.is_valid() && spec.region_len() == len;
+        if !is_whole || init::bytes_of(&spec.info()) != init::bytes_of(&info) {
             return Err(AttachError::Geometry);
         }
-        // SAFETY: the offsets were found to be those of `spec`, all inside `len`, aligned; atomics may be shared with other
-        // processes; the mapping outlives the process's recorders as the caller vouches.
+        // SAFETY: all of `info`, the offsets of slots and data with it, is what `spec` computes: the slots lie behind the control,
+        // aligned for their shape, and in front of the data, which end at `len`. Atomics may be shared with other processes;
+        // the mapping outlives the process's recorders as the caller vouches.
         unsafe {
             let slots = |half: usize| {
                 let at = region.add(info.slots_off[half] as usize).cast::<Slot>();
@@ -202,13 +199,15 @@ impl Stream {
         self.info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
     }
 
-    /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was neither consumed nor cleared.
+    /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was neither consumed nor cleared. A start that
+    /// lies before what was consumed is stale: the ring is not full, and the recorder that computed it will find another
+    /// position when it reserves.
     pub(crate) fn is_full(&self, half: &HalfControl, start: u64) -> bool {
         if self.info.mode != MODE_DISCARD {
             return false;
         }
         let gone = half.first.load(Acquire) & !(self.info.sub_buffer_size - 1);
-        start.wrapping_sub(gone) >= self.half_size()
+        start.saturating_sub(gone) >= self.half_size()
     }
 }
 
@@ -306,5 +305,63 @@ impl Stream {
             at += len;
         }
         bytes
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use lastwords_abi::session::RESERVATION_LOCKLESS;
+
+    /// A region of 4 sub-buffers, 256 bytes each; its memory is never freed.
+    fn region() -> (*mut u8, u64) {
+        let spec = init::StreamSpec {
+            session: [7; 16],
+            index: 0,
+            channel: 0,
+            cpu: 0,
+            reservation: RESERVATION_LOCKLESS,
+            mode: MODE_DISCARD,
+            sub_buffer_size: 256,
+            sub_buffers: 4,
+            page_size: 0,
+        };
+        let layout = core::alloc::Layout::from_size_align(spec.region_len() as usize, 4096).expect("a layout");
+        // SAFETY: the layout has a size, and the fresh region is that of the specification.
+        unsafe {
+            let region = alloc::alloc::alloc_zeroed(layout);
+            init::init_stream(region, &spec);
+            (region, spec.region_len())
+        }
+    }
+
+    #[test]
+    fn offsets_of_slots_are_checked() {
+        for half in 0..2 {
+            for offset in [0, 8, 1 << 20, u64::MAX - 64, u64::MAX] {
+                let (region, len) = region();
+                // SAFETY: the region is ours alone, initialised, and aligned for both shapes.
+                unsafe {
+                    let info = &mut *region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>();
+                    info.slots_off[half] = offset;
+                    let header = &mut *region.cast::<RegionHeader>();
+                    header.check = init::check_of(header, init::bytes_of(info));
+                    assert_eq!(Stream::attach(region, len).err(), Some(AttachError::Geometry), "{half} at {offset}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stale_position_is_not_a_full_ring() {
+        let (region, len) = region();
+        // SAFETY: the region is initialised and stays.
+        let stream = unsafe { Stream::attach(region, len) }.expect("a stream");
+        let half = stream.half(0);
+        assert!(!stream.is_full(half, 3 * 256) && stream.is_full(half, 4 * 256), "four sub-buffers have room");
+        // A recorder has read position 512; the ring went on, and all up to 2048 was consumed.
+        stream.consume(0, 2048);
+        assert!(!stream.is_full(half, 512), "the position is stale");
+        assert!(!stream.is_full(half, 2048 + 3 * 256) && stream.is_full(half, 2048 + 4 * 256));
     }
 }

@@ -43,9 +43,9 @@ fn the_newest_survive_many_laps_by_the_fast_path() {
     let channel = channel(&Shape::default());
     for n in 0..100_000u32 {
         match n % 3 {
-            0 => channel.record_fixed::<1>(1, &words(&payload(n, 8)), 8),
-            1 => channel.record_fixed::<4>(28, &words(&payload(n, 29)), 29),
-            _ => channel.record_fixed::<8>(29, &words(&payload(n, 40)), 40),
+            0 => channel.record_words::<1>(1, words(&payload(n, 8)), 8),
+            1 => channel.record_words::<4>(28, words(&payload(n, 29)), 29),
+            _ => channel.record_words::<8>(29, words(&payload(n, 40)), 40),
         }
         .expect("overwrite mode has room");
     }
@@ -79,11 +79,7 @@ fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
         }
         // Now the same as last time, now the other one.
         let to = channels[(n / 3 % 2) as usize];
-        let [a, b] = words(&payload(n, 12));
-        let done = to.record_framed((n % 29) as u16, &[a << 32, a >> 32 | b << 32], 16);
-        if !done {
-            to.record_parts((n % 29) as u16, &[&payload(n, 12)]).expect("room");
-        }
+        to.record_words::<2>((n % 29) as u16, words(&payload(n, 12)), 12).expect("room");
     }
     for (which, channel) in channels.iter().enumerate() {
         let mut events: Vec<_> = (0..channel.streams().len()).flat_map(|s| read(&channel.streams()[s], 0)).collect();
@@ -106,6 +102,25 @@ fn payload_sizes_and_events_over_pages() {
         assert_eq!(read_all(channel, 0).len(), 12);
         assert_eq!(channel.record_parts(3, &[&payload(1, 65536)]), Err(Lost::TooBig));
         assert_eq!(channel.streams().iter().map(lastwords_ring::Stream::lost).sum::<u64>(), 1);
+    }
+}
+
+/// An event of many parts, each on several pages, is recorded whichever reservation the channel has.
+#[test]
+fn events_of_many_pieces_fit_every_reservation() {
+    for reservation in RESERVATIONS {
+        for paged in [false, true] {
+            let shape = Shape { reservation, paged, sub_buffer_size: 1 << 20, ..Shape::default() };
+            let channel = channel(&shape);
+            for (n, (len, parts)) in
+                [(640, 49), (640, 64), (640, 200), (500_000, 1), (500_000, 100)].into_iter().enumerate()
+            {
+                let bytes = payload(n as u32, len);
+                let parts: Vec<&[u8]> = bytes.chunks(len.div_ceil(parts)).collect();
+                assert_eq!(channel.record_parts(3, &parts), Ok(()), "reservation {reservation}, {len} bytes");
+            }
+            assert_eq!(read_all(channel, 0).len(), 5, "reservation {reservation}");
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use lastwords_abi::session as abi;
 use lastwords_ring::channel::SessionParts;
 use lastwords_ring::swap::{Quiesce, Swap};
-use lastwords_ring::{Channel, ClockKind, Stream};
+use lastwords_ring::{Channel, ClockKind, Stream, Tail};
 
 use super::arena::{Arena, Layout, RESULT_LOST, RESULT_OK};
 use super::fault::Fault;
@@ -177,44 +177,32 @@ impl Child {
 
     fn record_text(&self, event: &Event, words: &[u64; 10]) -> bool {
         let (head, text) = (event.text, &event.payload[event.text..event.payload.len() - 1]);
-        let [a, b, c] = framed(words);
-        let done = match 4 + head {
-            size @ ..=16 => event.framed && self.channel.record_framed_text(event.id, &[a, b], size, text),
-            size @ 17..=20 => event.framed && self.channel.record_framed_text(event.id, &[a, b, c], size, text),
-            _ => false,
-        };
-        done || self.channel.record_parts(event.id, &[&event.payload[..head], text, b"\0"]).is_ok()
-    }
-
-    /// Records the event where it fits in three words with its header, and is recorded at once.
-    fn record_framed(&self, event: &Event, words: &[u64; 10]) -> bool {
-        let [a, b, c] = framed(words);
-        match 4 + event.payload.len() {
-            size @ ..=16 => self.channel.record_framed(event.id, &[a, b], size),
-            size @ 17..=24 => self.channel.record_framed(event.id, &[a, b, c], size),
-            _ => false,
+        let first = |n| words[n];
+        let (id, tail) = (event.id, Tail::Text(text));
+        match head.div_ceil(8) {
+            0..=1 => self.channel.record_tail::<1>(id, core::array::from_fn(first), head, tail),
+            2 => self.channel.record_tail::<2>(id, core::array::from_fn(first), head, tail),
+            _ => self.channel.record_tail::<3>(id, core::array::from_fn(first), head, tail),
         }
+        .is_ok()
     }
 
     fn record_words(&self, event: &Event, words: &[u64; 10]) -> bool {
         let len = event.payload.len();
-        if event.framed && self.record_framed(event, words) {
-            return true;
-        }
         match len.div_ceil(8) {
-            1 => self.record_fixed::<1>(event, words, len),
-            2 => self.record_fixed::<2>(event, words, len),
-            3 => self.record_fixed::<3>(event, words, len),
-            4 => self.record_fixed::<4>(event, words, len),
-            5 => self.record_fixed::<5>(event, words, len),
-            6 => self.record_fixed::<6>(event, words, len),
-            _ => self.record_fixed::<9>(event, words, len),
+            1 => self.record_in_words::<1>(event, words, len),
+            2 => self.record_in_words::<2>(event, words, len),
+            3 => self.record_in_words::<3>(event, words, len),
+            4 => self.record_in_words::<4>(event, words, len),
+            5 => self.record_in_words::<5>(event, words, len),
+            6 => self.record_in_words::<6>(event, words, len),
+            _ => self.record_in_words::<9>(event, words, len),
         }
     }
 
-    fn record_fixed<const W: usize>(&self, event: &Event, words: &[u64; 10], len: usize) -> bool {
-        let words: &[u64; W] = words[..W].try_into().expect("W words");
-        self.channel.record_fixed(event.id, words, len).is_ok()
+    fn record_in_words<const W: usize>(&self, event: &Event, words: &[u64; 10], len: usize) -> bool {
+        let words: [u64; W] = words[..W].try_into().expect("W words");
+        self.channel.record_words(event.id, words, len).is_ok()
     }
 
     /// Takes snapshots, all streams or one, by both ways of making sections restart, until the parent has enough.
@@ -268,9 +256,4 @@ extern "C" fn handle(signal: libc::c_int) {
     if let Some(child) = CHILD.get().filter(|_| writer != usize::MAX) {
         child.record_next(writer + if signal == libc::SIGUSR1 { 1 } else { 2 });
     }
-}
-
-/// The first 20 bytes of a payload behind a place for the header.
-fn framed(words: &[u64; 10]) -> [u64; 3] {
-    [words[0] << 32, words[0] >> 32 | words[1] << 32, words[1] >> 32 | words[2] << 32]
 }

@@ -157,8 +157,6 @@ pub(crate) struct Event {
     pub(crate) pause: u32,
     /// Where a text begins that ends the payload; 0 where there is none.
     pub(crate) text: usize,
-    /// Recorded with a hole for the header where that is possible.
-    pub(crate) framed: bool,
 }
 
 impl Scenario {
@@ -237,7 +235,7 @@ impl Scenario {
         let pause = if self.form == Form::Headers && (dice >> 20).is_multiple_of(24) { 60 } else { 0 };
         let mut payload = payload(key, len);
         let text = if self.form == Form::Texts { text(&mut payload, (die >> 8) as usize) } else { 0 };
-        Event { id, payload, parts, pause, text, framed: dice >> 63 == 0 }
+        Event { id, payload, parts, pause, text }
     }
 }
 

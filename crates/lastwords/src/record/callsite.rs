@@ -39,7 +39,7 @@ pub struct Callsite {
     /// The [`signature`] of its values once `desc` and `next` hold, 0 before. Written under [`LOCK`].
     known: AtomicU32,
     /// The target, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
-    /// One load from here leads to the target: see `lastwords_ring::reserve::quick` for why that counts. Written under
+    /// One load from here leads to the target: `rseq_fast.rs` in the crate `ring` says why that counts. Written under
     /// [`LOCK`], before `enabled`.
     only: AtomicPtr<RecorderSlot>,
     /// Id of the event in each target. Written under [`LOCK`], before the bit of `enabled`.

@@ -1,6 +1,7 @@
-//! Callsites of other languages: their payloads come as bytes that are ready, in words or in parts.
+//! Callsites of other languages, whose payloads are ready: in words, in words with a text behind them, or in parts.
 
 use lastwords_abi::session::context as bits;
+use lastwords_ring::{Tail, prepend};
 
 use crate::process::identity;
 use crate::process::keep_loaded;
@@ -56,6 +57,14 @@ struct InWords<'a> {
     len: usize,
 }
 
+impl InWords<'_> {
+    /// The first `W` words; zero where there are none.
+    #[inline(always)]
+    fn first<const W: usize>(&self) -> [u64; W] {
+        std::array::from_fn(|n| self.words.get(n).copied().unwrap_or(0))
+    }
+}
+
 impl Values for InWords<'_> {
     const FIXED: Option<usize> = None;
 
@@ -83,6 +92,28 @@ impl Values for InWords<'_> {
     }
 }
 
+/// A text behind a payload in words; its NUL is part of it.
+#[derive(Clone, Copy)]
+struct WithText<'a>(InWords<'a>, &'a [u8]);
+
+impl Values for WithText<'_> {
+    const FIXED: Option<usize> = None;
+
+    fn size(&self) -> usize {
+        self.0.len.saturating_add(self.1.len())
+    }
+
+    fn write(&self, out: &mut impl Out) {
+        self.0.write(out);
+        out.raw(self.1);
+    }
+
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        self.0.write(out);
+        out.0.source(self.1);
+    }
+}
+
 /// Records a payload that lies in whole words: the first `len` bytes of `words`, the rest of the last word zero. `describe`
 /// is asked for the event's description when the callsite is reached for the first time.
 #[inline]
@@ -93,87 +124,41 @@ pub fn record_words(
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
     let payload = InWords { words, len };
-    if let Some((target, id)) = site.only() {
-        record_in(target, id, payload);
-    } else {
-        slow(site, describe, &mut |target, id| record_in(target, id, payload));
+    match site.only() {
+        Some((target, id)) => record_in(target, id, payload),
+        None => slow(site, describe, &mut |target, id| record_in(target, id, payload)),
     }
 }
 
-/// Records an event of `size` bytes that lies in 2 or 3 words, its payload behind 4 bytes of zeros, where that is done at
-/// once: in one target, with no context but the thread's id. False, and nothing is recorded, where it is not; then
-/// [`record_words`] records it.
-#[inline(always)]
-#[must_use]
-pub fn record_framed<const W: usize>(site: &'static Callsite, words: [u64; W], size: usize) -> bool {
-    let Some((target, id)) = site.only() else { return false };
-    match target.contexts {
-        0 => target.channel.record_framed(id, &words, size),
-        bits::TID => record_framed_with_tid(target, id, size, words[0], words[1], if W > 2 { words[2] } else { 0 }),
-        _ => false,
-    }
-}
-
-/// The same for one whose first `size` bytes lie in 2 words and which `text`, without NUL inside, and a NUL follow. False, and
-/// nothing is recorded, where it is not done at once.
-#[inline(always)]
-#[must_use]
-pub fn record_framed_text(site: &'static Callsite, words: [u64; 2], size: usize, text: &[u8]) -> bool {
-    let Some((target, id)) = site.only() else { return false };
-    match target.contexts {
-        0 => target.channel.record_framed_text(id, &words, size, text),
-        bits::TID => {
-            let id_and_size = u64::from(id) | (size as u64) << 16;
-            record_framed_text_with_tid(target, id_and_size, words[0], words[1], text)
-        }
-        _ => false,
-    }
-}
-
-/// The words come one by one, so that they stay in registers.
-#[inline(never)]
-fn record_framed_with_tid(
-    target: &'static RecorderSlot,
-    id: u16,
-    size: usize,
-    first: u64,
-    second: u64,
-    third: u64,
-) -> bool {
-    let framed = with_tid(first, second, third);
-    match size.saturating_add(4) {
-        size @ ..=16 => target.channel.record_framed(id, &[framed[0], framed[1]], size),
-        size @ ..=24 => target.channel.record_framed(id, &framed, size),
-        _ => false,
-    }
-}
-
-/// Six words of arguments, which is what comes in registers.
-#[inline(never)]
-fn record_framed_text_with_tid(
-    target: &'static RecorderSlot,
-    id_and_size: u64,
-    first: u64,
-    second: u64,
+/// Records a payload that lies in whole words, and a text behind it whose NUL `text` includes.
+#[inline]
+pub fn record_text(
+    site: &'static Callsite,
+    words: &[u64],
+    len: usize,
     text: &[u8],
-) -> bool {
-    let (id, size) = (id_and_size as u16, (id_and_size >> 16) as usize + 4);
-    let framed = with_tid(first, second, 0);
-    match size {
-        ..=16 => target.channel.record_framed_text(id, &[framed[0], framed[1]], size, text),
-        _ => target.channel.record_framed_text(id, &framed, size, text),
+    describe: impl FnOnce() -> Option<&'static EventDesc>,
+) {
+    let head = InWords { words, len };
+    match site.only() {
+        Some((target, id)) => record_text_in(target, id, head, text),
+        None => slow(site, describe, &mut |target, id| record_text_in(target, id, head, text)),
     }
 }
 
-/// The words with the thread's id behind the header's place; what was in the second half of the third is left out.
 #[inline(always)]
-fn with_tid(first: u64, second: u64, third: u64) -> [u64; 3] {
-    let tid = u64::from(identity::identity().tid);
-    if cfg!(target_endian = "little") {
-        [tid << 32, first >> 32 | second << 32, second >> 32 | third << 32]
-    } else {
-        [tid, first << 32 | second >> 32, second << 32 | third >> 32]
-    }
+fn record_text_in(target: &'static RecorderSlot, id: u16, head: InWords<'_>, text: &[u8]) {
+    let (len, Some(without_nul)) = (head.len, text.split_last().map(|(_, text)| text)) else { return };
+    let long = text.len() > 8 && len <= 16;
+    // What is lost is counted in the stream.
+    let _ = match target.contexts {
+        0 if long => target.channel.record_tail(id, head.first::<2>(), len, Tail::Text(without_nul)),
+        bits::TID if long => {
+            let tid = identity::identity().tid;
+            target.channel.record_tail(id, prepend::<3>(tid, &head.first::<2>()), len + 4, Tail::Text(without_nul))
+        }
+        _ => return dispatch::record_to(target, id, WithText(head, text)),
+    };
 }
 
 /// Records a payload given in parts.
@@ -205,23 +190,17 @@ fn slow(
     }
 }
 
-/// Words that need no shifting go to the ring from where they are.
+/// A short payload goes to the ring from registers.
 #[inline(always)]
 fn record_in(target: &'static RecorderSlot, id: u16, payload: InWords<'_>) {
-    if target.contexts != 0 {
-        if target.contexts == bits::TID {
-            return dispatch::record_with_tid(target, id, payload);
-        }
-        return dispatch::record_to(target, id, payload);
-    }
-    let (words, len) = (payload.words, payload.len);
+    let len = payload.len;
     // What is lost is counted in the stream.
-    let _ = match (len.div_ceil(8), words) {
-        (0, _) => target.channel.record_fixed(id, &[], 0),
-        (1, [a, ..]) => target.channel.record_fixed(id, &[*a], len),
-        (2, [a, b, ..]) => target.channel.record_fixed(id, &[*a, *b], len),
-        (3, [a, b, c, ..]) => target.channel.record_fixed(id, &[*a, *b, *c], len),
-        (4, [a, b, c, d, ..]) => target.channel.record_fixed(id, &[*a, *b, *c, *d], len),
+    let _ = match target.contexts {
+        0 if len <= 24 => target.channel.record_words(id, payload.first::<3>(), len),
+        bits::TID if len <= 24 => {
+            let tid = identity::identity().tid;
+            target.channel.record_words(id, prepend::<4>(tid, &payload.first::<3>()), len + 4)
+        }
         _ => return dispatch::record_to(target, id, payload),
     };
 }

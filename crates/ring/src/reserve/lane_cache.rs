@@ -1,4 +1,4 @@
-//! The lane that a thread recorded in last, in thread-local storage.
+//! The lane in which a thread recorded last, in thread-local storage.
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use self::general::{get, set};

@@ -7,35 +7,32 @@
 
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
-use super::Reserve;
-use super::single_writer::{self, At, Before, Publish, Step};
+use super::single_writer::{self, At, Before, Publish, Published, Step};
 use crate::channel::{Channel, Persist};
-use crate::hooks::{fault, point};
+use crate::hooks::{fault, point, writes};
 use crate::memory::Memory;
 use crate::os::{self, Lock};
-use crate::record::{Lost, Pieces, Record};
+use crate::record::{Copy, Lost, Piece, Record};
 use crate::stream::Stream;
 use crate::threads;
 
 /// Records under the stream's lock.
-#[derive(Debug, Clone, Copy)]
-pub struct Locked;
-
-impl Reserve for Locked {
-    fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        let _signals = os::SignalsBlocked::new();
-        let mine = threads::lock_word();
-        let before = match os::take(&stream.control.lock, mine, || channel.is_foreign()) {
-            Lock::Refused => return Err(Lost::Lock),
-            Lock::Held => Before::Done,
-            Lock::Usurped if fault!(StayBeside) => Before::Done,
-            Lock::Usurped => Before::Stopped,
-        };
-        point!(Locked);
-        let done = run::<M>(channel, stream, record, before);
-        os::unlock(&stream.control.lock, mine);
-        done
-    }
+///
+/// # Errors
+/// The event was lost; the caller counts it.
+pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+    let _signals = os::SignalsBlocked::new();
+    let mine = threads::lock_word();
+    let before = match os::take(&stream.control.lock, mine, || channel.is_foreign()) {
+        Lock::Refused => return Err(Lost::Lock),
+        Lock::Held => Before::Done,
+        Lock::Usurped if fault!(StayBeside) => Before::Done,
+        Lock::Usurped => Before::Stopped,
+    };
+    point!(Locked);
+    let done = run::<M>(channel, stream, record, before);
+    os::unlock(&stream.control.lock, mine);
+    done
 }
 
 fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut before: Before) -> Result<(), Lost> {
@@ -46,7 +43,7 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut b
             Step::Progress if before == Before::Stopped => before = Before::Left,
             Step::Progress => {}
             // The lock was taken from us while we stood still, and others went on.
-            Step::Aborted => return Err(Lost::Lock),
+            Step::Aborted | Step::TooManyPieces => return Err(Lost::Lock),
             Step::Lost(cause) => return Err(cause),
         }
     }
@@ -58,21 +55,31 @@ struct Plain {
 }
 
 impl Publish for Plain {
-    fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool {
+    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, copies: &[Copy<'_>]) -> Published {
         let control = stream.half(at.half as usize);
         if control.reserve.load(Relaxed) != at.position {
-            return false;
+            return Published::No;
         }
         control.attempt.store(end, Relaxed);
         if fault!(PublishFirst) {
             control.reserve.store(end, Release);
         }
-        // SAFETY: the lock is held and the position stands, so that nobody else writes behind it (who takes it from us here
-        // leaves this sub-buffer to us); `exclusive` gives pieces between position and end, or in the header of the open
-        // sub-buffer.
-        unsafe { pieces.copy() };
+        let mut each = |p: Piece| {
+            point!(Step);
+            writes!(p.dst, p.len);
+            // SAFETY: the lock is held and the position stands, so that nobody else writes behind it (a recorder that takes
+            // the lock from us here leaves this sub-buffer to us). `single_writer` lets each copy lie between position and
+            // end, or in the header of the open sub-buffer. The payload is not ring memory.
+            unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
+            if let Some(persist) = self.persist {
+                (persist.flush)(p.dst, p.len);
+            }
+            true
+        };
+        copies.iter().for_each(|copy| {
+            copy.pieces(memory, &mut each);
+        });
         if let Some(persist) = self.persist {
-            pieces.as_slice().iter().for_each(|p| (persist.flush)(p.dst, p.len));
             (persist.fence)();
         }
         point!(Step);
@@ -81,13 +88,13 @@ impl Publish for Plain {
         if fault!(Rewind) {
             control.reserve.store(end, Release);
         } else if !is_ours && !fault!(PublishFirst) {
-            return false;
+            return Published::No;
         }
         point!(Published);
         if let Some(persist) = self.persist {
             (persist.flush)(core::ptr::from_ref(control).cast(), 64);
             (persist.fence)();
         }
-        true
+        Published::Yes
     }
 }

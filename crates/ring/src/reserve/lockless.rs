@@ -12,7 +12,7 @@ use lastwords_abi::stream::{CLOSED_BIT, HalfControl, OWNER_SHIFT, POSITION_BITS,
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
-use super::{Reserve, encode};
+use super::encode;
 use crate::channel::Channel;
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
@@ -28,15 +28,13 @@ const POSITION: u64 = (1 << POSITION_BITS) - 1;
 const CLOSED_ROUNDS: u32 = 1024;
 
 /// Records with compare-and-swap.
-#[derive(Debug, Clone, Copy)]
-pub struct Lockless;
-
-impl Reserve for Lockless {
-    fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        let is_over = |owner, level: &InFlight| is_over(channel, owner, level);
-        threads::with_level(channel.threads, is_over, |level| run::<M>(channel, stream, record, level))
-            .unwrap_or(Err(Lost::NoEntry))
-    }
+///
+/// # Errors
+/// The event was lost; the caller counts it.
+pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
+    let is_over = |owner, level: &InFlight| is_over(channel, owner, level);
+    threads::with_level(channel.threads, is_over, |level| run::<M>(channel, stream, record, level))
+        .unwrap_or(Err(Lost::NoEntry))
 }
 
 /// A half as it was when its reserve word was read.
@@ -98,7 +96,7 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     let len = (header_len + record.len) as u64;
     let memory = M::at(stream.data[view.half]);
     if !stream.fits(place.within, len) {
-        return switch(view, memory, len).map(|()| false);
+        return switch(view, memory, record).map(|()| false);
     }
     if !view.reserve(view.position + len, IN_FLIGHT_RESERVING) {
         return Ok(false);
@@ -262,14 +260,13 @@ fn confirm(view: &View<'_>, owner: u64) {
     }
 }
 
-/// Leaves the sub-buffer of the position, in which an event of `len` bytes does not fit, for the next that can be had.
+/// Leaves the sub-buffer of the position, in which the event does not fit, for the next that can be had.
 #[cold]
 #[inline(never)]
-fn switch<M: Memory>(view: &View<'_>, memory: M, len: u64) -> Result<(), Lost> {
+fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<(), Lost> {
     let stream = view.stream;
     let size = stream.info.sub_buffer_size;
-    // The header that an event gets in a fresh sub-buffer is the long one.
-    if len + lastwords_abi::header::LEN_FULL as u64 > stream.room() {
+    if stream.is_too_big(record) {
         return Err(Lost::TooBig);
     }
     let place = stream.place(view.position);

@@ -1,32 +1,26 @@
-//! Layer 2: space reservation. One algorithm is chosen for each stream; [`crate::Channel`] calls it monomorphised.
+//! Space reservation: gives each event a place of its own in the ring, and commits the event when it is whole. The three
+//! algorithms are `rseq`, `lockless` and `locked`. The `record` function of each records one event; once it has returned
+//! `Ok`, the event is recovered after a crash at any later instruction. Else it returns why the event was lost.
 
 #[cfg(not(loom))]
 mod lane_cache;
-pub mod locked;
-pub mod lockless;
-pub mod rseq;
+pub(crate) mod locked;
+pub(crate) mod lockless;
+pub(crate) mod rseq;
 #[cfg(not(loom))]
 pub(crate) mod rseq_fast;
 pub(crate) mod single_writer;
 
+use lastwords_abi::header::LEN_FULL;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use crate::channel::Channel;
-use crate::header::{EventHeader, Header};
+use crate::header;
 use crate::hooks::writes;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
-use crate::record::{Lost, Pieces, Record};
+use crate::record::Record;
 use crate::stream::Stream;
-
-/// A way to give each event a place of its own, and to make it known when it is whole.
-pub trait Reserve {
-    /// Records one event; when it returns `Ok`, the event is recovered after a crash at any later instruction.
-    ///
-    /// # Errors
-    /// Why it was not recorded. The caller counts it.
-    fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost>;
-}
 
 /// Where a position lies in its ring.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +54,12 @@ impl Stream {
     #[inline]
     pub(crate) fn fits(&self, within: u64, len: u64) -> bool {
         within >= HEADER_LEN as u64 && within + len <= self.info.sub_buffer_size - TRAILER_LEN as u64
+    }
+
+    /// The event does not fit into an empty sub-buffer. The longest header is counted, which the first event may get: so the
+    /// limit is the same for every reservation, and no event is refused or not by the state of the clock.
+    pub(crate) fn is_too_big(&self, record: &Record<'_>) -> bool {
+        (record.len as u64).saturating_add(LEN_FULL as u64) > self.room()
     }
 
     /// Header of the sub-buffer at `place` as it stands when closed at `within`, and its checksum.
@@ -146,23 +146,10 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The copies that put an event at `place`; none when there are too many.
-pub(crate) fn pieces<M: Memory>(memory: M, place: Place, header: &[u8], record: &Record<'_>) -> Option<Pieces> {
-    let mut pieces = Pieces::new();
-    let mut offset = place.sub_buffer + place.within;
-    for part in core::iter::once(&header).chain(record.parts) {
-        if !pieces.add(memory, offset, part) {
-            return None;
-        }
-        offset += part.len() as u64;
-    }
-    Some(pieces)
-}
-
 /// The header of `record` at this clock.
 pub(crate) fn encode(channel: &Channel, record: &Record<'_>, clock: u64, last: u64, full: bool) -> ([u8; 24], usize) {
     let mut bytes = [0u8; 24];
     let size = channel.payload_size.then(|| u32::try_from(record.len).unwrap_or(u32::MAX));
-    let len = Header::encode(record.id, clock, last, full, size, &mut bytes);
+    let len = header::encode(record.id, clock, last, full, size, &mut bytes);
     (bytes, len)
 }

@@ -12,17 +12,13 @@ use core::sync::atomic::Ordering::Relaxed;
 #[cfg(not(loom))]
 use lastwords_abi::stream::HalfControl;
 
-use super::Reserve;
-use super::single_writer::{self, At, Before, Publish, Step};
+use super::single_writer::{self, At, Before, Publish, Published, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
 use crate::memory::Memory;
-use crate::record::{Lost, Pieces, Record};
+use crate::record::{Copy, Lost, Pieces, Record};
 use crate::stream::Stream;
 
-#[cfg(not(any(target_arch = "x86_64", loom)))]
-#[path = "rseq_general.rs"]
-mod general;
 #[cfg(all(target_arch = "aarch64", not(loom)))]
 #[path = "rseq_aarch64.rs"]
 pub(super) mod section;
@@ -35,7 +31,7 @@ pub(super) mod section;
 
 /// Times a section may be aborted before the event is recorded in the channel's lockless stream: under a debugger that
 /// steps, or valgrind, a section never ends.
-pub const RETRIES: u32 = 16;
+const RETRIES: u32 = 16;
 
 /// What a section checks before it copies, and what it publishes.
 ///
@@ -59,36 +55,35 @@ pub(crate) struct Commit<'a> {
     end: u64,
 }
 
-/// Records on the CPU where the thread runs.
-#[derive(Debug, Clone, Copy)]
-pub struct Rseq;
-
-impl Reserve for Rseq {
-    fn record<M: Memory>(channel: &Channel, _home: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-        let Some(area) = cpu::area().filter(|_| cpu::register_thread()) else {
-            return channel.record_unbound::<M>(record);
-        };
-        let mut retries = 0;
-        while retries < RETRIES {
-            let cpu = area.cpu_id.load(Relaxed);
-            let Some(stream) = channel.stream_of(cpu) else { break };
-            let section = Section { area, cpu, channel };
-            match single_writer::step::<M, _>(channel, stream, &section, record, Before::Done) {
-                Step::Done => return Ok(()),
-                Step::Progress => {}
-                Step::Aborted => retries += 1,
-                Step::Lost(cause) => {
-                    stream.count(cause);
-                    return Err(cause);
-                }
-            }
-        }
-        channel.record_unbound::<M>(record)
-    }
-}
-
 #[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(target_pointer_width = "64")));
+
+/// Records on the CPU where the thread runs. What is lost is counted here.
+///
+/// # Errors
+/// The event was lost.
+pub(crate) fn record<M: Memory>(channel: &Channel, record: &Record<'_>) -> Result<(), Lost> {
+    let Some(area) = cpu::area().filter(|_| cpu::register_thread()) else {
+        return channel.record_unbound::<M>(record);
+    };
+    let mut retries = 0;
+    while retries < RETRIES {
+        let cpu = area.cpu_id.load(Relaxed);
+        let Some(stream) = channel.stream_of(cpu) else { break };
+        let section = Section { area, cpu, channel };
+        match single_writer::step::<M, _>(channel, stream, &section, record, Before::Done) {
+            Step::Done => return Ok(()),
+            Step::Progress => {}
+            Step::Aborted => retries += 1,
+            Step::TooManyPieces => break,
+            Step::Lost(cause) => {
+                stream.count(cause);
+                return Err(cause);
+            }
+        }
+    }
+    channel.record_unbound::<M>(record)
+}
 
 /// Publishes in a section on this CPU.
 struct Section<'a> {
@@ -99,21 +94,24 @@ struct Section<'a> {
 }
 
 impl Publish for Section<'_> {
-    #[cfg(loom)]
-    fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool {
-        let section = crate::model::section::Section {
-            cpu: self.cpu,
-            half: at.half,
-            flips: [self.channel.flip(), &stream.control.flip],
-            control: stream.half(at.half as usize),
-            position: at.position,
-            end,
-        };
-        crate::model::section::publish(&section, pieces.as_slice())
-    }
-
-    #[cfg(not(loom))]
-    fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool {
+    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, copies: &[Copy<'_>]) -> Published {
+        let mut pieces = Pieces::new();
+        if !copies.iter().all(|copy| copy.pieces(memory, &mut |piece| pieces.add(piece))) {
+            return Published::TooManyPieces;
+        }
+        #[cfg(loom)]
+        let done = crate::model::section::publish(
+            &crate::model::section::Section {
+                cpu: self.cpu,
+                half: at.half,
+                flips: [self.channel.flip(), &stream.control.flip],
+                control: stream.half(at.half as usize),
+                position: at.position,
+                end,
+            },
+            pieces.as_slice(),
+        );
+        #[cfg(not(loom))]
         let commit = Commit {
             area: self.area,
             cpu: self.cpu,
@@ -127,6 +125,8 @@ impl Publish for Section<'_> {
         // SAFETY: `single_writer` lets each piece's destination lie in the half's data between the position and the end (or in
         // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
         // while this CPU's position stands there.
-        unsafe { section::publish(&commit, pieces.as_slice()) }
+        #[cfg(not(loom))]
+        let done = unsafe { section::publish(&commit, pieces.as_slice()) };
+        if done { Published::Yes } else { Published::No }
     }
 }

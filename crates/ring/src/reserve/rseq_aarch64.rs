@@ -11,10 +11,8 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
 use crate::cpu::{self, OFFSET};
-use crate::record::Piece;
+use crate::record::{Piece, Tail};
 use crate::reserve::rseq_fast::Lane;
-
-pub(in crate::reserve) use super::general::record_framed_text;
 
 /// Copies the pieces and publishes.
 ///
@@ -133,11 +131,11 @@ fn check(lane: &Lane, id: u32, total: u64) -> Option<Check> {
     })
 }
 
-/// Records an event whose payload is `words`, as many of them as `len` bytes need. False where the section was aborted, or
-/// is not for this event.
+/// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
+/// event.
 ///
 /// # Safety
-/// `id` is of a compact header. At most 7 bytes behind the event are written.
+/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to 7 bytes behind the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     lane: &Lane,
@@ -156,22 +154,18 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     done
 }
 
-/// Records an event of `total` bytes that lies in 2 or 3 words, with zeros where its header goes. False as for
-/// [`record_words`].
+/// Never records: events with a tail take the general path on this architecture.
 ///
 /// # Safety
-/// As for [`record_words`]; `total` is 5 at least.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
-    lane: &Lane,
-    id: u32,
-    words: &[u64; W],
-    total: usize,
+/// None needed.
+pub(in crate::reserve) unsafe fn record_tail<const W: usize>(
+    _: &Lane,
+    _: u32,
+    _: &[u64; W],
+    _: usize,
+    _: Tail<'_>,
 ) -> bool {
-    let word = |n: usize| words.get(n).copied().unwrap_or(0);
-    let behind = [0, 1, 2].map(|n| word(n) >> 32 | word(n + 1) << 32);
-    // SAFETY: as the caller vouches.
-    unsafe { record_words::<3>(lane, id, &behind, total - LEN_COMPACT) }
+    false
 }
 
 /// Stores the header and the words behind it that `len` bytes need, and publishes.
@@ -236,7 +230,7 @@ unsafe fn publish_words<const W: usize>(lane: &Lane, check: &Check, words: &[u64
             header = in(reg) check.header,
             to = inout(reg) check.to => _,
             words = inout(reg) words.as_ptr() => _,
-            n = inout(reg) len.div_ceil(8).min(W) => _,
+            n = inout(reg) len.div_ceil(8) => _,
             options(nostack),
         );
     }

@@ -1,10 +1,10 @@
-//! The fast path of `rseq`: a compact header, a payload that is at hand, room in the sub-buffer. Whatever does not fit
-//! this description is left to [`super::rseq`].
+//! The fast path of `rseq`. It takes events with a compact header, of payloads in words, perhaps with a tail, for which the open
+//! sub-buffer has room. [`super::rseq`] records all others.
 //!
-//! Reading the clock waits for what was begun before it (`rdtsc` does on today's processors). So what an event costs is the
-//! longest chain of loads of which each needs the one before, more than the number of its instructions. Therefore a thread
-//! remembers where its last event went: the [`Lane`]. Whether that is still the right one is checked beside it, by branches
-//! that are predicted, and nothing waits for them.
+//! `rdtsc` waits on today's processors for the instructions before it. So the cost of an event is its longest chain of dependent
+//! loads, more than the number of its instructions. Therefore a thread caches the [`Lane`] in which it recorded last: the
+//! addresses of the stream's half that was live, on the CPU where the thread ran. The section checks the CPU and the half beside
+//! that chain, by predicted branches.
 
 use core::mem::offset_of;
 use core::sync::atomic::AtomicPtr;
@@ -19,12 +19,13 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
+use crate::record::Tail;
 use crate::stream::Stream;
 
-/// The fast path of a channel that is never freed: threads remember its lanes.
+/// The fast path of a channel. The channel is never freed, because threads cache its lanes.
 #[derive(Debug)]
 pub(crate) struct RseqFast {
-    /// By CPU and half; none where the channel has no fast path.
+    /// The lanes by CPU and half; empty if the channel has no fast path.
     lanes: alloc::boxed::Box<[[Lane; 2]]>,
 }
 
@@ -32,9 +33,9 @@ pub(crate) struct RseqFast {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// What it is a lane of, once a thread remembers it: compared with the address of the one that would record, which is at
-    /// hand before anything can be loaded from there.
-    of: AtomicPtr<RseqFast>,
+    /// The fast path that owns this lane; stored before a thread caches the lane. A thread compares this pointer with its own
+    /// fast path before it uses the cached lane; the comparison needs no load from the stream.
+    owner: AtomicPtr<RseqFast>,
     pub(super) cpu: u32,
     pub(super) half: u32,
     /// The session's flip word.
@@ -45,7 +46,7 @@ pub(crate) struct Lane {
     pub(super) data: *mut u8,
     pub(super) sub_buffer_mask: u64,
     pub(super) half_mask: u64,
-    /// Largest end of an event in a sub-buffer, less the packet header.
+    /// Bytes of a sub-buffer between the packet header and the trailer.
     pub(super) room: u64,
 }
 
@@ -66,19 +67,19 @@ unsafe impl Send for Lane {}
 // SAFETY: as for `Stream`.
 unsafe impl Sync for Lane {}
 
-/// Records by a section, which gets the lane of the thread's last event if that was recorded here, else one that is found now.
-/// False where the id is not of a compact header, there is no lane, or the section does not record. The section stands
-/// in both places, not in one closure for both: what a closure holds may get into memory before it is known who calls it.
-macro_rules! by_lane {
-    ($quick:ident, $id:ident, $words:ident, |$lane:ident, $by:ident| $section:expr) => {
+/// Runs `$section` with the cached lane if this fast path owns it, else with the lane of this CPU. False if there is no lane,
+/// the event needs another header, or the section did not record. A closure may spill its captures to the stack before it is
+/// inlined, so the section is written out in both branches.
+macro_rules! in_lane {
+    ($fast:ident, $id:ident, $words:ident, |$lane:ident, $by:ident| $section:expr) => {
         if $id > MAX_COMPACT_ID {
             false
-        } else if let Some($lane) = $quick.last() {
+        } else if let Some($lane) = $fast.cached_lane() {
             let $by = $words;
             let recorded = $section;
-            recorded || $quick.missed()
+            recorded || $fast.aborted()
         } else {
-            !$quick.lanes.is_empty() && $quick.by_another(*$words, move |$lane, $by| $section)
+            !$fast.lanes.is_empty() && $fast.in_new_lane(*$words, move |$lane, $by| $section)
         }
     };
 }
@@ -93,84 +94,67 @@ impl RseqFast {
         Self { lanes: lanes.collect() }
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`: of all of them, where these are at most 4. Up to 11
-    /// bytes behind the event may be written, all before the trailer's end and never published. False where the section was
-    /// aborted or is not for this event.
+    /// Records an event whose payload is the first `len` bytes of `words`. Behind the event the section may write as many bytes
+    /// as the trailer of a sub-buffer has, and never publishes them. False if nothing was recorded.
     #[inline(always)]
-    pub(crate) fn words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
-        if len > 8 * W || (W <= 4 && len + 8 <= 8 * W) {
+    pub(crate) fn record_words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
+        if len > 8 * W {
             return false;
         }
-        // SAFETY: the id and the length are checked.
-        by_lane!(self, id, words, |lane, words| unsafe { section::record_words::<W>(lane, u32::from(id), words, len) })
+        // SAFETY: the id is of a compact header, and the words have `len` bytes.
+        in_lane!(self, id, words, |lane, words| unsafe { section::record_words(lane, u32::from(id), words, len) })
     }
 
-    /// Records an event that lies in 2 or 3 words, with zeros where its header goes: `size` bytes of them, 5 at least and all
-    /// but up to 11. False as for [`RseqFast::words`].
+    /// Records an event whose payload is the first `len` bytes of `words` and `tail`. False as for
+    /// [`RseqFast::record_words`], and where the tail has fewer than 8 bytes, which go better into the words.
     #[inline(always)]
-    pub(crate) fn framed<const W: usize>(&'static self, id: u16, words: &[u64; W], size: usize) -> bool {
-        if size > 8 * W || size + 11 < 8 * W {
-            return false;
-        }
-        // SAFETY: the id and the size are checked.
-        by_lane!(self, id, words, |lane, words| unsafe {
-            section::record_framed::<W>(lane, u32::from(id), words, size)
-        })
-    }
-
-    /// Records an event whose first `size` bytes, 4 at least, lie in 2 words (in 3 where they are more than 16), with zeros
-    /// where its header goes, and which `text` (8 bytes at least, without NUL) and a NUL follow. False as for
-    /// [`RseqFast::words`].
-    #[inline(always)]
-    pub(crate) fn framed_text<const W: usize>(
+    pub(crate) fn record_tail<const W: usize>(
         &'static self,
         id: u16,
         words: &[u64; W],
-        size: usize,
-        text: &[u8],
+        len: usize,
+        tail: Tail<'_>,
     ) -> bool {
-        let least = if W == 2 { 4 } else { 17 };
-        if size < least || size > 8 * W || text.len() < 8 {
+        if len > 8 * W || tail.bytes().len() < 8 {
             return false;
         }
-        // SAFETY: the id, the size and the text are checked.
-        by_lane!(self, id, words, |lane, words| unsafe {
-            section::record_framed_text::<W>(lane, u32::from(id), words, size, text)
-        })
+        // SAFETY: the id is of a compact header, the words have `len` bytes, and the tail has 8.
+        in_lane!(self, id, words, |lane, words| unsafe { section::record_tail(lane, u32::from(id), words, len, tail) })
     }
 
-    /// The lane of the thread's last event, if that was recorded here.
+    /// The lane that this thread cached, if this fast path owns it.
     #[inline(always)]
-    fn last(&'static self) -> Option<&'static Lane> {
-        lane_cache::get().filter(|lane| core::ptr::eq(lane.of.load(Relaxed), self))
+    fn cached_lane(&'static self) -> Option<&'static Lane> {
+        lane_cache::get().filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self))
     }
 
-    /// By a lane that is found now. A call of its own, and what it needs is passed by value, so that the fast path keeps its
-    /// registers and needs no memory.
+    /// Records in the lane of this CPU, and caches that. It is not inlined and takes its arguments by value, so that the path of
+    /// the cached lane keeps them in registers.
     #[inline(never)]
-    fn by_another<const W: usize>(
+    fn in_new_lane<const W: usize>(
         &'static self,
         words: [u64; W],
         record: impl FnOnce(&'static Lane, &[u64; W]) -> bool,
     ) -> bool {
-        self.find().is_some_and(|lane| record(lane, &words) || self.missed())
+        self.find_lane().is_some_and(|lane| record(lane, &words) || self.aborted())
     }
 
-    /// The thread may be on another CPU now, or the other half live: the next event finds out.
+    /// The section did not record. Perhaps the thread has moved to another CPU, or the other half is live now: the lane for the
+    /// next event is found anew.
     #[cold]
     #[inline(never)]
-    fn missed(&'static self) -> bool {
-        self.find();
+    fn aborted(&'static self) -> bool {
+        self.find_lane();
         false
     }
 
-    /// The lane of this CPU and of the live half, where there is one, for the thread's next events too.
-    fn find(&'static self) -> Option<&'static Lane> {
+    /// The lane of this CPU and of the live half, if there is one; the thread caches it.
+    fn find_lane(&'static self) -> Option<&'static Lane> {
         let lanes = self.lanes.get(cpu::area()?.cpu_id.load(Relaxed) as usize)?;
         // Acquire: whoever sees the flip sees the half as it was begun anew before.
         let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
         let lane = &lanes[half as usize];
-        lane.of.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
+        lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
         lane_cache::set(lane);
         Some(lane)
     }
@@ -180,7 +164,7 @@ impl Lane {
     fn new(stream: &Stream, flip: &'static AtomicU32, cpu: u32, half: u32) -> Self {
         let info = stream.info;
         Self {
-            of: AtomicPtr::new(core::ptr::null_mut()),
+            owner: AtomicPtr::new(core::ptr::null_mut()),
             cpu,
             half,
             flip,

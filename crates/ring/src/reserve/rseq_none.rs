@@ -1,10 +1,8 @@
-//! Architectures without a section of ours: nothing is ever published, so that the lockless way is taken.
+//! Architectures without a section: nothing is ever published here, so every event goes to the lockless stream.
 
 use super::Commit;
-use crate::record::Piece;
+use crate::record::{Piece, Tail};
 use crate::reserve::rseq_fast::Lane;
-
-pub(in crate::reserve) use super::general::record_framed_text;
 
 /// Never publishes.
 ///
@@ -26,6 +24,12 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(_: &Lane, _: u32, 
 ///
 /// # Safety
 /// None needed.
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize) -> bool {
+pub(in crate::reserve) unsafe fn record_tail<const W: usize>(
+    _: &Lane,
+    _: u32,
+    _: &[u64; W],
+    _: usize,
+    _: Tail<'_>,
+) -> bool {
     false
 }

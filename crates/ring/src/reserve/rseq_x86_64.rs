@@ -7,11 +7,11 @@
 use core::arch::asm;
 
 use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
-use lastwords_abi::packet::HEADER_LEN;
+use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use super::Commit;
 use crate::cpu::OFFSET;
-use crate::record::Piece;
+use crate::record::{Piece, Tail, prepend};
 use crate::reserve::rseq_fast::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it; `{t}` is free.
@@ -119,7 +119,7 @@ const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "th
 /// the section's start it costs an event with a text 1 ns more, behind the copies 4 ns). So the loads that lead from one to
 /// the next are few: on Golden Cove, which has `rdtsc` wait too, 25 cycles of them cost 2.5 ns, 50 cycles 9 ns.
 macro_rules! fast_section {
-    ($lane:ident, $total:expr, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
+    ($lane:ident, $total:expr, [$($copy:expr),* $(,)?], $($operand:tt)*) => {
         asm!(
             "mov {p}, qword ptr [rip + {areas}]",
             descriptor!(),
@@ -177,11 +177,41 @@ macro_rules! fast_section {
     };
 }
 
-/// Records an event whose payload is `words`, all `W` where `W` is at most 4, else those that `len` bytes need. False where
-/// the section was aborted, or is not for this event.
+/// The bytes behind an event that a section may write: they end before the end of the trailer, where the room for events ends.
+const MAX_SPILL: usize = 8;
+const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
+
+/// Words that an event takes in front of its tail, header included: a section stores all of them, whatever is in them.
+const fn words_of(len: usize) -> usize {
+    (LEN_COMPACT + len).div_ceil(8)
+}
+
+/// A section that stores the event's first words from registers: the header, whose place `prepend` leaves (a "frame"), and behind
+/// it the payload. `$n` words are stored, which `words_of` asks for; the section's own instructions come behind them.
+macro_rules! framed_section {
+    ($lane:ident, $id:ident, $words:ident, $total:expr, $n:literal, [$($w:ident $index:literal $at:literal),*],
+     [$($copy:expr),* $(,)?], $($operand:tt)*) => {{
+        let frame: [u64; $n] = prepend($id, $words);
+        fast_section!(
+            $lane, $total,
+            [
+                "or rdx, {first}",
+                "mov [{to}], rdx",
+                $(concat!("mov [{to} + ", $at, "], {", stringify!($w), "}"),)*
+                $($copy,)*
+            ],
+            first = in(reg) frame[0],
+            $($w = in(reg) frame[$index],)*
+            $($operand)*
+        )
+    }};
+}
+
+/// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
+/// event.
 ///
 /// # Safety
-/// `id` is of a compact header. At most 11 bytes behind the event are written.
+/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to [`MAX_SPILL`] bytes behind the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     lane: &Lane,
@@ -190,52 +220,15 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     len: usize,
 ) -> bool {
     let total = LEN_COMPACT + len;
-    // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section
-    // finds that the event ends before the sub-buffer's trailer, whose 16 bytes take what is written behind the event; W
-    // words are what `len` bytes need.
+    // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section finds
+    // that the event ends before the sub-buffer's trailer, whose bytes take what is written behind the event.
     unsafe {
-        match W {
-            0 => {
-                fast_section!(lane, total, ["or edx, {id:e}", "mov [{to}], edx"], id = in(reg) id,)
-            }
-            1 => return record_framed(lane, id, &frame(words[0], 0), total),
-            2 if len <= 12 => return record_framed(lane, id, &frame(words[0], words[1]), total),
-            2 => {
-                let [a, b] = frame(words[0], words[1]);
-                return record_framed(lane, id, &[a, b, words[1] >> 32], total);
-            }
-            3 => fast_section!(
-                lane, total,
-                [
-                    "or edx, {id:e}",
-                    "mov [{to}], edx",
-                    "mov rdx, [{words}]",
-                    "mov [{to} + 4], rdx",
-                    "mov rdx, [{words} + 8]",
-                    "mov [{to} + 12], rdx",
-                    "mov rdx, [{words} + 16]",
-                    "mov [{to} + 20], rdx",
-                ],
-                id = in(reg) id,
-                words = in(reg) words.as_ptr(),
-            ),
-            4 => fast_section!(
-                lane, total,
-                [
-                    "or edx, {id:e}",
-                    "mov [{to}], edx",
-                    "mov rdx, [{words}]",
-                    "mov [{to} + 4], rdx",
-                    "mov rdx, [{words} + 8]",
-                    "mov [{to} + 12], rdx",
-                    "mov rdx, [{words} + 16]",
-                    "mov [{to} + 20], rdx",
-                    "mov rdx, [{words} + 24]",
-                    "mov [{to} + 28], rdx",
-                ],
-                id = in(reg) id,
-                words = in(reg) words.as_ptr(),
-            ),
+        match words_of(len) {
+            1 if W <= 4 => framed_section!(lane, id, words, total, 1, [], [],),
+            2 if (1..=4).contains(&W) => framed_section!(lane, id, words, total, 2, [b 1 8], [],),
+            3 if (2..=4).contains(&W) => framed_section!(lane, id, words, total, 3, [b 1 8, c 2 16], [],),
+            4 if (3..=4).contains(&W) => framed_section!(lane, id, words, total, 4, [b 1 8, c 2 16, d 3 24], [],),
+            5 if W == 4 => framed_section!(lane, id, words, total, 5, [b 1 8, c 2 16, d 3 24, e 4 32], [],),
             // The last word first.
             _ => fast_section!(
                 lane, total,
@@ -250,126 +243,74 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                 ],
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
-                left = inout(reg) len.div_ceil(8).clamp(1, W) => _,
+                left = inout(reg) len.div_ceil(8).max(1) => _,
             ),
         }
     }
     true
 }
 
-/// The first words of an event: a hole for the header, then the payload's bytes.
-#[inline(always)]
-fn frame(first: u64, second: u64) -> [u64; 2] {
-    [first << 32, (first >> 32) | (second << 32)]
-}
-
-/// Records an event of `total` bytes that lies in 2 or 3 words, with zeros where its header goes. False where the section was
-/// aborted, or is not for this event.
-///
-/// # Safety
-/// As for [`record_words`]; `total` is 5 at least, and all words but up to 11 bytes of them.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_framed<const W: usize>(
-    lane: &Lane,
-    id: u32,
-    words: &[u64; W],
-    total: usize,
-) -> bool {
-    // SAFETY: as in `record_words`.
-    unsafe {
-        match words[..] {
-            [a, b] => fast_section!(
-                lane, total,
-                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
-                a = in(reg) a | u64::from(id),
-                b = in(reg) b,
-            ),
-            [a, b, c] => fast_section!(
-                lane, total,
-                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c}"],
-                a = in(reg) a | u64::from(id),
-                b = in(reg) b,
-                c = in(reg) c,
-            ),
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// The section of [`record_framed_text`], with these lines for its words. The text's last bytes are copied first, in a piece
-/// that may overlap those before it.
-macro_rules! text_section {
-    ($lane:ident, $size:ident, $text:ident, [$($copy:literal),* $(,)?], $($operand:tt)*) => {
-        fast_section!(
-            $lane, $size + $text.len() + 1,
+/// A section of [`record_tail`] whose first words are those. The tail's last bytes are copied first, in a piece that may overlap
+/// those before it; a byte of zero follows them, which belongs to a text and lies behind all other tails.
+macro_rules! tail_section {
+    ($lane:ident, $id:ident, $words:ident, $len:ident, $tail:ident, $n:literal, [$($w:ident $index:literal $at:literal),*]) => {
+        framed_section!(
+            $lane, $id, $words, LEN_COMPACT + $len + $tail.size(), $n, [$($w $index $at),*],
             [
-                $($copy,)*
                 "add {to}, {size}",
                 "mov rdx, {n}",
                 "sub rdx, 16",
                 "jb 81f",
-                "movups {x}, [{text} + rdx]",
+                "movups {x}, [{tail} + rdx]",
                 "movups [{to} + rdx], {x}",
                 "je 83f",
                 "76:",
                 "sub rdx, 16",
                 "jbe 82f",
-                "movups {x}, [{text} + rdx]",
+                "movups {x}, [{tail} + rdx]",
                 "movups [{to} + rdx], {x}",
                 "jmp 76b",
                 "81:",
-                "mov rdx, [{text} + {n} - 8]",
+                "mov rdx, [{tail} + {n} - 8]",
                 "mov [{to} + {n} - 8], rdx",
-                "mov rdx, [{text}]",
+                "mov rdx, [{tail}]",
                 "mov [{to}], rdx",
                 "jmp 83f",
                 "82:",
-                "movups {x}, [{text}]",
+                "movups {x}, [{tail}]",
                 "movups [{to}], {x}",
                 "83:",
                 "mov byte ptr [{to} + {n}], 0",
             ],
-            size = in(reg) $size,
-            text = in(reg) $text.as_ptr(),
-            n = in(reg) $text.len(),
+            size = in(reg) LEN_COMPACT + $len,
+            tail = in(reg) $tail.bytes().as_ptr(),
+            n = in(reg) $tail.bytes().len(),
             x = out(xmm_reg) _,
-            $($operand)*
         )
     };
 }
 
-/// Records an event whose first `size` bytes lie in 2 or 3 words, with zeros where its header goes, and which `text` and a
-/// NUL follow. False where the section was aborted, or is not for this event.
+/// Records an event whose payload is the first `len` bytes of `words` and `tail`. False if the section was aborted, or does not
+/// take this event.
 ///
 /// # Safety
-/// `id` is of a compact header; `text` has at least 8 bytes; `size` is 4 at least, and more than all
-/// words but the last.
+/// `id` is of a compact header, `len` is at most `8 * W`, and `tail` has at least 8 bytes. The section writes up to [`MAX_SPILL`]
+/// bytes behind the event.
 #[inline(always)]
-pub(in crate::reserve) unsafe fn record_framed_text<const W: usize>(
+pub(in crate::reserve) unsafe fn record_tail<const W: usize>(
     lane: &Lane,
     id: u32,
     words: &[u64; W],
-    size: usize,
-    text: &[u8],
+    len: usize,
+    tail: Tail<'_>,
 ) -> bool {
-    // SAFETY: as in `record_words`; the words go at most 3 bytes behind the event, and are stored before the text is; reads of
-    // the text stay in it.
+    // SAFETY: as in `record_words`. The words are stored before the tail, whose 8 bytes cover what the last word writes behind
+    // `len`; reads of the tail stay in it.
     unsafe {
-        match words[..] {
-            [a, b] => text_section!(
-                lane, size, text,
-                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}"],
-                a = in(reg) a | u64::from(id),
-                b = in(reg) b,
-            ),
-            [a, b, c] => text_section!(
-                lane, size, text,
-                ["or rdx, {a}", "mov [{to}], rdx", "mov [{to} + 8], {b}", "mov [{to} + 16], {c:e}"],
-                a = in(reg) a | u64::from(id),
-                b = in(reg) b,
-                c = in(reg) c,
-            ),
+        match words_of(len) {
+            1 => tail_section!(lane, id, words, len, tail, 1, []),
+            2 => tail_section!(lane, id, words, len, tail, 2, [b 1 8]),
+            3 => tail_section!(lane, id, words, len, tail, 3, [b 1 8, c 2 16]),
             _ => return false,
         }
     }

@@ -1,4 +1,4 @@
-//! What `rseq` and `locked` share: one recorder at a time works on a half, and a single store publishes what it did.
+//! The part that `rseq` and `locked` share: one recorder at a time works on a half, and a single store publishes its work.
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
@@ -8,7 +8,7 @@ use super::{Place, encode};
 use crate::channel::Channel;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
-use crate::record::{Lost, Pieces, Record};
+use crate::record::{Copy, Lost, Record};
 use crate::stream::Stream;
 
 /// How far one step came.
@@ -19,6 +19,8 @@ pub(crate) enum Step {
     Progress,
     /// Another recorder came first; try again.
     Aborted,
+    /// The event has more pieces than a section copies.
+    TooManyPieces,
     /// The event cannot be recorded.
     Lost(Lost),
 }
@@ -30,14 +32,26 @@ pub(crate) struct At {
     pub(crate) position: u64,
 }
 
-/// Copies and publishes, if nobody else has recorded since the position was read.
-pub(crate) trait Publish {
-    /// Does the copies and makes `end` the produced position, if `at` still stands. False when it does not.
-    fn publish(&self, stream: &Stream, at: At, end: u64, pieces: &Pieces) -> bool;
+/// How an attempt to publish ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// The copies are done, and the position is published.
+    Yes,
+    /// Another recorder came first; nothing was published.
+    No,
+    /// There are more pieces than a section copies; nothing was published.
+    TooManyPieces,
 }
 
-/// Everything of one step but the sub-buffer's memory.
-struct Context<'a, P> {
+/// Copies and publishes, if nobody else has recorded since the position was read.
+pub(crate) trait Publish {
+    /// Does the copies into the half that `memory` is of, and makes `end` the produced position, if `at` still stands.
+    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, copies: &[Copy<'_>]) -> Published;
+}
+
+/// One step.
+struct Context<'a, P, M> {
+    memory: M,
     stream: &'a Stream,
     publish: &'a P,
     at: At,
@@ -45,10 +59,12 @@ struct Context<'a, P> {
     clock: u64,
 }
 
-impl<P: Publish> Context<'_, P> {
-    fn publish(&self, end: u64, pieces: &Pieces, done: Step) -> Step {
-        if !self.publish.publish(self.stream, self.at, end, pieces) {
-            return Step::Aborted;
+impl<P: Publish, M: Memory> Context<'_, P, M> {
+    fn publish(&self, end: u64, copies: &[Copy<'_>], done: Step) -> Step {
+        match self.publish.publish(self.stream, self.at, end, self.memory, copies) {
+            Published::Yes => (),
+            Published::No => return Step::Aborted,
+            Published::TooManyPieces => return Step::TooManyPieces,
         }
         if !matches!(done, Step::Progress) || self.place.within == 0 {
             // The reading of something committed: not newer than the newest event, whoever stores last.
@@ -86,24 +102,23 @@ pub(crate) fn step<M: Memory, P: Publish>(
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
     let at = At { half, position };
-    let context = Context { stream, publish, at, place: stream.place(position), clock };
     let memory = M::at(stream.data[half as usize]);
+    let context = Context { memory, stream, publish, at, place: stream.place(position), clock };
     if context.place.within < HEADER_LEN as u64 {
-        return begin(&context, memory);
+        return begin(&context);
     }
     let (header, header_len) = encode(channel, record, clock, last, before != Before::Done);
     let len = (header_len + record.len) as u64;
     if before == Before::Stopped || !stream.fits(context.place.within, len) {
-        return close(channel, &context, memory, len);
+        return close(channel, &context, record);
     }
-    match super::pieces(memory, context.place, &header[..header_len], record) {
-        Some(pieces) => context.publish(position + len, &pieces, Step::Done),
-        None => Step::Lost(Lost::TooBig),
-    }
+    let offset = context.place.sub_buffer + context.place.within;
+    let event = Copy { offset, first: &header[..header_len], parts: record.parts };
+    context.publish(position + len, &[event], Step::Done)
 }
 
 /// Begins the sub-buffer at whose start the position stands.
-fn begin<M: Memory, P: Publish>(context: &Context<'_, P>, memory: M) -> Step {
+fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     let (stream, place) = (context.stream, context.place);
     let start = context.at.position - place.within;
     if stream.is_full(stream.half(context.at.half as usize), start) {
@@ -112,16 +127,15 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P>, memory: M) -> Step {
     // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
     fence(Release);
     let header = packet::header(&stream.identity, place.number, context.clock, Closing::default());
-    let mut pieces = Pieces::new();
-    pieces.add(memory, place.sub_buffer, &header);
-    context.publish(start + HEADER_LEN as u64, &pieces, Step::Progress)
+    let header = Copy { offset: place.sub_buffer, first: &header, parts: &[] };
+    context.publish(start + HEADER_LEN as u64, &[header], Step::Progress)
 }
 
-/// Closes the sub-buffer in which an event of `len` bytes does not fit, and moves to the start of the next, whose old
+/// Closes the sub-buffer in which the event does not fit, and moves to the start of the next, whose old
 /// content is given up by that very store.
-fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P>, memory: M, len: u64) -> Step {
+fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, record: &Record<'_>) -> Step {
     let (stream, place) = (context.stream, context.place);
-    if len > stream.room() {
+    if stream.is_too_big(record) {
         return Step::Lost(Lost::TooBig);
     }
     let next = stream.next_sub_buffer(context.at.position);
@@ -131,10 +145,11 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P>, mem
     channel.refresh_clock();
     // SAFETY: all bytes before the position that `publish` will check are committed, and only closing threads write them; a
     // close that computed with another position is not published.
-    let (header, sum) = unsafe { stream.closing(memory, place, context.clock) };
-    let mut pieces = Pieces::new();
-    let fields = at::TIMESTAMP_END;
-    pieces.add(memory, place.sub_buffer + fields as u64, &header[fields..]);
-    pieces.add(memory, place.sub_buffer + stream.info.sub_buffer_size - CHECK_FROM_END as u64, &sum);
-    context.publish(next, &pieces, Step::Progress)
+    let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
+    let trailer = place.sub_buffer + stream.info.sub_buffer_size - CHECK_FROM_END as u64;
+    let copies = [
+        Copy { offset: place.sub_buffer + at::TIMESTAMP_END as u64, first: &header[at::TIMESTAMP_END..], parts: &[] },
+        Copy { offset: trailer, first: &sum, parts: &[] },
+    ];
+    context.publish(next, &copies, Step::Progress)
 }

@@ -33,7 +33,7 @@ pub(crate) fn session_region() -> *mut u8 {
     region
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub reservation: u32,
     pub mode: u32,
@@ -82,6 +82,10 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
                     table.add(page).write(pages(4096) as u64);
                 }
             }
+        } else {
+            // Bytes that a recorder does not store show.
+            let data = spec.data_range(0).start..spec.data_range(1).end;
+            region.add(data.start as usize).write_bytes(0xaa, (data.end - data.start) as usize);
         }
         Stream::attach(region, spec.region_len()).expect("a stream")
     }
@@ -109,6 +113,18 @@ pub(crate) fn channel_on(cpus: u32, parts: SessionParts, shape: &Shape) -> &'sta
 
 pub(crate) fn channel(shape: &Shape) -> &'static Channel {
     channel_in(parts(), shape)
+}
+
+/// Binds this thread to the CPU on which it runs, and returns that.
+pub(crate) fn bind_to_this_cpu() -> usize {
+    let cpu = lastwords_ring::cpu::current() as usize;
+    // SAFETY: plain calls on a set of our own.
+    unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
+    }
+    cpu
 }
 
 /// The region's bytes of a half, in order of offset.
