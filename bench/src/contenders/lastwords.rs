@@ -62,7 +62,7 @@ pub(crate) fn generate(dir: &Path, events: u64) -> Result<()> {
     // 64 bytes an event is more than the larger of the two takes.
     let sub_buffers = u32::try_from((events.saturating_mul(64) >> 20).max(2).next_power_of_two())?;
     let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 1 << 20).contexts(0);
-    let _recording = Session::builder("bench").channel(channel).dir(dir).keep(true).size_limit(u64::MAX).start()?;
+    let _recording = Session::builder("bench").channel(channel).dir(dir).size_limit(u64::MAX).start()?;
     let cpus = cpus()?;
     let share = |begin: u64, end: u64| {
         each_a((end - begin) / 2, |number, value| lastwords::event!(bench, "a", number, value));

@@ -43,6 +43,21 @@ pub const CLOCK_REALTIME: u32 = 5;
 /// [`ClockArea::kind`]: the aarch64 virtual counter.
 pub const CLOCK_CNTVCT: u32 = 6;
 
+/// [`Control::ending`]: no process has said anything.
+pub const ENDING_NONE: u32 = 0;
+/// [`Control::ending`]: the last handle was dropped; the number is the exit status of its process, where it is known.
+pub const ENDING_CLOSED: u32 = 1;
+/// [`Control::ending`]: the application said that it ends with an error.
+pub const ENDING_ERROR: u32 = 2;
+/// [`Control::ending`]: the last handle was dropped while its thread unwound from a panic.
+pub const ENDING_PANIC: u32 = 3;
+/// [`Control::ending`]: a fatal signal, whose number follows, was handled.
+pub const ENDING_SIGNAL: u32 = 4;
+/// [`Control::ending`]: the process exited while the session was open; the number is its exit status, where it is known.
+pub const ENDING_EXIT: u32 = 5;
+/// Set in [`Control::ending`] where its bits 8 to 15 hold a number.
+pub const ENDING_NUMBER: u32 = 1 << 16;
+
 /// Most channels of a session.
 pub const MAX_CHANNELS: usize = 32;
 /// Most processes that can be joined at a time.
@@ -121,7 +136,22 @@ pub struct Control {
     /// 1 when a process of another pid namespace than the creator's may have held one of the session's locks: ids of their
     /// owners then say nothing. Never 0 again.
     pub namespaces: AtomicU32,
-    pad0: [u32; 11],
+    /// How the session ended, as the last process that said so has it: one of `ENDING_` in bits 0 to 7; bits 8 to 15 a
+    /// signal's number or an exit status, where bit 16 is set. Written by a process that records in the session, with
+    /// Release, after `ended` and `ended_by`: a reader that loads it with Acquire finds these two as new or newer.
+    /// 0 in a session whose processes are gone: they were killed.
+    pub ending: AtomicU32,
+    /// Process id of the writer of `ending`, in its own pid namespace.
+    pub ended_by: AtomicU32,
+    /// Panics that the panic hook of a process of the session saw, survived ones included. Only ever grows.
+    pub panics: AtomicU32,
+    /// CLOCK_REALTIME when `ending` was written, ns.
+    pub ended: AtomicU64,
+    /// CLOCK_REALTIME of the last of `panics`, ns. Written by the panic hook before `panics` grows (Release).
+    pub panicked: AtomicU64,
+    /// Ended sessions that retention removed when this one began. Written by the creator before the session is published.
+    pub removed: AtomicU32,
+    pad0: [u32; 3],
 
     /// One of `SNAPSHOT_`.
     pub snapshot: AtomicU32,

@@ -27,7 +27,7 @@
  *   Texts end with a NUL. The library copies what it gets, except where a comment says that something lives as long as the process.
  * Threads. Any thread may call any function at any time, but a builder is for one thread at a time, and nothing may use a
  *   session while lw_session_end or another function ends it. Events may be recorded meanwhile and after: they go nowhere.
- * Signal handlers. Events may be recorded in handlers. Functions may not be called there, but for lw_strerror and lw_keep_all.
+ * Signal handlers. Events may be recorded in handlers. Functions may not be called there, but for lw_strerror.
  * errno. Recording an event leaves it as it was, and so do the handlers of signals. Other functions may change it.
  * fork. A forked child records in the session of its parent and may end its own handle of it. In the child of a process that
  *   has several threads, call no function before exec; record events.
@@ -278,8 +278,8 @@ int lw_builder_env(struct lw_builder *builder, const char *key, const char *valu
 /* Allocates the spare memory for snapshots at the start, as lw_session_enable_snapshots does later. */
 int lw_builder_snapshot(struct lw_builder *builder);
 
-/* Leaves the session's folder behind when the session ends, as lw_session_keep does. */
-int lw_builder_keep(struct lw_builder *builder);
+/* Removes the session when it ends in good order. Default: it stays, until newer sessions take its place. */
+int lw_builder_remove_at_end(struct lw_builder *builder);
 
 /* Whether a thread of the library waits for changes by other processes and, once a second, keeps the clock's calibration fresh:
  * not if on is 0. Default: it does. */
@@ -302,14 +302,11 @@ struct lw_rule {
 /* Begins a session of that name with all defaults. Errors: those of lw_builder_start. */
 struct lw_session *lw_session_begin(const char *name);
 
-/* Ends the session and frees it. Its folder is removed, unless it is to be kept. NULL is passed over. */
+/* Ends the session and frees it. What was recorded stays, until newer sessions take its place. NULL is passed over. */
 void lw_session_end(struct lw_session *session);
 
-/* Leaves the session's folder behind when the session ends. */
-int lw_session_keep(const struct lw_session *session);
-
-/* Keeps the folders of all sessions of this process, whatever ends them: for handlers of crashes. Async-signal-safe. */
-void lw_keep_all(void);
+/* The same, and removes all that was recorded, unless other processes record in the session. */
+void lw_session_remove(struct lw_session *session);
 
 /* Texts that hold until the session ends; empty if session is NULL. The folder, which `lastwords recover` takes, is empty for a
  * session that has none; the note tells people what the memory is, or how a session that was joined differs from what was asked

@@ -109,7 +109,7 @@ options! {
     fn lw_builder_env(builder, key: *const c_char, value: *const c_char) =
         builder.env(text(key, "the property's name")?, text(value, "its value")?);
     fn lw_builder_snapshot(builder) = builder.snapshot(true);
-    fn lw_builder_keep(builder) = builder.keep(true);
+    fn lw_builder_remove_at_end(builder) = builder.remove_at_end(true);
     fn lw_builder_listen(builder, on: c_int) = builder.listen(on != 0);
 }
 
@@ -234,7 +234,7 @@ mod tests {
         // SAFETY: null pointers are none; the builder is started once by `started`.
         unsafe {
             assert_eq!(
-                (lw_builder_keep(std::ptr::null_mut()), why().as_str()),
+                (lw_builder_remove_at_end(std::ptr::null_mut()), why().as_str()),
                 (LW_ERROR_ARGUMENT, "the builder is a null pointer")
             );
             let calls: [(&dyn Fn(*mut lw_builder) -> c_int, &str); 4] = [

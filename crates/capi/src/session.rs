@@ -68,7 +68,6 @@ actions! {
         given(uuid, "the place for the UUID")?;
         uuid.cast::<[u8; 16]>().write(session.uuid());
     };
-    fn lw_session_keep(session) = session.keep();
     fn lw_session_enable(session, glob: *const c_char) = session.enable(text(glob, "the glob")?)?;
     fn lw_session_disable(session, glob: *const c_char) = session.disable(text(glob, "the glob")?)?;
     fn lw_session_rule_sized(session, rule: *const lw_rule, size: usize) =
@@ -126,6 +125,12 @@ unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn lw_keep_all() {
-    lastwords::session::keep_all();
+unsafe extern "C" fn lw_session_remove(session: *mut lw_session) {
+    status(|| {
+        // SAFETY: C gives the session up.
+        if let Some(held) = unsafe { unboxed(session) } {
+            held.session.remove();
+        }
+        Ok(())
+    });
 }

@@ -1,32 +1,25 @@
 //! The application's handle on a session: it controls the session, and dropping it ends the session.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use lastwords_abi::session::SCOPE_USER;
+use lastwords_abi::session::{BACKEND_HEAP, BACKEND_MEMFD, ENDING_ERROR, SCOPE_USER};
 
 use crate::record::slot;
 use crate::session::dirs::Base;
 use crate::session::rules::{self, RuleSpec};
-use crate::session::shared::{self, SessionShared};
+use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
-use crate::session::{Builder, Error, give_back, listener, processes, remove, session_region};
-
-/// Set by what records a death: no session of this process is removed from then on.
-static KEEP_ALL: AtomicBool = AtomicBool::new(false);
-
-/// Keeps the folders of all sessions of this process whatever is dropped: for panic and crash handlers.
-/// Async-signal-safe.
-pub fn keep_all() {
-    KEEP_ALL.store(true, Relaxed);
-}
+use crate::session::{Builder, Ending, Error, ending, give_back, listener, processes, remove, session_region};
 
 /// A session that this process records in.
 ///
-/// Dropping it ends it; where this process has joined the same session of its user more than once, dropping the last. The session's folder is then removed, unless it is to be kept, a panic is under way, or others still
-/// record in it: forked children, or other processes of a user. Then the last to leave removes it, unless one died in it.
+/// Dropping it ends it; where this process has joined the same session of its user more than once, dropping the last. What was
+/// recorded stays, marked with how and when it ended, until [`Retention`](crate::Retention) removes it in favour of newer
+/// sessions, or [`Session::remove`] or `lastwords destroy` does at once. The memory of a heap or memfd session goes with its
+/// end. While others record in the session, forked children or other processes of a user, it goes on for them.
 #[derive(Debug)]
+#[must_use = "a session that is dropped ends"]
 pub struct Session {
     session: &'static SessionShared,
     pub(crate) note: String,
@@ -38,8 +31,8 @@ impl Session {
         Builder::new(name.into())
     }
 
-    pub(crate) fn of(session: &'static SessionShared, note: String, keep: bool) -> Self {
-        session.keep.fetch_or(keep, Relaxed);
+    pub(crate) fn of(session: &'static SessionShared, note: String, remove_at_end: bool) -> Self {
+        session.removal.fetch_max(if remove_at_end { GOES } else { STAYS }, Relaxed);
         Self { session, note }
     }
 
@@ -71,11 +64,6 @@ impl Session {
     #[must_use]
     pub fn note(&self) -> &str {
         &self.note
-    }
-
-    /// Leaves the folder behind when the session is closed.
-    pub fn keep(&self) {
-        self.session.keep.store(true, Relaxed);
     }
 
     /// Id of the channel of that name.
@@ -179,32 +167,47 @@ impl Session {
     pub fn close(self) {
         drop(self);
     }
+
+    /// Ends the session with the result of what it recorded, and passes the result on: an error is marked as how the session
+    /// ended. For a `main` that returns the result.
+    ///
+    /// # Errors
+    /// The error that it was given.
+    pub fn finish<T, E>(self, result: Result<T, E>) -> Result<T, E> {
+        if result.is_err() {
+            ending::mark(self.session.view(), Ending::Error);
+        }
+        result
+    }
+
+    /// Ends the session and removes all that it recorded, unless others record in it: for them it goes on.
+    pub fn remove(self) {
+        self.session.removal.store(GOES_AT_ONCE, Relaxed);
+    }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let ending = match std::thread::panicking() || KEEP_ALL.load(Relaxed) {
-            true => Ending::Death,
-            false if self.session.keep.load(Relaxed) => Ending::Kept,
-            false => Ending::Removed,
-        };
-        close(self.session, ending);
+        end(self.session);
     }
 }
 
-/// What becomes of a session that ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Nothing is left of it.
-    Removed,
-    /// Its folder stays, marked as finished.
-    Kept,
-    /// Its folder stays, as a death leaves it: the last words are wanted.
-    Death,
+/// Ends the session for this process: with what is known of its end, and with all its files where they are not to stay.
+fn end(session: &'static SessionShared) {
+    let control = session.view().control();
+    let failed = control.ending.load(Acquire) & 0xff == ENDING_ERROR;
+    let how = match std::thread::panicking() {
+        true => Ending::Panic,
+        false if failed => Ending::Error,
+        false => Ending::Closed(None),
+    };
+    let in_good_order = how == Ending::Closed(None) && control.panics.load(Acquire) == 0;
+    let goes_from = if in_good_order { GOES } else { GOES_AT_ONCE };
+    close(session, how, session.removal.load(Relaxed) >= goes_from);
 }
 
-/// Takes the session away from this process, and from the world where it ends with it.
-pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
+/// Takes the session away from this process; where no other has it, it has ended.
+pub(crate) fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     let view = session.view();
     // Nobody joins between the look at the tables and the removal.
     let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
@@ -215,13 +218,19 @@ pub(crate) fn close(session: &'static SessionShared, ending: Ending) {
     }
     slot::remove(session);
     processes::leave(view.processes());
-    if processes::is_left(view, session.regions.session.as_ptr()) {
+    let is_left = processes::is_left(view, session.regions.session.as_ptr());
+    if is_left || ending::is_ours(view) {
+        ending::mark(view, how);
+    }
+    if is_left {
         let control = view.control();
         control.recording.store(0, Release);
-        control.finished.store(u32::from(ending != Ending::Death), Release);
+        control.finished.store(u32::from(how != Ending::Panic), Release);
         view.announce();
-        if ending == Ending::Removed {
-            remove(session);
+        let is_lost = matches!(view.info.backend, BACKEND_HEAP | BACKEND_MEMFD) && how != Ending::Panic;
+        match unwanted || is_lost {
+            true => remove(session),
+            false => ending::remember(session),
         }
     }
     drop(lock);

@@ -20,7 +20,7 @@ pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
 pub use session::registry::{EventDesc, FieldDesc, FieldType};
-pub use session::{Builder, ChannelConfig, Error, Memory, Reservation, Scope, Session};
+pub use session::{Builder, ChannelConfig, Ended, Ending, Error, Memory, Reservation, Retention, Scope, Session};
 pub use session::{consume, dirs, processes, registry, remote_control, rules, snapshot};
 
 /// What the macros expand to; not for other use.

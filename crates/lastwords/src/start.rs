@@ -2,7 +2,7 @@
 
 use lastwords_abi::session::MAX_CHANNELS;
 
-use crate::handle::{Ending, Session, close};
+use crate::handle::{Session, close};
 use crate::record::{callsite, slot};
 use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
@@ -12,7 +12,7 @@ use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::user_context::UserContext;
-use crate::session::{Error, give_back, listener, lost_memory, processes, remove, snapshot};
+use crate::session::{Ending, Error, ending, give_back, listener, lost_memory, processes, remove, snapshot};
 
 /// What the listener calls when rules, channels or sessions changed, and once a second.
 const LISTENER: listener::Calls = listener::Calls {
@@ -52,6 +52,7 @@ impl Builder {
         lost_memory::watch();
         processes::prepare();
         callsite::observe(OBSERVERS);
+        ending::watch_exit();
         let made = match self.join_or_create()? {
             Made::New(made) => *made,
             Made::Ours(session) => return self.again(session),
@@ -68,19 +69,19 @@ impl Builder {
         })?;
         let contexts = |name: &str| self.contexts_of(name);
         if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| slot::install(session, contexts)) {
-            close(session, Ending::Removed);
+            close(session, Ending::Closed(None), true);
             return Err(error);
         }
         if self.listen {
             listener::ensure(&LISTENER);
         }
-        Ok(Session::of(session, session.note.clone(), self.keep))
+        Ok(Session::of(session, session.note.clone(), self.remove_at_end))
     }
 
     /// One more handle of a session that this process records in already.
     fn again(&self, session: &'static SessionShared) -> Result<Session, Error> {
         let regions = &session.regions;
-        let mut session = Session::of(session, String::new(), self.keep);
+        let mut session = Session::of(session, String::new(), self.remove_at_end);
         session.note = note(self, regions)?;
         check_contexts(regions, |name| self.contexts_of(name))?;
         if self.snapshot {
@@ -100,11 +101,11 @@ impl Builder {
         let base = match Base::make(&path) {
             Ok(base) => base,
             // On the heap the folder is only there to be listed.
-            Err(_) if self.memory == Memory::Heap => return create(self, None).map(new),
+            Err(_) if self.memory == Memory::Heap => return create(self, None, false).map(new),
             Err(error) => return Err(error),
         };
         if self.scope == Scope::Process {
-            return create(self, Some(&base)).map(new);
+            return create(self, Some(&base), false).map(new);
         }
         let _lock = base.lock()?;
         match find(&base, &self.name)? {
@@ -112,7 +113,7 @@ impl Builder {
                 Some(session) => Ok(Made::Ours(session)),
                 None => join(self, folder).map(new),
             },
-            None => create(self, Some(&base)).map(new),
+            None => create(self, Some(&base), true).map(new),
         }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::os::unix::fs::MetadataExt as _;
 
-use common::{folder, numbers, numbers_in_file, plain, record};
+use common::{folder, numbers, numbers_in_file, only_session, plain, record};
 use lastwords::{Error, Memory, Reservation, Session};
 use lastwords_ring::backend::{Place, parse_places};
 
@@ -57,6 +57,8 @@ fn huge_pages_or_what_the_machine_has() {
     let path = places(&folder(&session))[0].path.clone();
     assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>());
     session.close();
+    assert_eq!(numbers_in_file(path.as_ref()), (0..500).collect::<Vec<_>>(), "it stays");
+    lastwords::remote_control::destroy(&only_session(dir.path())).expect("removed");
     assert!(!std::path::Path::new(&path).exists());
 }
 
@@ -73,13 +75,12 @@ fn a_dax_file_is_not_overwritten_unasked() {
     assert_eq!(session.reservation(), lastwords_abi::session::RESERVATION_LOCKED);
     record(0..500);
     assert_eq!(numbers_in_file(&file), (0..500).collect::<Vec<_>>());
-    session.keep();
     session.close();
     let error = start(false).expect_err("last words are there").to_string();
     assert!(error.contains("pmem") && error.contains("lastwords recover"), "{error}");
     assert_eq!(numbers_in_file(&file).len(), 500, "the refused start left them");
-    start(true).expect("it starts when allowed").close();
-    start(false).expect("a session that ended in good order leaves its place");
+    start(true).expect("it starts when allowed").remove();
+    drop(start(false).expect("a session that was removed leaves its place"));
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn a_physical_range_in_a_plain_file() {
     assert_eq!(numbers_in_file(&file), (0..500).collect::<Vec<_>>());
     let bytes = std::fs::read(&file).expect("the file");
     assert!(bytes[..1 << 20].iter().all(|byte| *byte == 0xa5), "before the range");
-    drop(session);
+    session.remove();
     for (offset, len, what) in
         [(1 << 20, 8 << 20, "does not lie"), (5, 4 << 20, "multiple of 4096"), (0, 4096, "fewer or smaller")]
     {
@@ -131,7 +132,7 @@ fn more_than_the_limit_is_refused() {
     let builder = || Session::builder("limit").dir(dir.path()).channel(plain("main"));
     let Err(Error::TooLarge { needs, limit }) = builder().size_limit(1 << 20).start() else { panic!("it started") };
     assert!(needs > limit);
-    builder().size_limit(needs).start().expect("what it needs is enough");
+    builder().size_limit(needs).start().expect("what it needs is enough").remove();
     let Err(Error::TooLarge { needs: with_spare, .. }) = builder().snapshot(true).size_limit(needs).start() else {
         panic!("the spare counts, too")
     };

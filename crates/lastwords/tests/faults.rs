@@ -51,7 +51,7 @@ fn life(dir: &Path, memory: Memory) -> i32 {
         | session.disable("x:*").is_err()
         | session.disable_snapshots().is_err();
     record(10..20);
-    drop(session);
+    session.remove();
     if later { REFUSED_LATER } else { DONE }
 }
 

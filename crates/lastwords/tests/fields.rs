@@ -214,7 +214,7 @@ fn several_sessions_take_one_event() {
     first.enable("t8:*").expect("a rule");
     second.stop();
     record(4);
-    drop(first);
+    first.remove();
     second.resume();
     record(5);
     let shown = lines(&second_folder);

@@ -45,7 +45,7 @@ fn child_in_two_namespaces() {
         libc::CPU_SET(0, &mut one);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
     }
-    let builder = Session::builder("two").dir(&dir).channel(plain("main").sub_buffers(64, 1 << 20)).keep(true);
+    let builder = Session::builder("two").dir(&dir).channel(plain("main").sub_buffers(64, 1 << 20));
     let _session = builder.reservation(Reservation::Locked).listen(false).start().expect("it starts");
     // SAFETY: no memory is involved; the children end by `_exit` and record and write files in between: this process has no
     // other thread that holds a lock of the C library.

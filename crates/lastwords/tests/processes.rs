@@ -61,17 +61,15 @@ fn a_killed_process_leaves_its_events() {
 }
 
 #[test]
-fn ended_in_good_order_kept_or_in_panic() {
+fn closed_removed_or_dropped_by_a_panic() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let session = start(dir.path());
     let path = folder(&session);
     assert_eq!(details(dir.path()).state, State::Live);
-    drop(session);
+    session.remove();
     assert!(!path.exists());
-    let session = start(dir.path());
-    session.keep();
-    drop(session);
+    drop(start(dir.path()));
     assert_eq!(details(dir.path()).state, State::Finished);
     remote_control::destroy(&only_session(dir.path())).expect("it is removed");
     let panicked = std::panic::catch_unwind(|| {
@@ -118,6 +116,7 @@ fn forked_children_record_in_the_same_session() {
         let dead: Vec<_> = processes.iter().filter(|(_, life)| *life == Life::Dead).collect();
         assert_eq!(dead.len(), 1);
         assert_eq!(dead[0].0.pid, pid as u32);
+        session.remove();
     }
 }
 
@@ -149,14 +148,14 @@ fn child_leaves_a_session_to_its_children() {
         record(10..20);
         (&told).write_all(&[1]).expect("told");
         answer(&mut go);
-        drop(session.take());
+        session.take().map(Session::remove);
     };
     let pid = fork(|| child(&mut session));
     if executed {
         let name = format!("/proc/{pid}/comm");
         wait_for("the other program", || std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
     }
-    drop(session.take());
+    session.take().map(Session::remove);
     assert_eq!(path.exists(), !executed, "the child still records, but for one that is another program");
     if !executed {
         use std::io::Write as _;
@@ -277,7 +276,7 @@ fn tell(child: &mut std::process::Child, number: u64) {
 }
 
 #[test]
-fn the_last_to_leave_a_users_session_removes_it() {
+fn the_last_to_leave_ends_a_users_session() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let mine = start_users(dir.path());
@@ -294,12 +293,13 @@ fn the_last_to_leave_a_users_session_removes_it() {
     wait_for("the other", || details(dir.path()).processes.len() == 2);
     let path = folder(&mine);
     drop(again);
-    assert!(path.exists());
-    drop(mine);
-    assert!(path.exists());
+    mine.remove();
+    assert!(path.exists(), "the other records in it");
     drop(other.stdin.take());
     assert!(other.wait().expect("it ends").success());
-    assert!(!path.exists());
+    assert_eq!(details_of(&path).state, State::Finished);
+    start_users(dir.path()).remove();
+    assert!(path.exists(), "one that ended is not joined, and what is begun in its place is another");
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn who_joins_is_told_what_the_session_does_not_have() {
     drop(other);
     record(0..10);
     assert_eq!(numbers(&folder(&first)).len(), 10, "the filter of one is not imposed on the others");
-    drop(first);
+    first.remove();
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 1, "the lock file: all have left");
 }
 
@@ -352,9 +352,9 @@ fn sessions_and_targets_have_a_limit_that_is_told() {
     }
     let error = tiny().start().expect_err("one too many").to_string();
     assert!(error.contains("32") && error.contains("close"), "{error}");
-    drop(sessions);
+    sessions.into_iter().for_each(Session::remove);
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0);
-    tiny().start().expect("slots are free again");
+    drop(tiny().start().expect("slots are free again"));
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn a_process_in_another_pid_namespace() {
     assert_ne!(seen.processes[0].0.pidns, lastwords::processes::Identity::current().pidns);
     let mine = start_users(dir.path());
     assert_ne!(mine.uuid(), seen.uuid, "a session of another pid namespace is not joined");
-    drop(mine);
+    mine.remove();
     let handle = Handle::open(&path).expect("it opens");
     handle.enable_snapshots().expect("enabled");
     handle.take_snapshot(None).expect("taken");

@@ -69,7 +69,7 @@ fn lost(folder: &Path, cause: usize) -> u64 {
 }
 
 fn begin(name: &str, dir: &Path) -> Session {
-    Session::builder(name).dir(dir).channel(plain("main")).keep(true).start().expect("a session")
+    Session::builder(name).dir(dir).channel(plain("main")).start().expect("a session")
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_id_that_was_given_beside_a_busy_registry_is_not_used_in_another_session() 
 fn events_without_a_description_are_counted() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
-    let small = Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096).keep(true);
+    let small = Session::builder("small").dir(dir.path()).channel(plain("main")).registry_size(4096);
     let session = small.start().expect("a session");
     macro_rules! many {
         ($($name:literal)*) => { $(event!(test, $name, number = 7u64, text = "some text for a longer description");)* };

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use lastwords::{ChannelConfig, Memory, Session, event};
+use lastwords::{ChannelConfig, Memory, Retention, Session, event};
 use support::lines;
 
 /// Tests of this program count what the process has.
@@ -18,7 +18,7 @@ fn start(name: &str, dir: &Path, memory: Memory) -> Session {
     let main = ChannelConfig::new("main").sub_buffers(2, 16 << 10).contexts(0);
     let other = ChannelConfig::new("other").sub_buffers(2, 16 << 10).contexts(0);
     let builder = Session::builder(name).dir(dir).channel(main).channel(other).backend(memory);
-    builder.events("s:*").start().expect("a session")
+    builder.events("s:*").retention(Retention::ALL).start().expect("a session")
 }
 
 #[test]
@@ -38,7 +38,6 @@ fn sessions_of_many_threads_keep_their_events_apart() {
                 }
             }
             if round % 4 == 3 {
-                session.keep();
                 kept.lock().expect("a list").push((thread, round, session.folder().expect("a folder").to_owned()));
             }
         }

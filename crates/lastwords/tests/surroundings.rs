@@ -36,7 +36,7 @@ fn child_closes_all_descriptors() {
     session.disable_snapshots().expect("the spare is given back another way");
     let again = session.enable_snapshots();
     assert_eq!(again.is_ok(), memory == Memory::Shm, "a memfd has no other name: {again:?}");
-    drop(session);
+    session.remove();
     assert!(!path.exists(), "the session's own folder is removed");
     assert!(held.iter().all(|file| file.metadata().is_ok()), "the program's descriptors stay open");
     assert!(held[0].as_raw_fd() < 8, "the numbers were those of the session");
@@ -183,7 +183,7 @@ fn only_folders_of_sessions_are_removed() {
     // Regions of later versions have names that are not known here.
     std::fs::copy(path.join("session"), path.join("sequel")).expect("copied");
     std::fs::create_dir(path.join("notes")).expect("a folder");
-    drop(session);
+    session.remove();
     assert_eq!(only_session(&dir.path().join("base")), path, "somebody's notes are in it");
     std::fs::remove_dir(path.join("notes")).expect("removed");
     remote_control::destroy(&path).expect("destroyed");

@@ -59,6 +59,12 @@ pub mod session {
     pub const RECORDING_AT: usize = 4;
     pub const GENERATION_AT: usize = 8;
     pub const FINISHED_AT: usize = 12;
+    pub const ENDING_AT: usize = 20;
+    pub const ENDED_BY_AT: usize = 24;
+    pub const PANICS_AT: usize = 28;
+    pub const ENDED_AT: usize = 32;
+    pub const PANICKED_AT: usize = 40;
+    pub const REMOVED_AT: usize = 48;
     pub const SNAPSHOT_AT: usize = 64;
     pub const SNAPSHOTS_AT: usize = 68;
     pub const SNAPSHOT_LOCK_AT: usize = 72;

@@ -198,6 +198,7 @@ const CONTROL: &[(&str, usize, usize, Role)] = &[
     ("flip", se::FLIP_AT, 4, Other),
     ("recording", se::RECORDING_AT, 4, Other),
     ("finished", se::FINISHED_AT, 4, Other),
+    ("ending", se::ENDING_AT, 4, Other),
     ("snapshot", se::SNAPSHOT_AT, 4, Other),
     ("snapshot_stream", se::SNAPSHOT_STREAM_AT, 4, Other),
     ("rules_len", se::RULES_LEN_AT, 4, Length),

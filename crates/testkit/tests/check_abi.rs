@@ -62,7 +62,11 @@ fn session_control_and_clock() {
     same! {
         l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
         l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
-        16 => offset_of!(C, namespaces),
+        16 => offset_of!(C, namespaces), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
+        l::PANICS_AT => offset_of!(C, panics), l::ENDED_AT => offset_of!(C, ended),
+        l::PANICKED_AT => offset_of!(C, panicked), l::REMOVED_AT => offset_of!(C, removed),
+        0 => s::ENDING_NONE, 1 => s::ENDING_CLOSED, 2 => s::ENDING_ERROR, 3 => s::ENDING_PANIC, 4 => s::ENDING_SIGNAL,
+        5 => s::ENDING_EXIT, 1 << 16 => s::ENDING_NUMBER,
         l::SNAPSHOT_AT => offset_of!(C, snapshot), l::SNAPSHOTS_AT => offset_of!(C, snapshots),
         l::SNAPSHOT_LOCK_AT => offset_of!(C, snapshot_lock), l::SNAPSHOT_READER_AT => offset_of!(C, snapshot_reader),
         l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),

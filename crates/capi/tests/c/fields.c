@@ -95,7 +95,6 @@ int main(void)
     not_utf8();
     sixteen();
     printf("%s\n", lw_session_folder(session));
-    lw_session_keep(session);
     lw_session_end(session);
     return 0;
 }

@@ -43,7 +43,6 @@ int main(int argc, char **argv)
         LW_EVENT("p", "texts", lw_str(text), lw_str(text));
     }
     printf("%s\n", lw_session_folder(session));
-    lw_session_keep(session);
     lw_session_end(session);
     return 0;
 }

@@ -35,7 +35,6 @@ int main(int argc, char **argv)
         return 4;
     LW_EVENT("host", "end", lw_u32(9));
     printf("%s\n", lw_session_folder(session));
-    lw_session_keep(session);
     lw_session_end(session);
     return 0;
 }

@@ -39,7 +39,6 @@ int main(int argc, char **argv)
     dlclose(library);
     LW_EVENT("host", "closed", lw_u32(n, 8));
     printf("%s\n", lw_session_folder(session));
-    lw_session_keep(session);
     lw_session_end(session);
     return 0;
 }

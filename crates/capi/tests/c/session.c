@@ -29,7 +29,6 @@ static struct lw_session *start(struct lw_builder *builder)
 {
     struct lw_session *session;
 
-    CHECK(lw_builder_keep(builder) == 0);
     CHECK(session = lw_builder_start(builder));
     printf("%s\n", lw_session_folder(session));
     return session;
@@ -196,7 +195,6 @@ static void memory(char **argv)
             struct lw_builder *builder = with_channel("memory", &channel);
             struct lw_session *session;
 
-            CHECK(lw_builder_keep(builder) == 0);
             CHECK((len ? lw_builder_physical(builder, argv[0], at, len, reuse) : lw_builder_dax(builder, argv[0], reuse)) == 0);
             session = lw_builder_start(builder);
             if (!reuse && round == 1) {
@@ -320,7 +318,7 @@ static void snapshots(const char *of)
     lw_session_end(session);
 }
 
-/* A handler of crashes of the application's own keeps what would go. */
+/* A session that was ended stays, with the handlers of crashes or without. */
 static void crash(void)
 {
     const int signals[] = { 6 };
@@ -332,7 +330,6 @@ static void crash(void)
     REFUSED(lw_install_signal_handlers(&other, 1) == 0, "2");
     printf("%s\n", lw_session_folder(session));
     steps(0, 5);
-    lw_keep_all();
     lw_session_end(session);
 }
 

@@ -108,7 +108,7 @@ fn snapshots_of_all_of_a_cpu_and_of_a_stream() {
 }
 
 #[test]
-fn a_handler_of_the_application_keeps_all() {
+fn what_was_ended_stays() {
     let (prefix, programs) = programs();
     for program in programs {
         let folder = &said(prefix.path(), &program, &["crash"])[0];

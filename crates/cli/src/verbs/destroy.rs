@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(short = 's', long = "session", value_name = "SESSION", conflicts_with = "sessions")]
     named: Vec<String>,
 
-    /// All sessions whose processes are dead (folders too whose memory went with them), and those that were ended and kept
+    /// All sessions that ended, however they ended, and folders whose memory went with its process
     #[arg(long, conflicts_with_all = ["sessions", "named"])]
     left_over: bool,
 

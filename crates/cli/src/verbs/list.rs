@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
+use lastwords::{Ended, Ending};
 use lastwords_trace::source::Source;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             let folder = control::folder(word)?;
             vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
         }
-        None => remote_control::list(None)?,
+        None => newest_first(remote_control::list(None)?),
     };
     let text = if args.json {
         let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };
@@ -66,31 +67,68 @@ fn table(summaries: &[Summary]) -> String {
         let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
         return format!("no sessions in {}\n", bases.join(", "));
     }
-    let mut table =
-        Table::new(["SESSION", "STATE", "PIDS", "BACK-END", "RESERVATION", "SNAPSHOT", "SIZE", "MADE", "FOLDER"]);
+    let mut table = Table::new(["STATE", "SINCE", "SIZE", "SESSION"]);
+    let mut folders: Vec<String> = Vec::new();
     for summary in summaries {
-        let folder = summary.folder.display().to_string();
+        let parent = summary.folder.parent().map(|parent| parent.display().to_string()).unwrap_or_default();
+        folders.extend((!folders.contains(&parent)).then_some(parent));
+        let own = summary.folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        let own = own.unwrap_or_else(|| summary.name.clone());
         match &summary.details {
-            Ok(d) => table.row([
-                summary.name.clone(),
-                state_text(d),
-                pids(d),
-                d.backend.into(),
-                d.reservation.into(),
-                d.snapshot.into(),
-                human_bytes(size(d)),
-                time(d.created),
-                folder,
-            ]),
-            Err(why) => table.row([summary.name.clone(), "unreadable".into(), why.clone()]),
+            Ok(d) => table.row([state_text(d), short_time(since(d)), human_bytes(d.bytes), own]),
+            Err(why) => table.row(["unreadable".into(), "-".into(), "-".into(), format!("{own}: {why}")]),
         }
     }
-    table.render()
+    format!("{}\nin {}; `lastwords list SESSION` tells more of one\n", table.render(), folders.join(", "))
 }
 
+/// Those that live, then those that ended, each the newest first; what cannot be read is last.
+fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
+    let key = |s: &Summary| s.details.as_ref().map(|d| (d.ended.is_none(), since(d))).ok();
+    summaries.sort_by_key(|summary| std::cmp::Reverse(key(summary)));
+    summaries
+}
+
+/// CLOCK_REALTIME at its end, or at its beginning where it lives, ns.
+fn since(details: &Details) -> u64 {
+    details.ended.map_or(details.created, |ended| ended.at)
+}
+
+/// How it ended, or who records.
 fn state_text(details: &Details) -> String {
-    let stopped = if details.recording { "" } else { ", stopped" };
-    format!("{}{stopped}", state_word(details.state))
+    let Some(ended) = &details.ended else {
+        let stopped = if details.recording { "" } else { ", stopped" };
+        let pids = pids(details);
+        return format!("{} {pids}{stopped}", state_word(details.state));
+    };
+    let panics = match details.panics {
+        0 => String::new(),
+        _ if ended.how == Ending::Panic => String::new(),
+        1 => ", 1 panic".into(),
+        panics => format!(", {panics} panics"),
+    };
+    format!("{}{panics}", ending_text(ended))
+}
+
+fn ending_text(ended: &Ended) -> String {
+    let status = |what: &str, status: Option<u8>| match status {
+        None | Some(0) => what.to_owned(),
+        Some(status) => format!("exit {status}"),
+    };
+    match ended.how {
+        Ending::Closed(of) => status("closed", of),
+        Ending::Exit(of) => status("exit", of),
+        Ending::Error => "error".into(),
+        Ending::Panic => "panic".into(),
+        Ending::Signal(number) => signal_name(number),
+        Ending::Killed => "killed".into(),
+    }
+}
+
+fn signal_name(number: u8) -> String {
+    let names = [(4, "SIGILL"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE"), (11, "SIGSEGV")];
+    let known = names.iter().find(|(known, _)| *known == number);
+    known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }
 
 fn pids(details: &Details) -> String {
@@ -98,16 +136,19 @@ fn pids(details: &Details) -> String {
     if pids.is_empty() { "-".into() } else { pids.join(",") }
 }
 
-/// Bytes of the rings, one half of each.
-fn size(details: &Details) -> u64 {
-    let of = |c: &ChannelSummary| u64::from(c.streams) * u64::from(c.sub_buffers) * c.sub_buffer_size;
-    details.channels.iter().map(of).fold(0, u64::saturating_add)
+/// Time of day and date, in the system's zone.
+fn time(nanoseconds: u64) -> String {
+    formatted(nanoseconds, "%F %T")
 }
 
-fn time(nanoseconds: u64) -> String {
+fn short_time(nanoseconds: u64) -> String {
+    formatted(nanoseconds, "%m-%d %H:%M:%S")
+}
+
+fn formatted(nanoseconds: u64, format: &str) -> String {
     let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
     match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
-        Ok(at) => at.to_zoned(zone).strftime("%F %T").to_string(),
+        Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
         Err(_) => "-".into(),
     }
 }
@@ -127,6 +168,17 @@ fn details_text(summary: &Summary) -> String {
         d.backend,
         d.snapshot
     ));
+    if let Some(ended) = &d.ended {
+        let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
+        let (seen, at) = (if ended.how == Ending::Killed { "last seen alive" } else { "ended" }, time(ended.at));
+        text.push_str(&format!("{seen} {at}{by}: {}\n", ending_text(ended)));
+    }
+    if d.panics > 0 {
+        text.push_str(&format!("panics seen: {}\n", d.panics));
+    }
+    if d.removed > 0 {
+        text.push_str(&format!("retention removed {} ended sessions when it began\n", d.removed));
+    }
     let mut channels =
         Table::new(["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS"]).indent(2);
     for c in &d.channels {
@@ -212,9 +264,34 @@ fn data(summary: &Summary) -> Value {
         "back_end": d.backend,
         "reservation": d.reservation,
         "snapshot": d.snapshot,
-        "bytes": size(d),
+        "bytes": d.bytes,
+        "ended": d.ended.map(|ended| json!({
+            "how": ending_word(ended.how), "at_ns": ended.at.to_string(), "pid": ended.pid, "number": number(ended.how),
+        })),
+        "panics": d.panics,
+        "retention_removed": d.removed,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),
         "rules": d.rules.iter().map(rule).collect::<Vec<_>>(),
     })
+}
+
+fn ending_word(how: Ending) -> &'static str {
+    match how {
+        Ending::Closed(_) => "closed",
+        Ending::Error => "error",
+        Ending::Panic => "panic",
+        Ending::Signal(_) => "signal",
+        Ending::Exit(_) => "exit",
+        Ending::Killed => "killed",
+    }
+}
+
+/// Number of the signal, or exit status.
+fn number(how: Ending) -> Option<u8> {
+    match how {
+        Ending::Signal(number) => Some(number),
+        Ending::Closed(status) | Ending::Exit(status) => status,
+        Ending::Error | Ending::Panic | Ending::Killed => None,
+    }
 }

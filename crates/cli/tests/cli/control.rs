@@ -27,7 +27,7 @@ fn live_then_left_over_then_gone() {
     assert_eq!(ran.status, 1);
     assert!(ran.err.contains("--force"), "{}", ran.err);
     child.kill();
-    assert!(place.ok(&["list"]).contains("left-over"));
+    assert!(place.ok(&["list"]).contains("killed"));
     assert!(place.ok(&["destroy", "--left-over"]).contains("app-"));
     assert!(place.ok(&["list"]).starts_with("no sessions in "));
     assert_eq!(place.run(&["report", "app"]).status, 1);

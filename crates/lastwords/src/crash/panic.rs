@@ -38,7 +38,7 @@ pub fn install_panic_hook() {
         super::refresh_modules();
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            crate::session::keep_all();
+            crate::session::ending::note_panic();
             record(info);
             previous(info);
         }));

@@ -11,7 +11,7 @@ use crate::process::identity;
 use crate::process::signals::Handler;
 use crate::record::callsite::{self, Callsite};
 use crate::record::encode::{Hex, Site, hex};
-use crate::session::lost_memory;
+use crate::session::{Ending, ending, lost_memory};
 
 /// The signals that handlers can be installed for.
 pub const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
@@ -191,16 +191,14 @@ extern "C" fn look_and_record(at: &Registers) {
     CRASH.unwinding.store(true, Release);
     interrupted(&CRASH.frames, *at);
     CRASH.unwinding.store(false, Release);
-    crate::session::keep_all();
-    record();
+    end();
 }
 
 /// A fault inside the handler. If the unwinder made it, what was found is recorded; the process dies of the first signal.
 fn nested() -> ! {
     let first = CRASH.signal.load(Relaxed);
     if CRASH.unwinding.swap(false, AcqRel) {
-        crate::session::keep_all();
-        record();
+        end();
     }
     // SAFETY: plain calls; the process ends here by the signal that was first.
     unsafe {
@@ -222,6 +220,12 @@ fn claim(tid: u32) -> bool {
         }
     }
     false
+}
+
+/// Marks the sessions with the signal and records it.
+fn end() {
+    ending::mark_all(Ending::Signal(CRASH.signal.load(Relaxed) as u8));
+    record();
 }
 
 fn record() {

@@ -7,6 +7,7 @@ use lastwords_ring::{ClockKind, rseq_available};
 
 use super::config::{ChannelConfig, Memory, Reservation, Scope};
 use super::error::Error;
+use super::retention::Retention;
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
@@ -27,7 +28,8 @@ pub struct Builder {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) registry_len: u64,
     pub(crate) spans: u32,
-    pub(crate) keep: bool,
+    pub(crate) remove_at_end: bool,
+    pub(crate) retention: Retention,
 }
 
 impl Builder {
@@ -47,7 +49,8 @@ impl Builder {
             env: Vec::new(),
             registry_len: 512 << 10,
             spans: 512,
-            keep: false,
+            remove_at_end: false,
+            retention: Retention::default(),
         }
     }
 
@@ -138,9 +141,16 @@ impl Builder {
         self
     }
 
-    /// Leaves the session's folder behind when the session is closed.
-    pub fn keep(mut self, on: bool) -> Self {
-        self.keep = on;
+    /// Removes the session when it ends in good order: for tests, and for programs whose recordings nobody wants afterwards.
+    /// What ended by a panic, an error or a death stays. Default: it stays whatever its end is, as long as retention keeps it.
+    pub fn remove_at_end(mut self, on: bool) -> Self {
+        self.remove_at_end = on;
+        self
+    }
+
+    /// Which ended sessions stay when this one begins. Default: [`Retention::default`].
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicU8, AtomicUsize};
 
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
@@ -24,20 +24,25 @@ use super::error::Error;
 use super::layout::{Layout, Offsets, Wish, cpus};
 use super::regions::{Regions, StreamRegion};
 use super::session_region::SessionRegion;
-use super::shared::SessionShared;
+use super::shared::{STAYS, SessionShared};
 use crate::process::clock;
 use crate::session::dirs::{Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
 use crate::session::registry::{context_body, env_body};
+use crate::session::retention::{self, Removed};
 use crate::session::rules::{self, RuleSpec};
 
 /// Makes the session that `builder` asks for, in a folder of `base`.
-pub(crate) fn create(builder: &Builder, base: Option<&Base>) -> Result<SessionShared, Error> {
+///
+/// `locked`: the caller holds the lock of `base`.
+pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Result<SessionShared, Error> {
+    // First, as what is removed makes room.
+    let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
     let uuid = new_uuid();
     let unique = unique_of(&uuid);
     let mut folder = base.map(|base| base.new_folder(&builder.name, &unique)).transpose()?;
     let made = create_in(builder, uuid, folder.as_ref())
-        .and_then(|(regions, backend)| finish(regions, &*backend, folder.as_mut()));
+        .and_then(|(regions, backend)| finish(regions, &*backend, folder.as_mut(), &removed));
     match made {
         Ok((regions, note)) => Ok(SessionShared {
             outside: outside(&regions, folder.as_ref()),
@@ -45,7 +50,7 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>) -> Result<SessionSh
             folder,
             note,
             handles: AtomicUsize::new(1),
-            keep: AtomicBool::new(false),
+            removal: AtomicU8::new(STAYS),
             targets: OnceLock::new(),
         }),
         Err(error) => {
@@ -258,9 +263,19 @@ fn init_others(builder: &Builder, wish: &Wish<'_>, regions: &Regions) {
 }
 
 /// Notes what was chosen, flushes, says where the regions are and publishes the folder.
-fn finish(regions: Regions, backend: &dyn Backend, folder: Option<&mut Folder>) -> Result<(Regions, String), Error> {
-    let note = backend.note();
+fn finish(
+    regions: Regions,
+    backend: &dyn Backend,
+    folder: Option<&mut Folder>,
+    removed: &Removed,
+) -> Result<(Regions, String), Error> {
+    let mut note = backend.note();
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
+    regions.view.control().removed.store(removed.sessions, Relaxed);
+    let removed = removed.note();
+    if !removed.is_empty() {
+        note = if note.is_empty() { removed } else { format!("{note}; {removed}") };
+    }
     if backend.persistent() {
         for mapping in regions.mappings() {
             // SAFETY: the mapping's own bytes. What lies behind was flushed by the back-end when it was zeroed.

@@ -96,11 +96,28 @@ impl Base {
         Ok(Self { path: path.to_owned(), fd })
     }
 
+    /// Takes the lock of the folder itself, for retention, unless another process has it.
+    pub(crate) fn try_lock_itself(&self) -> Option<BaseLock> {
+        Self::try_lock_of(open_dir(self.fd.as_raw_fd(), c".", &self.path).ok()?)
+    }
+
+    /// Takes the lock that [`Base::lock`] waits for, unless another process has it.
+    pub(crate) fn try_lock(&self) -> Option<BaseLock> {
+        Self::try_lock_of(self.lock_file().ok()?)
+    }
+
+    fn try_lock_of(file: OwnedFd) -> Option<BaseLock> {
+        has_locked(&file).unwrap_or(false).then_some(BaseLock { _file: file })
+    }
+
+    fn lock_file(&self) -> Result<OwnedFd, Error> {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        open_at(self.fd.as_raw_fd(), c".lock", flags, &self.path.join(".lock"))
+    }
+
     /// Waits, for a bounded time, until no other process of the user is making a session.
     pub(crate) fn lock(&self) -> Result<BaseLock, Error> {
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        let path = self.path.join(".lock");
-        let file = open_at(self.fd.as_raw_fd(), c".lock", flags, &path)?;
+        let file = self.lock_file()?;
         let start = Instant::now();
         while !matches!(has_locked(&file), Ok(true)) {
             if start.elapsed() > LOCK_WAIT {

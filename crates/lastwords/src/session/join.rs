@@ -56,7 +56,7 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
         folder: Some(folder),
         note,
         handles: AtomicUsize::new(1),
-        keep: Default::default(),
+        removal: Default::default(),
         outside: None,
         targets: Default::default(),
     })

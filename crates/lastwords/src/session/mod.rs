@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub mod consume;
 pub(crate) mod create;
 pub mod dirs;
+pub(crate) mod ending;
 mod error;
 pub(crate) mod join;
 pub(crate) mod layout;
@@ -14,6 +15,7 @@ pub mod processes;
 pub(crate) mod regions;
 pub mod registry;
 pub mod remote_control;
+pub(crate) mod retention;
 pub mod rules;
 pub(crate) mod session_region;
 pub(crate) mod shared;
@@ -22,10 +24,12 @@ pub(crate) mod user_context;
 
 use lastwords_ring::backend::{Mapping, flush};
 
-pub use crate::handle::{Session, keep_all};
+pub use crate::handle::Session;
 pub use builder::Builder;
 pub use config::{ChannelConfig, Memory, Reservation, Scope};
+pub use ending::{Ended, Ending};
 pub use error::Error;
+pub use retention::Retention;
 use shared::SessionShared;
 
 /// Removes what the session left in file systems, and its mark in memory that stays.

@@ -1,7 +1,7 @@
 //! Sessions of other processes: listed, changed and removed through their folders. Nothing has to be alive for that.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
     BACKEND_DAX, BACKEND_HEAP, BACKEND_HUGE, BACKEND_MEMFD, BACKEND_PHYSICAL, BACKEND_SHM, RESERVATION_LOCKED,
@@ -17,16 +17,16 @@ use crate::session::regions::{Visited, look};
 use crate::session::rules::{self, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::snapshot::{self, Rings, SnapshotReader, Taken};
-use crate::session::{Error, wipe};
+use crate::session::{Ended, Error, ending, retention, wipe};
 
 /// Whether someone records in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// At least one process of it is alive.
     Live,
-    /// Its processes are dead: its last words can be recovered.
+    /// Its processes are gone, and none of them closed it.
     LeftOver,
-    /// It was ended in good order and kept.
+    /// It was closed.
     Finished,
     /// Its processes are of another pid namespace, and nothing here tells.
     Unknown,
@@ -62,6 +62,14 @@ pub struct Details {
     pub uid: u32,
     /// CLOCK_REALTIME when it was made, ns.
     pub created: u64,
+    /// How and when it ended; none while somebody records in it, or may.
+    pub ended: Option<Ended>,
+    /// Panics in it that a panic hook saw.
+    pub panics: u32,
+    /// Ended sessions that retention removed when it began.
+    pub removed: u32,
+    /// Bytes of its rings.
+    pub bytes: u64,
     /// Whether all processes of the user share it.
     pub is_users: bool,
     /// `heap`, `shm`, `memfd`, `huge`, `dax` or `physical`.
@@ -170,6 +178,10 @@ fn details(view: &SessionRegion) -> Details {
         program: text(&info.program),
         uid: info.uid,
         created: info.created_realtime,
+        ended: matches!(state, State::Finished | State::LeftOver).then(|| ending::read(view)),
+        panics: control.panics.load(Acquire),
+        removed: control.removed.load(Relaxed),
+        bytes: retention::bytes(view),
         is_users: info.scope == SCOPE_USER,
         backend: backend_name(info.backend),
         reservation: reservation_name(info.reservation),
@@ -366,7 +378,6 @@ impl Handle {
 /// The folder is not this user's, or cannot be removed.
 pub fn destroy(folder: &Path) -> Result<(), Error> {
     let folder = Folder::open(folder)?;
-    let outside = outside(&folder);
     if let Ok(regions) = Visited::open(&folder) {
         let control = regions.view.control();
         control.recording.store(0, Release);
@@ -374,7 +385,12 @@ pub fn destroy(folder: &Path) -> Result<(), Error> {
         regions.view.announce();
         wipe(&regions);
     }
-    if let Some(path) = outside {
+    erase(&folder)
+}
+
+/// Removes the files of a session that nobody records in, and its folder.
+pub(crate) fn erase(folder: &Folder) -> Result<(), Error> {
+    if let Some(path) = outside(folder) {
         std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
     }
     folder.remove()

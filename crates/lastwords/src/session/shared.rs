@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
 
 use super::regions::Regions;
 use super::session_region::SessionRegion;
@@ -17,6 +17,13 @@ pub(crate) const MAX_SESSIONS: usize = 32;
 static SESSIONS: [AtomicPtr<SessionShared>; MAX_SESSIONS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SESSIONS];
 
+/// [`SessionShared::removal`]: it stays.
+pub(crate) const STAYS: u8 = 0;
+/// [`SessionShared::removal`]: it goes where it ends in good order and no panic was noted in it.
+pub(crate) const GOES: u8 = 1;
+/// [`SessionShared::removal`]: it goes.
+pub(crate) const GOES_AT_ONCE: u8 = 2;
+
 /// A session of this process.
 #[derive(Debug)]
 pub(crate) struct SessionShared {
@@ -27,8 +34,8 @@ pub(crate) struct SessionShared {
     pub(crate) note: String,
     /// Handles of this process; at 0 it is being closed.
     pub(crate) handles: AtomicUsize,
-    /// Its folder is left behind when it is closed.
-    pub(crate) keep: AtomicBool,
+    /// Whether something is left of it when it is closed: one of [`STAYS`], [`GOES`], [`GOES_AT_ONCE`]. Only ever grows.
+    pub(crate) removal: AtomicU8,
     /// A file outside the folder that is removed with the session.
     pub(crate) outside: Option<PathBuf>,
     /// Slots of the targets that record here.

@@ -1,0 +1,272 @@
+//! How a session ended, and when: words of its control area that each of its processes may write, and what a reader makes of
+//! them. A killed process writes nothing: the process table tells that it is gone.
+
+use core::ffi::{c_int, c_void};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, Once, PoisonError};
+
+use lastwords_abi::session as abi;
+use lastwords_abi::session::{ENDING_NUMBER, SCOPE_USER};
+use lastwords_ring::backend::flush;
+use lastwords_ring::{ClockKind, os};
+
+use super::layout::SESSION;
+use super::regions::is_persistent;
+use super::session_region::SessionRegion;
+use super::shared::{self, SessionShared};
+use crate::process::keep_loaded;
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Its last handle was dropped in good order. The exit status of the process, where the process exited later and told it.
+    Closed(Option<u8>),
+    /// The application said so: [`Session::finish`](crate::Session::finish) was given an error.
+    Error,
+    /// A panic dropped its last handle, or ended the process.
+    Panic,
+    /// A fatal signal, by its number.
+    Signal(u8),
+    /// The process exited while the session was open. The exit status, where the C library tells it.
+    Exit(Option<u8>),
+    /// The process is gone without a word: SIGKILL, another signal that nothing handled, loss of power.
+    Killed,
+}
+
+/// The end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// How it ended.
+    pub how: Ending,
+    /// CLOCK_REALTIME at its end, ns. For [`Ending::Killed`] the last time that it was seen alive, within about a second where
+    /// the session's thread listened.
+    pub at: u64,
+    /// The process that ended it; 0 where nobody said so.
+    pub pid: u32,
+}
+
+impl Ending {
+    fn word(self) -> u32 {
+        let number = |number: Option<u8>| number.map_or(0, |number| ENDING_NUMBER | u32::from(number) << 8);
+        match self {
+            Self::Killed => abi::ENDING_NONE,
+            Self::Closed(status) => abi::ENDING_CLOSED | number(status),
+            Self::Error => abi::ENDING_ERROR,
+            Self::Panic => abi::ENDING_PANIC,
+            Self::Signal(signal) => abi::ENDING_SIGNAL | number(Some(signal)),
+            Self::Exit(status) => abi::ENDING_EXIT | number(status),
+        }
+    }
+
+    /// None where nothing was said, or what this version does not know.
+    fn of(word: u32) -> Option<Self> {
+        let number = (word & ENDING_NUMBER != 0).then_some((word >> 8) as u8);
+        Some(match word & 0xff {
+            abi::ENDING_CLOSED => Self::Closed(number),
+            abi::ENDING_ERROR => Self::Error,
+            abi::ENDING_PANIC => Self::Panic,
+            abi::ENDING_SIGNAL => Self::Signal(number.unwrap_or(0)),
+            abi::ENDING_EXIT => Self::Exit(number),
+            _ => return None,
+        })
+    }
+}
+
+/// Writes down how the session ends. Async-signal-safe.
+pub(crate) fn mark(view: &SessionRegion, how: Ending) {
+    let control = view.control();
+    control.ended.store(ClockKind::Realtime.now(), Relaxed);
+    control.ended_by.store(os::pid(), Relaxed);
+    control.ending.store(how.word(), Release);
+    keep(view);
+}
+
+/// Writes the end of this process into its sessions. Async-signal-safe.
+pub(crate) fn mark_all(how: Ending) {
+    shared::all().map(SessionShared::view).filter(|view| is_ours(view)).for_each(|view| mark(view, how));
+}
+
+/// Whether the end of this process may be that of the session: that of a forked child is not, while its parent records.
+/// Async-signal-safe.
+pub(crate) fn is_ours(view: &SessionRegion) -> bool {
+    let info = &view.info;
+    let here = info.creator_pidns == os::pid_namespace();
+    if info.scope == SCOPE_USER || (here && info.creator_pid == os::pid()) {
+        return true;
+    }
+    let has_joined = |process: &abi::Process| process.pid.load(Acquire) == info.creator_pid;
+    here && !(view.processes().iter().any(has_joined) && os::is_alive(info.creator_pid, info.creator_start as u32))
+}
+
+/// Notes a panic, which the process may survive.
+pub(crate) fn note_panic() {
+    for view in shared::all().map(SessionShared::view) {
+        view.control().panicked.store(ClockKind::Realtime.now(), Relaxed);
+        view.control().panics.fetch_add(1, Release);
+        keep(view);
+    }
+}
+
+/// Flushes the words to persistent memory.
+fn keep(view: &SessionRegion) {
+    if is_persistent(view.info.backend) {
+        // SAFETY: the control area's first line, which is mapped.
+        unsafe { flush::flush(core::ptr::from_ref(view.control()).cast(), flush::LINE) };
+        flush::fence();
+    }
+}
+
+/// How long after a mark a clock's sample may come: the process was on its way out.
+const ON_THE_WAY: u64 = 2_000_000_000;
+
+/// The end of a session that no process has any more, or that is `finished`.
+pub(crate) fn read(view: &SessionRegion) -> Ended {
+    let (control, clock) = (view.control(), view.clock());
+    let marked = Ending::of(control.ending.load(Acquire));
+    let at = control.ended.load(Relaxed);
+    let newest = clock.samples.get(clock.newest.load(Acquire) as usize).unwrap_or(&clock.samples[0]);
+    let seen = newest.realtime.load(Relaxed);
+    let lived_on = control.finished.load(Acquire) == 0 && seen > at.saturating_add(ON_THE_WAY);
+    if let Some(how) = marked.filter(|_| !lived_on) {
+        return Ended { how, at, pid: control.ended_by.load(Relaxed) };
+    }
+    let panics = control.panics.load(Acquire);
+    let panicked = control.panicked.load(Relaxed);
+    match panics > 0 && panicked >= seen {
+        true => Ended { how: Ending::Panic, at: panicked, pid: 0 },
+        false => Ended { how: Ending::Killed, at: seen, pid: 0 },
+    }
+}
+
+/// Most sessions of a process that were closed and wait for its exit status.
+const MOST_CLOSED: usize = 8;
+
+/// A session that was closed in good order, while its process goes on.
+struct Closed {
+    pid: u32,
+    uuid: [u8; 16],
+    /// The file of its session region.
+    file: CString,
+    /// Offset of [`abi::Control::ending`] in it.
+    word: u64,
+}
+
+static CLOSED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
+
+/// Remembers a session that was closed, so that the exit status of its process is added.
+pub(crate) fn remember(session: &SessionShared) {
+    let view = session.view();
+    let Some(file) = session.folder.as_ref().map(|folder| folder.path.join(SESSION)) else { return };
+    let Ok(file) = CString::new(file.into_os_string().into_encoded_bytes()) else { return };
+    let word = u64::from(view.info.control_off) + core::mem::offset_of!(abi::Control, ending) as u64;
+    let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if closed.len() == MOST_CLOSED {
+        closed.remove(0);
+    }
+    closed.push(Closed { pid: os::pid(), uuid: view.uuid, file, word });
+}
+
+impl Closed {
+    /// Adds the exit status, if the file is the session's still and nothing else was said. Allocates nothing.
+    fn add_status(&self, status: Option<u8>) {
+        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: a C string.
+        let file = unsafe { libc::open(self.file.as_ptr(), flags) };
+        if file < 0 {
+            return;
+        }
+        // SAFETY: the descriptor is new and ours.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let fd = file.as_raw_fd();
+        let (mut uuid, mut word) = ([0u8; 16], [0u8; 4]);
+        let uuid_at = core::mem::offset_of!(lastwords_abi::region::RegionHeader, session) as libc::off_t;
+        let word_at = self.word as libc::off_t;
+        // SAFETY: each buffer is as long as said.
+        unsafe {
+            let had = libc::pread(fd, uuid.as_mut_ptr().cast(), 16, uuid_at) == 16
+                && libc::pread(fd, word.as_mut_ptr().cast(), 4, word_at) == 4;
+            if had && uuid == self.uuid && Ending::of(u32::from_ne_bytes(word)) == Some(Ending::Closed(None)) {
+                let new = Ending::Closed(status).word().to_ne_bytes();
+                libc::pwrite(fd, new.as_ptr().cast(), 4, word_at);
+            }
+        }
+    }
+}
+
+/// What is done when the process exits: by `exit`, or because `main` returns.
+fn at_exit(status: Option<u8>) {
+    // A process that is not the one that began them is a forked child of it.
+    let pid = os::pid();
+    mark_all(Ending::Exit(status));
+    // Where `exit` was called by a signal handler, the lock may be held by what it interrupted.
+    if let Ok(closed) = CLOSED.try_lock() {
+        closed.iter().filter(|closed| closed.pid == pid).for_each(|closed| closed.add_status(status));
+    }
+}
+
+#[cfg(target_env = "gnu")]
+extern "C" fn on_exit(status: c_int, _: *mut c_void) {
+    at_exit(Some(status as u8));
+}
+
+#[cfg(not(target_env = "gnu"))]
+extern "C" fn on_exit() {
+    at_exit(None);
+}
+
+/// Sees to it, once a process, that its exit is noted.
+pub(crate) fn watch_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // The C library calls the function when this library may have been closed.
+        keep_loaded::library_of(on_exit as *const c_void);
+        // SAFETY: the function has the type that is asked for and stays mapped.
+        #[cfg(target_env = "gnu")]
+        unsafe {
+            unsafe extern "C" {
+                fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+            }
+            on_exit(self::on_exit, core::ptr::null_mut());
+        }
+        // SAFETY: as above.
+        #[cfg(not(target_env = "gnu"))]
+        unsafe {
+            libc::atexit(on_exit);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+
+    #[test]
+    fn a_word_that_its_session_outlived_is_not_its_last() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let session = Session::builder("outlived").dir(dir.path()).listen(false).start().expect("it starts");
+        let view = shared::all().map(SessionShared::view).find(|view| view.name() == "outlived").expect("listed");
+        let clock = view.clock();
+        let newest = &clock.samples[clock.newest.load(Acquire) as usize].realtime;
+        assert_eq!(read(view).how, Ending::Killed);
+        mark(view, Ending::Signal(11));
+        let at = view.control().ended.load(Relaxed);
+        assert_eq!(read(view), Ended { how: Ending::Signal(11), at, pid: os::pid() });
+        newest.store(at + 2 * ON_THE_WAY, Relaxed);
+        let killed = Ended { how: Ending::Killed, at: at + 2 * ON_THE_WAY, pid: 0 };
+        assert_eq!(read(view), killed, "a child died of the signal, or a handler of the application went on");
+        note_panic();
+        assert_eq!(read(view), killed, "the panic was survived");
+        view.control().panicked.store(killed.at + 1, Relaxed);
+        assert_eq!(
+            read(view),
+            Ended { how: Ending::Panic, at: killed.at + 1, pid: 0 },
+            "nothing shows that it lived on"
+        );
+        view.control().ending.store(0xff, Relaxed);
+        assert_eq!(read(view).how, Ending::Panic, "what this version does not know says nothing");
+        session.remove();
+    }
+}

@@ -1,0 +1,196 @@
+//! Retention: a session that ended stays, and when another begins the oldest of the ended sessions are removed that are more
+//! than asked for. The work of one start is bounded, whatever lies in the folder; what is left is done by later starts.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use lastwords_abi::session::{SCOPE_USER, SNAPSHOT_OFF};
+use lastwords_ring::os;
+
+use super::dirs::Base;
+use super::ending;
+use super::error::Error;
+use super::processes::{self, Life};
+use super::regions::{is_persistent, look};
+use super::remote_control::erase;
+use super::session_region::SessionRegion;
+
+/// How many ended sessions stay. A program's sessions are those of one session name.
+///
+/// Sessions in persistent memory are not counted, and never removed: their place is used again on request only. Sessions of
+/// other pid namespaces are removed only where they were ended in good order, as nothing else tells that they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Ended sessions of each name, the newest. Default: 5.
+    pub sessions: usize,
+    /// Bytes of all ended sessions of the user in the folder of sessions. Default: 1 GiB.
+    pub bytes: u64,
+}
+
+impl Retention {
+    /// Nothing is removed.
+    pub const ALL: Self = Self { sessions: usize::MAX, bytes: u64::MAX };
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { sessions: 5, bytes: 1 << 30 }
+    }
+}
+
+/// Most sessions that one start looks into.
+const MOST_LOOKS: usize = 128;
+/// Most folders whose age one start asks for.
+const MOST_AGES: usize = 1024;
+/// Most sessions that one start removes.
+const MOST_REMOVALS: usize = 8;
+
+/// What was removed.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    pub(crate) sessions: u32,
+    pub(crate) bytes: u64,
+    /// The first that could not be removed.
+    pub(crate) failed: Option<Error>,
+}
+
+impl Removed {
+    /// For people; empty where there is nothing to tell.
+    pub(crate) fn note(&self) -> String {
+        let mut told = Vec::new();
+        if self.sessions > 0 {
+            let plural = if self.sessions == 1 { "" } else { "s" };
+            told.push(format!("retention removed {} ended session{plural}, {} bytes", self.sessions, self.bytes));
+        }
+        told.extend(self.failed.as_ref().map(|error| format!("retention could not remove a session: {error}")));
+        told.join("; ")
+    }
+}
+
+/// An ended session.
+struct Candidate {
+    name: String,
+    /// CLOCK_REALTIME at its end, ns.
+    at: u64,
+    bytes: u64,
+    /// It is of the name of the session that begins.
+    own: bool,
+    /// Another process may join it yet.
+    joinable: bool,
+}
+
+/// Removes what is too much. `locked`: the caller holds the lock of the folder. Never fails: the reason is part of what is
+/// returned.
+pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool) -> Removed {
+    let mut removed = Removed::default();
+    if retention == Retention::ALL {
+        return removed;
+    }
+    // Of several processes that begin at a time one does the work.
+    let Some(_one) = base.try_lock_itself() else { return removed };
+    let mut ended = candidates(base, name);
+    ended.sort_by_key(|candidate| candidate.at);
+    for candidate in chosen(&ended, retention) {
+        match remove(base, candidate, locked) {
+            Ok(true) => {
+                removed.sessions += 1;
+                removed.bytes += candidate.bytes;
+            }
+            Ok(false) => {}
+            Err(error) => drop(removed.failed.get_or_insert(error)),
+        }
+    }
+    removed
+}
+
+/// Those to remove, of ended sessions in the order of their ends.
+fn chosen(ended: &[Candidate], retention: Retention) -> Vec<&Candidate> {
+    let own: Vec<&Candidate> = ended.iter().filter(|candidate| candidate.own).collect();
+    let mut chosen = own[..own.len().saturating_sub(retention.sessions)].to_vec();
+    let stays = |candidate: &&Candidate, chosen: &[&Candidate]| !chosen.iter().any(|c| core::ptr::eq(*c, *candidate));
+    let rest: Vec<&Candidate> = ended.iter().filter(|candidate| stays(candidate, &chosen)).collect();
+    let mut bytes = rest.iter().map(|candidate| candidate.bytes).fold(0, u64::saturating_add);
+    for candidate in rest {
+        if bytes <= retention.bytes {
+            break;
+        }
+        bytes = bytes.saturating_sub(candidate.bytes);
+        chosen.push(candidate);
+    }
+    chosen.truncate(MOST_REMOVALS);
+    chosen
+}
+
+/// The ended sessions among those that are looked into: of this name first, then the oldest folders.
+fn candidates(base: &Base, name: &str) -> Vec<Candidate> {
+    let is_own = |folder: &str| folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
+    let (own, others): (Vec<_>, Vec<_>) =
+        base.sessions().unwrap_or_default().into_iter().partition(|folder| is_own(folder));
+    let others_too = oldest(base, others, MOST_LOOKS / 2);
+    let own = oldest(base, own, MOST_LOOKS - others_too.len());
+    let boot = processes::boot_id();
+    own.into_iter().chain(others_too).filter_map(|folder| candidate(base, folder, name, &boot)).collect()
+}
+
+/// The folders that were changed last the longest ago, and, as living sessions may be the oldest, some of the others.
+fn oldest(base: &Base, mut folders: Vec<String>, most: usize) -> Vec<String> {
+    if folders.len() <= most {
+        return folders;
+    }
+    // Another part of too many each time.
+    let start = os::pid() as usize % folders.len();
+    folders.rotate_left(start);
+    folders.truncate(MOST_AGES);
+    folders.sort_by_cached_key(|folder| {
+        std::fs::symlink_metadata(base.path.join(folder)).and_then(|meta| meta.modified()).ok()
+    });
+    let others = folders.split_off(most / 2);
+    let step = others.len().div_ceil(most / 2).max(1);
+    folders.extend(others.into_iter().skip(start % step).step_by(step));
+    folders
+}
+
+fn candidate(base: &Base, folder: String, name: &str, boot: &[u8; 16]) -> Option<Candidate> {
+    let opened = base.folder(&folder).ok()?;
+    let own = folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
+    let seen = |view: &SessionRegion| {
+        let info = &view.info;
+        let has_ended = !is_persistent(info.backend) && has_ended(view, boot);
+        let joinable = info.scope == SCOPE_USER && view.control().finished.load(Acquire) == 0;
+        has_ended.then(|| (ending::read(view).at, bytes(view), joinable))
+    };
+    let (at, bytes, joinable) = look(&opened, seen).ok()??;
+    Some(Candidate { name: folder, at, bytes, own, joinable })
+}
+
+/// Whether no process has the session. Unlike for a listing, nothing is searched for: processes of other pid namespaces live.
+fn has_ended(view: &SessionRegion, boot: &[u8; 16]) -> bool {
+    let here = os::pid_namespace();
+    let is_gone = |process: &processes::Identity| process.pidns == here && process.life() == Life::Dead;
+    view.control().finished.load(Acquire) == 1
+        || view.info.boot_id != *boot
+        || processes::joined(view.processes()).iter().all(is_gone)
+}
+
+/// Bytes of a session's rings.
+pub(crate) fn bytes(view: &SessionRegion) -> u64 {
+    let halves = if view.control().snapshot.load(Acquire) == SNAPSHOT_OFF { 1 } else { 2 };
+    let of = |(_, c): (u32, &lastwords_abi::session::Channel)| {
+        u64::from(c.streams).saturating_mul(u64::from(c.sub_buffers)).saturating_mul(c.sub_buffer_size)
+    };
+    view.channels().map(of).fold(0, u64::saturating_add).saturating_mul(halves)
+}
+
+/// Removes it, unless somebody has it again, or another removed it meanwhile.
+fn remove(base: &Base, candidate: &Candidate, locked: bool) -> Result<bool, Error> {
+    // While the folder is locked nobody joins a session.
+    let lock = if candidate.joinable && !locked { base.try_lock() } else { None };
+    if candidate.joinable && !locked && lock.is_none() {
+        return Ok(false);
+    }
+    let Ok(folder) = base.folder(&candidate.name) else { return Ok(false) };
+    let boot = processes::boot_id();
+    if !look(&folder, |view| has_ended(view, &boot)).unwrap_or(false) {
+        return Ok(false);
+    }
+    erase(&folder).map(|()| true)
+}

@@ -1,0 +1,286 @@
+//! What stays of a session that ended: all that was recorded, and how and when it ended, until retention removes it.
+
+mod common;
+
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Mutex;
+
+use common::{child_dir, folder, kill_self, numbers, only_session, plain, record, spawn};
+use lastwords::remote_control::{self, Details, State};
+use lastwords::{Ending, Memory, Retention, Scope, Session, crash};
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn start(name: &str, dir: &Path) -> Session {
+    Session::builder(name).dir(dir).channel(plain("main")).start().expect("it starts")
+}
+
+/// What a program of tokio does whose task fails: the session is dropped, and `main` returns the error.
+fn work(dir: &Path) -> Result<(), String> {
+    let _session = start("end", dir);
+    record(0..10);
+    Err("the work failed".to_owned())
+}
+
+fn child(how: &str, dir: &Path) {
+    let exit = |status| std::process::exit(status);
+    match how {
+        "error" => exit(i32::from(work(dir).is_err())),
+        "finish" => {
+            let session = start("end", dir);
+            record(0..10);
+            exit(i32::from(session.finish(Err::<(), _>("the work failed")).is_err()));
+        }
+        "task" => {
+            let session = start("end", dir);
+            crash::install_panic_hook();
+            let task = std::thread::spawn(|| {
+                record(0..10);
+                panic!("on purpose");
+            });
+            let failed = task.join().is_err();
+            drop(session);
+            exit(i32::from(failed));
+        }
+        "unwind" => {
+            let _session = start("end", dir);
+            record(0..10);
+            panic!("on purpose");
+        }
+        "exit" => {
+            let _session = start("end", dir);
+            record(0..10);
+            exit(0);
+        }
+        "fork" => {
+            let _session = start("end", dir);
+            record(0..10);
+            // SAFETY: the child only exits; the parent waits for it without a status.
+            unsafe {
+                match libc::fork() {
+                    0 => libc::exit(3),
+                    pid => libc::waitpid(pid, core::ptr::null_mut(), 0),
+                };
+            }
+            kill_self();
+        }
+        "abort" => {
+            let _session = start("end", dir);
+            crash::install_signal_handlers(&crash::FATAL).expect("handlers");
+            record(0..10);
+            std::process::abort();
+        }
+        "panic-abort" => {
+            let _session = start("end", dir);
+            crash::install_panic_hook();
+            record(0..10);
+            extern "C" fn no_way_out() {
+                panic!("on purpose");
+            }
+            no_way_out();
+        }
+        "kill" => {
+            let _session = start("end", dir);
+            record(0..10);
+            kill_self();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn child_ends() {
+    if let Some(dir) = child_dir() {
+        child(&std::env::var("HOW").expect("how"), &dir);
+    }
+}
+
+fn details(folder: &Path) -> Details {
+    remote_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
+}
+
+/// A child that ends so: its status, and its session, which has all its events.
+fn ended(how: &str) -> (ExitStatus, Details) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_nanos();
+    let status = spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
+    let folder = only_session(dir.path());
+    // Behind them there may be a record of the crash.
+    assert_eq!(numbers(&folder)[..10], (0..10).collect::<Vec<_>>(), "{how}");
+    let details = details(&folder);
+    let at = u128::from(details.ended.expect("it ended").at);
+    assert!((before..before + 60_000_000_000).contains(&at), "{how}: {at}, begun after {before}");
+    (status, details)
+}
+
+#[test]
+fn every_end_leaves_the_session_and_says_how_it_ended() {
+    let cases = [
+        ("error", Ending::Closed(Some(1)), State::Finished, 0),
+        ("finish", Ending::Error, State::Finished, 0),
+        ("task", Ending::Closed(Some(1)), State::Finished, 1),
+        ("unwind", Ending::Panic, State::LeftOver, 0),
+        ("exit", Ending::Exit(Some(0)), State::LeftOver, 0),
+        ("fork", Ending::Killed, State::LeftOver, 0),
+        ("abort", Ending::Signal(libc::SIGABRT as u8), State::LeftOver, 0),
+        ("kill", Ending::Killed, State::LeftOver, 0),
+    ];
+    for (how, ending, state, panics) in cases {
+        let (_, details) = ended(how);
+        let status_known = cfg!(target_env = "gnu");
+        let ending = match ending {
+            Ending::Closed(_) if !status_known => Ending::Closed(None),
+            Ending::Exit(_) if !status_known => Ending::Exit(None),
+            known => known,
+        };
+        assert_eq!((details.ended.map(|ended| ended.how), details.state), (Some(ending), state), "{how}");
+        assert_eq!(details.panics, panics, "{how}");
+    }
+    let (status, details) = ended("panic-abort");
+    assert!(!status.success());
+    assert_eq!(details.ended.map(|ended| ended.how), Some(Ending::Panic));
+    assert!(details.panics > 0);
+}
+
+#[test]
+fn the_newest_five_of_a_name_stay() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(start("other", dir.path()));
+    let live = start("five", dir.path());
+    let folders: Vec<_> = (0..7)
+        .map(|n| {
+            let session = start("five", dir.path());
+            record(n..n + 1);
+            folder(&session)
+        })
+        .collect();
+    // The seventh began when six had ended: the first is gone.
+    let left = || folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>();
+    assert_eq!(left(), [false, true, true, true, true, true, true]);
+    let session = start("five", dir.path());
+    assert_eq!(left(), [false, false, true, true, true, true, true]);
+    assert!(session.note().contains("retention removed 1 ended session,"), "{}", session.note());
+    assert_eq!(details(&folder(&session)).removed, 1);
+    assert_eq!(numbers(&folders[6]), [6]);
+    let found = remote_control::list(Some(dir.path())).expect("the list");
+    assert_eq!(found.iter().filter(|summary| summary.name == "other").count(), 1, "of another name");
+    assert_eq!(details(&folder(&live)).state, State::Live);
+    drop(session);
+    let builder = Session::builder("five").dir(dir.path()).channel(plain("main"));
+    let session = builder.retention(Retention { sessions: 0, ..Retention::default() }).start().expect("it starts");
+    assert!(folders.iter().all(|folder| !folder.exists()));
+    assert_eq!(details(&folder(&session)).removed, 6);
+    assert!(folder(&live).exists(), "what lives is not touched");
+}
+
+#[test]
+fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let live = start("bytes-live", dir.path());
+    let folders: Vec<_> = (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
+    let one = details(&folders[0]).bytes;
+    let builder = Session::builder("bytes").dir(dir.path()).channel(plain("main"));
+    let session = builder.retention(Retention { sessions: 5, bytes: 2 * one + one / 2 }).start().expect("it starts");
+    assert_eq!(folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>(), [false, false, true, true]);
+    assert!(folder(&live).exists() && session.note().contains(&format!("{} bytes", 2 * one)), "{}", session.note());
+}
+
+#[test]
+fn one_start_removes_a_few_and_the_next_ones_the_others() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = || Session::builder("many").dir(dir.path()).channel(plain("main")).listen(false);
+    for _ in 0..30 {
+        drop(builder().retention(Retention::ALL).start().expect("it starts"));
+    }
+    let left = || std::fs::read_dir(dir.path()).expect("the folder").filter_map(Result::ok).count();
+    let before = left();
+    let session = builder().start().expect("it starts");
+    assert_eq!(details(&folder(&session)).removed, 8);
+    assert!(left() > before - 10);
+    for _ in 0..4 {
+        drop(builder().start().expect("it starts"));
+    }
+    drop(session);
+    let found = remote_control::list(Some(dir.path())).expect("the list");
+    assert_eq!(found.len(), 5 + 2, "five that had ended, the last, and the one that lived meanwhile");
+}
+
+#[test]
+fn what_is_no_session_stays_and_hinders_nobody() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = folder(&start("odd", dir.path()));
+    std::fs::create_dir(kept.join("notes")).expect("a folder in it");
+    let strange = dir.path().join("odd-0123456789abcdef");
+    std::fs::create_dir(&strange).expect("a folder");
+    std::fs::write(strange.join("session"), "precious").expect("a file");
+    let builder = Session::builder("odd").dir(dir.path()).channel(plain("main"));
+    let session = builder.retention(Retention { sessions: 0, bytes: 0 }).start().expect("it starts");
+    assert!(kept.join("session").exists() && strange.join("session").exists());
+    assert!(session.note().contains("retention could not remove"), "{}", session.note());
+    drop(session);
+}
+
+#[test]
+fn many_that_begin_at_a_time_all_begin() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let session = start("race", dir.path());
+                    assert!(!session.note().contains("could not"), "{}", session.note());
+                    assert!(folder(&session).join("session").exists(), "it lives");
+                }
+            });
+        }
+    });
+    // One of those that begin at a time removes; what it leaves is left to later ones.
+    for _ in 0..12 {
+        drop(start("race", dir.path()));
+    }
+    let found = remote_control::list(Some(dir.path())).expect("the list").len();
+    assert_eq!(found, 6, "five that had ended, and the last");
+}
+
+#[test]
+fn a_session_goes_at_its_end_where_that_was_asked_for() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
+    let path = folder(&builder().start().expect("it starts"));
+    assert!(!path.exists(), "it ended in good order");
+    let session = builder().start().expect("it starts");
+    let path = folder(&session);
+    session.finish(Err::<(), ()>(())).expect_err("the error that was given");
+    assert!(path.exists(), "it ended with an error");
+    let session = start("gone", dir.path());
+    let path = folder(&session);
+    session.remove();
+    assert!(!path.exists(), "it was removed at once");
+    let memory = [Memory::Heap, Memory::Memfd];
+    for memory in memory {
+        let session = Session::builder("memory").dir(dir.path()).channel(plain("main")).backend(memory).start();
+        let path = folder(&session.expect("it starts"));
+        assert!(!path.exists(), "its memory is gone");
+    }
+}
+
+#[test]
+fn a_users_session_that_ended_is_not_joined_again() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let start = || Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start();
+    let first = start().expect("it starts");
+    let uuid = first.uuid();
+    drop(first);
+    let second = start().expect("it starts");
+    assert_ne!(second.uuid(), uuid);
+    assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 2);
+}
