@@ -28,8 +28,8 @@ pub use session::{consume, dirs, processes, registry, remote_control, rules, sna
 pub mod __private {
     pub use crate::process::keep_loaded::library_of;
     pub use crate::process::kept_memory::{keep, keep_all};
-    pub use crate::record::callsite::{Callsite, record};
-    pub use crate::record::encode::{Out, Site};
+    pub use crate::record::callsite::{Callsite, is_enabled, record};
+    pub use crate::record::encode::{Debugged, Displayed, Formatted, Out, Site};
     pub use crate::record::format::{fits, plain_name};
     pub use crate::record::from_c::{Part, record_parts, record_text, record_words};
     pub use lastwords_abi::registry::level;

@@ -1,4 +1,4 @@
-//! `event!` and `mark!`.
+//! `event!`, `event_enabled!` and `mark!`.
 
 /// Records an event: provider, name, fields.
 ///
@@ -11,20 +11,86 @@
 /// The provider is a name or a string literal, the event's name a string literal; both together, joined by a colon, are what
 /// rules select by. `level:` is ERROR, WARN, INFO (the default), DEBUG or TRACE. A field is `name = value`, or `name` alone
 /// for a variable of that name; up to 16, of any type that is a [`Field`](crate::Field). Values are evaluated only when
-/// the event is recorded.
+/// the event is recorded; [`event_enabled!`](crate::event_enabled) tells beforehand.
+///
+/// A value of any other type is recorded as text: `name = ?value` and `?name` by its `Debug`, `name = %value` and `%name` by its
+/// `Display`. The text is formatted on the stack; beyond 256 bytes it is cut, and `…` marks the cut.
+///
+/// ```
+/// # let (peer, state, took) = (std::net::Ipv4Addr::LOCALHOST, Some(7u8), std::time::Duration::from_millis(3));
+/// lastwords::event!(net, "closed", peer, took, error = %std::fmt::Error, ?state);
+/// ```
+///
+/// | type | recorded as |
+/// | --- | --- |
+/// | integers, floats, `bool`, pointers, arrays and slices of these | as they are |
+/// | `str`, `String`, `char`, `Path`, `OsStr`, `CStr` and their owned forms | text; the bytes of a path are kept, UTF-8 or not |
+/// | `IpAddr`, `SocketAddr` and their forms for IPv4 and IPv6 | text, as they are displayed |
+/// | `Duration`, `SystemTime` (since 1970) | two numbers: whole seconds, and nanoseconds to add |
+/// | `Option` of a number | a sequence of one element, or of none |
+/// | `Option` of `&str` or `String` | text: `None`, or `Some(TEXT)` |
 ///
 /// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the system; only the first
 /// time a callsite is reached it makes itself known, under a lock.
 #[macro_export]
 macro_rules! event {
-    ($provider:tt, $name:literal, level: $level:ident $(, $field:ident $(= $value:expr)?)* $(,)?) => {
-        $crate::__record!(
-            ($crate::__provider!($provider)), $name, "", $level,
-            [$(stringify!($field)),*], [$($crate::__value!($field $(, $value)?)),*]
+    ($provider:tt, $name:literal, level: $level:ident $(, $($fields:tt)*)?) => {
+        $crate::__event!(($provider, $name, $level), [], [] $($($fields)*)?)
+    };
+    ($provider:tt, $name:literal $(, $($fields:tt)*)?) => {
+        $crate::__event!(($provider, $name, INFO), [], [] $($($fields)*)?)
+    };
+}
+
+/// Sorts the fields of an event.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __event {
+    (($provider:tt, $name:literal, $level:ident), [$($names:expr),*], [$($values:expr),*]) => {
+        $crate::__record!(($crate::__provider!($provider)), $name, "", $level, [$($names),*], [$($values),*])
+    };
+    ($head:tt, [$($names:expr),*], [$($values:expr),*] $field:ident = ? $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__event!(
+            $head, [$($names,)* stringify!($field)], [$($values,)* $crate::__private::Debugged(&$value)] $($($rest)*)?
         )
     };
-    ($provider:tt, $name:literal $(, $field:ident $(= $value:expr)?)* $(,)?) => {
-        $crate::event!($provider, $name, level: INFO $(, $field $(= $value)?)*)
+    ($head:tt, [$($names:expr),*], [$($values:expr),*] $field:ident = % $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__event!(
+            $head, [$($names,)* stringify!($field)], [$($values,)* $crate::__private::Displayed(&$value)] $($($rest)*)?
+        )
+    };
+    ($head:tt, [$($names:expr),*], [$($values:expr),*] $field:ident = $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__event!($head, [$($names,)* stringify!($field)], [$($values,)* &$value] $($($rest)*)?)
+    };
+    ($head:tt, $names:tt, $values:tt ? $field:ident $(, $($rest:tt)*)?) => {
+        $crate::__event!($head, $names, $values $field = ? $field $(, $($rest)*)?)
+    };
+    ($head:tt, $names:tt, $values:tt % $field:ident $(, $($rest:tt)*)?) => {
+        $crate::__event!($head, $names, $values $field = % $field $(, $($rest)*)?)
+    };
+    ($head:tt, $names:tt, $values:tt $field:ident $(, $($rest:tt)*)?) => {
+        $crate::__event!($head, $names, $values $field = $field $(, $($rest)*)?)
+    };
+}
+
+/// Whether an event of this provider, name and level (INFO if none is given) is recorded now: one load and one branch, after
+/// the first time.
+///
+/// ```
+/// # fn costly() -> String { String::new() }
+/// if lastwords::event_enabled!(disk, "state", level: DEBUG) {
+///     let state = costly();
+///     lastwords::event!(disk, "state", level: DEBUG, state);
+/// }
+/// ```
+#[macro_export]
+macro_rules! event_enabled {
+    ($provider:tt, $name:literal, level: $level:ident $(,)?) => {{
+        $crate::__site!(($crate::__provider!($provider)), $name, "", $level, []);
+        $crate::__private::is_enabled(&__LwSite, &__LW_CALLSITE)
+    }};
+    ($provider:tt, $name:literal $(,)?) => {
+        $crate::event_enabled!($provider, $name, level: INFO)
     };
 }
 
@@ -94,23 +160,11 @@ macro_rules! __provider {
     };
 }
 
-/// The value of a field.
+/// The static data of a callsite.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __value {
-    ($field:ident) => {
-        &$field
-    };
-    ($field:ident, $value:expr) => {
-        &$value
-    };
-}
-
-/// A callsite and its use.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __record {
-    (($provider:expr), $name:expr, $format:expr, $level:ident, [$($names:expr),*], [$($values:expr),*]) => {{
+macro_rules! __site {
+    (($provider:expr), $name:expr, $format:expr, $level:ident, [$($names:expr),*]) => {
         struct __LwSite;
         impl $crate::__private::Site for __LwSite {
             const PROVIDER: &'static str = $provider;
@@ -122,6 +176,15 @@ macro_rules! __record {
             const NAMES: &'static [&'static str] = &[$($crate::__private::plain_name($names)),*];
         }
         static __LW_CALLSITE: $crate::__private::Callsite = $crate::__private::Callsite::new();
+    };
+}
+
+/// A callsite and its use.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __record {
+    (($provider:expr), $name:expr, $format:expr, $level:ident, [$($names:expr),*], [$($values:expr),*]) => {{
+        $crate::__site!(($provider), $name, $format, $level, [$($names),*]);
         if __LW_CALLSITE.enabled() != 0 {
             $crate::__private::record(&__LwSite, &__LW_CALLSITE, ($($values,)*));
         }

@@ -369,6 +369,12 @@ pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
     }
 }
 
+/// Whether an event of the site's name and level is recorded now; called by [`event_enabled!`](crate::event_enabled).
+pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
+    prime::<S, ()>(site);
+    site.enabled() != 0
+}
+
 /// Several targets, or the first time.
 #[cold]
 #[inline(never)]

@@ -1,10 +1,12 @@
 //! Values to bytes: which types an event may carry, and how a payload of them is put together without allocation.
 
 mod fields;
+mod formatted;
 mod labels;
 pub(crate) mod writer;
 
 pub use self::fields::{Element, Hex, Integer, hex};
+pub use self::formatted::{Debugged, Displayed, Formatted};
 pub use self::labels::Labeled;
 pub use self::writer::Out;
 
@@ -33,6 +35,12 @@ impl Out for Pieces<'_> {
 }
 
 /// A value that an event can carry.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a field of an event",
+    label = "not a field",
+    note = "record it as text with `name = ?value` (`Debug`) or `name = %value` (`Display`)",
+    note = "an enum without fields becomes a field by `lastwords::labels!`, any other type by implementing `lastwords::Field`"
+)]
 pub trait Field {
     /// How a reader sees it.
     const TYPE: FieldType;
