@@ -33,12 +33,19 @@ pub struct Outcome {
 pub(crate) fn skip(sources: &[&dyn Source], selection: &Selection, rounding: Rounding) -> u64 {
     let Some(last) = selection.last else { return 0 };
     let mut count = 0u64;
+    each(sources, selection, rounding, &mut |_| count += 1);
+    count.saturating_sub(last)
+}
+
+/// Calls `visit` with each selected event, in order of time; [`Selection::last`] does not count.
+pub fn each(sources: &[&dyn Source], selection: &Selection, rounding: Rounding, visit: &mut dyn FnMut(&Event<'_>)) {
     let mut filter = Filter::new(sources, selection);
     let mut merge = filter.merge(sources, rounding);
     while let Some(event) = merge.next() {
-        count += u64::from(filter.wants(&event));
+        if filter.wants(&event) {
+            visit(&event);
+        }
     }
-    count.saturating_sub(last)
 }
 
 /// Writes a line for each selected event.

@@ -42,8 +42,12 @@ fn child() {
         }
     });
     std::fs::write(ready, "ready").expect("the ready file");
+    if *end == "last-panic" {
+        lastwords::crash::install_panic_hook();
+        let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
+    }
     match *end {
-        "abort" | "panic" => std::process::abort(),
+        "abort" | "panic" | "last-panic" => std::process::abort(),
         "wait" => std::thread::sleep(Duration::from_secs(60)),
         _ => panic!("{how}"),
     }
@@ -76,7 +80,7 @@ pub(crate) struct Running {
 }
 
 /// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, panic (of
-/// a thread, recorded by the hook; then abort), tick.
+/// a thread, recorded by the hook, before all events; then abort), last-panic (behind all events), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
     let running = run(place, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));

@@ -212,7 +212,7 @@ fn the_demo_passes_and_leaves_ctf() {
 #[test]
 fn causes_of_death_are_told_with_modules() {
     let place = Place::new();
-    start(&place, "shm", "panic").ended();
+    start(&place, "shm", "last-panic").ended();
     let report = place.json(&["inspect", "app", "--json"]);
     let crashes = report["sessions"][0]["crashes"].as_array().unwrap();
     let [crash] = crashes.as_slice() else { panic!("{crashes:?}") };
@@ -221,7 +221,25 @@ fn causes_of_death_are_told_with_modules() {
     let frames = crash["backtrace"].as_array().unwrap();
     assert!(frames.iter().any(|f| f["module"].is_string() && f["offset"].is_string()), "{crash}");
     let ran = place.run(&["report", "app", "--last", "1"]);
-    assert!(ran.err.contains("cause of death: crash:panic"), "{}", ran.err);
+    let last = ran.err.lines().last().unwrap_or_default();
+    assert!(last.starts_with("  cause of death: crash:panic"), "the headline comes last: {}", ran.err);
+    assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&true.into(), &0.into()));
+}
+
+#[test]
+fn what_the_process_survived_is_no_cause_of_death() {
+    let place = Place::new();
+    start(&place, "shm", "panic").ended();
+    let crash = &place.json(&["inspect", "app", "--json"])["sessions"][0]["crashes"][0];
+    assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&false.into(), &(THREADS * EVENTS).into()));
+    let ran = place.run(&["report", "app", "--last", "1"]);
+    assert!(!ran.err.contains("cause of death"), "{}", ran.err);
+    let note = ran.err.lines().find(|line| line.contains("crash:panic")).unwrap_or_default();
+    assert!(
+        note.contains("a thread gave up")
+            && note.ends_with(&format!("the process went on for {} events", THREADS * EVENTS)),
+        "{note}"
+    );
 }
 
 #[test]
