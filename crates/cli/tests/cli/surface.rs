@@ -144,6 +144,28 @@ fn doctor_as_data() {
     }
 }
 
+/// What `doctor` says in a mount namespace of its own, marked as a container, after `mounts` were made there.
+fn doctor_in_a_container(mounts: &str, dir: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_lastwords");
+    let script = format!("set -e; {mounts}; LASTWORDS_DIR={dir} container=test {program} doctor || true");
+    let ran = crate::support::tool("unshare", &["--map-root-user", "--mount", "sh", "-c", &script]);
+    ran.out
+}
+
+#[test]
+fn doctor_tells_memory_that_ends_with_its_container() {
+    let own = "mount -t tmpfs tmpfs /dev/shm";
+    let said = doctor_in_a_container(own, "/dev/shm/lastwords");
+    assert!(said.contains("end with the container") && said.contains("-v /dev/shm/lastwords"), "{said}");
+    // On a disk that outlives it, the advice is not to go back to what ends with it.
+    let said = doctor_in_a_container(own, "/var");
+    assert!(!said.contains("export LASTWORDS_DIR=/dev/shm/lastwords-"), "{said}");
+    let host = "mount -t tmpfs tmpfs /mnt; mkdir -p -m 700 /mnt/of/host; mount -t tmpfs tmpfs /dev/shm; \
+                mkdir /dev/shm/lastwords; mount --bind /mnt/of/host /dev/shm/lastwords";
+    let said = doctor_in_a_container(host, "/dev/shm/lastwords");
+    assert!(!said.contains("end with the container"), "{said}");
+}
+
 #[test]
 fn doctor_tells_a_folder_that_cannot_be() {
     let place = Place::new();

@@ -1,5 +1,6 @@
 //! `lastwords doctor`: what this machine, and this shell, would keep; the line that mends what is missing.
 
+mod container;
 mod cores;
 mod machine;
 mod room;

@@ -1,6 +1,6 @@
 //! The folder of sessions: is it there, is it memory, is there room.
 
-use super::{Finding, Status};
+use super::{Finding, Status, container};
 use crate::progress::human_bytes;
 use rustix::fs::{StatVfs, statfs, statvfs};
 use std::os::unix::fs::MetadataExt;
@@ -32,14 +32,14 @@ fn folder(dir: &Path, there: &Path) -> Finding {
     let shown = dir.display();
     let mine = rustix::process::geteuid().as_raw();
     match std::fs::metadata(there) {
-        Err(error) => Finding::bad(CHECK, format!("{shown}: {error}"), "export LASTWORDS_DIR=/dev/shm/mine"),
+        Err(error) => Finding::bad(CHECK, format!("{shown}: {error}"), elsewhere("/dev/shm/mine")),
         Ok(_) if rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_err() => {
             let found = format!("{shown}: {} cannot be written by user {mine}", there.display());
-            Finding::bad(CHECK, found, "export LASTWORDS_DIR=/dev/shm/lastwords-$(id -u)")
+            Finding::bad(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
         Ok(meta) if there == dir && meta.uid() != mine => {
             let found = format!("{shown} belongs to user {}, you are {mine}", meta.uid());
-            Finding::bad(CHECK, found, "export LASTWORDS_DIR=/dev/shm/lastwords-$(id -u)-$RANDOM")
+            Finding::bad(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)-$RANDOM"))
         }
         Ok(meta) if there == dir && meta.mode() & 0o077 != 0 => {
             let found = format!("{shown} has mode {:o}: others may look into it", meta.mode() & 0o777);
@@ -50,9 +50,25 @@ fn folder(dir: &Path, there: &Path) -> Finding {
     }
 }
 
+/// The line that chooses another folder: in a container whose memory ends with it, what must be mounted first.
+fn elsewhere(folder: &str) -> String {
+    if container::is_own(Path::new("/dev/shm")) {
+        container::MOUNT.into()
+    } else {
+        format!("export LASTWORDS_DIR={folder}")
+    }
+}
+
 fn kind(there: &Path) -> Finding {
     const CHECK: &str = "kind of memory";
     match statfs(there) {
+        Ok(fs) if MEMORY.contains(&fs.f_type) && container::is_own(there) => {
+            let found = format!(
+                "{} is a tmpfs of this container, unless the host's was mounted as a whole: sessions in it end with the container",
+                there.display()
+            );
+            Finding::partial(CHECK, found, container::MOUNT)
+        }
         Ok(fs) if MEMORY.contains(&fs.f_type) => {
             Finding::good(CHECK, "tmpfs: sessions outlive their processes, not a reboot")
         }
@@ -62,7 +78,7 @@ fn kind(there: &Path) -> Finding {
                 there.display(),
                 fs.f_type
             );
-            Finding::partial(CHECK, found, "export LASTWORDS_DIR=/dev/shm/lastwords-$(id -u)")
+            Finding::partial(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
         Err(error) => Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend(),
     }
