@@ -8,6 +8,7 @@ mod ctf;
 mod evidence;
 mod exit;
 mod ftrace;
+mod holds;
 mod inputs;
 mod lttng;
 mod memory;

@@ -143,6 +143,10 @@ pub struct StreamInfo {
     pub produced: u64,
     /// Where reading up to a clock ended before the produced position; see [`super::End::clock`].
     pub reached: Option<u64>,
+    /// Clocks where the oldest sub-buffer that is delivered begins and where the newest ends; none where there is none.
+    pub clocks: Option<(u64, u64)>,
+    /// Bytes from the beginning of the oldest sub-buffer that is delivered to the produced position.
+    pub held: u64,
     /// Lost events, by cause, and the counters of reclaimed and skipped sub-buffers.
     pub lost: [u64; 7],
 }

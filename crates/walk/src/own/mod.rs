@@ -546,6 +546,7 @@ fn orphan_info(of: &Identity) -> StreamInfo {
 fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {
     let g = &data.geometry;
     let Control { lost, .. } = outcome.control;
+    let ends = outcome.packets.first().zip(outcome.packets.last());
     StreamInfo {
         index: data.region.index,
         channel: g.channel,
@@ -556,6 +557,8 @@ fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {
         sub_buffers: u32::try_from(g.count).unwrap_or(u32::MAX),
         produced: outcome.produced,
         reached: outcome.reached,
+        clocks: ends.map(|(oldest, newest)| (oldest.begin, newest.end)),
+        held: ends.map_or(0, |(oldest, _)| outcome.produced.saturating_sub(g.start(oldest.number))),
         lost,
     }
 }

@@ -1,6 +1,7 @@
 //! What `inspect --json` prints: docs/JSON.md.
 
 use crate::crash::{self, Cause};
+use crate::holds::{Holds, Ring};
 use crate::inputs::{self, Input};
 use crate::progress::Progress;
 use lastwords_formats::evidence;
@@ -99,6 +100,10 @@ pub(super) struct Channel {
     pub(super) recording: bool,
     pub(super) sub_buffers: u32,
     pub(super) sub_buffer_size: u64,
+    /// How long its rings hold at the observed rate, seconds; null where nothing shows a rate.
+    pub(super) holds_seconds: Option<f64>,
+    /// The observed rate.
+    pub(super) events_per_second: Option<f64>,
     pub(super) contexts: Vec<String>,
     /// Events that decode, by `provider:name`; 0 where one is described and none is there.
     pub(super) events: BTreeMap<String, u64>,
@@ -264,9 +269,12 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
         for (class, n) in channel.events.iter().zip(&counts.classes[position]) {
             *events.entry(class.name.clone()).or_insert(0) += n;
         }
+        let holds = Holds::of(&rings(info, channel.id, &counts.streams), info.clock.frequency);
         Channel {
             id: channel.id,
             name: channel.name.clone(),
+            holds_seconds: holds.map(|holds| holds.seconds),
+            events_per_second: holds.map(|holds| holds.events_per_second),
             mode: mode_word(facts.mode),
             recording: facts.recording,
             sub_buffers: facts.sub_buffers,
@@ -276,6 +284,17 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
         }
     };
     schema.channels.iter().enumerate().map(|(position, channel)| of(position, channel)).collect()
+}
+
+/// What was observed of the rings of a channel.
+fn rings(info: &Info, channel: u32, events: &[u64]) -> Vec<Ring> {
+    let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
+    let ring = |(index, stream): (usize, &StreamInfo)| {
+        let (oldest, newest) = stream.clocks.unwrap_or_default();
+        let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
+        Ring { oldest, newest, bytes: stream.held, capacity, events: events.get(index).copied().unwrap_or(0) }
+    };
+    streams.map(ring).collect()
 }
 
 fn stream(info: &StreamInfo, events: Option<&u64>) -> Stream {

@@ -2,6 +2,7 @@
 
 use super::data::{self, Session};
 use crate::evidence;
+use crate::holds::Holds;
 use crate::inputs::Input;
 use crate::paint::bold;
 use crate::progress::human_bytes;
@@ -90,7 +91,13 @@ fn channels(data: &Session, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{}", bold("channels"))?;
-    out.write_all(table.render().as_bytes())
+    out.write_all(table.render().as_bytes())?;
+    for c in &data.channels {
+        if let (Some(seconds), Some(events_per_second)) = (c.holds_seconds, c.events_per_second) {
+            writeln!(out, "  {} {}", plain(&c.name), Holds { seconds, events_per_second }.text())?;
+        }
+    }
+    Ok(())
 }
 
 fn streams(data: &Session, out: &mut dyn Write) -> io::Result<()> {

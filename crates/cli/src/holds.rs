@@ -1,0 +1,106 @@
+//! How long a ring holds what is recorded, at the rate that was observed in it.
+
+/// What is observed of one ring. Clocks are in ticks, sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ring {
+    /// Clock of the oldest event that is in it.
+    pub(crate) oldest: u64,
+    /// Clock of the newest.
+    pub(crate) newest: u64,
+    /// Bytes from the oldest event to the newest.
+    pub(crate) bytes: u64,
+    /// Bytes that the ring has room for.
+    pub(crate) capacity: u64,
+    /// Events in it; 0 where they were not counted.
+    pub(crate) events: u64,
+}
+
+/// How long the rings of a channel hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Holds {
+    /// Seconds until the ring that fills soonest has come round.
+    pub(crate) seconds: f64,
+    /// Events a second, of all rings together.
+    pub(crate) events_per_second: f64,
+}
+
+impl Holds {
+    /// Of a channel's rings, whose clock has so many ticks a second; none where nothing shows a rate.
+    pub(crate) fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
+        let mut holds: Option<Self> = None;
+        for ring in rings {
+            let seconds = ring.newest.saturating_sub(ring.oldest) as f64 / frequency as f64;
+            if ring.bytes == 0 || frequency == 0 || seconds <= 0.0 {
+                continue;
+            }
+            let of = Self {
+                seconds: ring.capacity as f64 * seconds / ring.bytes as f64,
+                events_per_second: ring.events as f64 / seconds,
+            };
+            holds = Some(holds.map_or(of, |all| Self {
+                seconds: all.seconds.min(of.seconds),
+                events_per_second: all.events_per_second + of.events_per_second,
+            }));
+        }
+        holds
+    }
+
+    /// `holds about 12 s at the observed rate of 1.2 M events/s`.
+    pub(crate) fn text(&self) -> String {
+        let rate = match self.events_per_second {
+            0.0 => String::new(),
+            rate => format!(" of {}events/s", scaled(rate, &["", "k ", "M ", "G "], 1000.0)),
+        };
+        format!("holds about {} at the observed rate{rate}", time(self.seconds))
+    }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{} us", digits(s * 1e6)),
+        s if s < 1.0 => format!("{} ms", digits(s * 1e3)),
+        s if s < 120.0 => format!("{} s", digits(s)),
+        s if s < 7200.0 => format!("{} min", digits(s / 60.0)),
+        s if s < 172_800.0 => format!("{} h", digits(s / 3600.0)),
+        s => format!("{} days", digits(s / 86_400.0)),
+    }
+}
+
+fn scaled(value: f64, units: &[&str], step: f64) -> String {
+    let mut value = value;
+    let mut units = units.iter().copied();
+    let mut unit = units.next().unwrap_or_default();
+    for next in units {
+        if value < step {
+            break;
+        }
+        value /= step;
+        unit = next;
+    }
+    format!("{} {unit}", digits(value))
+}
+
+/// Two digits that count.
+fn digits(value: f64) -> String {
+    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_that_fills_soonest_decides() {
+        let slow = Ring { oldest: 0, newest: 4_000_000, bytes: 1000, capacity: 6000, events: 100 };
+        let fast = Ring { bytes: 2000, events: 4_800_000, ..slow };
+        let idle = Ring { capacity: 6000, ..Ring::default() };
+        let holds = Holds::of(&[slow, fast, idle], 1_000_000).expect("two have a rate");
+        assert_eq!(holds.text(), "holds about 12 s at the observed rate of 1.2 M events/s");
+        assert_eq!(
+            Holds::of(&[slow], 1_000_000).expect("a rate").text(),
+            "holds about 24 s at the observed rate of 25 events/s"
+        );
+        assert_eq!(Holds::of(&[idle], 1_000_000), None);
+        assert_eq!(Holds::of(&[slow], 0), None);
+    }
+}
