@@ -70,7 +70,7 @@ fn record(info: &PanicHookInfo<'_>) {
     };
     callsite::prime::<PanicSite, Payload<'_>>(&SITE);
     let Some(desc) = SITE.desc() else { return };
-    SITE.each_slot(desc, &mut |target, id| panic.record_in(target, id));
+    SITE.each_slot(desc, &mut |slot, id| panic.record_in(slot, id));
 }
 
 /// Most bytes of location and thread.
@@ -79,17 +79,17 @@ const MOST_TEXT: usize = 256;
 impl Panic<'_> {
     /// Records the panic, cut so that the channel's sub-buffers hold it: the backtrace gets half of them at most where the
     /// message needs the other half, the message what is left.
-    fn record_in(&self, target: &'static RecorderSlot, id: u16) {
-        let sub_buffer = target.channel.streams().first().map_or(0, |stream| stream.room() as usize);
+    fn record_in(&self, slot: &'static RecorderSlot, id: u16) {
+        let sub_buffer = slot.channel.streams().first().map_or(0, |stream| stream.room() as usize);
         // The header may be needed twice where an event begins a sub-buffer; texts have a NUL, the backtrace a count.
-        let others = 2 * LEN_FULL + target.contexts_len + self.location.len() + 1 + self.thread.len() + 1 + 4;
+        let others = 2 * LEN_FULL + slot.contexts_len + self.location.len() + 1 + self.thread.len() + 1 + 4;
         let room = sub_buffer.saturating_sub(others);
         let for_backtrace = room.saturating_sub(self.message.len() + 1).max(room / 2);
         let backtrace = &self.backtrace[..self.backtrace.len().min(for_backtrace / size_of::<u64>())];
         let mut note = [0u8; 48];
         let message = Message::cut_to(self.message, room - size_of_val(backtrace), &mut note);
         let payload: Payload<'_> = (message, self.location, self.thread, Addresses(backtrace));
-        record_to(target, id, payload);
+        record_to(slot, id, payload);
     }
 }
 

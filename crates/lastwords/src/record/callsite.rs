@@ -38,11 +38,11 @@ pub struct Callsite {
     enabled: AtomicU64,
     /// The [`signature`] of its values once `desc` and `next` hold, 0 before. Written under [`LOCK`].
     known: AtomicU32,
-    /// The target, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
-    /// One load from here leads to the target: `rseq_fast.rs` in the crate `ring` says why that counts. Written under
+    /// The slot, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
+    /// One load from here leads to the slot: `rseq_fast.rs` in the crate `ring` says why that counts. Written under
     /// [`LOCK`], before `enabled`.
     only: AtomicPtr<RecorderSlot>,
-    /// Id of the event in each target. Written under [`LOCK`], before the bit of `enabled`.
+    /// Id of the event in each slot. Written under [`LOCK`], before the bit of `enabled`.
     ids: [AtomicU16; MAX_SLOTS],
     desc: AtomicPtr<EventDesc>,
     next: AtomicPtr<Callsite>,
@@ -76,28 +76,28 @@ impl Callsite {
         self.enabled.load(Acquire)
     }
 
-    /// The target and the event's id there, where one target alone takes the event.
+    /// The slot and the event's id there, where one slot alone takes the event.
     #[inline(always)]
     pub(crate) fn only(&self) -> Option<(&'static RecorderSlot, u16)> {
         let only = self.only.load(Acquire);
-        let target = only.map_addr(|address| address & ADDRESS);
-        if target.is_null() {
+        let slot = only.map_addr(|address| address & ADDRESS);
+        if slot.is_null() {
             return None;
         }
-        // SAFETY: targets are published whole and never freed, and `refresh` stored this one's address below the id.
-        Some((unsafe { &*target }, (only.addr() >> ADDRESS.count_ones()) as u16))
+        // SAFETY: slots are published whole and never freed, and `refresh` stored this one's address below the id.
+        Some((unsafe { &*slot }, (only.addr() >> ADDRESS.count_ones()) as u16))
     }
 
-    /// The target's handle and the event's id there, if it takes the event.
-    fn target(&self, slot: usize) -> Option<(&'static RecorderSlot, u16)> {
-        let target = SLOTS[slot].load(Acquire);
-        let id = self.ids[slot].load(Acquire);
-        // The slot may have been emptied and given to another target meanwhile, whose id this then is.
-        if target.is_null() || id == NO_ID || SLOTS[slot].load(Relaxed) != target {
+    /// The slot's handle and the event's id there, if it takes the event.
+    fn slot(&self, index: usize) -> Option<(&'static RecorderSlot, u16)> {
+        let slot = SLOTS[index].load(Acquire);
+        let id = self.ids[index].load(Acquire);
+        // The place may have been emptied and taken by another slot meanwhile, whose id this then is.
+        if slot.is_null() || id == NO_ID || SLOTS[index].load(Relaxed) != slot {
             return None;
         }
-        // SAFETY: targets are published whole and never freed.
-        Some((unsafe { &*target }, id))
+        // SAFETY: slots are published whole and never freed.
+        Some((unsafe { &*slot }, id))
     }
 
     /// The event's description, once the callsite is known.
@@ -153,11 +153,11 @@ impl Callsite {
         let mask = self.judged(desc);
         let mut rest = mask & !UNKNOWN;
         while rest != 0 {
-            let slot = rest.trailing_zeros() as usize;
+            let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            match self.target(slot) {
-                Some((target, NO_ROOM)) => target.lost_no_entry(),
-                Some((target, id)) => record(target, id),
+            match self.slot(index) {
+                Some((slot, NO_ROOM)) => slot.lost_no_entry(),
+                Some((slot, id)) => record(slot, id),
                 None => (),
             }
         }
@@ -197,21 +197,21 @@ impl Callsite {
     fn refresh(&self, desc: &EventDesc) {
         let mut enabled = 0u64;
         let mut only = std::ptr::null_mut();
-        for (slot, target) in SLOTS.iter().enumerate() {
-            let target = target.load(Acquire);
-            if target.is_null() {
-                self.ids[slot].store(NO_ID, Relaxed);
+        for (index, slot) in SLOTS.iter().enumerate() {
+            let slot = slot.load(Acquire);
+            if slot.is_null() {
+                self.ids[index].store(NO_ID, Relaxed);
                 continue;
             }
-            let pointer = target;
-            // SAFETY: targets are published whole and never freed.
-            let target = unsafe { &*target };
-            if !slot::enabled(target, desc) {
+            let pointer = slot;
+            // SAFETY: slots are published whole and never freed.
+            let slot = unsafe { &*slot };
+            if !slot::enabled(slot, desc) {
                 continue;
             }
-            match self.give_id(slot, target, desc) {
+            match self.give_id(index, slot, desc) {
                 Ok(id) => {
-                    enabled |= 1 << slot;
+                    enabled |= 1 << index;
                     only = if id == NO_ROOM { std::ptr::null_mut() } else { with_id(pointer, id) };
                 }
                 Err(Busy) => enabled |= UNKNOWN,
@@ -224,21 +224,21 @@ impl Callsite {
     }
 
     /// The id of the event in a slot, or [`NO_ROOM`].
-    fn give_id(&self, slot: usize, target: &RecorderSlot, desc: &EventDesc) -> Result<u16, Busy> {
-        let known = self.ids[slot].load(Relaxed);
+    fn give_id(&self, index: usize, slot: &RecorderSlot, desc: &EventDesc) -> Result<u16, Busy> {
+        let known = self.ids[index].load(Relaxed);
         if known != NO_ID {
             return Ok(known);
         }
-        let id = slot::register_event(target, desc)?.unwrap_or(NO_ROOM);
-        self.ids[slot].store(id, Release);
+        let id = slot::register_event(slot, desc)?.unwrap_or(NO_ROOM);
+        self.ids[index].store(id, Release);
         Ok(id)
     }
 }
 
-/// [`Callsite::only`] of the target; null where its address leaves no room for the id.
-fn with_id(target: *mut RecorderSlot, id: u16) -> *mut RecorderSlot {
-    match target.addr() & !ADDRESS {
-        0 => target.map_addr(|address| address | usize::from(id) << ADDRESS.count_ones()),
+/// [`Callsite::only`] of the slot; null where its address leaves no room for the id.
+fn with_id(slot: *mut RecorderSlot, id: u16) -> *mut RecorderSlot {
+    match slot.addr() & !ADDRESS {
+        0 => slot.map_addr(|address| address | usize::from(id) << ADDRESS.count_ones()),
         _ => std::ptr::null_mut(),
     }
 }
@@ -354,9 +354,9 @@ impl<S: Site, V: Described<S>> Description<S, V> {
 #[inline(always)]
 pub fn record<S: Site, V: Given + Described<S>>(_: &S, site: &'static Callsite, values: V) {
     if site.known.load(Relaxed) == const { Description::<S, V>::SIGNATURE }
-        && let Some((target, id)) = site.only()
+        && let Some((slot, id)) = site.only()
     {
-        record_to(target, id, values.short());
+        record_to(slot, id, values.short());
     } else {
         record_cold::<S, V, _>(site, values.short());
     }
@@ -375,13 +375,13 @@ pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
     site.enabled() != 0
 }
 
-/// Several targets, or the first time.
+/// Several slots, or the first time.
 #[cold]
 #[inline(never)]
 fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     let desc = Description::<S, V>::DESC;
     match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
-        Some(site) => site.each_slot(desc, &mut |target, id| record_to(target, id, values)),
+        Some(site) => site.each_slot(desc, &mut |slot, id| record_to(slot, id, values)),
         None => slot::count_unregistered(Some(desc), 0),
     }
 }
@@ -390,9 +390,9 @@ fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsi
 #[cfg(feature = "tracing")]
 #[inline]
 pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'static EventDesc, values: V) {
-    if let Some((target, id)) = site.only() {
-        record_to(target, id, values);
+    if let Some((slot, id)) = site.only() {
+        record_to(slot, id, values);
     } else if site.enabled() != 0 {
-        site.each_slot(desc, &mut |target, id| record_to(target, id, values));
+        site.each_slot(desc, &mut |slot, id| record_to(slot, id, values));
     }
 }

@@ -12,11 +12,11 @@ use crate::record::slot::RecorderSlot;
 
 /// Records one payload in one slot.
 #[inline(always)]
-pub(crate) fn record_to<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
-    match target.contexts {
-        0 => record_body(target, id, values),
-        bits::TID => record_with_tid(target, id, values.again()),
-        _ => record_with_contexts(target, id, values.again()),
+pub(crate) fn record_to<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+    match slot.contexts {
+        0 => record_body(slot, id, values),
+        bits::TID => record_with_tid(slot, id, values.again()),
+        _ => record_with_contexts(slot, id, values.again()),
     }
 }
 
@@ -64,29 +64,29 @@ impl<V: Values> Values for WithTid<V> {
 }
 
 #[inline(never)]
-pub(crate) fn record_with_tid<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
-    record_body(target, id, WithTid(identity::identity().tid, values));
+pub(crate) fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+    record_body(slot, id, WithTid(identity::identity().tid, values));
 }
 
 /// Records a payload as it is. The number of words of a fixed size is known when the program is compiled.
 #[inline(always)]
-fn record_body<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
+fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     match const { words_of(V::FIXED) } {
-        0 => record_exact::<0, V>(target, id, &values),
-        1 => record_exact::<1, V>(target, id, &values),
-        2 => record_exact::<2, V>(target, id, &values),
-        3 => record_exact::<3, V>(target, id, &values),
-        4 => record_exact::<4, V>(target, id, &values),
-        5 => record_exact::<5, V>(target, id, &values),
-        6 => record_exact::<6, V>(target, id, &values),
-        7 => record_exact::<7, V>(target, id, &values),
-        8 => record_exact::<8, V>(target, id, &values),
+        0 => record_exact::<0, V>(slot, id, &values),
+        1 => record_exact::<1, V>(slot, id, &values),
+        2 => record_exact::<2, V>(slot, id, &values),
+        3 => record_exact::<3, V>(slot, id, &values),
+        4 => record_exact::<4, V>(slot, id, &values),
+        5 => record_exact::<5, V>(slot, id, &values),
+        6 => record_exact::<6, V>(slot, id, &values),
+        7 => record_exact::<7, V>(slot, id, &values),
+        8 => record_exact::<8, V>(slot, id, &values),
         _ => match const { words_of(V::HEAD) } {
-            0 => record_text::<0, V>(target, id, values),
-            1 => record_text::<1, V>(target, id, values),
-            2 => record_text::<2, V>(target, id, values),
-            3 => record_text::<3, V>(target, id, values),
-            _ => record_of_any_size(target, id, values.again()),
+            0 => record_text::<0, V>(slot, id, values),
+            1 => record_text::<1, V>(slot, id, values),
+            2 => record_text::<2, V>(slot, id, values),
+            3 => record_text::<3, V>(slot, id, values),
+            _ => record_of_any_size(slot, id, values.again()),
         },
     }
 }
@@ -109,21 +109,21 @@ const fn words_of(fixed: Option<usize>) -> usize {
 
 /// Records a payload of a fixed size, in the words that it needs.
 #[inline(always)]
-fn record_exact<const W: usize, V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
+fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     // What is lost is counted in the stream.
-    let _ = target.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) });
+    let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) });
 }
 
 /// Records values of fixed sizes and a text behind them. A text that is short, or has a NUL inside, goes into words.
 #[inline(always)]
-fn record_text<const W: usize, V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
+fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     let text = values.last_text();
     if text.len() < 8 || !has_no_nul(text) {
-        return record_of_any_size(target, id, values.again());
+        return record_of_any_size(slot, id, values.again());
     }
     let head = words_by::<W>(|out| values.write_head(out));
     // What is lost is counted in the stream.
-    let _ = target.channel.record_tail(id, head, const { len_of(V::HEAD) }, Tail::Text(text));
+    let _ = slot.channel.record_tail(id, head, const { len_of(V::HEAD) }, Tail::Text(text));
 }
 
 /// The words that `write` fills.
@@ -159,44 +159,44 @@ impl<V: Values> Values for WithContexts<'_, V> {
 }
 
 #[inline(never)]
-fn record_with_contexts<V: Values>(target: &'static RecorderSlot, id: u16, values: V) {
-    let values = WithContexts(target, values);
-    record_sized(target, id, &values, values.size());
+fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
+    let values = WithContexts(slot, values);
+    record_sized(slot, id, &values, values.size());
 }
 
 /// Records a payload whose size is only known when the program runs. It takes a copy of the references, so that those of the
 /// fast path need no memory.
 #[inline(never)]
-fn record_of_any_size<V: Values + Copy>(target: &'static RecorderSlot, id: u16, values: V) {
-    record_sized(target, id, &values, values.size());
+fn record_of_any_size<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+    record_sized(slot, id, &values, values.size());
 }
 
 #[inline(never)]
-fn record_sized<V: Values>(target: &'static RecorderSlot, id: u16, values: &V, size: usize) {
+fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V, size: usize) {
     // What is lost is counted in the stream.
     let _ = match size {
-        0..=64 => target.channel.record_words(id, words_by::<8>(|out| values.write(out)), size),
-        65..=256 => target.channel.record_words(id, words_by::<32>(|out| values.write(out)), size),
-        257..=2048 => return record_buffered(target, id, values),
-        _ => return record_pieces(target, id, values),
+        0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size),
+        65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size),
+        257..=2048 => return record_buffered(slot, id, values),
+        _ => return record_pieces(slot, id, values),
     };
 }
 
 #[inline(never)]
-fn record_buffered<V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
+fn record_buffered<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     let mut buffer = [0u8; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
     if let Some(payload) = bytes.finish() {
-        let _ = target.channel.record_parts(id, &[payload]);
+        let _ = slot.channel.record_parts(id, &[payload]);
     }
 }
 
 #[inline(never)]
-fn record_pieces<V: Values>(target: &'static RecorderSlot, id: u16, values: &V) {
+fn record_pieces<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     let mut pieces = Pieces(PieceList::new());
     values.pieces(&mut pieces);
-    if pieces.0.finish(|parts| target.channel.record_parts(id, parts)).is_none() {
-        target.lost_too_big();
+    if pieces.0.finish(|parts| slot.channel.record_parts(id, parts)).is_none() {
+        slot.lost_too_big();
     }
 }

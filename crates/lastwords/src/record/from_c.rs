@@ -125,8 +125,8 @@ pub fn record_words(
 ) {
     let payload = InWords { words, len };
     match site.only() {
-        Some((target, id)) => record_in(target, id, payload),
-        None => slow(site, describe, &mut |target, id| record_in(target, id, payload)),
+        Some((slot, id)) => record_in(slot, id, payload),
+        None => slow(site, describe, &mut |slot, id| record_in(slot, id, payload)),
     }
 }
 
@@ -141,23 +141,23 @@ pub fn record_text(
 ) {
     let head = InWords { words, len };
     match site.only() {
-        Some((target, id)) => record_text_in(target, id, head, text),
-        None => slow(site, describe, &mut |target, id| record_text_in(target, id, head, text)),
+        Some((slot, id)) => record_text_in(slot, id, head, text),
+        None => slow(site, describe, &mut |slot, id| record_text_in(slot, id, head, text)),
     }
 }
 
 #[inline(always)]
-fn record_text_in(target: &'static RecorderSlot, id: u16, head: InWords<'_>, text: &[u8]) {
+fn record_text_in(slot: &'static RecorderSlot, id: u16, head: InWords<'_>, text: &[u8]) {
     let (len, Some(without_nul)) = (head.len, text.split_last().map(|(_, text)| text)) else { return };
     let long = text.len() > 8 && len <= 16;
     // What is lost is counted in the stream.
-    let _ = match target.contexts {
-        0 if long => target.channel.record_tail(id, head.first::<2>(), len, Tail::Text(without_nul)),
+    let _ = match slot.contexts {
+        0 if long => slot.channel.record_tail(id, head.first::<2>(), len, Tail::Text(without_nul)),
         bits::TID if long => {
             let tid = identity::identity().tid;
-            target.channel.record_tail(id, prepend::<3>(tid, &head.first::<2>()), len + 4, Tail::Text(without_nul))
+            slot.channel.record_tail(id, prepend::<3>(tid, &head.first::<2>()), len + 4, Tail::Text(without_nul))
         }
-        _ => return dispatch::record_to(target, id, WithText(head, text)),
+        _ => return dispatch::record_to(slot, id, WithText(head, text)),
     };
 }
 
@@ -170,7 +170,7 @@ pub unsafe fn record_parts(
     parts: &[Part],
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
-    slow(site, describe, &mut |target, id| dispatch::record_to(target, id, Parts(parts)));
+    slow(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(parts)));
 }
 
 #[cold]
@@ -192,15 +192,15 @@ fn slow(
 
 /// A short payload goes to the ring from registers.
 #[inline(always)]
-fn record_in(target: &'static RecorderSlot, id: u16, payload: InWords<'_>) {
+fn record_in(slot: &'static RecorderSlot, id: u16, payload: InWords<'_>) {
     let len = payload.len;
     // What is lost is counted in the stream.
-    let _ = match target.contexts {
-        0 if len <= 24 => target.channel.record_words(id, payload.first::<3>(), len),
+    let _ = match slot.contexts {
+        0 if len <= 24 => slot.channel.record_words(id, payload.first::<3>(), len),
         bits::TID if len <= 24 => {
             let tid = identity::identity().tid;
-            target.channel.record_words(id, prepend::<4>(tid, &payload.first::<3>()), len + 4)
+            slot.channel.record_words(id, prepend::<4>(tid, &payload.first::<3>()), len + 4)
         }
-        _ => return dispatch::record_to(target, id, payload),
+        _ => return dispatch::record_to(slot, id, payload),
     };
 }

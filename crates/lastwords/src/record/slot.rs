@@ -1,4 +1,4 @@
-//! Targets: the channels of this process's sessions, where callsites record.
+//! Recorder slots: the channels of this process's sessions, where callsites record.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,7 +20,7 @@ use crate::session::{Error, regions};
 /// Most recorder slots at a time.
 pub(crate) const MAX_SLOTS: usize = 32;
 
-/// Written when sessions begin and end; read by every recorder. A target stays valid for the life of the process.
+/// Written when sessions begin and end; read by every recorder. A slot stays valid for the life of the process.
 pub(crate) static SLOTS: [AtomicPtr<RecorderSlot>; MAX_SLOTS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS];
 
@@ -99,7 +99,7 @@ impl RecorderSlot {
     }
 }
 
-/// Makes every channel of the session a target. `contexts` gives the application's own contexts of a channel.
+/// Makes every channel of the session a slot. `contexts` gives the application's own contexts of a channel.
 pub(crate) fn install(
     session: &'static SessionShared,
     contexts: impl Fn(&str) -> Vec<UserContext>,
@@ -107,69 +107,69 @@ pub(crate) fn install(
     // From now on there are fork and signal handlers, a thread that listens, and callsites on a list.
     keep_loaded::library_of(core::ptr::from_ref(&SLOTS).cast());
     let new = |(id, entry): (u32, &'static ChannelEntry)| {
-        let target =
+        let slot =
             RecorderSlot::new(session, id, entry, &contexts(&crate::session::session_region::text(&entry.name)))?;
-        Ok(Box::into_raw(Box::new(target)))
+        Ok(Box::into_raw(Box::new(slot)))
     };
     // All memory is asked for before: a handler that interrupted `malloc` may be waiting for the callsites' lock.
-    let targets = session.view().channels().map(new).collect::<Result<Vec<_>, Error>>()?;
-    let mut slots = Vec::with_capacity(targets.len());
-    callsite::change(|| slots.extend(targets.iter().map_while(|target| publish(*target))));
-    let is_whole = slots.len() == targets.len();
+    let slots = session.view().channels().map(new).collect::<Result<Vec<_>, Error>>()?;
+    let mut places = Vec::with_capacity(slots.len());
+    callsite::change(|| places.extend(slots.iter().map_while(|slot| publish(*slot))));
+    let is_whole = places.len() == slots.len();
     // Set once: a session is installed once.
-    let _ = session.targets.set(slots);
+    let _ = session.slots.set(places);
     let remedy = "close a session of this process, or give it fewer channels";
-    let full = Error::Full { what: "target (channel of a session)", limit: MAX_SLOTS, remedy };
+    let full = Error::Full { what: "slot (channel of a session)", limit: MAX_SLOTS, remedy };
     if is_whole { Ok(()) } else { Err(full) }
 }
 
-/// Puts a target into the first free slot, so that a session's channels record an event in their order: a reader takes the
-/// later for copies. It is never freed. Nobody else changes the slots meanwhile.
-fn publish(target: *mut RecorderSlot) -> Option<usize> {
-    let slot = SLOTS.iter().position(|slot| slot.load(Relaxed).is_null())?;
-    SLOTS[slot].store(target, Release);
-    Some(slot)
+/// Puts a slot into the first free place, so that a session's channels record an event in their order: a reader takes the
+/// later for copies. It is never freed. Nobody else changes the places meanwhile.
+fn publish(slot: *mut RecorderSlot) -> Option<usize> {
+    let place = SLOTS.iter().position(|place| place.load(Relaxed).is_null())?;
+    SLOTS[place].store(slot, Release);
+    Some(place)
 }
 
-/// Takes the session's targets away from all callsites.
+/// Takes the session's slots away from all callsites.
 pub(crate) fn remove(session: &'static SessionShared) {
-    let slots = session.targets.get().into_iter().flatten();
-    callsite::change(|| slots.for_each(|slot| SLOTS[*slot].store(core::ptr::null_mut(), Release)));
+    let places = session.slots.get().into_iter().flatten();
+    callsite::change(|| places.for_each(|place| SLOTS[*place].store(core::ptr::null_mut(), Release)));
 }
 
-/// Whether the target takes the event: it records, and its rules let the event in.
-pub(crate) fn enabled(target: &RecorderSlot, desc: &EventDesc) -> bool {
-    let control = target.session.view().control();
-    target.is_recording() && rules::takes(control, u32::from(target.channel_id), desc)
+/// Whether the slot takes the event: it records, and its rules let the event in.
+pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
+    let control = slot.session.view().control();
+    slot.is_recording() && rules::takes(control, u32::from(slot.channel_id), desc)
 }
 
 /// Counts an event that has no id yet, and cannot be given one now, in each slot that takes it but those of the mask `but`. An event
 /// that could not even be described counts in every slot that records.
 #[cold]
 pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
-    for (slot, target) in SLOTS.iter().enumerate() {
-        // SAFETY: targets are published whole and never freed.
-        if but & 1 << slot == 0
-            && let Some(target) = unsafe { target.load(Acquire).as_ref() }
-            && desc.map_or_else(|| target.is_recording(), |desc| enabled(target, desc))
+    for (place, slot) in SLOTS.iter().enumerate() {
+        // SAFETY: slots are published whole and never freed.
+        if but & 1 << place == 0
+            && let Some(slot) = unsafe { slot.load(Acquire).as_ref() }
+            && desc.map_or_else(|| slot.is_recording(), |desc| enabled(slot, desc))
         {
-            target.count(LOST_LOCK);
+            slot.count(LOST_LOCK);
         }
     }
 }
 
-/// Whether any target takes the event.
+/// Whether any slot takes the event.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
-    let mut targets = SLOTS.iter().map(|slot| slot.load(Acquire)).filter(|target| !target.is_null());
-    // SAFETY: targets are published whole and never freed.
-    targets.any(|target| enabled(unsafe { &*target }, desc))
+    let mut slots = SLOTS.iter().map(|place| place.load(Acquire)).filter(|slot| !slot.is_null());
+    // SAFETY: slots are published whole and never freed.
+    slots.any(|slot| enabled(unsafe { &*slot }, desc))
 }
 
-/// The event's id in the target's channel; equal descriptions have one id in all processes of a session. `None` where the
+/// The event's id in the slot's channel; equal descriptions have one id in all processes of a session. `None` where the
 /// registry is full.
-pub(crate) fn register_event(target: &RecorderSlot, desc: &EventDesc) -> Result<Option<u16>, Busy> {
-    target.session.regions.registry.register(target.channel_id, target.entry, desc)
+pub(crate) fn register_event(slot: &RecorderSlot, desc: &EventDesc) -> Result<Option<u16>, Busy> {
+    slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)
 }
 
 /// Judges every callsite anew.

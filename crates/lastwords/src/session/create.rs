@@ -51,7 +51,7 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
             note,
             handles: AtomicUsize::new(1),
             removal: AtomicU8::new(STAYS),
-            targets: OnceLock::new(),
+            slots: OnceLock::new(),
         }),
         Err(error) => {
             // The reason that is told is the first one.

@@ -58,7 +58,7 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
         handles: AtomicUsize::new(1),
         removal: Default::default(),
         outside: None,
-        targets: Default::default(),
+        slots: Default::default(),
     })
 }
 

@@ -1,5 +1,5 @@
 //! The sessions of this process. A session's memory and its handle live as long as the process; closing it takes its
-//! targets away and puts private memory in the place of the files.
+//! slots away and puts private memory in the place of the files.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -38,8 +38,8 @@ pub(crate) struct SessionShared {
     pub(crate) removal: AtomicU8,
     /// A file outside the folder that is removed with the session.
     pub(crate) outside: Option<PathBuf>,
-    /// Slots of the targets that record here.
-    pub(crate) targets: OnceLock<Vec<usize>>,
+    /// Places of its recorder slots.
+    pub(crate) slots: OnceLock<Vec<usize>>,
 }
 
 impl SessionShared {
