@@ -21,8 +21,8 @@ use crate::{cpu, os};
 /// What persistent memory needs before and after a commit.
 #[derive(Debug, Clone, Copy)]
 pub struct Persist {
-    /// Starts writing the cache lines of a range back.
-    pub flush: fn(*const u8, usize),
+    /// Starts writing the cache lines of a range back. The range is mapped and readable.
+    pub flush: unsafe fn(*const u8, usize),
     /// Waits until that is done.
     pub fence: fn(),
 }

@@ -1,14 +1,15 @@
 //! The CPU of this thread, and its restartable-sequence area.
 //!
 //! glibc from 2.35 on registers an area for each thread and says where it lies relative to the thread pointer. Where it did
-//! not (another C library, an older one, or `glibc.pthread.rseq=0`), a thread registers one of our own, once.
+//! not (another C library, an older one, or `glibc.pthread.rseq=0`), a thread registers one of our own, once, and unregisters it when
+//! it ends: the kernel writes to a registered area until the thread is gone, and musl unmaps the memory of a detached thread before.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering::Relaxed};
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicI64, AtomicIsize, AtomicU32, Ordering::Relaxed};
 
 /// What precedes every abort handler; the value that glibc registers.
 #[cfg(target_arch = "x86_64")]
-pub const SIGNATURE: u32 = 0x5305_3053;
+pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 /// What precedes every abort handler; the value that glibc registers.
 #[cfg(not(target_arch = "x86_64"))]
 pub const SIGNATURE: u32 = 0xd428_bc00;
@@ -16,7 +17,7 @@ pub const SIGNATURE: u32 = 0xd428_bc00;
 /// The part of the kernel's `struct rseq` (include/uapi/linux/rseq.h) that every version has.
 #[repr(C, align(32))]
 #[derive(Debug)]
-pub struct Area {
+pub(crate) struct Area {
     /// CPU, or 0 before registration.
     pub cpu_id_start: AtomicU32,
     /// CPU; 0xffff_ffff before registration, 0xffff_fffe after a failed one.
@@ -55,6 +56,8 @@ pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 std::thread_local! {
     /// Our own area, for threads whose C library registered none.
     static OWN: Area = const { Area::new(u32::MAX) };
+    /// The thread is ending, and has unregistered its area. It records without sections from then on.
+    static IS_ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -88,7 +91,7 @@ fn thread_pointer() -> *mut u8 {
 /// This thread's area, if there is one; its `cpu_id` tells whether it is registered.
 #[inline]
 #[must_use]
-pub fn area() -> Option<&'static Area> {
+pub(crate) fn area() -> Option<&'static Area> {
     #[cfg(loom)]
     return Some(crate::model::area());
     #[cfg(not(loom))]
@@ -149,10 +152,31 @@ pub(crate) fn register_thread() -> bool {
     }
 }
 
+/// Registers the area for as long as this thread runs code. Nothing is registered where the end of the thread would not be
+/// noticed.
 fn register(area: &Area) -> bool {
-    // SAFETY: the area is 32-aligned, 32 bytes long, and lives until the thread ends, when the kernel forgets it.
-    let done = unsafe { libc::syscall(libc::SYS_rseq, core::ptr::from_ref(area), 32u32, 0, SIGNATURE) };
-    done == 0
+    let Ok(key) = libc::pthread_key_t::try_from(END_OF_THREAD.load(Relaxed)) else { return false };
+    let at = core::ptr::from_ref(area);
+    // SAFETY: the key was created. The area is 32-aligned and 32 bytes long, and registered only until `unregister`, which the
+    // C library calls before the thread's memory goes.
+    unsafe {
+        !IS_ENDING.get()
+            && libc::pthread_setspecific(key, at.cast()) == 0
+            && libc::syscall(libc::SYS_rseq, at, 32u32, 0, SIGNATURE) == 0
+    }
+}
+
+/// The key whose destructor is [`unregister`], or -1. Written once, by the thread that first looks for the area, before any other
+/// registers.
+static END_OF_THREAD: AtomicI64 = AtomicI64::new(-1);
+/// `RSEQ_FLAG_UNREGISTER` of include/uapi/linux/rseq.h.
+const UNREGISTER: libc::c_int = 1;
+
+/// Called by the C library at the end of a thread that has registered its area.
+extern "C" fn unregister(area: *mut libc::c_void) {
+    IS_ENDING.set(true);
+    // SAFETY: the kernel only forgets the area and resets its fields, which are this thread's.
+    unsafe { libc::syscall(libc::SYS_rseq, area, 32u32, UNREGISTER, SIGNATURE) };
 }
 
 /// Looks for the area, once a process.
@@ -180,6 +204,12 @@ fn find() -> Option<isize> {
     if std::thread::spawn(own_offset).join().ok() != Some(offset) {
         return None;
     }
+    let mut key = 0;
+    // SAFETY: the key has a place, and the destructor stays: libraries that record are never unloaded.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(unregister)) } != 0 {
+        return None;
+    }
+    END_OF_THREAD.store(i64::from(key), Relaxed);
     // SAFETY: `own` is this thread's; another thread may find its own elsewhere (dynamic TLS), and then `register_thread`
     // refuses it.
     register(unsafe { &*own }).then_some(offset)

@@ -1,14 +1,15 @@
 //! The per-CPU ring buffer of lastwords.
 //!
-//! Three layers, each a trait whose implementation is chosen when the recorder is built, so that no call through a table is
-//! left on the fast path:
+//! A [`Channel`] records events. Its modules are:
 //!
-//! 1. [`header`]: event header and id; the feature `full-headers` chooses;
-//! 2. [`reserve`]: space reservation: restartable sequences, lockless, locked;
-//! 3. [`memory`]: how a position becomes an address; [`backend`] makes the memory.
+//! 1. `header`: event header and id; the feature `full-headers` chooses the form;
+//! 2. `reserve`: space reservation by restartable sequences, lockless, or locked;
+//! 3. `memory`: the address of an offset in a half. [`backend`] makes the memory.
 //!
-//! A [`Channel`] ties them together for the recorder; [`swap`] exchanges live and spare halves for a snapshot. The shapes
-//! in memory are those of `lastwords-abi`.
+//! [`swap`] exchanges live and spare halves for a snapshot. The shapes in memory are those of `lastwords-abi`.
+//!
+//! The functions that are safe here cause no undefined behaviour whatever they are given. Other processes can write the control
+//! words of a stream at any time; a recorder uses no position without masking it to the half.
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![cfg_attr(loom, allow(dead_code, reason = "a model has no counter clock and no kernel"))]
 
@@ -18,26 +19,27 @@ mod hooks;
 
 #[cfg(all(feature = "std", not(loom)))]
 pub mod backend;
-pub mod channel;
+mod channel;
 pub mod clock;
 mod consume;
-pub mod cpu;
-pub mod header;
+mod cpu;
+mod header;
 pub mod init;
-pub mod memory;
+mod memory;
 #[cfg(loom)]
 pub mod model;
 pub mod os;
 pub mod packet;
-pub mod record;
-pub mod reserve;
-pub mod stream;
+mod record;
+mod reserve;
+mod stream;
 pub mod swap;
-pub mod threads;
+mod threads;
 
-pub use channel::Channel;
+pub use channel::{Channel, Persist, SessionParts};
 pub use clock::ClockKind;
-pub use cpu::rseq_available;
+pub use cpu::{current as current_cpu, rseq_available};
 pub use init::{StreamSpec, init_stream};
 pub use record::{Lost, Tail, prepend};
 pub use stream::{AttachError, Stream};
+pub use threads::lock_word;

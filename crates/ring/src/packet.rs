@@ -56,7 +56,7 @@ pub fn header(id: &Identity, number: u64, begin: u64, closing: Closing) -> [u8; 
 /// # Safety
 /// The sub-buffer's header was written whole and its memory is readable; only a closing thread may write it meanwhile, and
 /// never these bytes.
-pub unsafe fn begin_clock<M: Memory>(memory: M, offset: u64) -> u64 {
+pub(crate) unsafe fn begin_clock<M: Memory>(memory: M, offset: u64) -> u64 {
     let mut bytes = [0u8; 8];
     for (i, b) in bytes.iter_mut().enumerate() {
         let (from, _) = memory.run(offset + (at::TIMESTAMP_BEGIN + i) as u64);
@@ -71,7 +71,7 @@ pub unsafe fn begin_clock<M: Memory>(memory: M, offset: u64) -> u64 {
 ///
 /// # Safety
 /// The `content` bytes from `offset` on are readable and nobody writes them, but for closing threads the header.
-pub unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; abi::HEADER_LEN], content: u64) -> u64 {
+pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; abi::HEADER_LEN], content: u64) -> u64 {
     let mut first = [0u8; 128];
     first[..abi::HEADER_LEN].copy_from_slice(header);
     let content = content as usize;

@@ -36,7 +36,7 @@ impl Lost {
 
 /// An event: its id and its payload (contexts first), in parts that follow each other in memory order.
 #[derive(Debug, Clone, Copy)]
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// Event id in the channel.
     pub id: u16,
     /// The payload's parts.
@@ -48,7 +48,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// An event of these parts.
     #[must_use]
-    pub fn new(id: u16, parts: &'a [&'a [u8]]) -> Self {
+    pub(crate) fn new(id: u16, parts: &'a [&'a [u8]]) -> Self {
         Self { id, parts, len: parts.iter().map(|p| p.len()).sum() }
     }
 }
@@ -95,7 +95,7 @@ pub fn prepend<const N: usize>(first: u32, words: &[u64]) -> [u64; N] {
 /// One copy: `len` bytes from `src` to `dst`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// Where to.
     pub dst: *mut u8,
     /// Where from.

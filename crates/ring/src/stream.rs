@@ -146,8 +146,9 @@ impl Stream {
     /// Makes a half empty. Its first position lies far beyond all positions of the other half, which goes on, so that
     /// sub-buffer numbers are not used twice.
     ///
-    /// The half must be the spare, and no recorder may still be in it: [`crate::swap`] sees to that.
-    pub fn reset_half(&self, half: usize) {
+    /// # Safety
+    /// The half is the spare, and no recorder is in it: [`crate::swap`] sees to that.
+    pub unsafe fn reset_half(&self, half: usize) {
         let other = self.position(half ^ 1).max(self.position(half));
         let size = self.half_size();
         init::reset(
@@ -175,10 +176,14 @@ impl Stream {
     }
 
     /// Begins the spare anew once more, should the live half have come near its positions since that was done.
-    pub(crate) fn keep_ahead(&self, spare: usize) {
+    ///
+    /// # Safety
+    /// As for [`Stream::reset_half`].
+    pub(crate) unsafe fn keep_ahead(&self, spare: usize) {
         let first = self.half(spare).first.load(Relaxed);
         if self.position(spare ^ 1).saturating_add(HEADROOM / 2) > first {
-            self.reset_half(spare);
+            // SAFETY: as the caller vouches.
+            unsafe { self.reset_half(spare) };
         }
     }
 
@@ -296,8 +301,13 @@ impl Stream {
         let mut at = 0;
         while at < size {
             let offset = (first + at) as u64;
-            let (from, run) =
-                if self.info.page_size == 0 { Contiguous::at(base).run(offset) } else { Paged::at(base).run(offset) };
+            // SAFETY: data or page table of the half are there, as `attach` found.
+            let (from, run) = unsafe {
+                match self.info.page_size {
+                    0 => Contiguous::at(base).run(offset),
+                    _ => Paged::at(base).run(offset),
+                }
+            };
             let len = run.min(size - at);
             // SAFETY: `run` gives bytes of this half's memory, which nobody writes, as the caller vouches; the destination is
             // our own.

@@ -54,11 +54,14 @@ pub struct LockHeld {
 }
 
 impl Swap<'_> {
-    /// Swaps. The spare must be allocated, and nobody else swaps meanwhile.
+    /// Swaps.
     ///
     /// # Errors
     /// A living recorder kept a stream's lock, or is still in the spare; nothing was changed but that the spare may be empty.
-    pub fn run(&self) -> Result<Rest, LockHeld> {
+    ///
+    /// # Safety
+    /// The spare halves have memory, and nobody else swaps these streams meanwhile.
+    pub unsafe fn run(&self) -> Result<Rest, LockHeld> {
         let chosen: alloc::vec::Vec<&Stream> = match self.only {
             Some(indices) => indices.iter().filter_map(|index| self.streams.get(*index).copied()).collect(),
             None => self.streams.to_vec(),
@@ -74,7 +77,8 @@ impl Swap<'_> {
                 return Err(LockHeld { owner: 0 });
             }
         }
-        chosen.iter().for_each(|s| s.keep_ahead(live(self.parts.flip, s) ^ 1));
+        // SAFETY: these are the spares, as nobody else swaps, and `empty_spare` has found no living recorder in them.
+        chosen.iter().for_each(|s| unsafe { s.keep_ahead(live(self.parts.flip, s) ^ 1) });
         point!(Swapping);
         match self.only {
             Some(_) => chosen.iter().for_each(|s| {
@@ -94,7 +98,8 @@ impl Swap<'_> {
         if !fault!(NoWaitForSpare) {
             close_spare(self.parts, stream)?;
         }
-        stream.reset_half(live(self.parts.flip, stream) ^ 1);
+        // SAFETY: this is the spare, as nobody else swaps, and `close_spare` has found no living recorder in it.
+        unsafe { stream.reset_half(live(self.parts.flip, stream) ^ 1) };
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use common::{Shape, channel_on, parts, payload, read, read_all, sequence};
 use lastwords_abi::session::{MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
 use lastwords_abi::stream::RECLAIMED;
-use lastwords_ring::channel::SessionParts;
+use lastwords_ring::SessionParts;
 use lastwords_ring::swap::{Quiesce, Swap};
 use lastwords_ring::{Channel, Lost, Stream};
 
@@ -105,7 +105,9 @@ fn snapshots(parts: SessionParts, channel: &'static Channel) -> u32 {
     let mut taken = 0;
     for round in 0..ROUNDS {
         std::thread::yield_now();
-        let rest = Swap { parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier }.run();
+        let swap = Swap { parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier };
+        // SAFETY: all halves have memory, and this thread alone swaps.
+        let rest = unsafe { swap.run() };
         assert_eq!(rest.map(|r| r.in_flight), Ok(0));
         taken += read_all(channel, round % 2).len() as u32;
     }

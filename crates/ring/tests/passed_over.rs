@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use common::{Shape, channel_in, payload, session_region};
 use lastwords_abi::session::{IN_FLIGHT_RESERVING, RESERVATION_LOCKLESS, SessionInfo, Thread};
 use lastwords_abi::stream::{CONTROL_OFF, RECLAIMED, SKIPPED, Slot, StreamControl};
-use lastwords_ring::channel::SessionParts;
+use lastwords_ring::SessionParts;
 use lastwords_ring::{ClockKind, os};
 
 /// Sub-buffers of the ring, and bytes of each.

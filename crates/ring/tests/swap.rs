@@ -38,7 +38,9 @@ fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
         for _ in 0..ROUNDS {
             std::thread::sleep(std::time::Duration::from_millis(2));
             let before = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
-            let rest = Swap { parts, streams: &streams, only: None, quiesce }.run().expect("locks are free");
+            let swap = Swap { parts, streams: &streams, only: None, quiesce };
+            // SAFETY: all halves have memory, and this thread alone swaps.
+            let rest = unsafe { swap.run() }.expect("locks are free");
             assert_eq!(rest, Rest::default());
             let after = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
             let events = read_all(channel, old_half);
@@ -85,7 +87,9 @@ fn one_stream_alone() {
         channel.record_parts(0, &[&payload(n, 16)]).expect("room");
     }
     for only in 0..streams.len() {
-        Swap { parts, streams: &streams, only: Some(&[only]), quiesce: Quiesce::Membarrier }.run().expect("no locks");
+        let swap = Swap { parts, streams: &streams, only: Some(&[only]), quiesce: Quiesce::Membarrier };
+        // SAFETY: all halves have memory, and this thread alone swaps.
+        unsafe { swap.run() }.expect("no locks");
     }
     assert_eq!(read_all(channel, 0).len(), 20);
     channel.record_parts(0, &[&payload(20, 16)]).expect("room");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use anyhow::{Context as _, Result, bail};
 use lastwords_abi::session as abi;
-use lastwords_ring::channel::SessionParts;
+use lastwords_ring::SessionParts;
 use lastwords_ring::swap::{Quiesce, Swap};
 use lastwords_ring::{Channel, ClockKind, Stream, Tail};
 
@@ -213,11 +213,13 @@ impl Child {
         let streams: Vec<&Stream> = self.channel.streams().iter().collect();
         while progress.threads[0].finished.load(Relaxed) == 0 {
             let number = progress.swaps[0].fetch_add(1, Relaxed);
-            let mine = lastwords_ring::threads::lock_word();
+            let mine = lastwords_ring::lock_word();
             assert!(lastwords_ring::os::lock(&control.snapshot_lock, mine, || false), "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
             let quiesce = if number.is_multiple_of(2) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
-            let done = Swap { parts: self.parts, streams: &streams, only: None, quiesce }.run();
+            let swap = Swap { parts: self.parts, streams: &streams, only: None, quiesce };
+            // SAFETY: all halves have memory, and the snapshot lock is held.
+            let done = unsafe { swap.run() };
             let state = if done.is_ok() { abi::SNAPSHOT_TAKEN } else { abi::SNAPSHOT_READY };
             let restless = done.is_ok_and(|rest| rest.in_flight > 0 || !rest.unvisited.is_empty());
             progress.restless.store(restless.into(), Relaxed);

@@ -54,7 +54,7 @@ pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
         }
     }
     if mask & bits::CPU != 0 {
-        out.scalar(u64::from(lastwords_ring::cpu::current()), 4);
+        out.scalar(u64::from(lastwords_ring::current_cpu()), 4);
     }
     if mask & bits::USER != 0 {
         write_user(user, out);

@@ -150,7 +150,7 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
         return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
     }
     let control = view.control();
-    let mine = lastwords_ring::threads::lock_word();
+    let mine = lastwords_ring::lock_word();
     if !os::lock(&control.rules_lock, mine, || view.is_foreign()) {
         let owner = (control.rules_lock.load(Relaxed) >> 32) as u32;
         return Err(Error::Busy { what: "the list of rules", owner });

@@ -7,8 +7,8 @@ use lastwords_abi::session::{
     Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, Process, Rule, SessionInfo, Thread,
 };
 use lastwords_abi::sync::AtomicU32;
+use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
-use lastwords_ring::channel::SessionParts;
 use lastwords_ring::{ClockKind, init, os};
 
 use super::error::Error;

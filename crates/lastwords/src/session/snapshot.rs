@@ -75,7 +75,7 @@ impl Rings {
 pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let view = &regions.view;
     let control = view.control();
-    let mine = lastwords_ring::threads::lock_word();
+    let mine = lastwords_ring::lock_word();
     if !os::lock(&control.snapshot_lock, mine, || view.is_foreign()) {
         let owner = (control.snapshot_lock.load(Relaxed) >> 32) as u32;
         return Err(Error::Busy { what: "the session's snapshot", owner });
@@ -179,7 +179,8 @@ pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
             Quiesce::VisitCpus
         };
         let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
-        match swap.run() {
+        // SAFETY: the state says that the spares have memory, and the snapshot lock is held, so that nobody else swaps.
+        match unsafe { swap.run() } {
             Ok(rest) => Ok(note(regions, control, rings, dropped, rest)),
             Err(LockHeld { owner }) => {
                 control.snapshot.store(SNAPSHOT_READY, Release);
@@ -289,7 +290,8 @@ fn give_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
 
 fn free_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
     let info = stream.stream.info();
-    stream.stream.reset_half(half);
+    // SAFETY: this is the spare, and no recorder is in it: callers see to that.
+    unsafe { stream.stream.reset_half(half) };
     if info.page_size != 0 {
         // SAFETY: the table that `give_spare` filled; no recorder is in the spare, and nobody reads it: callers see to that.
         unsafe { stream.mapping.free_pages(info.data_off[half], pages_of(stream), info.page_size) };

@@ -33,12 +33,7 @@ pub fn fence() {
 }
 
 /// What recorders are given for persistent memory.
-pub const PERSIST: crate::channel::Persist = crate::channel::Persist { flush: flush_mapped, fence };
-
-fn flush_mapped(start: *const u8, len: usize) {
-    // SAFETY: recorders flush what they have just written in their own mappings.
-    unsafe { flush(start, len) };
-}
+pub const PERSIST: crate::Persist = crate::Persist { flush, fence };
 
 /// How lines are flushed here, for people.
 #[must_use]

@@ -72,7 +72,8 @@ impl Publish for Plain {
             // end, or in the header of the open sub-buffer. The payload is not ring memory.
             unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
             if let Some(persist) = self.persist {
-                (persist.flush)(p.dst, p.len);
+                // SAFETY: the copy has just been made there.
+                unsafe { (persist.flush)(p.dst, p.len) };
             }
             true
         };
@@ -92,7 +93,8 @@ impl Publish for Plain {
         }
         point!(Published);
         if let Some(persist) = self.persist {
-            (persist.flush)(core::ptr::from_ref(control).cast(), 64);
+            // SAFETY: the control is mapped, and longer.
+            unsafe { (persist.flush)(core::ptr::from_ref(control).cast(), 64) };
             (persist.fence)();
         }
         Published::Yes

@@ -94,7 +94,8 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     let first = place.within == HEADER_LEN as u64;
     let (header, header_len) = encode(view.channel, record, view.clock, last, first);
     let len = (header_len + record.len) as u64;
-    let memory = M::at(stream.data[view.half]);
+    // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
+    let memory = unsafe { M::at(stream.data[view.half]) };
     if !stream.fits(place.within, len) {
         return switch(view, memory, record).map(|()| false);
     }
@@ -185,8 +186,11 @@ impl View<'_> {
             }
         }
         if let Some(persist) = self.channel.persist {
-            (persist.flush)(core::ptr::from_ref(slot).cast(), 64);
-            (persist.flush)(core::ptr::from_ref(self.control).cast(), 128);
+            // SAFETY: slot and control are mapped, and as long.
+            unsafe {
+                (persist.flush)(core::ptr::from_ref(slot).cast(), 64);
+                (persist.flush)(core::ptr::from_ref(self.control).cast(), 128);
+            }
             (persist.fence)();
         }
     }
@@ -219,7 +223,8 @@ impl View<'_> {
         while len > 0 {
             let (at, run) = memory.run(offset);
             let part = run.min(len);
-            (persist.flush)(at, part);
+            // SAFETY: `part` bytes lie behind `at` in the half.
+            unsafe { (persist.flush)(at, part) };
             offset += part as u64;
             len -= part;
         }

@@ -102,7 +102,8 @@ pub(crate) fn step<M: Memory, P: Publish>(
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
     let at = At { half, position };
-    let memory = M::at(stream.data[half as usize]);
+    // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
+    let memory = unsafe { M::at(stream.data[half as usize]) };
     let context = Context { memory, stream, publish, at, place: stream.place(position), clock };
     if context.place.within < HEADER_LEN as u64 {
         return begin(&context);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lastwords_abi::session as abi;
 use lastwords_abi::stream::{ANY_CPU, SKIPPED};
-use lastwords_ring::channel::SessionParts;
+use lastwords_ring::SessionParts;
 use lastwords_ring::{Channel, ClockKind, Stream, StreamSpec, init_stream};
 
 pub(crate) const THREADS: usize = 16;
@@ -117,7 +117,7 @@ pub(crate) fn channel(shape: &Shape) -> &'static Channel {
 
 /// Binds this thread to the CPU on which it runs, and returns that.
 pub(crate) fn bind_to_this_cpu() -> usize {
-    let cpu = lastwords_ring::cpu::current() as usize;
+    let cpu = lastwords_ring::current_cpu() as usize;
     // SAFETY: plain calls on a set of our own.
     unsafe {
         let mut one: libc::cpu_set_t = std::mem::zeroed();

@@ -18,7 +18,8 @@ fn world(reservation: u32) -> Arc<World> {
 
 fn swap(world: &World) -> Result<Rest, LockHeld> {
     let streams: Vec<&Stream> = world.channel.streams().iter().collect();
-    Swap { parts: world.parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier }.run()
+    // SAFETY: all halves have memory, and one thread of the model swaps.
+    unsafe { Swap { parts: world.parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier }.run() }
 }
 
 /// An event recorded before the swap is in the snapshot, one recorded after it is not, one recorded meanwhile is in exactly

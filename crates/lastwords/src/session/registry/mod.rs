@@ -163,7 +163,7 @@ impl Registry {
 
     fn locked<T>(&self, run: impl FnOnce() -> T) -> Option<T> {
         let lock = &self.control().lock;
-        let mine = lastwords_ring::threads::lock_word();
+        let mine = lastwords_ring::lock_word();
         if !os::lock(lock, mine, || self.namespaces.load(Acquire) != 0) {
             return None;
         }
