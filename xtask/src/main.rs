@@ -20,6 +20,7 @@ mod release;
 mod rng;
 mod scratch;
 mod setup;
+mod shapes;
 mod static_build;
 mod test;
 mod tidy;
@@ -61,6 +62,8 @@ enum Verb {
     Kills(kills::Args),
     /// Kill writers of a shared session; what others record behind each kill must be there
     Wedge(kills::wedge::Args),
+    /// Record events of random fields in sessions of random shapes, kill, recover, and compare every value
+    Shapes(shapes::Args),
     /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
     Lab(lab::Args),
     /// Build the recorder for aarch64, kill it on a kernel of Debian under QEMU, and recover there what it left
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
+        Verb::Shapes(args) => shapes::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Arm64(args) => lab::recorder::run(&args),
         Verb::Hotplug(args) => lab::hotplug::run(&args),

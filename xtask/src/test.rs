@@ -119,6 +119,11 @@ const STEPS: &[Step] = &[
         what: "writers of a shared session killed; the others go on (a part of the whole)",
     },
     Step {
+        name: "shapes",
+        does: Does::Verb(crate::shapes::run_quick),
+        what: "events of random fields in sessions of random shapes; every value compared (a part of the whole)",
+    },
+    Step {
         name: "cases",
         does: Does::Verb(run_cases),
         what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",
