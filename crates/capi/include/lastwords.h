@@ -322,13 +322,13 @@ int lw_session_uuid(const struct lw_session *session, uint8_t *uuid);
 uint32_t lw_session_reservation(const struct lw_session *session);
 
 /* Enables or disables the events that a glob over provider:name matches, in all processes of the session.
- * Errors: LW_ERROR_FULL, LW_ERROR_BUSY. */
+ * Errors: LW_ERROR_FULL, LW_ERROR_BUSY, LW_ERROR_UNSUPPORTED if the glob does not have 1 to 112 bytes. */
 int lw_session_enable(const struct lw_session *session, const char *glob);
 int lw_session_disable(const struct lw_session *session, const char *glob);
 
 /* Adds a rule, by lw_session_rule below. size is that of struct lw_rule when the caller was compiled.
  * Errors: LW_ERROR_ARGUMENT if there is no such channel, LW_ERROR_FULL, LW_ERROR_BUSY, LW_ERROR_UNSUPPORTED as for
- * lw_builder_channel_sized. */
+ * lw_session_enable and lw_builder_channel_sized. */
 int lw_session_rule_sized(const struct lw_session *session, const struct lw_rule *rule, size_t size);
 
 /* Stops recording if recording is 0, else continues, in all processes of the session. */

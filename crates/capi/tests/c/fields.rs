@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::{COMPILERS, compile, install, lastwords, reported, run, said};
+use crate::{COMPILERS, compile, lastwords, reported, run, said};
 
 /// What `fields.c` records, as it is reported.
 const EVENTS: [&str; 15] = [
@@ -36,9 +36,8 @@ const PRINTED: [&str; 6] = [
 #[test]
 fn of_every_type() {
     let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
     for (at, (compiler, flags)) in COMPILERS.into_iter().enumerate() {
-        let program = compile(compiler, flags, prefix.path(), "tests/c/fields.c", "fields");
+        let program = compile(compiler, flags, "tests/c/fields.c");
         let folder = &said(prefix.path(), &program, &[])[0];
         assert_eq!(reported(&[folder]), EVENTS, "{compiler} {flags:?}");
         let out = prefix.path().join(format!("ctf-{at}"));

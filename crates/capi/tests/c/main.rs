@@ -2,11 +2,15 @@
 //! recovered of them.
 
 mod fields;
+mod hostile;
+mod link;
 mod record;
 mod session;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{LazyLock, Mutex};
 
 fn run(command: &mut Command) -> Output {
     let out = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -14,38 +18,50 @@ fn run(command: &mut Command) -> Output {
     out
 }
 
-/// Has cargo build a package; the folder where it lies.
-fn build(package: &str) -> PathBuf {
+/// The folder where cargo puts the library and the command line, which it builds once for all tests.
+static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = std::env::current_exe().expect("this program");
     let target = target.ancestors().nth(3).expect("the target folder");
     run(Command::new(env!("CARGO"))
-        .args(["build", "-p", package, "--target-dir"])
+        .args(["build", "-p", "lastwords-capi", "-p", "lastwords-cli", "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR")));
     target.join("debug")
+});
+
+/// Where the library is installed, once for all tests.
+static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix"));
+
+/// Installs the library to a fresh folder of that name.
+fn install(name: &str) -> PathBuf {
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if prefix.exists() {
+        std::fs::remove_dir_all(&prefix).expect("the folder of an earlier run goes");
+    }
+    run(Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh")).arg(&prefix).arg(&*BUILT));
+    prefix
 }
 
-/// Installs what cargo builds to a folder.
-fn install(prefix: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    run(Command::new(root.join("install.sh")).arg(prefix).arg(build("lastwords-capi")));
-}
-
-/// Compiles a source and links it with the library as installed.
-fn compile(compiler: &str, flags: &[&str], prefix: &Path, source: &str, to: &str) -> PathBuf {
-    let program = prefix.join(to);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-    let mut command = Command::new(compiler);
-    command.args(flags).args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE"]);
-    run(command
-        .arg("-I")
-        .arg(prefix.join("include"))
-        .arg(source)
-        .arg("-L")
-        .arg(prefix.join("lib"))
-        .args(["-llastwords", "-o"])
-        .arg(&program));
-    program
+/// Compiles a source and links it with the library as installed. Each program is made once for all tests.
+fn compile(compiler: &str, flags: &[&str], source: &str) -> PathBuf {
+    static MADE: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
+    let mut made = MADE.lock().expect("no test failed here");
+    let made = made.get_or_insert_default();
+    let count = made.len();
+    let compiled = made.entry(format!("{compiler} {flags:?} {source}")).or_insert_with(|| {
+        let program = PREFIX.join(format!("program-{count}"));
+        run(Command::new(compiler)
+            .args(flags)
+            .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE", "-I"])
+            .arg(PREFIX.join("include"))
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+            .arg("-L")
+            .arg(PREFIX.join("lib"))
+            .args(["-llastwords", "-lpthread", "-o"])
+            .arg(&program));
+        program
+    });
+    compiled.clone()
 }
 
 /// Compilers and flags, C before C++: the oldest standards that the header is for, and others.
@@ -56,17 +72,22 @@ const COMPILERS: [(&str, &[&str]); 4] = [
     ("c++", &["-x", "c++", "-std=c++20", "-O3"]),
 ];
 
-/// What a compiled program prints, its sessions being in the folder `sessions` of the prefix.
-fn said(prefix: &Path, program: &Path, args: &[&str]) -> Vec<String> {
+/// A compiled program that is to run with its sessions in the folder.
+fn program(sessions: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", prefix.join("lib")).env("LASTWORDS_DIR", prefix.join("sessions"));
-    let out = String::from_utf8(run(command.args(args)).stdout).expect("text");
+    command.env("LD_LIBRARY_PATH", PREFIX.join("lib")).env("LASTWORDS_DIR", sessions.join("sessions"));
+    command
+}
+
+/// What a compiled program prints.
+fn said(sessions: &Path, compiled: &Path, args: &[&str]) -> Vec<String> {
+    let out = String::from_utf8(run(program(sessions, compiled).args(args)).stdout).expect("text");
     out.lines().map(str::to_owned).collect()
 }
 
 /// What the command line prints.
 fn lastwords(args: &[&str]) -> String {
-    String::from_utf8(run(Command::new(build("lastwords-cli").join("lastwords")).args(args)).stdout).expect("text")
+    String::from_utf8(run(Command::new(BUILT.join("lastwords")).args(args)).stdout).expect("text")
 }
 
 /// What is reported of each event, from its name on.

@@ -1,32 +1,9 @@
-//! The example, killed and read back; payloads of every shape; plug-ins.
+//! Payloads of every shape; plug-ins.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::{compile, install, run};
-
-#[test]
-fn killed_and_read_back() {
-    let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
-    let c = compile("cc", &["-std=c11", "-O2"], prefix.path(), "examples/hello.c", "hello-c");
-    let flags = ["-x", "c++", "-std=c++17", "-O2"];
-    let cpp = compile("c++", &flags, prefix.path(), "examples/hello.c", "hello-cpp");
-    for program in [c, cpp] {
-        let out = Command::new(&program)
-            .arg("kill")
-            .env("LD_LIBRARY_PATH", prefix.path().join("lib"))
-            .env("LASTWORDS_DIR", prefix.path().join("sessions"))
-            .output()
-            .expect("the example runs");
-        let said = String::from_utf8(out.stdout).expect("text");
-        let (folder, steps) = said.split_once('\n').expect("a folder and steps");
-        let sessions = lastwords_testkit::naive::read(Path::new(folder)).expect("readable");
-        // Every step that was reported, the four events behind them, and the error once more in its channel.
-        assert_eq!(steps.lines().count(), 1000, "{}", String::from_utf8_lossy(&out.stderr));
-        assert_eq!(sessions[0].events().len(), 1005);
-    }
-}
+use crate::{compile, program, run};
 
 /// What `payloads.c` records.
 fn payloads() -> Vec<Vec<u8>> {
@@ -63,22 +40,22 @@ fn payloads() -> Vec<Vec<u8>> {
 #[test]
 fn payloads_of_every_shape() {
     let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
     let expected = payloads();
+    let whole = ["-std=c11", "-O3", "-flto", "-fno-plt"];
+    let checked = ["-std=c11", "-O0", "-fsanitize=undefined", "-fno-sanitize-recover=all"];
     let cpp = ["-x", "c++", "-std=c++17", "-O1"];
-    for (compiler, flags) in [("cc", &["-std=c11", "-O2"][..]), ("cc", &["-std=c11", "-O0"]), ("c++", &cpp)] {
-        let program = compile(compiler, flags, prefix.path(), "tests/c/payloads.c", "payloads");
+    for (compiler, flags) in [("cc", &whole[..]), ("cc", &checked), ("c++", &cpp)] {
+        let compiled = compile(compiler, flags, "tests/c/payloads.c");
         // Without contexts, with the thread's id, and with that and the process's.
         for (contexts, len) in [("0x80000000", 0), ("2", 4), ("3", 8)] {
-            let found = recorded(prefix.path(), Command::new(&program).arg(contexts), len);
+            let found = recorded(program(prefix.path(), &compiled).arg(contexts), len);
             assert_eq!(found, expected, "{flags:?}, contexts {contexts}");
         }
     }
 }
 
 /// Runs a program that prints the folder of its session: the payloads there, without the first `contexts` bytes.
-fn recorded(prefix: &Path, program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
-    program.env("LD_LIBRARY_PATH", prefix.join("lib")).env("LASTWORDS_DIR", prefix.join("sessions"));
+fn recorded(program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
     let folder = String::from_utf8(run(program).stdout).expect("text");
     let sessions = lastwords_testkit::naive::read(Path::new(folder.trim())).expect("readable");
     let mut events = sessions[0].events();
@@ -90,23 +67,21 @@ fn recorded(prefix: &Path, program: &mut Command, contexts: usize) -> Vec<Vec<u8
 #[test]
 fn loaded_late_into_a_thread_that_was_there() {
     let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
     let plugin = ["-std=c11", "-O2", "-shared", "-fPIC", "-Dmain=payloads"];
-    let plugin = compile("cc", &plugin, prefix.path(), "tests/c/payloads.c", "plugin.so");
-    let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], prefix.path(), "tests/c/late.c", "late");
+    let plugin = compile("cc", &plugin, "tests/c/payloads.c");
+    let host = compile("cc", &["-std=c11", "-Wl,--as-needed"], "tests/c/late.c");
     let needed = run(Command::new("readelf").arg("-d").arg(&host)).stdout;
     assert!(!String::from_utf8_lossy(&needed).contains("liblastwords"), "it is there from the start");
-    assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("0x80000000"), 0), payloads());
-    assert_eq!(recorded(prefix.path(), Command::new(&host).arg(&plugin).arg("2"), 4), payloads());
+    assert_eq!(recorded(program(prefix.path(), &host).arg(&plugin).arg("0x80000000"), 0), payloads());
+    assert_eq!(recorded(program(prefix.path(), &host).arg(&plugin).arg("2"), 4), payloads());
 }
 
 #[test]
 fn a_plug_in_is_closed() {
     let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
     let library = ["-std=c11", "-O2", "-shared", "-fPIC", "-DPLUGIN"];
-    let library = compile("cc", &library, prefix.path(), "tests/c/plugin.c", "closed.so");
-    let host = compile("cc", &["-std=c11", "-O2"], prefix.path(), "tests/c/plugin.c", "host");
-    let found = recorded(prefix.path(), Command::new(&host).arg(&library), 0);
+    let library = compile("cc", &library, "tests/c/plugin.c");
+    let host = compile("cc", &["-std=c11", "-O2"], "tests/c/plugin.c");
+    let found = recorded(program(prefix.path(), &host).arg(&library), 0);
     assert_eq!(found, [7u32, 8, 9].map(|n| n.to_ne_bytes().to_vec()));
 }

@@ -2,17 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{COMPILERS, compile, install, lastwords, reported, said};
+use crate::{COMPILERS, compile, lastwords, reported, said};
 
 /// `session.c`, compiled as C and as C++, and where its sessions are.
 fn programs() -> (tempfile::TempDir, Vec<PathBuf>) {
-    let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
-    let compile = |(compiler, flags): (&str, &[&str])| {
-        compile(compiler, flags, prefix.path(), "tests/c/session.c", &format!("session-{compiler}"))
-    };
-    let programs = [COMPILERS[0], COMPILERS[2]].map(compile).to_vec();
-    (prefix, programs)
+    let programs = [COMPILERS[0], COMPILERS[2]].map(|(compiler, flags)| compile(compiler, flags, "tests/c/session.c"));
+    (tempfile::tempdir().expect("a folder"), programs.to_vec())
 }
 
 /// Steps as they are reported.
@@ -119,10 +114,9 @@ fn what_was_ended_stays() {
 #[test]
 fn a_plug_in_that_gives_a_context_is_closed() {
     let prefix = tempfile::tempdir().expect("a folder");
-    install(prefix.path());
     let library = ["-std=c11", "-O2", "-shared", "-fPIC", "-DPLUGIN", "-Wl,--as-needed"];
-    let library = compile("cc", &library, prefix.path(), "tests/c/provider.c", "provider.so");
-    let host = compile("cc", &["-std=c11", "-O2"], prefix.path(), "tests/c/provider.c", "host");
+    let library = compile("cc", &library, "tests/c/provider.c");
+    let host = compile("cc", &["-std=c11", "-O2"], "tests/c/provider.c");
     let folder = &said(prefix.path(), &host, &[library.to_str().expect("text")])[0];
     assert_eq!(reported(&[folder]), ["host:closed: n=8 answer=42"]);
 }
