@@ -281,6 +281,10 @@ int lw_builder_snapshot(struct lw_builder *builder);
 /* Removes the session when it ends in good order. Default: it stays, until newer sessions take its place. */
 int lw_builder_remove_at_end(struct lw_builder *builder);
 
+/* Which ended sessions stay when this one begins: the newest `sessions` of each name (UINT32_MAX for all), and no more than
+ * `bytes` of the user in the folder of sessions (UINT64_MAX for all). The oldest are removed first. Default: 5 and 2^30. */
+int lw_builder_retention(struct lw_builder *builder, uint32_t sessions, uint64_t bytes);
+
 /* Whether a thread of the library waits for changes by other processes and, once a second, keeps the clock's calibration fresh:
  * not if on is 0. Default: it does. */
 int lw_builder_listen(struct lw_builder *builder, int on);
@@ -305,7 +309,11 @@ struct lw_session *lw_session_begin(const char *name);
 /* Ends the session and frees it. What was recorded stays, until newer sessions take its place. NULL is passed over. */
 void lw_session_end(struct lw_session *session);
 
-/* The same, and removes all that was recorded, unless other processes record in the session. */
+/* Ends the session as lw_session_end does, and notes for `lastwords list` that it ended with an error unless exit_status is 0.
+ * Gives exit_status back, so that main can end with: return lw_session_finish(session, status); */
+int lw_session_finish(struct lw_session *session, int exit_status);
+
+/* Ends the session as lw_session_end does, and removes all that was recorded, unless other processes record in the session. */
 void lw_session_remove(struct lw_session *session);
 
 /* Texts that hold until the session ends; empty if session is NULL. The folder, which `lastwords recover` takes, is empty for a

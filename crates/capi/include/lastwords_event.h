@@ -103,6 +103,12 @@ static inline uint64_t lw_p_bits64(double value)
     return bits;
 }
 
+/* A count that does not fit is the largest one, so that the event is too large, and counted as discarded. */
+static inline uint32_t lw_p_count(size_t count)
+{
+    return count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
+}
+
 static inline const char *lw_p_text(const char *text)
 {
     return text ? text : "(null)";
@@ -262,7 +268,7 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
     const size_t lw_p_n##i = strlen(lw_p_v##i) + 1;
 #define LW_P_LOCAL_lw_p_many(i, type, bytes, c, name, data, count) \
     const c *const lw_p_v##i = data; \
-    const uint32_t lw_p_c##i = (uint32_t)(count); \
+    const uint32_t lw_p_c##i = lw_p_count((size_t)(count)); \
     const size_t lw_p_n##i = (size_t)lw_p_c##i * bytes;
 #define LW_P_LOCAL_lw_p_array(i, type, size, have, c, name, data) have(i, size, c, data)
 #define LW_P_LOCAL_lw_p_end(i, zero)

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use lastwords::{Builder, ChannelConfig, ClockKind, Memory, Reservation, Scope, Session};
+use lastwords::{Builder, ChannelConfig, ClockKind, Memory, Reservation, Retention, Scope, Session};
 
 use crate::args::{Growing, choices, chosen, path, sized, text};
 use crate::context::{self, lw_context};
@@ -110,6 +110,10 @@ options! {
         builder.env(text(key, "the property's name")?, text(value, "its value")?);
     fn lw_builder_snapshot(builder) = builder.snapshot(true);
     fn lw_builder_remove_at_end(builder) = builder.remove_at_end(true);
+    fn lw_builder_retention(builder, sessions: u32, bytes: u64) = builder.retention(Retention {
+        sessions: if sessions == u32::MAX { usize::MAX } else { sessions as usize },
+        bytes,
+    });
     fn lw_builder_listen(builder, on: c_int) = builder.listen(on != 0);
 }
 

@@ -115,22 +115,36 @@ pub(crate) unsafe extern "C" fn lw_session_reservation(session: *const lw_sessio
     unsafe { session.as_ref() }.map_or(0, |held| held.session.reservation())
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
+/// Gives the session up; does nothing where it is null.
+///
+/// # Safety
+/// `session` is null, or was not ended, and nobody uses it any more.
+unsafe fn end(session: *mut lw_session, how: impl FnOnce(Session)) {
     status(|| {
-        // SAFETY: C gives the session up.
-        drop(unsafe { unboxed(session) });
+        // SAFETY: as the caller vouches.
+        if let Some(held) = unsafe { unboxed(session) } {
+            how(held.session);
+        }
         Ok(())
     });
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
+    // SAFETY: C gives the session up.
+    unsafe { end(session, drop) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lw_session_finish(session: *mut lw_session, exit_status: c_int) -> c_int {
+    let result = if exit_status == 0 { Ok(()) } else { Err(()) };
+    // SAFETY: C gives the session up. The result is the one that goes in.
+    unsafe { end(session, |session| _ = session.finish(result)) }
+    exit_status
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_remove(session: *mut lw_session) {
-    status(|| {
-        // SAFETY: C gives the session up.
-        if let Some(held) = unsafe { unboxed(session) } {
-            held.session.remove();
-        }
-        Ok(())
-    });
+    // SAFETY: C gives the session up.
+    unsafe { end(session, Session::remove) }
 }

@@ -251,6 +251,7 @@ static void interrupted(void)
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+    every_kind(1);
     LW_EVENT("h", "parent");
     printf("%d %d\n", (int)ticks, (int)n);
     fflush(stdout);

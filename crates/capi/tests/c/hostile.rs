@@ -56,6 +56,8 @@ fn handlers_interrupt_and_children_record() {
         let count = |name: &str| counts.get(name).copied().unwrap_or(0).to_string();
         assert_eq!((count("tick").as_str(), count("step").as_str()), (ticks, steps));
         assert_eq!((count("child"), count("parent"), count("after the end")), ("10".into(), "1".into(), "0".into()));
+        // A length that cannot be is never taken for another one.
+        assert_eq!(["parts", "wrong", "far too long"].map(count), ["1", "0", "0"].map(str::to_owned));
     }
 }
 

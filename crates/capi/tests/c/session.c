@@ -167,6 +167,7 @@ static void options(void)
     channel.payload_size = 0;
     CHECK(lw_builder_channel(builder, &channel) == 0);
     CHECK(lw_builder_env(builder, "version", "1.2.3") == 0 && lw_builder_env(builder, "flavour", "sour") == 0);
+    CHECK(lw_builder_retention(builder, 2, UINT64_MAX) == 0);
     CHECK(lw_builder_registry_size(builder, 64 << 10) == 0 && lw_builder_spans(builder, 0) == 0);
     CHECK(lw_builder_listen(builder, 0) == 0 && lw_builder_reservation(builder, LW_RESERVATION_LOCKED) == 0);
     session = start(builder);
@@ -333,6 +334,21 @@ static void crash(void)
     lw_session_end(session);
 }
 
+/* Sessions that end in each way. The status of the last is the program's. */
+static int finish(void)
+{
+    int status;
+
+    for (status = 0; status < 5; status++) {
+        struct lw_builder *builder = lw_builder_new("finish");
+
+        CHECK(lw_builder_retention(builder, 2, UINT64_MAX) == 0);
+        lw_session_remove(lw_session_begin("removed"));
+        CHECK(lw_session_finish(start(builder), status % 2) == status % 2);
+    }
+    return lw_session_finish(NULL, 0);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -349,6 +365,8 @@ int main(int argc, char **argv)
         snapshots(argv[2]);
     else if (!strcmp(what, "crash"))
         crash();
+    else if (!strcmp(what, "finish"))
+        return finish();
     else
         return 2;
     return 0;

@@ -85,6 +85,22 @@ fn rules_and_what_is_cleared() {
 }
 
 #[test]
+fn sessions_that_end_in_each_way() {
+    let (_, programs) = programs();
+    for program in programs {
+        let place = tempfile::tempdir().expect("a folder");
+        let folders = said(place.path(), &program, &["finish"]);
+        // Two ended sessions stay when another begins; those that are removed at once do not count.
+        let stay: Vec<bool> = folders.iter().map(|folder| Path::new(folder).exists()).collect();
+        assert_eq!(stay, [false, false, true, true, true]);
+        for (folder, error) in folders[2..].iter().zip([false, true, false]) {
+            let listed = lastwords(&["list", folder]);
+            assert_eq!(listed.contains(": error"), error, "{listed}");
+        }
+    }
+}
+
+#[test]
 fn snapshots_of_all_of_a_cpu_and_of_a_stream() {
     let (prefix, programs) = programs();
     for program in programs {
