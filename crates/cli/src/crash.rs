@@ -102,7 +102,7 @@ fn judge(causes: &mut [Cause], source: &dyn Source, info: &Info) {
         let is_known = pid.is_some() || !is_shared;
         let later = events.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
         cause.later_events = later.map(|(_, count)| count).sum();
-        cause.is_cause_of_death = cause.later_events == 0 && !(info.finished && !is_shared);
+        cause.is_cause_of_death = cause.later_events == 0 && (is_shared || !info.survived());
     }
 }
 

@@ -1,6 +1,8 @@
 //! What stands on stderr beside what was recovered: verdicts, gaps, open spans, packets that could not be decoded.
 
+use crate::inputs::Input;
 use crate::table::plain;
+use crate::verbs::list::ending_line;
 use crate::{crash, say};
 use lastwords_formats::events::Outcome;
 use lastwords_formats::evidence::write_text;
@@ -12,10 +14,13 @@ use std::io::{self, Write};
 /// Lines of each kind that a person is shown; `inspect --json` has all.
 pub(crate) const LIMIT: usize = 20;
 
-/// Prints the evidence of a session on stderr.
-pub(crate) fn print(session: &Session) {
+/// Prints the evidence of a session on stderr, and how it ended.
+pub(crate) fn print(input: &Input) {
     let mut text = Vec::new();
-    match write(session, LIMIT, &mut text) {
+    if let Some(ended) = &input.ended {
+        text.extend(format!("{}: {}\n", plain(&input.session.info().name), ending_line(ended)).into_bytes());
+    }
+    match write(&input.session, LIMIT, &mut text) {
         Ok(()) => say::remark(text),
         Err(error) => say::error(error),
     }

@@ -82,7 +82,12 @@ fn scaled(value: f64, units: &[&str], step: f64) -> String {
 
 /// Two digits that count.
 fn digits(value: f64) -> String {
-    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+    match value {
+        v if v < 0.01 => "less than 0.01".to_owned(),
+        v if v < 1.0 => format!("{v:.2}"),
+        v if v < 10.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
 }
 
 #[cfg(test)]

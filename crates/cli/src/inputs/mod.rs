@@ -11,6 +11,7 @@ use crate::say;
 use crate::select::Which;
 use crate::table::plain;
 use anyhow::{Context, bail};
+use lastwords::Ended;
 use lastwords::remote_control::Handle;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{Session, Upto};
@@ -31,6 +32,8 @@ pub(crate) struct Input {
     pub(crate) kind: lastwords_image::Kind,
     /// What a core says of its process.
     pub(crate) core: Option<lastwords_image::core::CoreInfo>,
+    /// How and when it ended, where it is in its own folder and nobody records in it any more.
+    pub(crate) ended: Option<Ended>,
     /// The session.
     pub(crate) session: Session,
 }
@@ -197,7 +200,10 @@ pub(crate) fn bytes(sources: &[&dyn Source]) -> u64 {
 
 /// The sessions of a place; those that cannot be shown as `which` wants are errors.
 fn open_place(place: &Place, which: &Which, upto: Option<Upto<'_>>) -> anyhow::Result<Opened> {
-    let live = upto.is_none() && place.shown.is_dir() && control::is_live(&place.shown);
+    let summary =
+        Some(&place.shown).filter(|shown| shown.is_dir()).and_then(|shown| Some(Handle::open(shown).ok()?.summary()));
+    let live = upto.is_none() && summary.as_ref().is_some_and(control::is_live_summary);
+    let details = summary.and_then(|summary| summary.details.ok());
     let found = scan(&place.open, &Options { snapshot: which.snapshot, upto, live })?;
     for note in &found.notes {
         say::note(plain(note));
@@ -206,7 +212,11 @@ fn open_place(place: &Place, which: &Which, upto: Option<Upto<'_>>) -> anyhow::R
         bail!("{}: {}", place.shown.display(), nothing(&found));
     }
     let Recovered { kind, core, sessions, .. } = found;
-    let input = |session| with_snapshot(Input { from: place.shown.clone(), kind, core: core.clone(), session }, which);
+    let input = |session: Session| {
+        let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
+        let (from, ended) = (place.shown.clone(), of_it.and_then(|details| details.ended));
+        with_snapshot(Input { from, kind, core: core.clone(), ended, session }, which)
+    };
     let wanted = |session: &Session| place.unique.as_deref().is_none_or(|unique| is_of(session, unique));
     let inputs: Vec<_> = sessions.into_iter().filter(wanted).map(input).collect();
     if inputs.is_empty() {

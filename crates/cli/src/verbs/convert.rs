@@ -136,7 +136,7 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
         }
     };
     if !args.json {
-        sessions.iter().for_each(|input| evidence::print(&input.session));
+        sessions.iter().for_each(evidence::print);
     }
     Ok(lines)
 }

@@ -110,6 +110,13 @@ fn state_text(details: &Details) -> String {
     format!("{}{panics}", ending_text(ended))
 }
 
+/// `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
+pub(crate) fn ending_line(ended: &Ended) -> String {
+    let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
+    let (seen, at) = (if ended.how == Ending::Killed { "last seen alive" } else { "ended" }, time(ended.at));
+    format!("{seen} {at}{by}: {}", ending_text(ended))
+}
+
 fn ending_text(ended: &Ended) -> String {
     let status = |what: &str, status: Option<u8>| match status {
         None | Some(0) => what.to_owned(),
@@ -169,9 +176,7 @@ fn details_text(summary: &Summary) -> String {
         d.snapshot
     ));
     if let Some(ended) = &d.ended {
-        let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-        let (seen, at) = (if ended.how == Ending::Killed { "last seen alive" } else { "ended" }, time(ended.at));
-        text.push_str(&format!("{seen} {at}{by}: {}\n", ending_text(ended)));
+        text.push_str(&(ending_line(ended) + "\n"));
     }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
@@ -265,15 +270,18 @@ fn data(summary: &Summary) -> Value {
         "reservation": d.reservation,
         "snapshot": d.snapshot,
         "bytes": d.bytes,
-        "ended": d.ended.map(|ended| json!({
-            "how": ending_word(ended.how), "at_ns": ended.at.to_string(), "pid": ended.pid, "number": number(ended.how),
-        })),
+        "ended": d.ended.map(ending_data),
         "panics": d.panics,
         "retention_removed": d.removed,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),
         "rules": d.rules.iter().map(rule).collect::<Vec<_>>(),
     })
+}
+
+/// How and when a session ended, as data.
+pub(crate) fn ending_data(ended: Ended) -> Value {
+    json!({ "how": ending_word(ended.how), "at_ns": ended.at.to_string(), "pid": ended.pid, "number": number(ended.how) })
 }
 
 fn ending_word(how: Ending) -> &'static str {

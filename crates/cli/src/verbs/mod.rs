@@ -7,7 +7,7 @@ mod demo;
 mod destroy;
 mod doctor;
 mod inspect;
-mod list;
+pub(crate) mod list;
 mod man;
 mod recording;
 mod recover;

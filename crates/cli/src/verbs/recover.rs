@@ -144,7 +144,7 @@ fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
         };
         if !args.json {
             say::line(output::text_of(&line));
-            evidence::print(&input.session);
+            evidence::print(input);
         }
         lines.push(line);
     }

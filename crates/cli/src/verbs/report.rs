@@ -202,7 +202,7 @@ fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     drop(bar);
     let closed = !flushed || written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
     let written = if closed { Default::default() } else { written? };
-    sessions.iter().for_each(|input| evidence::print(&input.session));
+    sessions.iter().for_each(evidence::print);
     evidence::print_faults(&written);
     if !closed {
         args.events.tell_empty(&sources, written.totals.events);

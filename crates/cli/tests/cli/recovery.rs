@@ -234,6 +234,12 @@ fn what_the_process_survived_is_no_cause_of_death() {
     assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&false.into(), &(THREADS * EVENTS).into()));
     let ran = place.run(&["report", "app", "--last", "1"]);
     assert!(!ran.err.contains("cause of death"), "{}", ran.err);
+    // It died of SIGABRT, which nobody handled: what is left says that it is gone, and since when.
+    let heading = ran.err.lines().next().unwrap_or_default();
+    assert!(heading.starts_with("app: last seen alive ") && heading.ends_with(": killed"), "{heading}");
+    let session = &place.json(&["inspect", "app", "--json"])["sessions"][0];
+    assert_eq!(session["ended"]["how"], "killed");
+    assert!(place.ok(&["inspect", "app"]).lines().next().unwrap_or_default().contains("(last seen alive "));
     let note = ran.err.lines().find(|line| line.contains("crash:panic")).unwrap_or_default();
     assert!(
         note.contains("a thread gave up")

@@ -39,6 +39,8 @@ pub struct Info {
     pub recording: bool,
     /// It was ended in good order.
     pub finished: bool,
+    /// How it ended, by its own word: [`abi::Control::ending`]; [`Info::survived`].
+    pub ending: u32,
     /// State of the snapshot.
     pub snapshot: Snapshot,
     /// Its clock.
@@ -236,6 +238,12 @@ impl Info {
             abi::BACKEND_PHYSICAL => "physical",
             _ => "unknown",
         }
+    }
+
+    /// It was ended in good order, by none of a panic and a signal.
+    #[must_use]
+    pub fn survived(&self) -> bool {
+        self.finished && !matches!(self.ending & 0xff, abi::ENDING_PANIC | abi::ENDING_SIGNAL)
     }
 
     /// One word: whose buffers they are.

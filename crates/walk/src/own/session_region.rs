@@ -91,6 +91,7 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
     let r = Reader::new(&what, &bytes, region.order).based(at);
     info.recording = field!(r, 0, Control, recording, u32_at)? != 0;
     info.finished = field!(r, 0, Control, finished, u32_at)? != 0;
+    info.ending = field!(r, 0, Control, ending, u32_at)?;
     info.snapshot = Snapshot {
         state: field!(r, 0, Control, snapshot, u32_at)?,
         taken: field!(r, 0, Control, snapshots, u32_at)?,

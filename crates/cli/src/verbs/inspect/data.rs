@@ -4,6 +4,7 @@ use crate::crash::{self, Cause};
 use crate::holds::{Holds, Ring};
 use crate::inputs::{self, Input};
 use crate::progress::Progress;
+use crate::verbs::list::ending_data;
 use lastwords_formats::evidence;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::Merge;
@@ -37,6 +38,8 @@ pub(super) struct Session {
     pub(super) boot_id: String,
     pub(super) recording: bool,
     pub(super) finished: bool,
+    /// How and when it ended; null while someone records or may, and where it is not in its own folder.
+    pub(super) ended: Option<serde_json::Value>,
     pub(super) scope: &'static str,
     pub(super) reservation: &'static str,
     pub(super) back_end: &'static str,
@@ -209,6 +212,7 @@ pub(super) fn of(input: &Input) -> Session {
         boot_id: hexadecimal(&info.boot_id),
         recording: info.recording,
         finished: info.finished,
+        ended: input.ended.map(ending_data),
         scope: info.scope_word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),

@@ -7,12 +7,14 @@ use crate::inputs::Input;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use crate::verbs::list::ending_line;
+use lastwords::Ended;
 use std::io::{self, Write};
 
 /// Writes one session.
 pub(super) fn write(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     let data = data::of(input);
-    head(&data, out)?;
+    head(&data, input.ended.as_ref(), out)?;
     channels(&data, out)?;
     streams(&data, out)?;
     events(&data, out)?;
@@ -23,11 +25,12 @@ pub(super) fn write(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     evidence::write(&input.session, 50, out)
 }
 
-fn head(data: &Session, out: &mut dyn Write) -> io::Result<()> {
-    let state = match (data.finished, data.recording) {
-        (true, _) => "ended in good order",
-        (false, true) => "recording when it was last seen",
-        (false, false) => "stopped",
+fn head(data: &Session, ended: Option<&Ended>, out: &mut dyn Write) -> io::Result<()> {
+    let state = match (ended, data.finished, data.recording) {
+        (Some(ended), ..) => ending_line(ended),
+        (None, true, _) => "ended in good order".to_owned(),
+        (None, false, true) => "recording when it was last seen".to_owned(),
+        (None, false, false) => "stopped".to_owned(),
     };
     writeln!(out, "{} {} ({})", bold("session"), bold(plain(&data.name)), state)?;
     writeln!(out, "  from       {} ({})", plain(&data.from.to_string_lossy()), data.kind)?;
