@@ -39,7 +39,7 @@ pub(super) fn through_tracing(job: &Job) -> Result<Sample> {
 
 fn session(reservation: Reservation) -> Result<lastwords::Builder> {
     let size = u64::try_from(RING_BYTES / 4)?;
-    let channel = ChannelConfig::new("bench").sub_buffers(4, size).contexts(0);
+    let channel = ChannelConfig::new("bench").sub_buffers(4, size).contexts(lastwords::Context::NONE);
     Ok(Session::builder("bench").channel(channel).reservation(reservation))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn generate(dir: &Path, events: u64) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     // 64 bytes an event is more than the larger of the two takes.
     let sub_buffers = u32::try_from((events.saturating_mul(64) >> 20).max(2).next_power_of_two())?;
-    let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 1 << 20).contexts(0);
+    let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 1 << 20).contexts(lastwords::Context::NONE);
     let _recording = Session::builder("bench").channel(channel).dir(dir).size_limit(u64::MAX).start()?;
     let cpus = cpus()?;
     let share = |begin: u64, end: u64| {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use lastwords::{Builder, ChannelConfig, ClockKind, Memory, Reservation, Retention, Scope, Session};
+use lastwords::{Builder, ChannelConfig, ClockKind, Context, Level, Memory, Reservation, Retention, Scope, Session};
 
 use crate::args::{Growing, choices, chosen, path, sized, text};
 use crate::context::{self, lw_context};
@@ -29,8 +29,6 @@ struct lw_channel {
 
 // SAFETY: pointers and numbers, which may all be zero, without padding.
 unsafe impl Growing for lw_channel {}
-
-const LW_CONTEXT_NONE: u32 = 0x8000_0000;
 
 const LW_MEMORY_HEAP: u32 = 1;
 const LW_MEMORY_SHM: u32 = 2;
@@ -126,10 +124,10 @@ unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     let name = unsafe { text(channel.name, "the channel's name") }?;
     let mut config = ChannelConfig::new(name).sub_buffers(count, size).payload_size(channel.payload_size != 0);
     if channel.contexts != 0 {
-        config = config.contexts(channel.contexts & !LW_CONTEXT_NONE);
+        config = config.contexts(Context::of(channel.contexts));
     }
-    if channel.max_level != 0 {
-        config = config.max_level(channel.max_level.min(5) as u8);
+    if let Some(level) = Level::of(channel.max_level) {
+        config = config.max_level(level);
     }
     if channel.discard != 0 {
         config = config.discard();

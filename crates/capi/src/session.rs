@@ -3,8 +3,8 @@
 use std::ffi::{CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 
-use lastwords::Session;
 use lastwords::rules::RuleSpec;
+use lastwords::{Level, Session};
 
 use crate::args::{Growing, given, sized, text};
 use crate::error::{Failure, Outcome, status, unboxed};
@@ -89,7 +89,7 @@ unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
         let none = || Failure::argument(format!("session {} has no channel {name:?}", session.name()));
         spec = spec.in_channel(session.channel(name).ok_or_else(none)?);
     }
-    Ok(if rule.max_level == 0 { spec } else { spec.up_to(rule.max_level.min(5) as u8) })
+    Ok(Level::of(rule.max_level).into_iter().fold(spec, RuleSpec::up_to))
 }
 
 /// Functions of C that give a text which is kept with the session; empty where there is no session.

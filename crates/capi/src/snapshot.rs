@@ -38,7 +38,7 @@ actions! {
             LW_RINGS_CPU = Rings::Cpu(index),
             LW_RINGS_STREAM = Rings::Stream(index),
         ])?;
-        let snapshot = session.take_snapshot_of(rings)?;
+        let snapshot = session.snapshot(rings)?;
         let rest = &snapshot.rest;
         fill(taken, size, &lw_taken {
             number: snapshot.number,

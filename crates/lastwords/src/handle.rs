@@ -21,7 +21,8 @@ use crate::session::{Builder, Ending, Error, ending, give_back, listener, proces
 #[derive(Debug)]
 #[must_use = "a session that is dropped ends"]
 pub struct Session {
-    session: &'static SessionShared,
+    /// What it records in; or its name, and why it records nothing.
+    session: Result<&'static SessionShared, Box<(String, Error)>>,
     pub(crate) note: String,
 }
 
@@ -33,34 +34,57 @@ impl Session {
 
     pub(crate) fn of(session: &'static SessionShared, note: String, remove_at_end: bool) -> Self {
         session.removal.fetch_max(if remove_at_end { GOES } else { STAYS }, Relaxed);
-        Self { session, note }
+        Self { session: Ok(session), note }
+    }
+
+    /// One that records nothing, for this reason.
+    pub(crate) fn disabled(name: String, problem: Error) -> Self {
+        let note = format!("disabled: {problem}");
+        Self { session: Err(Box::new((name, problem))), note }
+    }
+
+    /// Why it records nothing, where [`Builder::start_or_disabled`] could not start it.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Error> {
+        self.session.as_ref().err().map(|disabled| &disabled.1)
+    }
+
+    /// The session; refused where it is disabled.
+    fn shared(&self) -> Result<&'static SessionShared, Error> {
+        self.session.as_ref().copied().map_err(|disabled| Error::Unsupported {
+            what: "a session that is disabled",
+            why: disabled.1.to_string(),
+            remedy: "remove the reason why it did not start",
+        })
     }
 
     /// Name of the session.
     #[must_use]
     pub fn name(&self) -> String {
-        self.session.view().name()
+        self.session.as_ref().map_or_else(|disabled| disabled.0.clone(), |session| session.view().name())
     }
 
-    /// Its folder: what `lastwords recover` takes. `None` for a heap session where no folder could be made.
+    /// Its folder, which `lastwords recover` takes. `None` for a heap session where no folder could be made, and for a disabled
+    /// session.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
-        self.session.folder.as_ref().map(|folder| folder.path.as_path())
+        self.session.as_ref().ok()?.folder.as_ref().map(|folder| folder.path.as_path())
     }
 
-    /// UUID of the session, which is that of its traces.
+    /// UUID of the session, which is that of its traces; zeroes for a disabled session.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
-        self.session.view().uuid
+        self.session.as_ref().map_or([0; 16], |session| session.view().uuid)
     }
 
-    /// How space is reserved, one of [`lastwords_abi::session`]'s `RESERVATION_`.
+    /// How space is reserved, one of [`lastwords_abi::session`]'s `RESERVATION_`; 0 for a disabled session.
     #[must_use]
     pub fn reservation(&self) -> u32 {
-        self.session.view().info.reservation
+        self.session.as_ref().map_or(0, |session| session.view().info.reservation)
     }
 
-    /// What the back-end chose, for people.
+    /// What people should know of the session: what its memory is, what retention removed, how a session that was joined differs
+    /// from what was asked for, why it is disabled.
     #[must_use]
     pub fn note(&self) -> &str {
         &self.note
@@ -69,8 +93,8 @@ impl Session {
     /// Id of the channel of that name.
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
-        let found = self.session.view().channels().find(|(_, entry)| session_region::text(&entry.name) == name);
-        found.map(|(id, _)| id)
+        let mut channels = self.session.as_ref().ok()?.view().channels();
+        channels.find(|(_, entry)| session_region::text(&entry.name) == name).map(|(id, _)| id)
     }
 
     /// Enables events by a glob over `provider:name`, in all processes of the session.
@@ -89,12 +113,13 @@ impl Session {
         self.rule(&RuleSpec::disable(glob))
     }
 
-    /// Adds a rule; the last that matches an event decides.
+    /// Adds a rule; the last that matches an event decides. Does nothing in a disabled session.
     ///
     /// # Errors
     /// The list of rules is full or held.
     pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
-        rules::add(self.session.view(), rule)?;
+        let Ok(session) = &self.session else { return Ok(()) };
+        rules::add(session.view(), rule)?;
         slot::refresh_all();
         Ok(())
     }
@@ -110,57 +135,50 @@ impl Session {
     }
 
     fn set_recording(&self, on: bool) {
-        self.session.view().control().recording.store(u32::from(on), Release);
-        self.session.view().announce();
+        let Ok(session) = &self.session else { return };
+        session.view().control().recording.store(u32::from(on), Release);
+        session.view().announce();
         slot::refresh_all();
     }
 
     /// Makes a reader pass over all that was recorded until now.
     ///
     /// # Errors
-    /// Someone else is changing snapshots.
+    /// Someone else is changing snapshots; the session is disabled.
     pub fn clear(&self) -> Result<(), Error> {
-        snapshot::clear(&self.session.regions)
+        snapshot::clear(&self.shared()?.regions)
     }
 
     /// Allocates the spare of every ring, so that snapshots can be taken.
     ///
     /// # Errors
-    /// No memory, or someone else is changing snapshots.
+    /// No memory, or someone else is changing snapshots; the session is disabled.
     pub fn enable_snapshots(&self) -> Result<(), Error> {
-        snapshot::enable(&self.session.regions)
+        snapshot::enable(&self.shared()?.regions)
     }
 
     /// Frees the spares, and the snapshot in them.
     ///
     /// # Errors
-    /// The snapshot is being read, or a thread is still recording in a spare.
+    /// The snapshot is being read, or a thread is still recording in a spare; the session is disabled.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
-        snapshot::disable(&self.session.regions)
+        snapshot::disable(&self.shared()?.regions)
     }
 
-    /// Takes a snapshot of all rings, or of the stream of that index: swaps live and spare while recording goes on.
+    /// Takes a snapshot of those rings: swaps live and spare while recording goes on.
     ///
     /// # Errors
-    /// Snapshots are not enabled, or one is being read.
-    pub fn take_snapshot(&self, stream: Option<u32>) -> Result<snapshot::Taken, Error> {
-        self.take_snapshot_of(stream.map_or(Rings::All, Rings::Stream))
-    }
-
-    /// Takes a snapshot of those rings: of a CPU's in all channels, for one.
-    ///
-    /// # Errors
-    /// There are none; snapshots are not enabled, or one is being read.
-    pub fn take_snapshot_of(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
-        snapshot::take(&self.session.regions, rings)
+    /// There are no such rings; snapshots are not enabled, or one is being read; the session is disabled.
+    pub fn snapshot(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
+        snapshot::take(&self.shared()?.regions, rings)
     }
 
     /// Marks the snapshot as being read, so that none replaces it meanwhile.
     ///
     /// # Errors
-    /// There is no snapshot, or another process reads it.
+    /// There is no snapshot, or another process reads it; the session is disabled.
     pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
-        snapshot::read(&self.session.regions)
+        snapshot::read(&self.shared()?.regions)
     }
 
     /// Ends the session now, as dropping it does.
@@ -174,21 +192,25 @@ impl Session {
     /// # Errors
     /// The error that it was given.
     pub fn finish<T, E>(self, result: Result<T, E>) -> Result<T, E> {
-        if result.is_err() {
-            ending::mark(self.session.view(), Ending::Error);
+        if let (Err(_), Ok(session)) = (&result, &self.session) {
+            ending::mark(session.view(), Ending::Error);
         }
         result
     }
 
-    /// Ends the session and removes all that it recorded, unless others record in it: for them it goes on.
+    /// Ends the session and removes all that it recorded, unless another process records in it or died in it.
     pub fn remove(self) {
-        self.session.removal.store(GOES_AT_ONCE, Relaxed);
+        if let Ok(session) = &self.session {
+            session.removal.store(GOES_AT_ONCE, Relaxed);
+        }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        end(self.session);
+        if let Ok(session) = &self.session {
+            end(session);
+        }
     }
 }
 

@@ -11,17 +11,15 @@ mod record;
 pub mod session;
 mod start;
 
-/// Levels of events, for [`ChannelConfig::max_level`].
-pub use lastwords_abi::registry::level;
-/// Bits of [`ChannelConfig::contexts`].
-pub use lastwords_abi::session::context as context_bits;
 pub use lastwords_ring::ClockKind;
 pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
 pub use session::registry::{EventDesc, FieldDesc, FieldType};
-pub use session::{Builder, ChannelConfig, Ended, Ending, Error, Memory, Reservation, Retention, Scope, Session};
-pub use session::{consume, dirs, processes, registry, remote_control, rules, snapshot};
+pub use session::{
+    Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
+};
+pub use session::{consume, dirs, processes, remote_control, rules, snapshot};
 
 /// What the macros expand to; not for other use.
 #[doc(hidden)]

@@ -33,6 +33,13 @@ const OBSERVERS: callsite::Observers = callsite::Observers {
 };
 
 impl Builder {
+    /// Begins the session as [`Builder::start`] does. Where it cannot be begun, the application goes on without: the session that
+    /// is returned records nothing, events cost what disabled ones do, and [`Session::problem`] and [`Session::note`] say why.
+    pub fn start_or_disabled(self) -> Session {
+        let name = self.name.clone();
+        self.start().unwrap_or_else(|error| Session::disabled(name, error))
+    }
+
     /// Begins the session, or joins it where one of a user is there already. One that is joined stays as it was made, but that it
     /// has snapshots where they are asked for; [`Session::note`] says what else was asked for.
     ///

@@ -115,7 +115,7 @@ fn pages_on_the_heap() {
         let builder = Session::builder("heap").dir(dir.path()).channel(plain("main")).backend(Memory::Heap);
         let session = builder.reservation(reservation).snapshot(true).start().expect("it starts");
         record(0..500);
-        session.take_snapshot(None).expect("a snapshot");
+        session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
         record(500..600);
         let seen = lastwords::remote_control::list(Some(dir.path())).expect("the list");
         let why = seen[0].details.as_ref().expect_err("nobody else can map it");

@@ -33,7 +33,7 @@ fn of_two_consumers_one_tells_of_what_was_lost() {
         let session = builder.start().expect("it starts");
         let handle = Handle::open(&folder(&session)).expect("it opens");
         record(0..10_000);
-        session.take_snapshot(None).expect("taken");
+        session.snapshot(lastwords::snapshot::Rings::All).expect("taken");
         let live = handle.consume_live().expect("nobody does");
         let snapshot = handle.consume_snapshot().expect("it was taken");
         assert!(losses(&live) > 0);
@@ -51,7 +51,7 @@ fn of_two_consumers_one_tells_of_what_was_lost() {
         drop(live);
         let live = handle.consume_live().expect("nobody does");
         assert_eq!(losses(&live), more, "who did not consume has not told");
-        session.take_snapshot(None).expect("taken");
+        session.snapshot(lastwords::snapshot::Rings::All).expect("taken");
         assert!(live.consume().expect("it is locked by nobody").in_snapshot > 0);
         let live = handle.consume_live().expect("nobody does");
         assert_eq!(losses(&live), 0, "told, though the snapshot has the rings");
@@ -67,8 +67,8 @@ fn a_ring_that_was_swapped_twice_was_in_a_snapshot() {
     let handle = Handle::open(&folder(&session)).expect("it opens");
     record(0..100);
     let live = handle.consume_live().expect("nobody does");
-    session.take_snapshot(None).expect("taken");
-    session.take_snapshot(None).expect("taken");
+    session.snapshot(lastwords::snapshot::Rings::All).expect("taken");
+    session.snapshot(lastwords::snapshot::Rings::All).expect("taken");
     let rings = live.bounds().len();
     assert_eq!(live.consume().expect("it is locked by nobody").in_snapshot, rings);
     let live = handle.consume_live().expect("nobody does");

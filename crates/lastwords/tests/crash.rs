@@ -9,7 +9,7 @@ use lastwords::{ChannelConfig, Session, crash, event};
 use support::{child, child_dir, lines};
 
 fn begin(dir: &Path) -> Session {
-    let channel = ChannelConfig::new("main").contexts(0);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
     let session = Session::builder("crash").dir(dir).channel(channel).start().expect("a session");
     crash::install_signal_handlers(&crash::FATAL).expect("handlers");
     crash::install_panic_hook();
@@ -192,7 +192,9 @@ fn a_panic_with_a_very_long_message() {
     const SIZES: [u64; 4] = [1 << 20, 16 << 10, 1024, 512];
     let message = "è".repeat(100_000);
     if let Some(dir) = child_dir() {
-        let channel = |size: &u64| ChannelConfig::new(format!("of_{size}")).contexts(15).sub_buffers(4, *size);
+        let channel = |size: &u64| {
+            ChannelConfig::new(format!("of_{size}")).contexts(lastwords::Context::ALL).sub_buffers(4, *size)
+        };
         let builder = Session::builder("crash").dir(&dir);
         let _session = SIZES.iter().fold(builder, |b, size| b.channel(channel(size))).start().expect("a session");
         crash::install_panic_hook();

@@ -284,3 +284,24 @@ fn a_users_session_that_ended_is_not_joined_again() {
     assert_ne!(second.uuid(), uuid);
     assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 2);
 }
+
+#[test]
+fn an_application_starts_without_its_recorder() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no folder").expect("a file");
+    let session = Session::builder("off").dir(&file).channel(plain("main")).start_or_disabled();
+    assert!(session.note().starts_with("disabled: ") && session.note().contains("file"), "{}", session.note());
+    assert!(matches!(session.problem(), Some(lastwords::Error::Io { .. })), "{:?}", session.problem());
+    assert_eq!((session.name().as_str(), session.folder(), session.uuid()), ("off", None, [0; 16]));
+    record(0..10);
+    session.disable("test:*").expect("nothing to do");
+    session.stop();
+    session.resume();
+    let error = session.snapshot(lastwords::snapshot::Rings::All).expect_err("nothing is recorded").to_string();
+    assert!(error.contains("disabled") && error.contains("file"), "{error}");
+    assert_eq!(session.finish(Ok::<_, ()>(7)), Ok(7));
+    let session = Session::builder("on").dir(dir.path()).channel(plain("main")).start_or_disabled();
+    assert!(session.problem().is_none() && session.folder().is_some_and(|folder| folder.exists()));
+}

@@ -47,7 +47,7 @@ fn life(dir: &Path, memory: Memory) -> i32 {
     let Ok(session) = builder.start() else { return REFUSED_AT_START };
     record(0..10);
     let later = session.enable_snapshots().is_err()
-        | session.take_snapshot(None).is_err()
+        | session.snapshot(lastwords::snapshot::Rings::All).is_err()
         | session.disable("x:*").is_err()
         | session.disable_snapshots().is_err();
     record(10..20);

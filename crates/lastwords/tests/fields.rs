@@ -7,7 +7,7 @@ use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
 use support::{lines, lines_after};
 
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
-    let channel = ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(0);
+    let channel = ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE);
     let session = Session::builder(name).dir(dir).channel(channel).events(glob).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     (session, folder)
@@ -114,8 +114,8 @@ fn long_payloads_and_too_long_ones() {
 #[test]
 fn markers_and_levels() {
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(0);
-    let few = ChannelConfig::new("few").contexts(0).max_level(2);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
+    let few = ChannelConfig::new("few").contexts(lastwords::Context::NONE).max_level(lastwords::Level::Warn);
     let builder = Session::builder("marks").dir(dir.path()).channel(channel).channel(few);
     let session = builder.events("marker:t5*").events("t5:*").start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -143,7 +143,8 @@ fn markers_and_levels() {
 #[test]
 fn contexts_before_the_payload() {
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(1 | 2 | 4 | 8).context(UserContext::new("request", || 0x1122u16));
+    let channel =
+        ChannelConfig::new("main").contexts(lastwords::Context::ALL).context(UserContext::new("request", || 0x1122u16));
     let session =
         Session::builder("contexts").dir(dir.path()).channel(channel).events("t6:*").start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -172,7 +173,8 @@ fn contexts_whose_type_is_known_late() {
     let text = text.expect("a size");
     assert_eq!((text.name(), text.size()), ("text", 8));
     assert!(UserContext::of_type("none", FieldType::String, |_| ()).is_none());
-    let channel = ChannelConfig::new("main").contexts(0).context(UserContext::new("all", || u64::MAX));
+    let channel =
+        ChannelConfig::new("main").contexts(lastwords::Context::NONE).context(UserContext::new("all", || u64::MAX));
     let channel = channel.context(number).context(text);
     let builder = Session::builder("late").dir(dir.path()).channel(channel).events("late:*");
     let session = builder.start().expect("a session");
@@ -185,7 +187,7 @@ fn contexts_whose_type_is_known_late() {
 #[test]
 fn thread_ids_alone() {
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(2);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::TID);
     let session = Session::builder("tids").dir(dir.path()).channel(channel).events("t7:*").start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     for len in [0, 1, 3, 4, 7, 8, 9, 16, 24, 40, 100, 300, 3000] {
@@ -254,7 +256,7 @@ fn show<T: lastwords::Field>(value: T, tail: u16) {
 #[test]
 fn a_generic_function_has_an_event_for_each_type() {
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(0);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
     let builder = Session::builder("generic").dir(dir.path()).channel(channel).events("t10:*").events("marker:t10*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();

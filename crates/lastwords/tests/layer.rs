@@ -17,8 +17,8 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 }
 
 fn session(name: &str, dir: &Path) -> (Session, std::path::PathBuf) {
-    let main = ChannelConfig::new("main").contexts(0).sub_buffers(4, 16 << 10);
-    let errors = ChannelConfig::errors().contexts(0);
+    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
+    let errors = ChannelConfig::errors().contexts(lastwords::Context::NONE);
     let builder = Session::builder(name).dir(dir).channel(main).channel(errors).events("layer*:*").events("span:*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -153,7 +153,7 @@ fn spans_and_events_inside() {
 fn entering_and_leaving_is_recorded_on_request() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
-    let main = ChannelConfig::new("main").contexts(0);
+    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
     let builder = Session::builder("entered").dir(dir.path()).channel(main).spans(0);
     let session = builder.events("span:*").events("layer:*").start().expect("a session");
     with_layer(|| info_span!("unseen", n = 1).in_scope(|| info!("inside")));
@@ -248,7 +248,7 @@ fn spans_of_all_levels_leave_the_errors_alone() {
 fn the_log_crate() {
     let _alone = alone();
     if let Some(dir) = child_dir() {
-        let main = ChannelConfig::new("main").contexts(0);
+        let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
         let builder = Session::builder("log").dir(&dir).channel(main).events("old_*").events("log:*");
         let _session = builder.start().expect("a session");
         lastwords::layer::init().expect("the first subscriber");
@@ -327,7 +327,7 @@ fn what_nobody_records_is_not_formatted() {
         tracing::dispatcher::with_default(subscriber, || {
             let nothing = ((*evaluated, 0), (1, 0));
             assert_eq!(both(), nothing, "no session");
-            let main = ChannelConfig::new("main").contexts(0).sub_buffers(4, 16 << 10);
+            let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
             let builder = Session::builder("costs").dir(dir.path()).channel(main).spans(0);
             let session = builder.events("layer:*").events("span:*").start().expect("a session");
             assert_eq!(both(), ((1, 1), (1, 1)));
@@ -347,7 +347,7 @@ fn what_nobody_records_is_not_formatted() {
 fn many_threads_find_their_classes() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
-    let main = ChannelConfig::new("main").contexts(0).sub_buffers(8, 1 << 20);
+    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
     let session =
         Session::builder("threads").dir(dir.path()).channel(main).events("layer:*").start().expect("a session");
     std::thread::scope(|scope| {

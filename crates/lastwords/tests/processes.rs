@@ -312,12 +312,12 @@ fn who_joins_is_told_what_the_session_does_not_have() {
     assert_eq!(joining().channel(plain("main")).start().expect("it joins").note(), "joined");
     let error = joining().channel(plain("rare")).start().expect_err("no such channel").to_string();
     assert!(error.contains("\"rare\"") && error.contains("another session name"), "{error}");
-    assert!(first.take_snapshot(None).is_err());
+    assert!(first.snapshot(lastwords::snapshot::Rings::All).is_err());
     let other = joining().channel(plain("main").sub_buffers(2, 4096).discard()).snapshot(true).events("rare:*");
     let other = other.reservation(Reservation::Locked).start().expect("it joins");
     let said = "channel main: 4 sub-buffers of 65536 bytes, overwriting; reservation rseq; rules (those of rare:* are not added)";
     assert_eq!(other.note(), format!("joined; it keeps its {said}"));
-    first.take_snapshot(None).expect("who joined asked for snapshots");
+    first.snapshot(lastwords::snapshot::Rings::All).expect("who joined asked for snapshots");
     drop(other);
     record(0..10);
     assert_eq!(numbers(&folder(&first)).len(), 10, "the filter of one is not imposed on the others");
@@ -330,7 +330,10 @@ fn a_flood_does_not_evict_an_error() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
     let builder = Session::builder("flood").dir(dir.path()).channel(plain("main").sub_buffers(2, 4096));
-    let session = builder.channel(lastwords::ChannelConfig::errors().contexts(0)).start().expect("it starts");
+    let session = builder
+        .channel(lastwords::ChannelConfig::errors().contexts(lastwords::Context::NONE))
+        .start()
+        .expect("it starts");
     lastwords::event!(test, "failed", level: ERROR, number = u64::MAX);
     record(0..300_000);
     session.enable("*").expect("a rule for all channels");
@@ -414,7 +417,7 @@ fn a_process_in_another_pid_namespace() {
     mine.remove();
     let handle = Handle::open(&path).expect("it opens");
     handle.enable_snapshots().expect("enabled");
-    handle.take_snapshot(None).expect("taken");
+    handle.snapshot(lastwords::snapshot::Rings::All).expect("taken");
     handle.rule(&RuleSpec::disable("*")).expect("disabled");
     let newest = || numbers(&path).last().copied();
     wait_for("silence", || {

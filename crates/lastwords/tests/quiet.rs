@@ -33,8 +33,8 @@ static COUNTING: Counting = Counting;
 
 /// Two channels: one plain, one with every context, so that each event goes through all the ways of recording.
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
-    let plain = ChannelConfig::new("plain").contexts(0).sub_buffers(4, 64 << 10);
-    let rich = ChannelConfig::new("rich").contexts(15).sub_buffers(4, 64 << 10);
+    let plain = ChannelConfig::new("plain").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
+    let rich = ChannelConfig::new("rich").contexts(lastwords::Context::ALL).sub_buffers(4, 64 << 10);
     let builder = Session::builder(name).dir(dir).channel(plain).channel(rich).events(glob);
     let session = builder.listen(false).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -182,7 +182,7 @@ extern "C" fn on_signal(_: libc::c_int) {
 #[test]
 fn a_handler_records_inside_a_record() {
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(0).sub_buffers(8, 1 << 20);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(8, 1 << 20);
     let builder = Session::builder("nested").dir(dir.path()).channel(channel).events("nested:*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
@@ -223,7 +223,7 @@ fn a_handler_records_inside_a_record() {
 #[test]
 fn a_forked_child_has_ids_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(3);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::PID | lastwords::Context::TID);
     let builder = Session::builder("forks").dir(dir.path()).channel(channel).events("forks:*");
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();

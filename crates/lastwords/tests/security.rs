@@ -225,13 +225,13 @@ fn a_full_file_system_is_an_error_at_the_start() {
     }
     let error = session.enable_snapshots().expect_err("no room for the spare").to_string();
     assert!(error.contains("make room"), "{error}");
-    assert!(session.take_snapshot(None).is_err());
+    assert!(session.snapshot(lastwords::snapshot::Rings::All).is_err());
     record(100_000..200_000);
     assert_eq!(numbers(&folder(&session)).last(), Some(&199_999), "recording goes on in a full file system");
     for i in 0..=at {
         drop(std::fs::remove_file(dir.join(format!("filler-{i}"))));
     }
     session.enable_snapshots().expect("room again");
-    session.take_snapshot(None).expect("a snapshot");
+    session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
     record(0..100_000);
 }

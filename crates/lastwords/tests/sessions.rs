@@ -15,8 +15,8 @@ fn descriptors() -> usize {
 }
 
 fn start(name: &str, dir: &Path, memory: Memory) -> Session {
-    let main = ChannelConfig::new("main").sub_buffers(2, 16 << 10).contexts(0);
-    let other = ChannelConfig::new("other").sub_buffers(2, 16 << 10).contexts(0);
+    let main = ChannelConfig::new("main").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
+    let other = ChannelConfig::new("other").sub_buffers(2, 16 << 10).contexts(lastwords::Context::NONE);
     let builder = Session::builder(name).dir(dir).channel(main).channel(other).backend(memory);
     builder.events("s:*").retention(Retention::ALL).start().expect("a session")
 }

@@ -51,7 +51,7 @@ fn one_cpu_is_swapped_in_all_channels() {
         let path = folder(&session);
         record_on(cpu, 0..10);
         record_on(other, 10..20);
-        session.take_snapshot_of(Rings::Cpu(cpu)).expect("taken");
+        session.snapshot(Rings::Cpu(cpu)).expect("taken");
         record_on(cpu, 20..30);
         let in_snapshot = if cpu == other { 20 } else { 10 };
         assert_eq!(snapshot_numbers(&path), twice(0..in_snapshot), "{reservation:?}");
@@ -61,7 +61,7 @@ fn one_cpu_is_swapped_in_all_channels() {
         assert_eq!(consumer.bounds().iter().flatten().count(), 2, "one a channel");
         drop(consumer);
         for absent in [Rings::Cpu(1 << 20), Rings::Cpu(u32::MAX), Rings::Stream(1 << 20)] {
-            assert!(matches!(session.take_snapshot_of(absent), Err(Error::Unsupported { .. })));
+            assert!(matches!(session.snapshot(absent), Err(Error::Unsupported { .. })));
         }
         assert_eq!(
             snapshot_numbers(&path).len() as u64,
@@ -79,13 +79,13 @@ fn before_is_in_and_after_is_not() {
         let builder = Session::builder("snap").dir(dir.path()).channel(plain("main")).reservation(reservation);
         let session = builder.start().expect("it starts");
         record(0..100);
-        assert!(matches!(session.take_snapshot(None), Err(Error::Snapshot { .. })), "not enabled");
+        assert!(matches!(session.snapshot(Rings::All), Err(Error::Snapshot { .. })), "not enabled");
         session.enable_snapshots().expect("enabled");
         assert!(session.read_snapshot().is_err(), "none was taken");
         let path = folder(&session);
         for round in 0..5u64 {
             record(round * 1000 + 100..round * 1000 + 200);
-            let taken = session.take_snapshot(None).expect("taken");
+            let taken = session.snapshot(Rings::All).expect("taken");
             assert_eq!((u64::from(taken.number), taken.rest.in_flight), (round + 1, 0));
             record(round * 1000 + 200..round * 1000 + 300);
             let snapshot = snapshot_numbers(&path);
@@ -129,7 +129,7 @@ fn a_snapshot_that_nobody_consumed_is_missed() {
         let builder = Session::builder("gone").dir(dir.path()).channel(plain("main")).reservation(reservation);
         let session = builder.snapshot(true).start().expect("it starts");
         let path = folder(&session);
-        let take = || session.take_snapshot(None).expect("taken").dropped;
+        let take = || session.snapshot(Rings::All).expect("taken").dropped;
         record(0..100);
         assert_eq!((take(), dropped(&path)), (0, 0), "{reservation:?}");
         record(100..110);
@@ -187,16 +187,16 @@ fn while_one_is_read_another_is_refused() {
     let session =
         Session::builder("busy").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
     record(0..10);
-    session.take_snapshot(None).expect("taken");
+    session.snapshot(Rings::All).expect("taken");
     let reader = session.read_snapshot().expect("marked");
-    for error in [session.take_snapshot(None).err(), session.disable_snapshots().err()] {
+    for error in [session.snapshot(Rings::All).err(), session.disable_snapshots().err()] {
         let Some(Error::Busy { owner, .. }) = error else { panic!("not refused") };
         assert_eq!(owner, std::process::id());
     }
     drop(reader);
     session.read_snapshot().expect("it is still there").release();
     assert!(session.read_snapshot().is_err(), "it was released");
-    session.take_snapshot(None).expect("taken again");
+    session.snapshot(Rings::All).expect("taken again");
 }
 
 #[test]
@@ -217,13 +217,13 @@ fn a_dead_reader_does_not_hold_it() {
     let session =
         Session::builder("dead").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
     record(0..10);
-    session.take_snapshot(None).expect("taken");
+    session.snapshot(Rings::All).expect("taken");
     let mut child = spawn("child_reads_and_dies", dir.path(), &[]);
     wait_for("the mark", || dir.path().join("marked").exists());
-    assert!(matches!(session.take_snapshot(None), Err(Error::Busy { owner, .. }) if owner == child.id()));
+    assert!(matches!(session.snapshot(Rings::All), Err(Error::Busy { owner, .. }) if owner == child.id()));
     child.kill().expect("killed");
     child.wait().expect("it ends");
-    session.take_snapshot(None).expect("its reader is dead");
+    session.snapshot(Rings::All).expect("its reader is dead");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn another_process_takes_it() {
         let mut next = 0;
         for _ in 0..8 {
             std::thread::sleep(std::time::Duration::from_millis(5));
-            handle.take_snapshot(None).expect("taken");
+            handle.snapshot(Rings::All).expect("taken");
             let snapshot = snapshot_numbers(&path);
             assert_eq!(snapshot, (next..next + snapshot.len() as u64).collect::<Vec<_>>(), "nothing is missing");
             next += snapshot.len() as u64;
@@ -296,7 +296,7 @@ fn threads_record_while_it_is_taken() {
             for _ in 0..10 {
                 std::thread::sleep(std::time::Duration::from_millis(3));
                 let before: Vec<u64> = recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
-                session.take_snapshot(None).expect("taken");
+                session.snapshot(Rings::All).expect("taken");
                 let after: Vec<u64> = recorded.iter().map(|count| count.load(Ordering::Acquire)).collect();
                 let snapshot = snapshot_numbers(&path);
                 for thread in 0..3u64 {
@@ -339,7 +339,7 @@ impl Drop for LetGo {
 fn a_spare_in_which_a_thread_records_is_not_freed() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a folder");
-    let channel = ChannelConfig::new("main").contexts(0).sub_buffers(4, 1 << 20);
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 1 << 20);
     let builder = Session::builder("held").dir(dir.path()).channel(channel).reservation(Reservation::Lockless);
     let session = builder.backend(Memory::Heap).snapshot(true).start().expect("it starts");
     let handler = hold as extern "C" fn(i32);
@@ -366,7 +366,7 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
             // SAFETY: the thread lives: `done` is not set.
             unsafe { libc::pthread_kill(thread.load(Ordering::Acquire) as libc::pthread_t, libc::SIGUSR1) };
             wait_for("the handler", || ENTERED.load(Ordering::Acquire));
-            session.take_snapshot(None).is_ok_and(|taken| taken.rest.in_flight > 0)
+            session.snapshot(Rings::All).is_ok_and(|taken| taken.rest.in_flight > 0)
         });
         for _ in 0..2 {
             let refused = session.disable_snapshots();
@@ -375,6 +375,6 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
         HELD.store(false, Ordering::Release);
         wait_for("the thread to leave the spare", || session.disable_snapshots().is_ok());
         session.enable_snapshots().expect("enabled again");
-        session.take_snapshot(None).expect("taken again");
+        session.snapshot(Rings::All).expect("taken again");
     });
 }

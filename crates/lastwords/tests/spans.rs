@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let main = ChannelConfig::new("main").contexts(0).sub_buffers(4, 16 << 10);
+    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
     let session = Session::builder("spans").dir(dir).channel(main).spans(32).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     (guard, session, folder)

@@ -205,7 +205,7 @@ fn rule_text(rule: &RuleSpec, channels: &[ChannelSummary]) -> String {
     let verb = if rule.enable { "enable" } else { "disable" };
     let name = |id| channels.iter().find(|c| c.id == id).map_or_else(|| format!("channel {id}"), |c| c.name.clone());
     let channel = rule.channel.map_or_else(String::new, |id| format!(" in {}", name(id)));
-    let level = rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level)));
+    let level = rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level as u8)));
     format!("{verb} {}{channel}{level}", plain(&rule.pattern))
 }
 
@@ -253,8 +253,7 @@ fn data(summary: &Summary) -> Value {
             "sub_buffers": c.sub_buffers, "sub_buffer_size": c.sub_buffer_size, "streams": c.streams, "events": c.events,
         })
     };
-    let rule =
-        |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level, "pattern": r.pattern });
+    let rule = |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level.map(|level| level as u8), "pattern": r.pattern });
     json!({
         "name": summary.name,
         "folder": summary.folder,

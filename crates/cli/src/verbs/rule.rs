@@ -39,7 +39,7 @@ enum Level {
 pub(crate) fn run(args: &Args, enable: bool) -> anyhow::Result<Outcome> {
     let session = args.which.open()?;
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
-    let level = args.level.map(|level| level as u8 + 1);
+    let level = args.level.and_then(|level| lastwords::Level::of(level as u32 + 1));
     for pattern in &args.events {
         let rule = RuleSpec { enable, channel, level, pattern: pattern.clone() };
         session.rule(&rule).with_context(|| format!("rule for {pattern:?}"))?;

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Disable(session) => session.open()?.disable_snapshots()?,
         Verb::Take(take) => {
             let rings = take.cpu.map(Rings::Cpu).or(take.stream.map(Rings::Stream)).unwrap_or(Rings::All);
-            let taken = take.session.open()?.take_snapshot_of(rings)?;
+            let taken = take.session.open()?.snapshot(rings)?;
             say::line(format_args!("snapshot {}", taken.number));
             warn(&taken);
         }
@@ -75,7 +75,7 @@ fn record_one(record: &Record) -> anyhow::Result<Outcome> {
     let session = record.session.open()?;
     // Taking one throws the one before away: nothing may hinder that this one is kept.
     recover::check_snapshot(&session.name(), &record.output)?;
-    warn(&session.take_snapshot(None)?);
+    warn(&session.snapshot(Rings::All)?);
     let reader = session.read_snapshot()?;
     let folder = session.summary().folder;
     let outcome = recover::snapshot_of(&folder, &record.output).with_context(|| folder.display().to_string())?;

@@ -45,7 +45,7 @@ fn tsc_is_sound() -> bool {
 
 /// Ticks a second, as the machine says or as measured within 2 ms.
 #[must_use]
-pub fn frequency(kind: ClockKind) -> u64 {
+pub(crate) fn frequency(kind: ClockKind) -> u64 {
     match kind {
         ClockKind::Tsc => machine_frequency().unwrap_or_else(measure),
         ClockKind::Cntvct => machine_frequency().unwrap_or_else(measure),
@@ -138,7 +138,7 @@ pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
 
 /// Takes a new sample when the newest is older than half a second. Async-signal-safe; no lock is waited for, no system
 /// call is made where the clocks are read through the vDSO.
-pub fn refresh(area: &ClockArea) {
+pub(crate) fn refresh(area: &ClockArea) {
     let Some(kind) = ClockKind::from_code(area.kind.load(Relaxed)) else { return };
     let newest = area.newest.load(Acquire);
     let other = if newest == 1 { 2 } else { 1 };

@@ -40,6 +40,70 @@ impl Reservation {
     }
 }
 
+/// Severity of an event, the most severe first.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Error.
+    Error = level::ERROR,
+    /// Warning.
+    Warn = level::WARN,
+    /// Information.
+    Info = level::INFO,
+    /// Debug.
+    Debug = level::DEBUG,
+    /// Trace.
+    Trace = level::TRACE,
+}
+
+impl Level {
+    /// The level of a number, from 1 for errors to 5; the least severe for greater ones, none for 0.
+    #[must_use]
+    pub fn of(number: u32) -> Option<Self> {
+        Some(match u8::try_from(number).unwrap_or(u8::MAX) {
+            0 => return None,
+            level::ERROR => Self::Error,
+            level::WARN => Self::Warn,
+            level::INFO => Self::Info,
+            level::DEBUG => Self::Debug,
+            _ => Self::Trace,
+        })
+    }
+}
+
+/// What is recorded with each event of a channel, besides the application's own contexts: `Context::TID | Context::CPU`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Context(u32);
+
+impl Context {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// The process id.
+    pub const PID: Self = Self(abi::context::PID);
+    /// The thread id.
+    pub const TID: Self = Self(abi::context::TID);
+    /// The name of the thread, 16 bytes.
+    pub const THREAD_NAME: Self = Self(abi::context::THREAD_NAME);
+    /// The CPU.
+    pub const CPU: Self = Self(abi::context::CPU);
+    /// All of these.
+    pub const ALL: Self = Self(Self::PID.0 | Self::TID.0 | Self::THREAD_NAME.0 | Self::CPU.0);
+
+    /// The contexts of bits as [`lastwords_abi::session::context`] has them; others are left out.
+    #[must_use]
+    pub const fn of(bits: u32) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+}
+
+impl core::ops::BitOr for Context {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 /// Where a session's memory comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Memory {
@@ -79,9 +143,9 @@ pub struct ChannelConfig {
     pub(crate) sub_buffers: u32,
     pub(crate) sub_buffer_size: u64,
     pub(crate) mode: u32,
-    pub(crate) contexts: Option<u32>,
+    pub(crate) contexts: Option<Context>,
     pub(crate) payload_size: bool,
-    pub(crate) max_level: Option<u8>,
+    pub(crate) max_level: Option<Level>,
     pub(crate) user_contexts: Vec<UserContext>,
 }
 
@@ -105,7 +169,7 @@ impl ChannelConfig {
     /// evicts them.
     #[must_use]
     pub fn errors() -> Self {
-        Self::new("errors").sub_buffers(4, 16 << 10).max_level(level::WARN)
+        Self::new("errors").sub_buffers(4, 16 << 10).max_level(Level::Warn)
     }
 
     /// `count` sub-buffers of `size` bytes for each CPU; both powers of two.
@@ -129,11 +193,10 @@ impl ChannelConfig {
         self
     }
 
-    /// What is recorded with each event: bits of [`context_bits`](crate::context_bits). Default: the thread id, and the
-    /// process id in sessions of a user.
+    /// What is recorded with each event. Default: the thread id, and the process id in sessions of a user.
     #[must_use]
-    pub fn contexts(mut self, bits: u32) -> Self {
-        self.contexts = Some(bits);
+    pub fn contexts(mut self, contexts: Context) -> Self {
+        self.contexts = Some(contexts);
         self
     }
 
@@ -144,9 +207,9 @@ impl ChannelConfig {
         self
     }
 
-    /// Takes events of this level ([`level`](crate::level)) and more severe ones only.
+    /// Takes events of this level and more severe ones only.
     #[must_use]
-    pub fn max_level(mut self, level: u8) -> Self {
+    pub fn max_level(mut self, level: Level) -> Self {
         self.max_level = Some(level);
         self
     }
@@ -163,7 +226,7 @@ impl ChannelConfig {
         use abi::context::{PID, TID, USER};
         let default = if scope == Scope::User { PID | TID } else { TID };
         let user = if self.user_contexts.is_empty() { 0 } else { USER };
-        (self.contexts.unwrap_or(default) & !USER) | user
+        self.contexts.map_or(default, |contexts| contexts.0) | user
     }
 
     pub(crate) fn check(&self, paged: bool) -> Result<(), Error> {

@@ -26,7 +26,7 @@ use lastwords_ring::backend::{Mapping, flush};
 
 pub use crate::handle::Session;
 pub use builder::Builder;
-pub use config::{ChannelConfig, Memory, Reservation, Scope};
+pub use config::{ChannelConfig, Context, Level, Memory, Reservation, Scope};
 pub use ending::{Ended, Ending};
 pub use error::Error;
 pub use retention::Retention;

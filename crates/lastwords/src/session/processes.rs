@@ -211,7 +211,7 @@ pub(crate) fn is_alone(processes: &[Process]) -> bool {
 
 /// Boot id of the machine; zeroes where /proc does not tell.
 #[must_use]
-pub fn boot_id() -> [u8; 16] {
+pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut id = [0u8; 16];
     let digits: Vec<u8> = text.bytes().filter_map(|byte| char::from(byte).to_digit(16)).map(|d| d as u8).collect();

@@ -322,19 +322,11 @@ impl Handle {
         snapshot::disable(&self.regions)
     }
 
-    /// Takes a snapshot of all streams, or of the one of that index.
+    /// Takes a snapshot of those rings.
     ///
     /// # Errors
-    /// Snapshots are not enabled, or one is being read.
-    pub fn take_snapshot(&self, stream: Option<u32>) -> Result<Taken, Error> {
-        self.take_snapshot_of(stream.map_or(Rings::All, Rings::Stream))
-    }
-
-    /// Takes a snapshot of those streams: of a CPU's in all channels, for one.
-    ///
-    /// # Errors
-    /// There are none; snapshots are not enabled, or one is being read.
-    pub fn take_snapshot_of(&self, rings: Rings) -> Result<Taken, Error> {
+    /// There are no such rings; snapshots are not enabled, or one is being read.
+    pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
         snapshot::take(&self.regions, rings)
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use lastwords_abi::session::{Control, MAX_RULES, Rule};
 use lastwords_ring::os;
 
+use crate::session::config::Level;
 use crate::session::registry::EventDesc;
 use crate::session::{Error, session_region::SessionRegion};
 
@@ -24,8 +25,8 @@ pub struct RuleSpec {
     pub enable: bool,
     /// Channel id, or `None` for all channels.
     pub channel: Option<u32>,
-    /// Least severe level that matches ([`lastwords_abi::registry::level`]), or `None` for any.
-    pub level: Option<u8>,
+    /// Least severe level that matches, or `None` for any.
+    pub level: Option<Level>,
     /// Glob over `provider:name`: `*` is any text, `?` any character, `[a-z]` and `[!a-z]` a class.
     pub pattern: String,
 }
@@ -52,7 +53,7 @@ impl RuleSpec {
 
     /// Of this level or a more severe one only.
     #[must_use]
-    pub fn up_to(mut self, level: u8) -> Self {
+    pub fn up_to(mut self, level: Level) -> Self {
         self.level = Some(level);
         self
     }
@@ -124,7 +125,7 @@ fn spec_of(rule: &Rule) -> RuleSpec {
     RuleSpec {
         enable: rule.enable != 0,
         channel: rule.channel.checked_sub(1),
-        level: rule.level.checked_sub(1).map(|level| u8::try_from(level).unwrap_or(u8::MAX)),
+        level: rule.level.checked_sub(1).and_then(Level::of),
         pattern: String::from_utf8_lossy(pattern_of(rule)).into_owned(),
     }
 }
@@ -137,7 +138,7 @@ fn raw_of(rule: &RuleSpec) -> Rule {
     Rule {
         enable: u32::from(rule.enable),
         channel: rule.channel.map_or(0, |channel| channel + 1),
-        level: rule.level.map_or(0, |level| u32::from(level) + 1),
+        level: rule.level.map_or(0, |level| level as u32 + 1),
         reserved: 0,
         pattern,
     }
@@ -181,12 +182,6 @@ pub(crate) fn write(view: &SessionRegion, rules: &[RuleSpec]) {
     view.control().rules_len.store(rules.len().min(MAX_RULES) as u32, Release);
 }
 
-/// Matches `text` against a pattern of `*`, `?` and classes. Time is at most the product of the lengths.
-#[must_use]
-pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    glob_of(pattern, text.len(), |at| text[at])
-}
-
 /// Matches `provider:name`.
 fn glob_of_event(pattern: &[u8], desc: &EventDesc) -> bool {
     let (provider, name) = (desc.provider.as_bytes(), desc.name.as_bytes());
@@ -197,7 +192,7 @@ fn glob_of_event(pattern: &[u8], desc: &EventDesc) -> bool {
     })
 }
 
-/// Matches a text of `len` bytes.
+/// Matches a text of `len` bytes against a pattern of `*`, `?` and classes. Time is at most the product of the lengths.
 fn glob_of(pattern: &[u8], len: usize, text: impl Fn(usize) -> u8) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -281,14 +276,18 @@ mod tests {
             ("", "a", false),
         ];
         for (pattern, text, expected) in cases {
-            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} on {text}");
+            assert_eq!(glob(pattern, text), expected, "{pattern} on {text}");
         }
+    }
+
+    fn glob(pattern: &str, text: &str) -> bool {
+        glob_of(pattern.as_bytes(), text.len(), |at| text.as_bytes()[at])
     }
 
     #[test]
     fn a_hostile_pattern_ends() {
         let pattern = "*a".repeat(56);
-        assert!(!glob(pattern.as_bytes(), "a".repeat(5000).replace('a', "b").as_bytes()));
+        assert!(!glob(&pattern, &"b".repeat(5000)));
     }
 
     #[test]
@@ -298,7 +297,7 @@ mod tests {
         let mut rules = vec![RuleSpec::disable("*"), RuleSpec::enable("p:a")];
         assert!(takes(&rules, 0, &desc("a", 3)));
         assert!(!takes(&rules, 0, &desc("b", 3)));
-        rules.push(RuleSpec::enable("*").in_channel(1).up_to(2));
+        rules.push(RuleSpec::enable("*").in_channel(1).up_to(Level::Warn));
         assert!(takes(&rules, 1, &desc("b", 2)));
         assert!(!takes(&rules, 1, &desc("a", 3)), "the channel's own level holds");
         rules.push(RuleSpec::enable("*"));

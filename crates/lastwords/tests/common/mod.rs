@@ -14,7 +14,7 @@ pub(crate) const DIR: &str = "LASTWORDS_TEST_DIR";
 
 /// A small channel whose events are payload only.
 pub(crate) fn plain(name: &str) -> ChannelConfig {
-    ChannelConfig::new(name).sub_buffers(4, 64 << 10).contexts(0)
+    ChannelConfig::new(name).sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE)
 }
 
 /// Records numbers as events of `test:number`.

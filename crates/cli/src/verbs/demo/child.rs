@@ -3,7 +3,6 @@
 use crate::exit::Outcome;
 use anyhow::{Context, bail};
 use lastwords::{ChannelConfig, Reservation, Session, event, hex, mark};
-use lastwords_abi::session::context;
 use lastwords_ring::ClockKind;
 use std::io;
 use std::time::Duration;
@@ -90,7 +89,9 @@ pub(super) fn is_numbered(event: &str) -> bool {
 
 /// Records until it is killed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let main = ChannelConfig::new("main").sub_buffers(8, 64 << 10).contexts(context::TID | context::THREAD_NAME);
+    let main = ChannelConfig::new("main")
+        .sub_buffers(8, 64 << 10)
+        .contexts(lastwords::Context::TID | lastwords::Context::THREAD_NAME);
     let mut builder = Session::builder(&args.session).channel(main).errors_channel();
     if let Some(how) = args.reservation {
         builder = builder.reservation(how.into());
