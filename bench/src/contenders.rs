@@ -21,6 +21,7 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "lastwords-locked", run: lastwords::locked },
     Contender { name: "lastwords-off", run: lastwords::disabled },
     Contender { name: "lastwords-tracing", run: lastwords::through_tracing },
+    Contender { name: "lastwords-span", run: lastwords::span },
     Contender { name: "backbeat", run: backbeat::plain },
     Contender { name: "backbeat-tsc", run: backbeat::with_tsc },
     Contender { name: "backbeat-off", run: backbeat::disabled },

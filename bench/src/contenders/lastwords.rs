@@ -31,10 +31,25 @@ pub(super) fn disabled(job: &Job) -> Result<Sample> {
 
 /// Through `tracing`'s macros and our layer.
 pub(super) fn through_tracing(job: &Job) -> Result<Sample> {
+    with_layer(|| super::tracing::record(job))
+}
+
+/// A span that is entered and left, through our layer.
+pub(super) fn span(job: &Job) -> Result<Sample> {
+    let enter = |events| {
+        let span = tracing::info_span!("bench", events);
+        for _ in 0..events {
+            let _inside = span.enter();
+        }
+    };
+    with_layer(|| job.run(enter, enter))
+}
+
+fn with_layer(run: impl FnOnce() -> Result<Sample>) -> Result<Sample> {
     let _session = session(Reservation::Rseq)?.start()?;
     let subscriber = tracing_subscriber::registry().with(lastwords::layer::layer());
     tracing::subscriber::set_global_default(subscriber)?;
-    super::tracing::record(job)
+    run()
 }
 
 fn session(reservation: Reservation) -> Result<lastwords::Builder> {

@@ -86,6 +86,7 @@ pub(super) const ALL: &[Contender] = &[
     row("lastwords-locked", Source::Rust, (1, 4), "event!, reservation under a lock"),
     row("lastwords-c", Source::OurC, (1, 1), "the same from C, the default reservation"),
     row("lastwords-tracing", Source::Rust, (1, 2), "through the layer for tracing"),
+    row("lastwords-span", Source::Rust, (1, 2), "a span entered and left, through the layer for tracing"),
     row("lastwords-off", Source::Rust, (8, 1), "event! that is not enabled"),
     row("lttng", Source::Lttng, (1, 2), "LTTng-UST, snapshot session, overwrite, buffers per user"),
     row("lttng-off", Source::Lttng, (8, 1), "LTTng-UST, not enabled"),

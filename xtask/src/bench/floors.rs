@@ -104,6 +104,8 @@ pub(super) const RECORD: &[Floor] = &[
     floor("event! with rseq, to F", RSEQ_A, F, Limit::AtMost(1.5)),
     floor("the same with a string", RSEQ_B, F, Limit::AtMost(1.8)),
     floor("lockless, to F", ("lastwords-lockless", A, 1), F, Limit::AtMost(3.3)),
+    floor("an event of tracing, to F", ("lastwords-tracing", A, 1), F, Limit::AtMost(4.5)),
+    floor("a span of tracing entered and left, to F", ("lastwords-span", A, 1), F, Limit::AtMost(6.5)),
     floor("disabled, to F", ("lastwords-off", A, 1), F, Limit::AtMost(0.1)),
     floor("two threads, to F of two", ("lastwords-rseq", A, 2), F2, Limit::AtMost(1.4)),
     floor("LTTng-UST, to ours", ("lttng", A, 1), RSEQ_A, Limit::AtLeast(8.0)),

@@ -1,10 +1,15 @@
 //! Classes of event: one for each site and sequence of types of its values, never removed.
 
+use lastwords_abi::session::context as bits;
+use lastwords_ring::{Tail, prepend};
 use tracing_core::Metadata;
 
 use super::site::{Kind, Site};
 use super::values::{Payload, Raw, Signature};
-use crate::record::callsite::{self, Callsite};
+use crate::process::identity;
+use crate::record::callsite::Callsite;
+use crate::record::dispatch;
+use crate::record::slot::RecorderSlot;
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
 pub(super) struct Class {
@@ -19,7 +24,36 @@ pub(super) fn record(metadata: &'static Metadata<'static>, site: &'static Site, 
     let signature = payload.signature;
     let class = site.classes.iter().find(|class| class.signature == signature);
     let class = class.unwrap_or_else(|| add(metadata, site, signature));
-    callsite::record_bytes(&class.callsite, &class.desc, Raw(payload.as_bytes()));
+    let bytes = payload.as_bytes();
+    if let Some((slot, id)) = class.callsite.only() {
+        record_in(slot, id, bytes);
+    } else if class.callsite.enabled() != 0 {
+        class.callsite.each_slot(&class.desc, &mut |slot, id| record_in(slot, id, bytes));
+    }
+}
+
+/// Records the bytes in one slot, copied once, where at most the thread id stands before them.
+#[inline]
+fn record_in(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
+    // What is lost is counted in the stream.
+    let _ = match (slot.contexts, bytes.len()) {
+        (0, 8..) => slot.channel.record_tail(id, [], 0, Tail::Bytes(bytes)),
+        (bits::TID, 8..) => slot.channel.record_tail(id, prepend::<1>(tid(), &[]), 4, Tail::Bytes(bytes)),
+        (0, len) => slot.channel.record_words(id, [word(bytes)], len),
+        (bits::TID, len) => slot.channel.record_words(id, prepend::<2>(tid(), &[word(bytes)]), len + 4),
+        _ => return dispatch::record_to(slot, id, Raw(bytes)),
+    };
+}
+
+fn tid() -> u32 {
+    identity::identity().tid
+}
+
+/// Fewer than eight bytes as a word in memory order.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(word)
 }
 
 #[cold]

@@ -44,8 +44,9 @@ impl Kind {
 
 /// Where events come from.
 pub(super) struct Site {
-    /// Address of the static metadata.
-    metadata: usize,
+    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits; 0 for a place of the `log`
+    /// crate.
+    key: usize,
     pub(super) kind: Kind,
     /// The place of a record of the `log` crate.
     place: Option<Place>,
@@ -71,7 +72,7 @@ impl Site {
     /// A site that is wanted until it is judged.
     fn new(metadata: &'static Metadata<'static>, kind: Kind, desc: EventDesc) -> Self {
         Self {
-            metadata: address_of(metadata),
+            key: key_of(metadata, kind),
             kind,
             place: None,
             is_log: false,
@@ -117,10 +118,6 @@ impl Site {
     fn if_wanted(&self) -> Option<&Self> {
         self.wanted.load(Relaxed).then_some(self)
     }
-
-    fn is_of(&self, metadata: usize, kind: Kind) -> bool {
-        self.metadata == metadata && self.kind == kind && self.place.is_none()
-    }
 }
 
 /// Judges every site anew; the caller holds the lock of the callsites.
@@ -132,8 +129,7 @@ pub(crate) fn refresh() {
 #[inline]
 pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Site> {
     let metadata = event.metadata();
-    let (key, hash) = (address_of(metadata), hash_of(metadata, Kind::Event));
-    let mut site = SITES.find(hash, |site| site.is_of(key, Kind::Event)).unwrap_or_else(|| add_event(event));
+    let mut site = find(metadata, Kind::Event).unwrap_or_else(|| add_event(event));
     if site.is_log {
         site = of_log(event).unwrap_or(site);
     }
@@ -143,16 +139,13 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Site> {
 /// The site of what the span does, if it is wanted.
 #[inline]
 pub(super) fn of_span(metadata: &'static Metadata<'static>, kind: Kind) -> Option<&'static Site> {
-    let (key, hash) = (address_of(metadata), hash_of(metadata, kind));
-    SITES.find(hash, |site| site.is_of(key, kind)).unwrap_or_else(|| add_span(metadata, kind)).if_wanted()
+    find(metadata, kind).unwrap_or_else(|| add_span(metadata, kind)).if_wanted()
 }
 
 /// Whether events of the callsite are wanted. What is not known is: `log` asks with metadata that last as long as the question.
 #[inline]
 pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
-    let key = address_of(metadata);
-    let site = SITES.find(hash_of(metadata, Kind::Event), |site| site.is_of(key, Kind::Event));
-    site.is_none_or(|site| site.is_log || site.if_wanted().is_some())
+    find(metadata, Kind::Event).is_none_or(|site| site.is_log || site.if_wanted().is_some())
 }
 
 #[cold]
@@ -168,14 +161,15 @@ fn add_event(event: &Event<'_>) -> &'static Site {
         let (file, line) = (metadata.file().unwrap_or(""), metadata.line().unwrap_or(0));
         Site::of_events(event, metadata.target(), file, line)
     };
-    add(hash_of(metadata, Kind::Event), site)
+    add(site.key as u64, site)
 }
 
 #[cold]
 #[inline(never)]
 fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     let name = format!("{} {}::{}", kind.word(), metadata.target(), metadata.name());
-    add(hash_of(metadata, kind), Site::new(metadata, kind, describe_span(metadata, String::leak(name))))
+    let site = Site::new(metadata, kind, describe_span(metadata, String::leak(name)));
+    add(site.key as u64, site)
 }
 
 /// What a span does is no warning and no error, whatever the level of what happens in it: a channel for those takes none of it.
@@ -193,8 +187,7 @@ fn describe_span(metadata: &'static Metadata<'static>, name: &'static str) -> Ev
 
 /// Adds the site and judges it. Where the lock is not to be had it is wanted until the next change.
 fn add(hash: u64, new: Site) -> &'static Site {
-    let is = |site: &Site, new: &Site| (site.metadata, site.kind, &site.place) == (new.metadata, new.kind, &new.place);
-    let site = SITES.add(hash, is, new);
+    let site = SITES.add(hash, |a, b| (a.key, &a.place) == (b.key, &b.place), new);
     if let Some(_guard) = Guard::take() {
         site.judge();
     }
@@ -202,13 +195,15 @@ fn add(hash: u64, new: Site) -> &'static Site {
 }
 
 #[inline]
-fn address_of(metadata: &Metadata<'_>) -> usize {
-    std::ptr::from_ref(metadata).addr()
+fn find(metadata: &Metadata<'_>, kind: Kind) -> Option<&'static Site> {
+    let key = key_of(metadata, kind);
+    SITES.find(key as u64, |site| site.key == key)
 }
 
 #[inline]
-fn hash_of(metadata: &Metadata<'_>, kind: Kind) -> u64 {
-    address_of(metadata) as u64 >> 3 ^ (kind as u64) << 59
+fn key_of(metadata: &Metadata<'_>, kind: Kind) -> usize {
+    const { assert!(align_of::<Metadata<'_>>() > Kind::Close as usize) };
+    std::ptr::from_ref(metadata).addr() | kind as usize
 }
 
 pub(super) fn level_of(metadata: &Metadata<'_>) -> u8 {
@@ -237,6 +232,8 @@ const LINE: usize = 4;
 /// A place in the source where records of the `log` crate come from.
 #[derive(PartialEq, Eq)]
 struct Place {
+    /// [`key_of`] the callsite of the level.
+    key: usize,
     /// Target, module and file.
     texts: [Box<str>; 3],
     line: u64,
@@ -290,20 +287,20 @@ fn of_log(event: &Event<'_>) -> Option<&'static Site> {
     if !found.is_whole {
         return None;
     }
-    let (key, hash) = (address_of(event.metadata()), hash_of(event.metadata(), Kind::Event) ^ found.line << 40);
+    let key = key_of(event.metadata(), Kind::Event);
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = found.bytes[..found.len].iter().fold(hash, step);
+    let hash = found.bytes[..found.len].iter().fold(key as u64 ^ found.line << 40, step);
     let texts = found.texts();
     let is = |site: &Site| {
-        let place = site.place.as_ref().filter(|place| place.line == found.line && site.metadata == key);
+        let place = site.place.as_ref().filter(|place| place.line == found.line && place.key == key);
         place.is_some_and(|place| place.texts.iter().zip(texts).all(|(a, b)| a.as_bytes() == b))
     };
-    SITES.find(hash, is).or_else(|| add_place(event, &found, hash))
+    SITES.find(hash, is).or_else(|| add_place(event, &found, key, hash))
 }
 
 #[cold]
 #[inline(never)]
-fn add_place(event: &Event<'_>, found: &OfLog, hash: u64) -> Option<&'static Site> {
+fn add_place(event: &Event<'_>, found: &OfLog, key: usize, hash: u64) -> Option<&'static Site> {
     if PLACES.fetch_add(1, Relaxed) >= MOST_PLACES {
         PLACES.store(MOST_PLACES, Relaxed);
         return None;
@@ -314,5 +311,6 @@ fn add_place(event: &Event<'_>, found: &OfLog, hash: u64) -> Option<&'static Sit
     let module = if texts[0] == texts[1] || texts[1].is_empty() { 1 << MODULE } else { 0 };
     let site = Site::of_events(event, leak(&texts[0]), leak(&texts[2]), u32::try_from(found.line).unwrap_or(0));
     let told = 1 << TARGET | 1 << FILE | 1 << LINE | module;
-    Some(add(hash, Site { told, place: Some(Place { texts, line: found.line }), ..site }))
+    let place = Some(Place { key, texts, line: found.line });
+    Some(add(hash, Site { key: 0, told, place, ..site }))
 }

@@ -15,7 +15,7 @@ use crate::session::registry::FieldType;
 /// Bytes of a payload.
 const ROOM: usize = 4096;
 /// Fields of a callsite whose types a signature can tell; `tracing` allows 32.
-const MAX_FIELDS: usize = 42;
+const MAX_FIELDS: usize = 40;
 
 /// Type of a value, three bits of a [`Signature`]; 0 = the field has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,32 +27,39 @@ pub(super) enum Type {
     Text = 5,
 }
 
-/// Which fields have values, and of which types: three bits a field. Above them, whether the event has a span, and whether its
-/// message is its name.
+/// Which fields have values, and of which types: three bits a field. In the second word also whether the event has a span, and
+/// whether its message is its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Signature(u128);
+pub(super) struct Signature([u64; 2]);
 
-const HAS_SPAN: u128 = 1 << 126;
-const IS_NAMED: u128 = 1 << 127;
-const _: () = assert!(3 * MAX_FIELDS <= 126);
+const FIELDS_A_WORD: usize = MAX_FIELDS / 2;
+const HAS_SPAN: u64 = 1 << 63;
+const IS_NAMED: u64 = 1 << 62;
+const _: () = assert!(3 * FIELDS_A_WORD <= 63 && 3 * (MAX_FIELDS - FIELDS_A_WORD) <= 62);
 
 impl Signature {
     pub(super) fn has_span(self) -> bool {
-        self.0 & HAS_SPAN != 0
+        self.0[1] & HAS_SPAN != 0
     }
 
     /// The message is the name, and no field.
     pub(super) fn is_named(self) -> bool {
-        self.0 & IS_NAMED != 0
+        self.0[1] & IS_NAMED != 0
     }
 
+    #[inline(always)]
     fn add(&mut self, index: usize, ty: Type) {
-        self.0 |= (ty as u128) << (3 * index);
+        if index < FIELDS_A_WORD {
+            self.0[0] |= (ty as u64) << (3 * index);
+        } else {
+            self.0[1] |= (ty as u64) << (3 * (index - FIELDS_A_WORD));
+        }
     }
 
     /// Type of the field of that index.
     pub(super) fn field(self, index: usize) -> Option<FieldType> {
-        match self.0 >> (3 * index) & 7 {
+        let word = self.0.get(index / FIELDS_A_WORD)?;
+        match word >> (3 * (index % FIELDS_A_WORD)) & 7 {
             1 => Some(FieldType::Unsigned { bytes: 8, base: 10 }),
             2 => Some(FieldType::Signed { bytes: 8, base: 10 }),
             3 => Some(FieldType::Float { bytes: 8 }),
@@ -70,13 +77,22 @@ pub(super) struct Payload {
     pub(super) signature: Signature,
     /// Least index of the next field: the class has the fields in order of index.
     next: usize,
+    /// Fields that the description tells, a bit each.
+    told: u64,
     site: &'static Site,
 }
 
 impl Payload {
     #[inline]
     pub(super) fn new(site: &'static Site) -> Self {
-        Self { bytes: [const { MaybeUninit::uninit() }; ROOM], len: 0, signature: Signature::default(), next: 0, site }
+        Self {
+            bytes: [const { MaybeUninit::uninit() }; ROOM],
+            len: 0,
+            signature: Signature::default(),
+            next: 0,
+            told: site.told,
+            site,
+        }
     }
 
     /// The bytes put so far.
@@ -111,7 +127,7 @@ impl Payload {
         }
         self.end_text(start);
         self.number(id);
-        self.signature.0 |= HAS_SPAN;
+        self.signature.0[1] |= HAS_SPAN;
     }
 
     /// Appends as much of the text as there is room for.
@@ -141,7 +157,7 @@ impl Payload {
     #[inline(always)]
     fn accepts(&mut self, field: &TracingField) -> bool {
         let index = field.index();
-        let good = index >= self.next && index < MAX_FIELDS && self.site.told >> index & 1 == 0;
+        let good = index >= self.next && index < MAX_FIELDS && self.told >> index & 1 == 0;
         if good {
             self.next = index + 1;
         }
@@ -172,7 +188,7 @@ impl Payload {
         let name = self.site.desc.name.as_bytes();
         if self.site.message_at == Some(field.index()) && self.as_bytes()[start..] == *name {
             self.len = start;
-            self.signature.0 |= IS_NAMED;
+            self.signature.0[1] |= IS_NAMED;
             return;
         }
         self.end_text(start);

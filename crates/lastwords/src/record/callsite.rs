@@ -385,14 +385,3 @@ fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsi
         None => slot::count_unregistered(Some(desc), 0),
     }
 }
-
-/// Records a payload whose bytes are ready.
-#[cfg(feature = "tracing")]
-#[inline]
-pub(crate) fn record_bytes<V: Values + Copy>(site: &'static Callsite, desc: &'static EventDesc, values: V) {
-    if let Some((slot, id)) = site.only() {
-        record_to(slot, id, values);
-    } else if site.enabled() != 0 {
-        site.each_slot(desc, &mut |slot, id| record_to(slot, id, values));
-    }
-}

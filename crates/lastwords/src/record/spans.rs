@@ -221,10 +221,11 @@ fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
 impl Table {
     /// The entries where the id may be.
     fn probe(&self, id: u64) -> impl Iterator<Item = &'static Span> + use<> {
-        let entries = self.entries;
-        let from = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
-        let count = PROBES.min(entries.len());
-        (0..count).map(move |step| &entries[from.wrapping_add(step) % entries.len()])
+        let (entries, hash) = (self.entries, id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
+        // The hash as a part of the table: there is no division on the way of a span that is entered.
+        let from = (hash * entries.len() as u64 >> 32) as usize;
+        let (before, behind) = entries.split_at(from);
+        behind.iter().chain(before).take(PROBES)
     }
 
     /// The entry of the process's span. Ids of spans are small numbers that are equal in many processes: the opener tells them

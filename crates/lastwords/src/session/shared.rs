@@ -24,6 +24,9 @@ pub(crate) const GOES: u8 = 1;
 /// [`SessionShared::removal`]: it goes.
 pub(crate) const GOES_AT_ONCE: u8 = 2;
 
+/// Slots of [`SESSIONS`] that were ever used: those behind are not looked at.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
 /// A session of this process.
 #[derive(Debug)]
 pub(crate) struct SessionShared {
@@ -68,14 +71,18 @@ pub(crate) fn at(slot: usize) -> Option<&'static SessionShared> {
 
 /// The sessions of this process. Async-signal-safe.
 pub(crate) fn all() -> impl Iterator<Item = &'static SessionShared> {
-    (0..MAX_SESSIONS).filter_map(at)
+    (0..USED.load(Acquire)).filter_map(at)
 }
 
 /// Keeps the session for the life of the process and lists it; gives it back when the list is full.
 pub(crate) fn publish(session: SessionShared) -> Result<&'static SessionShared, Box<SessionShared>> {
     let raw = Box::into_raw(Box::new(session));
-    let free = |slot: &AtomicPtr<_>| slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok();
-    if SESSIONS.iter().any(free) {
+    let take = |(at, slot): (usize, &AtomicPtr<_>)| {
+        // Before the session is there: whoever looks for sessions looks at its slot from then on.
+        USED.fetch_max(at + 1, AcqRel);
+        slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok()
+    };
+    if SESSIONS.iter().enumerate().any(take) {
         // SAFETY: made by `Box::into_raw` above and never freed from here on.
         return Ok(unsafe { &*raw });
     }
