@@ -167,15 +167,30 @@ pub struct Control {
     pub snapshot_stream: AtomicU32,
     pad1: [u32; 7],
 
-    /// Held while rules or channels change.
-    pub rules_lock: OwnerLock,
-    /// Rules in use.
-    pub rules_len: AtomicU32,
-    pad2: [u32; 13],
-    /// The rules in order; the last that matches decides.
-    pub rules: [Rule; MAX_RULES],
+    /// Which events the channels take.
+    pub rules: Rules,
 }
-const _: () = assert!(size_of::<Control>() == 192 + MAX_RULES * 128 || cfg!(loom));
+const _: () = assert!(size_of::<Control>() == 192 + 2 * MAX_RULES * 128 || cfg!(loom));
+
+/// The rules of a session, twice: readers use one table while a writer prepares the other.
+///
+/// A writer holds `lock`, fills the table that readers do not use, and adds 1 to `turn`, which makes that table the current one. A
+/// reader loads `turn` (acquire), reads the table of its lowest bit, and reads again if `turn` is another one after an acquire
+/// fence. A writer that dies in between leaves the current table as it was.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Rules {
+    /// Held while the rules change.
+    pub lock: OwnerLock,
+    /// Counts changes; bit 0 is the index of the current table. Written by the holder of `lock`, released after the table.
+    pub turn: AtomicU32,
+    /// Rules in use, of each table.
+    pub len: [AtomicU32; 2],
+    pad: [u32; 11],
+    /// The rules in order; the last that matches decides.
+    pub tables: [[Rule; MAX_RULES]; 2],
+}
+const _: () = assert!(size_of::<Rules>() == 64 + 2 * MAX_RULES * 128 || cfg!(loom));
 
 /// Set in [`Control::snapshot_stream`]: the rest is a CPU.
 pub const SNAPSHOT_CPU: u32 = 1 << 31;
@@ -201,20 +216,20 @@ pub const SNAPSHOT_TAKEN: u32 = 3;
 /// The snapshot is being read; a second is refused as busy.
 pub const SNAPSHOT_READING: u32 = 4;
 
-/// One line of `lastwords enable` or `disable`. Written whole, then `rules_len` grows.
+/// One line of `lastwords enable` or `disable`. Written by the holder of [`Rules::lock`], in the table that is not current.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Rule {
     /// 1 enable, 0 disable.
-    pub enable: u32,
+    pub enable: AtomicU32,
     /// Channel id plus one, or 0 for all channels.
-    pub channel: u32,
+    pub channel: AtomicU32,
     /// Least severe level that matches plus one ([`crate::registry`] levels), or 0 for any.
-    pub level: u32,
+    pub level: AtomicU32,
     /// 0.
-    pub reserved: u32,
-    /// Glob over `provider:name`, NUL-padded.
-    pub pattern: [u8; 112],
+    pub reserved: AtomicU32,
+    /// Glob over `provider:name`, NUL-padded: 112 bytes.
+    pub pattern: [AtomicU64; 14],
 }
 
 /// Time: how the session's clock relates to CLOCK_MONOTONIC and to wall time.

@@ -21,7 +21,15 @@ const LISTENER: listener::Calls = listener::Calls {
     each_second: crate::record::spans::look_for_dead,
     #[cfg(not(feature = "tracing"))]
     each_second: || (),
+    watch,
 };
+
+/// No thread looks for changes: events do it, also those of which nothing is wanted.
+fn watch() {
+    callsite::watch_all();
+    #[cfg(feature = "tracing")]
+    crate::layer::watch();
+}
 
 /// What follows a change of the events that are wanted.
 const OBSERVERS: callsite::Observers = callsite::Observers {

@@ -54,7 +54,7 @@ pub mod session {
     pub const NAME_LEN: usize = 64;
     pub const PROGRAM_LEN: usize = 256;
 
-    pub const CONTROL_LEN: usize = 8384;
+    pub const CONTROL_LEN: usize = 16576;
     pub const FLIP_AT: usize = 0;
     pub const RECORDING_AT: usize = 4;
     pub const GENERATION_AT: usize = 8;
@@ -72,7 +72,8 @@ pub mod session {
     pub const SNAPSHOT_CLOCK_AT: usize = 88;
     pub const SNAPSHOT_STREAM_AT: usize = 96;
     pub const RULES_LOCK_AT: usize = 128;
-    pub const RULES_LEN_AT: usize = 136;
+    pub const RULES_TURN_AT: usize = 136;
+    pub const RULES_LEN_AT: usize = 140;
     pub const RULES_AT: usize = 192;
     pub const RULES_MAX: usize = 64;
     pub const RULE_LEN: usize = 128;

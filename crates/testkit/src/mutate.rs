@@ -201,6 +201,7 @@ const CONTROL: &[(&str, usize, usize, Role)] = &[
     ("ending", se::ENDING_AT, 4, Other),
     ("snapshot", se::SNAPSHOT_AT, 4, Other),
     ("snapshot_stream", se::SNAPSHOT_STREAM_AT, 4, Other),
+    ("rules_turn", se::RULES_TURN_AT, 4, Length),
     ("rules_len", se::RULES_LEN_AT, 4, Length),
 ];
 

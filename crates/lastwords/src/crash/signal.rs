@@ -11,7 +11,7 @@ use crate::process::identity;
 use crate::process::signals::Handler;
 use crate::record::callsite::{self, Callsite};
 use crate::record::encode::{Hex, Site, hex};
-use crate::session::{Ending, ending, lost_memory};
+use crate::session::{Ending, ending, listener, lost_memory};
 
 /// The signals that handlers can be installed for.
 pub const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
@@ -188,6 +188,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 
 /// The work of the handler, on a stack of its own.
 extern "C" fn look_and_record(at: &Registers) {
+    listener::give_up();
     CRASH.unwinding.store(true, Release);
     interrupted(&CRASH.frames, *at);
     CRASH.unwinding.store(false, Release);

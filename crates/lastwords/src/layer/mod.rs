@@ -43,7 +43,7 @@ use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
 use self::site::Kind;
-pub(crate) use self::site::refresh;
+pub(crate) use self::site::{refresh, watch};
 use self::values::{Payload, SEPARATOR, SpanText};
 use crate::record::spans::{self, Opening};
 

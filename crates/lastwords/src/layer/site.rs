@@ -16,6 +16,7 @@ use super::name::{self, Name};
 use super::table::{Chain, Table};
 use crate::record::callsite::Guard;
 use crate::record::slot;
+use crate::session::listener;
 use crate::session::registry::EventDesc;
 
 /// What happened at the callsite.
@@ -111,7 +112,7 @@ impl Site {
     fn judge(&self) {
         let other = EventDesc { name: self.other_name, ..self.desc };
         let wanted = slot::any_takes(&self.desc) || (self.message_at.is_some() && slot::any_takes(&other));
-        self.wanted.store(wanted, Relaxed);
+        self.wanted.store(wanted || listener::is_missing(), Relaxed);
     }
 
     #[inline]
@@ -123,6 +124,11 @@ impl Site {
 /// Judges every site anew; the caller holds the lock of the callsites.
 pub(crate) fn refresh() {
     SITES.iter().for_each(Site::judge);
+}
+
+/// Lets everything through, so that all that happens looks for changes of rules. Async-signal-safe.
+pub(crate) fn watch() {
+    SITES.iter().for_each(|site| site.wanted.store(true, Relaxed));
 }
 
 /// The site of the event, if it is wanted.

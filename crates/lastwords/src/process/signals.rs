@@ -4,8 +4,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// What a handler with SA_SIGINFO looks like.
 pub(crate) type Function = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
@@ -24,6 +24,28 @@ unsafe impl Sync for Handler {}
 
 /// Held while a handler is installed.
 static INSTALLING: Mutex<()> = Mutex::new(());
+
+/// The functions of handlers that were installed here.
+static OURS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// Whether this thread is certainly in no signal handler: no signal is blocked, and no handler of the application lets its own
+/// signal in (SA_NODEFER). False where that cannot be told: for a thread that blocks signals, say. Async-signal-safe.
+pub(crate) fn is_outside_handlers() -> bool {
+    // SAFETY: the sets and actions are places of this function for the calls to fill; zeroes are valid ones.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        (1..=libc::SIGRTMAX()).all(|signal| {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let known = libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0;
+            let function = if known { action.sa_sigaction } else { libc::SIG_DFL };
+            let harmless = action.sa_flags & libc::SA_NODEFER == 0
+                || [libc::SIG_DFL, libc::SIG_IGN].contains(&function)
+                || OURS.iter().any(|own| own.load(Acquire) == function);
+            libc::sigismember(&raw const mask, signal) != 1 && harmless
+        })
+    }
+}
 
 impl Handler {
     /// A handler that is not installed yet.
@@ -46,6 +68,10 @@ impl Handler {
         let _one = INSTALLING.lock();
         if self.known.load(Acquire) {
             return Ok(());
+        }
+        let free = |own: &&AtomicUsize| [0, self.function as usize].contains(&own.load(Acquire));
+        if let Some(own) = OURS.iter().find(free) {
+            own.store(self.function as usize, Release);
         }
         // SAFETY: zeroed sigactions are valid; `function` has the shape that SA_SIGINFO asks for; the old action is written
         // to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).

@@ -16,11 +16,14 @@ use crate::record::dispatch::record_to;
 use crate::record::encode::{Described, Given, Site, Values};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
+use crate::session::listener;
 use crate::session::registry::{Busy, EventDesc, MOST_IDS};
 
 /// [`Callsite::enabled`] while it is not known which channels take the event: a bit that is no slot's.
 const UNKNOWN: u64 = 1 << MAX_SLOTS;
 const _: () = assert!(MAX_SLOTS < u64::BITS as usize, "a slot for each bit below UNKNOWN");
+/// Set in [`Callsite::enabled`] while nobody but the events themselves looks for changes of rules: see [`listener::poll`].
+const POLLS: u64 = UNKNOWN << 1;
 /// Place of an id that was not given.
 const NO_ID: u16 = u16::MAX;
 /// Place of an id that cannot be given: the session's registry is full.
@@ -150,8 +153,11 @@ impl Callsite {
         desc: &'static EventDesc,
         record: &mut dyn FnMut(&'static RecorderSlot, u16),
     ) {
+        if listener::is_missing() {
+            listener::poll();
+        }
         let mask = self.judged(desc);
-        let mut rest = mask & !UNKNOWN;
+        let mut rest = mask & !(UNKNOWN | POLLS);
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
@@ -217,7 +223,10 @@ impl Callsite {
                 Err(Busy) => enabled |= UNKNOWN,
             }
         }
-        // A mask with UNKNOWN and a slot has two bits.
+        if listener::is_missing() {
+            enabled |= POLLS;
+        }
+        // A mask with another bit than that of a slot has two.
         let only = if enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
         self.only.store(only, Release);
         self.enabled.store(enabled, Release);
@@ -272,6 +281,21 @@ pub(crate) fn refresh_all() {
     change(|| ());
 }
 
+/// Has the events of all callsites poll for changes, those that are not wanted too. Async-signal-safe.
+pub(crate) fn watch_all() {
+    for site in listed() {
+        site.enabled.fetch_or(POLLS, Release);
+        site.only.store(std::ptr::null_mut(), Release);
+    }
+}
+
+/// The callsites that were reached.
+fn listed() -> impl Iterator<Item = &'static Callsite> {
+    // SAFETY: only `&'static Callsite`s are put on the list.
+    let at = |site: *mut Callsite| unsafe { site.as_ref() };
+    std::iter::successors(at(LIST.load(Acquire)), move |site: &&'static Callsite| at(site.next.load(Relaxed)))
+}
+
 /// Changes [`SLOTS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
 /// has no ids any more when it is filled again. False, and nothing is changed, if the lock was not had.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
@@ -281,14 +305,10 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
     }
     let Some(_guard) = Guard::take() else { return false };
     change();
-    let mut next = LIST.load(Acquire);
-    while !next.is_null() {
-        // SAFETY: only `&'static Callsite`s are put on the list.
-        let site = unsafe { &*next };
+    for site in listed() {
         // SAFETY: `desc` was stored from a `&'static EventDesc` before the callsite was put on the list.
         let desc = unsafe { &*site.desc.load(Relaxed) };
         site.refresh(desc);
-        next = site.next.load(Relaxed);
     }
     if let Some(observers) = observers {
         (observers.after)();

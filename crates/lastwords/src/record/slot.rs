@@ -139,8 +139,8 @@ pub(crate) fn remove(session: &'static SessionShared) {
 
 /// Whether the slot takes the event: it records, and its rules let the event in.
 pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
-    let control = slot.session.view().control();
-    slot.is_recording() && rules::takes(control, u32::from(slot.channel_id), desc)
+    let rules = &slot.session.view().control().rules;
+    slot.is_recording() && rules::takes(rules, u32::from(slot.channel_id), desc)
 }
 
 /// Counts an event that has no id yet, and cannot be given one now, in each slot that takes it but those of the mask `but`. An event

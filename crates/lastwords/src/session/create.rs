@@ -213,7 +213,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, wish: &Wish<'_>, layout:
         };
         entry.state.store(1, Release);
     }
-    rules::write(view, &first_rules(builder, wish));
+    rules::write(&view.control().rules, &first_rules(builder, wish));
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
     processes::join(view.processes());
     let control = view.control();

@@ -1,17 +1,23 @@
 //! The thread that waits for changes from other processes: one in each process that has sessions.
 //!
+//! A forked child has no such thread at first, so that it can do what needs a process of one thread: `unshare(CLONE_NEWUSER)`, or
+//! an `exec` right away. Until it has one, every event of the child asks for changes itself ([`poll`]), and follows a change of rules
+//! at once. The first event outside of a signal handler starts the thread, and from then on a change is followed within
+//! milliseconds. The same holds where the system refuses the thread at the start of a session.
+//!
 //! It sleeps on the generation of every session (a shared futex) and wakes once a second to keep the clocks' calibration
 //! fresh, and to ask who died where spans find no room. All its signals are blocked, so that no handler of the application ever
 //! runs on it.
 
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU32};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use lastwords_abi::sync;
+use lastwords_ring::ClockKind;
 use lastwords_ring::os::SignalsBlocked;
 
-use crate::process::clock;
-use crate::session::shared::{self, MAX_SESSIONS};
+use crate::process::{clock, signals};
+use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 
 /// 1 while the thread of this process exists.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +31,16 @@ const STACK: usize = 256 << 10;
 const SLEEP: i64 = 1_000_000_000;
 const POLL: i64 = 50_000_000;
 
+/// 1 while there is to be a thread and is none. Written where a session starts, in a forked child, and by [`poll`]; read when
+/// callsites are judged.
+static IS_MISSING: AtomicU32 = AtomicU32::new(0);
+/// The generations of all sessions, summed up, when [`poll`] last looked.
+static POLLED: AtomicU32 = AtomicU32::new(0);
+/// CLOCK_MONOTONIC from when on [`poll`] tries again to start the thread.
+static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
+/// Time between two such tries, ns.
+const RETRY: u64 = 20_000_000;
+
 /// What the thread calls in the layers above.
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -32,6 +48,8 @@ pub(crate) struct Calls {
     pub(crate) changed: fn(),
     /// A second has passed.
     pub(crate) each_second: fn(),
+    /// There is no thread: every event has to call [`poll`] from now on. Called in forked children.
+    pub(crate) watch: fn(),
 }
 
 /// The calls of the thread: null until a session asks for it. Written by [`ensure`] before the thread starts.
@@ -44,11 +62,51 @@ pub(crate) fn ensure(calls: &'static Calls) {
 }
 
 fn start() {
+    // Before the thread runs: the first that it does is to judge the callsites anew, which need not poll any more.
+    IS_MISSING.store(0, SeqCst);
     if RUNNING.swap(1, SeqCst) != 0 {
         tell();
     } else if !spawn() {
         RUNNING.store(0, SeqCst);
+        miss();
     }
+}
+
+/// There is no thread, and there should be one. Async-signal-safe.
+fn miss() {
+    IS_MISSING.store(1, SeqCst);
+    NEXT_TRY.store(ClockKind::Monotonic.now().saturating_add(RETRY), Relaxed);
+    (calls().watch)();
+}
+
+/// Whether events have to call [`poll`].
+#[inline]
+pub(crate) fn is_missing() -> bool {
+    IS_MISSING.load(Relaxed) != 0
+}
+
+/// Does what the missing thread would do: looks for changes of the sessions. Starts the thread where that is possible, which it is
+/// not in a signal handler: `pthread_create` takes locks that the interrupted code may hold.
+#[cold]
+pub(crate) fn poll() {
+    let now = shared::all().fold(0u32, |sum, session| sum.wrapping_add(generation_of(session).load(Acquire)));
+    if POLLED.swap(now, SeqCst) != now {
+        (calls().changed)();
+    }
+    let (time, next) = (ClockKind::Monotonic.now(), NEXT_TRY.load(Relaxed));
+    let is_due = time >= next && NEXT_TRY.compare_exchange(next, time.saturating_add(RETRY), SeqCst, Relaxed).is_ok();
+    if is_due && signals::is_outside_handlers() && is_missing() {
+        start();
+    }
+}
+
+/// The process is about to die: no thread is started any more. Async-signal-safe.
+pub(crate) fn give_up() {
+    IS_MISSING.store(0, SeqCst);
+}
+
+fn generation_of(session: &SessionShared) -> &sync::AtomicU32 {
+    &session.view().control().generation
 }
 
 /// Tells the thread, where there is one, that the sessions changed.
@@ -64,10 +122,13 @@ fn calls() -> &'static Calls {
     unsafe { &*CALLS.load(Acquire) }
 }
 
-/// In a forked child, which has no other thread than the one that forked: starts the thread again if the parent had one.
-pub(crate) fn restart_in_child() {
+/// In a forked child, which has no other thread than the one that forked: the thread is missing if the parent had one.
+/// Async-signal-safe.
+pub(crate) fn note_fork() {
     if RUNNING.swap(0, SeqCst) != 0 {
-        start();
+        // The first event may start it.
+        miss();
+        NEXT_TRY.store(0, Relaxed);
     }
 }
 
@@ -122,7 +183,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
 fn look(seen: &mut [(*const sync::AtomicU32, u32); MAX_SESSIONS]) -> bool {
     let mut changed = false;
     for (slot, seen) in seen.iter_mut().enumerate() {
-        let word = shared::at(slot).map(|session| &session.view().control().generation);
+        let word = shared::at(slot).map(generation_of);
         let now = word.map_or(0, |word| word.load(Acquire));
         let address = word.map_or(core::ptr::null(), core::ptr::from_ref);
         // A new session may have changed between its start and this look.

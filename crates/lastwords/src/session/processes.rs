@@ -231,7 +231,7 @@ fn in_child() {
         session.view().tell_namespace();
         join(session.view().processes());
     }
-    listener::restart_in_child();
+    listener::note_fork();
 }
 
 #[cfg(test)]

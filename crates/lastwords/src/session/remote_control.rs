@@ -188,7 +188,7 @@ fn details(view: &SessionRegion) -> Details {
         snapshot: snapshot_name(control.snapshot.load(Acquire)),
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
-        rules: rules::read(control),
+        rules: rules::read(&control.rules),
     }
 }
 

@@ -5,8 +5,9 @@
 //! channel for errors is not flooded by `enable '*'`.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
-use lastwords_abi::session::{Control, MAX_RULES, Rule};
+use lastwords_abi::session::{MAX_RULES, Rule, Rules};
 use lastwords_ring::os;
 
 use crate::session::config::Level;
@@ -67,79 +68,107 @@ impl RuleSpec {
     }
 }
 
-/// Whether the rules of a session let `channel` take the event, as they stood at one moment. Allocates nothing.
-pub(crate) fn takes(control: &Control, channel: u32, desc: &EventDesc) -> bool {
-    at_one_moment(control, || decide(raw_rules(control), channel, desc))
+/// A rule, copied out of the session's memory.
+#[derive(Clone, Copy)]
+struct Line {
+    enable: u32,
+    channel: u32,
+    level: u32,
+    pattern: [u8; PATTERN_LEN],
 }
 
-fn decide(rules: impl DoubleEndedIterator<Item = Rule> + Clone, channel: u32, desc: &EventDesc) -> bool {
+/// Whether the rules of a session let `channel` take the event, as they stood at one moment. Allocates nothing. An event is taken
+/// where the rules do not stop changing.
+pub(crate) fn takes(rules: &Rules, channel: u32, desc: &EventDesc) -> bool {
+    at_one_moment(rules, |lines| decide(lines.iter().map(load), channel, desc)).unwrap_or(true)
+}
+
+fn decide(lines: impl DoubleEndedIterator<Item = Line> + Clone, channel: u32, desc: &EventDesc) -> bool {
     let level = u32::from(desc.level);
-    let is_own = |rule: &Rule| rule.channel == channel + 1;
-    let matches = |rule: &Rule| {
-        (rule.channel == 0 || is_own(rule))
-            && (rule.level == 0 || level < rule.level)
-            && glob_of_event(pattern_of(rule), desc)
+    let is_own = |line: &Line| line.channel == channel + 1;
+    let matches = |line: &Line| {
+        (line.channel == 0 || is_own(line))
+            && (line.level == 0 || level < line.level)
+            && glob_of_event(pattern_of(line), desc)
     };
-    let decided = rules.clone().rev().find(matches).is_none_or(|rule| rule.enable != 0);
-    let own = |rule: &Rule| rule.enable != 0 && is_own(rule) && rule.level != 0;
-    let limit = rules.rev().find(own).map(|rule| rule.level);
+    let decided = lines.clone().rev().find(matches).is_none_or(|line| line.enable != 0);
+    let own = |line: &Line| line.enable != 0 && is_own(line) && line.level != 0;
+    let limit = lines.rev().find(own).map(|line| line.level);
     decided && limit.is_none_or(|limit| level < limit)
 }
 
-/// The rules of a session, as they stood at one moment.
-pub(crate) fn read(control: &Control) -> Vec<RuleSpec> {
-    at_one_moment(control, || copy(control))
+/// The rules of a session, as they stood at one moment; none where they do not stop changing.
+pub(crate) fn read(rules: &Rules) -> Vec<RuleSpec> {
+    at_one_moment(rules, copy).unwrap_or_default()
 }
 
-/// What `look` sees while nobody changes the rules.
-fn at_one_moment<T>(control: &Control, look: impl Fn() -> T) -> T {
-    for round in 0..READ_TRIES {
-        let before = control.generation.load(Acquire);
-        let free = control.rules_lock.load(Acquire) == 0;
-        let seen = look();
-        std::sync::atomic::fence(Acquire);
-        if free && control.generation.load(Acquire) == before && control.rules_lock.load(Acquire) == 0 {
-            return seen;
+/// What `look` sees in the current table while that stays as it is. `None` if it changed in each of [`READ_TRIES`] rounds.
+fn at_one_moment<T>(rules: &Rules, look: impl Fn(&[Rule]) -> T) -> Option<T> {
+    (0..READ_TRIES).find_map(|round| {
+        // Acquires the table, which was filled before.
+        let turn = rules.turn.load(Acquire);
+        let seen = look(table(rules, turn));
+        // Pairs with the fence in `write`: who saw a word of a later writer here sees the turn before that writer, too.
+        fence(Acquire);
+        if rules.turn.load(Relaxed) == turn {
+            return Some(seen);
         }
         os::pause(round);
+        None
+    })
+}
+
+/// The rules in use of the table that is current in a turn.
+fn table(rules: &Rules, turn: u32) -> &[Rule] {
+    let which = (turn & 1) as usize;
+    let used = (rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
+    &rules.tables[which][..used]
+}
+
+fn load(rule: &Rule) -> Line {
+    let mut pattern = [0; PATTERN_LEN];
+    for (bytes, word) in pattern.chunks_exact_mut(8).zip(&rule.pattern) {
+        bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
     }
-    // A dead owner of the lock changes nothing any more.
-    look()
+    let [enable, channel, level] = [&rule.enable, &rule.channel, &rule.level].map(|word| word.load(Relaxed));
+    Line { enable, channel, level, pattern }
 }
 
-fn copy(control: &Control) -> Vec<RuleSpec> {
-    raw_rules(control).map(|rule| spec_of(&rule)).collect()
+fn store(rule: &Rule, line: &Line) {
+    for (word, bytes) in rule.pattern.iter().zip(line.pattern.as_chunks::<8>().0) {
+        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+    }
+    rule.enable.store(line.enable, Relaxed);
+    rule.channel.store(line.channel, Relaxed);
+    rule.level.store(line.level, Relaxed);
 }
 
-fn raw_rules(control: &Control) -> impl DoubleEndedIterator<Item = Rule> + Clone {
-    let used = (control.rules_len.load(Acquire) as usize).min(MAX_RULES);
-    // SAFETY: each is valid for reads; another process may be writing it, and `at_one_moment` then looks again.
-    control.rules[..used].iter().map(|rule| unsafe { core::ptr::from_ref(rule).read_volatile() })
+fn copy(table: &[Rule]) -> Vec<RuleSpec> {
+    table.iter().map(|rule| spec_of(&load(rule))).collect()
 }
 
-fn pattern_of(rule: &Rule) -> &[u8] {
-    rule.pattern.split(|byte| *byte == 0).next().unwrap_or_default()
+fn pattern_of(line: &Line) -> &[u8] {
+    line.pattern.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-fn spec_of(rule: &Rule) -> RuleSpec {
+fn spec_of(line: &Line) -> RuleSpec {
     RuleSpec {
-        enable: rule.enable != 0,
-        channel: rule.channel.checked_sub(1),
-        level: rule.level.checked_sub(1).and_then(Level::of),
-        pattern: String::from_utf8_lossy(pattern_of(rule)).into_owned(),
+        enable: line.enable != 0,
+        channel: line.channel.checked_sub(1),
+        level: line.level.checked_sub(1).and_then(Level::of),
+        pattern: String::from_utf8_lossy(pattern_of(line)).into_owned(),
     }
 }
 
-fn raw_of(rule: &RuleSpec) -> Rule {
+fn line_of(rule: &RuleSpec) -> Line {
     let mut pattern = [0u8; PATTERN_LEN];
     let bytes = rule.pattern.as_bytes();
     let len = bytes.len().min(PATTERN_LEN);
     pattern[..len].copy_from_slice(&bytes[..len]);
-    Rule {
+    Line {
         enable: u32::from(rule.enable),
         channel: rule.channel.map_or(0, |channel| channel + 1),
         level: rule.level.map_or(0, |level| level as u32 + 1),
-        reserved: 0,
         pattern,
     }
 }
@@ -150,20 +179,21 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
         let why = format!("{:?} has {} bytes", rule.pattern, rule.pattern.len());
         return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
     }
-    let control = view.control();
+    let rules = &view.control().rules;
     let mine = lastwords_ring::lock_word();
-    if !os::lock(&control.rules_lock, mine, || view.is_foreign()) {
-        let owner = (control.rules_lock.load(Relaxed) >> 32) as u32;
+    if !os::lock(&rules.lock, mine, || view.is_foreign()) {
+        let owner = (rules.lock.load(Relaxed) >> 32) as u32;
         return Err(Error::Busy { what: "the list of rules", owner });
     }
-    let mut rules = copy(control);
-    rules.retain(|old| !old.is_shadowed_by(rule));
-    rules.push(rule.clone());
-    let fits = rules.len() <= MAX_RULES;
+    // The holder of the lock is the only writer.
+    let mut lines = copy(table(rules, rules.turn.load(Acquire)));
+    lines.retain(|old| !old.is_shadowed_by(rule));
+    lines.push(rule.clone());
+    let fits = lines.len() <= MAX_RULES;
     if fits {
-        write(view, &rules);
+        write(rules, &lines);
     }
-    os::unlock(&control.rules_lock, mine);
+    os::unlock(&rules.lock, mine);
     if !fits {
         let remedy = "enable or disable '*' first, which drops the others";
         return Err(Error::Full { what: "rule", limit: MAX_RULES, remedy });
@@ -172,14 +202,19 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the rules; the caller holds the lock, or nobody else sees the session yet.
-pub(crate) fn write(view: &SessionRegion, rules: &[RuleSpec]) {
-    let table = view.rules_ptr();
-    for (i, rule) in rules.iter().take(MAX_RULES).enumerate() {
-        // SAFETY: `i` is below MAX_RULES, the length of the table; writers are kept apart by the lock.
-        unsafe { table.add(i).write_volatile(raw_of(rule)) };
+/// Makes these the rules, [`MAX_RULES`] at most; the caller holds the lock, or nobody else sees the session yet. Where the caller
+/// dies in here, the rules stay what they were.
+pub(crate) fn write(rules: &Rules, lines: &[RuleSpec]) {
+    let turn = rules.turn.load(Acquire);
+    let next = turn.wrapping_add(1);
+    // Pairs with the fence in `at_one_moment`: readers of this table, which was current one turn ago, find that out.
+    fence(Release);
+    let which = (next & 1) as usize;
+    for (rule, line) in rules.tables[which].iter().zip(lines) {
+        store(rule, &line_of(line));
     }
-    view.control().rules_len.store(rules.len().min(MAX_RULES) as u32, Release);
+    rules.len[which].store(lines.len().min(MAX_RULES) as u32, Relaxed);
+    rules.turn.store(next, Release);
 }
 
 /// Matches `provider:name`.
@@ -293,7 +328,7 @@ mod tests {
     #[test]
     fn the_last_match_decides_and_levels_hold() {
         let desc = |name, level| EventDesc { provider: "p", name, level, format: "", file: "", line: 0, fields: &[] };
-        let takes = |rules: &[RuleSpec], channel, desc: &EventDesc| decide(rules.iter().map(raw_of), channel, desc);
+        let takes = |rules: &[RuleSpec], channel, desc: &EventDesc| decide(rules.iter().map(line_of), channel, desc);
         let mut rules = vec![RuleSpec::disable("*"), RuleSpec::enable("p:a")];
         assert!(takes(&rules, 0, &desc("a", 3)));
         assert!(!takes(&rules, 0, &desc("b", 3)));
@@ -303,5 +338,53 @@ mod tests {
         rules.push(RuleSpec::enable("*"));
         assert!(takes(&rules, 0, &desc("b", 5)) && !takes(&rules, 1, &desc("b", 5)));
         assert!(takes(&[], 0, &desc("b", 5)));
+    }
+
+    fn empty() -> Box<Rules> {
+        // SAFETY: the shape is atomics and integers, for which zeroes are a value; the box is large enough and aligned.
+        unsafe { Box::<Rules>::new_zeroed().assume_init() }
+    }
+
+    /// As many rules as there can be, all of the same pattern.
+    fn many(pattern: char) -> Vec<RuleSpec> {
+        vec![RuleSpec::enable(String::from(pattern).repeat(PATTERN_LEN)); MAX_RULES]
+    }
+
+    #[test]
+    fn readers_see_the_rules_of_one_moment() {
+        let rules = empty();
+        let (first, second) = (many('a'), many('b'));
+        write(&rules, &first);
+        let rounds = if cfg!(miri) { 3 } else { 2000 };
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                for _ in 0..rounds {
+                    // Where the rules changed all the time, none are seen.
+                    let seen = read(&rules);
+                    assert!(seen.is_empty() || seen == first || seen == second, "{seen:?}");
+                }
+            });
+            let mut both = [&second, &first].into_iter().cycle();
+            while !reader.is_finished() {
+                write(&rules, both.next().expect("an endless list"));
+                std::thread::yield_now();
+            }
+            reader.join().expect("the reader saw whole rules");
+        });
+    }
+
+    #[test]
+    fn a_writer_that_died_leaves_the_rules_as_they_were() {
+        let rules = empty();
+        let (first, second) = (many('a'), many('b'));
+        write(&rules, &first);
+        // What a writer does before it publishes, in part.
+        for rule in &rules.tables[0][..MAX_RULES / 2] {
+            store(rule, &line_of(&second[0]));
+        }
+        rules.len[0].store(7, Relaxed);
+        assert_eq!(read(&rules), first);
+        write(&rules, &second);
+        assert_eq!(read(&rules), second);
     }
 }

@@ -3,9 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::region::{self, RegionHeader};
-use lastwords_abi::session::{
-    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, Process, Rule, SessionInfo, Thread,
-};
+use lastwords_abi::session::{Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, Process, SessionInfo, Thread};
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
@@ -21,7 +19,7 @@ pub(crate) struct SessionRegion {
     pub(crate) uuid: [u8; 16],
 }
 
-// SAFETY: the region is reached through atomics, or through volatile writes under its locks.
+// SAFETY: the region is reached through atomics; what is not atomic in it is written before others see it.
 unsafe impl Send for SessionRegion {}
 // SAFETY: as for Send.
 unsafe impl Sync for SessionRegion {}
@@ -56,14 +54,8 @@ impl SessionRegion {
 
     /// What changes at run time.
     pub(crate) fn control(&self) -> &'static Control {
-        // SAFETY: in the mapping and aligned by `check_offsets`; atomics, and rules that are read volatile.
+        // SAFETY: in the mapping and aligned by `check_offsets`; all that changes in it is atomic.
         unsafe { &*self.at(self.info.control_off) }
-    }
-
-    /// The table of rules, for writing under their lock.
-    pub(crate) fn rules_ptr(&self) -> *mut Rule {
-        // SAFETY: the control area is in the mapping; no reference is made.
-        unsafe { (&raw mut (*self.at::<Control>(self.info.control_off)).rules).cast() }
     }
 
     /// How time is read.
