@@ -158,8 +158,8 @@ impl Child {
 
     fn record(&self, planned: &Planned) -> bool {
         let Planned { event, words, ends } = planned;
-        if event.text != 0 {
-            return self.record_text(event, words);
+        if event.tail != 0 {
+            return self.record_tail(event, words);
         }
         if event.parts == 0 && event.payload.len() <= 72 {
             return self.record_words(event, words);
@@ -175,16 +175,21 @@ impl Child {
         self.channel.record_parts(event.id, parts).is_ok()
     }
 
-    fn record_text(&self, event: &Event, words: &[u64; 10]) -> bool {
-        let (head, text) = (event.text, &event.payload[event.text..event.payload.len() - 1]);
-        let first = |n| words[n];
-        let (id, tail) = (event.id, Tail::Text(text));
-        match head.div_ceil(8) {
-            0..=1 => self.channel.record_tail::<1>(id, core::array::from_fn(first), head, tail),
-            2 => self.channel.record_tail::<2>(id, core::array::from_fn(first), head, tail),
-            _ => self.channel.record_tail::<3>(id, core::array::from_fn(first), head, tail),
+    fn record_tail(&self, event: &Event, words: &[u64; 10]) -> bool {
+        match event.tail.div_ceil(8) {
+            1 => self.record_in_words_and_tail::<1>(event, words),
+            2 => self.record_in_words_and_tail::<2>(event, words),
+            3 => self.record_in_words_and_tail::<3>(event, words),
+            _ => self.record_in_words_and_tail::<4>(event, words),
         }
-        .is_ok()
+    }
+
+    fn record_in_words_and_tail<const W: usize>(&self, event: &Event, words: &[u64; 10]) -> bool {
+        let tail = match &event.payload[event.tail..] {
+            [text @ .., 0] => Tail::Text(text),
+            bytes => Tail::Bytes(bytes),
+        };
+        self.channel.record_tail(event.id, core::array::from_fn::<_, W, _>(|n| words[n]), event.tail, tail).is_ok()
     }
 
     fn record_words(&self, event: &Event, words: &[u64; 10]) -> bool {

@@ -26,12 +26,12 @@ pub(crate) enum Plot {
 /// What the events look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Ids up to 28, few words: the fast path of rseq.
+    /// Ids up to 28, 1 to 9 words, of any number of bytes: the fast path of rseq.
     Words,
     /// All header forms: any id, any size, pauses that overflow the 27 bits of clock.
     Headers,
-    /// Numbers and then a text: the fast path of rseq for them.
-    Texts,
+    /// 8 to 28 bytes and behind them a text or bytes, of any length: the fast path of rseq for tails.
+    Tails,
     /// Many parts.
     Parts,
     /// Hundreds of bytes, over the borders of pages.
@@ -99,9 +99,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     row("rseq", RSEQ, Plot::Alone, Form::Words),
     row("lockless", LOCKLESS, Plot::Alone, Form::Words),
     row("locked", LOCKED, Plot::Alone, Form::Words),
-    row("rseq-texts", RSEQ, Plot::Alone, Form::Texts),
-    row("lockless-texts", LOCKLESS, Plot::Alone, Form::Texts),
-    storm(row("rseq-texts-aborted", RSEQ, Plot::Alone, Form::Texts)),
+    row("rseq-tails", RSEQ, Plot::Alone, Form::Tails),
+    row("lockless-tails", LOCKLESS, Plot::Alone, Form::Tails),
+    storm(row("rseq-tails-aborted", RSEQ, Plot::Alone, Form::Tails)),
     row("rseq-headers", RSEQ, Plot::Alone, Form::Headers),
     row("lockless-headers", LOCKLESS, Plot::Alone, Form::Headers),
     row("locked-headers", LOCKED, Plot::Alone, Form::Headers),
@@ -155,8 +155,8 @@ pub(crate) struct Event {
     pub(crate) parts: usize,
     /// A pause before it, ms.
     pub(crate) pause: u32,
-    /// Where a text begins that ends the payload; 0 where there is none.
-    pub(crate) text: usize,
+    /// Offset of the tail, which is a text where the payload ends with a NUL; 0 without a tail.
+    pub(crate) tail: usize,
 }
 
 impl Scenario {
@@ -226,16 +226,16 @@ impl Scenario {
         let dice = mix(seed ^ mix(u64::from(key) + 1));
         let (die, size) = (dice >> 40, (dice & 0xffff) as usize);
         let (id, len, parts) = match self.form {
-            Form::Words => ((die % 29) as u16, 8 + size % 40, 0),
-            Form::Texts => ((die % 29) as u16, 25 + size % 47, 0),
+            Form::Words => ((die % 29) as u16, 8 + size % 65, 0),
+            Form::Tails => ((die % 29) as u16, 30 + size % 43, 0),
             Form::Headers => ((die % 41) as u16, 8 + size % 60, (die >> 8) as usize % 3),
             Form::Parts => ((die % 41) as u16, 8 + size % 64, 2 + (die >> 8) as usize % 7),
             Form::Long => ((die % 41) as u16, 8 + size % 1592, (die >> 8) as usize % 4),
         };
         let pause = if self.form == Form::Headers && (dice >> 20).is_multiple_of(24) { 60 } else { 0 };
         let mut payload = payload(key, len);
-        let text = if self.form == Form::Texts { text(&mut payload, (die >> 8) as usize) } else { 0 };
-        Event { id, payload, parts, pause, text }
+        let tail = if self.form == Form::Tails { tail(&mut payload, (die >> 8) as usize) } else { 0 };
+        Event { id, payload, parts, pause, tail }
     }
 }
 
@@ -253,12 +253,13 @@ fn payload(key: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Makes what lies behind the first 8 to 16 bytes of `payload` a text with a NUL; where it begins.
-fn text(payload: &mut [u8], die: usize) -> usize {
-    let begin = 8 + die % 9;
-    if let Some((nul, text)) = payload[begin..].split_last_mut() {
+/// Chooses the first 8 to 28 bytes of `payload` as the head, and makes the rest a text with a NUL in every second case. Returns
+/// the length of the head.
+fn tail(payload: &mut [u8], die: usize) -> usize {
+    let head = 8 + die % 21;
+    if let Some((nul, text)) = payload[head..].split_last_mut().filter(|_| (die / 21).is_multiple_of(2)) {
         text.iter_mut().for_each(|byte| *byte = (*byte).max(1));
         *nul = 0;
     }
-    begin
+    head
 }
