@@ -148,8 +148,8 @@ pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
 #[cold]
 pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     for (place, slot) in SLOTS.iter().enumerate() {
-        // SAFETY: slots are published whole and never freed.
         if but & 1 << place == 0
+            // SAFETY: slots are published whole and never freed.
             && let Some(slot) = unsafe { slot.load(Acquire).as_ref() }
             && desc.map_or_else(|| slot.is_recording(), |desc| enabled(slot, desc))
         {
