@@ -12,7 +12,9 @@ use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::user_context::UserContext;
-use crate::session::{Ending, Error, ending, give_back, listener, lost_memory, processes, remove, snapshot};
+use crate::session::{
+    Ending, Error, ending, environment, give_back, listener, lost_memory, processes, remove, snapshot,
+};
 
 /// What the listener calls when rules, channels or sessions changed, and once a second.
 const LISTENER: listener::Calls = listener::Calls {
@@ -53,7 +55,17 @@ impl Builder {
     ///
     /// # Errors
     /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
-    pub fn start(self) -> Result<Session, Error> {
+    pub fn start(mut self) -> Result<Session, Error> {
+        let problems = environment::asked().apply(&mut self);
+        let mut session = self.begin()?;
+        if !problems.is_empty() {
+            let separator = if session.note.is_empty() { "" } else { "; " };
+            session.note.extend([separator, &problems]);
+        }
+        Ok(session)
+    }
+
+    fn begin(self) -> Result<Session, Error> {
         check_name(&self.name)?;
         let channels = self.channels();
         if channels.len() > MAX_CHANNELS {

@@ -7,7 +7,9 @@ use lastwords_ring::{ClockKind, rseq_available};
 
 use super::config::{ChannelConfig, Memory, Reservation, Scope};
 use super::error::Error;
+use super::layout::cpus;
 use super::retention::Retention;
+use super::rules::RuleSpec;
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
@@ -28,6 +30,9 @@ pub struct Builder {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) registry_len: u64,
     pub(crate) spans: u32,
+    pub(crate) size: Option<u64>,
+    /// Rules of the environment, which come after all others.
+    pub(crate) rules: Vec<RuleSpec>,
     pub(crate) remove_at_end: bool,
     pub(crate) retention: Retention,
 }
@@ -49,6 +54,8 @@ impl Builder {
             env: Vec::new(),
             registry_len: 512 << 10,
             spans: 512,
+            size: None,
+            rules: Vec::new(),
             remove_at_end: false,
             retention: Retention::default(),
         }
@@ -62,7 +69,9 @@ impl Builder {
 
     /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.
     pub fn errors_channel(mut self) -> Self {
-        self.channels = self.channels();
+        if self.channels.is_empty() {
+            self.channels = self.channels();
+        }
         if self.channels.iter().any(|channel| channel.name == "errors") {
             return self;
         }
@@ -96,6 +105,13 @@ impl Builder {
     /// The folder of sessions. Default: [`crate::dirs::base_path`].
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
+        self
+    }
+
+    /// Sizes the rings of the first channel so that those of all CPUs together take this many bytes at most; a sub-buffer has 4096
+    /// bytes at least, and its size is a power of two. The environment can ask for the same (see the crate's first page).
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size = Some(bytes);
         self
     }
 
@@ -155,10 +171,16 @@ impl Builder {
     }
 
     pub(crate) fn channels(&self) -> Vec<ChannelConfig> {
-        if self.channels.is_empty() {
-            return vec![ChannelConfig::new("main"), ChannelConfig::errors()];
+        let mut channels = match self.channels.is_empty() {
+            true => vec![ChannelConfig::new("main"), ChannelConfig::errors()],
+            false => self.channels.clone(),
+        };
+        if let (Some(bytes), Some(first)) = (self.size, channels.first_mut()) {
+            // A ring for each CPU, and one for threads without restartable sequences.
+            let each = bytes / (u64::from(cpus()) + 1) / u64::from(first.sub_buffers.max(1));
+            first.sub_buffer_size = (1 << each.max(1).ilog2()).clamp(4096, 1 << 30);
         }
-        self.channels.clone()
+        channels
     }
 
     /// The reservation's code; the default where none was asked for.

@@ -232,6 +232,7 @@ fn first_rules(builder: &Builder, wish: &Wish<'_>) -> Vec<RuleSpec> {
         first.push(RuleSpec::disable("*"));
         first.extend(builder.events.iter().map(RuleSpec::enable));
     }
+    first.extend(builder.rules.iter().cloned());
     first
 }
 

@@ -6,6 +6,7 @@ pub mod consume;
 pub(crate) mod create;
 pub mod dirs;
 pub(crate) mod ending;
+pub(crate) mod environment;
 mod error;
 pub(crate) mod join;
 pub(crate) mod layout;
