@@ -119,7 +119,7 @@ fn call(form: &Form, name: &str, value: &str, labels: &str, with_value: bool) ->
         Form::Scalar { of, .. } => (plain(&suffix(*of)), c_type(*of)),
         Form::Hex { pointer: true, .. } => (plain("ptr"), "uint64_t".into()),
         Form::Hex { bits, .. } => (plain(&format!("x{bits}")), format!("uint{bits}_t")),
-        Form::Char => unreachable!("a form of Rust"),
+        Form::Char | Form::Standard { .. } => unreachable!("a form of Rust"),
         Form::Text { .. } => (plain("str"), String::new()),
         Form::Padded { size, .. } => (format!("lw_text({name}, {value}, {size})"), String::new()),
         Form::Bytes { most, .. } => {
@@ -149,7 +149,7 @@ fn expression(form: &Form, seed: u64, at: usize) -> String {
         Form::Scalar { of, .. } => from_word(*of, &word),
         Form::Hex { pointer: true, .. } => format!("(void *)(uintptr_t)scalar({word})"),
         Form::Hex { bits, .. } => format!("(uint{bits}_t)scalar({word})"),
-        Form::Char => unreachable!("a form of Rust"),
+        Form::Char | Form::Standard { .. } => unreachable!("a form of Rust"),
         Form::Text { how, most, .. } | Form::Padded { how, most, .. } => {
             let how = match how {
                 Text::Any => 0,

@@ -160,9 +160,11 @@ fn contexts(shape: &Shape, format: Format, event: &Event, writer: u64, key: u64,
 /// Bytes of a value in an event.
 fn size_of(form: &Form, value: &Value) -> u64 {
     match (form, value) {
-        (Form::Text { .. } | Form::Char, Value::Text(text)) => text.len() as u64 + 1,
+        (Form::Padded { .. }, _) => form.most(),
+        (_, Value::Text(text)) => text.len() as u64 + 1,
         (Form::Bytes { .. }, Value::Bytes(bytes)) => 4 + bytes.len() as u64,
         (Form::Sequence { of, .. }, Value::List(list)) => 4 + list.len() as u64 * of.bytes(),
+        (Form::Standard { .. }, Value::List(list)) => 4 + 8 * list.len() as u64,
         _ => form.most(),
     }
 }

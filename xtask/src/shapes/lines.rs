@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::found::{Event, Found, built_in};
 use super::shape::{Field, Format, Shape};
-use super::value::{Form, Scalar};
+use super::value::Form;
 
 /// The rest of a line.
 struct Rest<'a>(&'a [u8]);
@@ -141,16 +141,15 @@ fn member(rest: &mut Rest<'_>, name: &str, first: bool) -> Result<()> {
 }
 
 fn pretty_field(rest: &mut Rest<'_>, field: &Field, format: Format, first: bool) -> Result<Found> {
-    let is_counted = matches!(field.form, Form::Sequence { .. } | Form::Bytes { .. });
     let mut count = None;
-    if is_counted && (format != Format::Ctf2 || has_length(rest, &field.name, first)) {
+    if field.form.is_counted() && (format != Format::Ctf2 || has_length(rest, &field.name, first)) {
         member(rest, &format!("{}_length", field.name.trim_start_matches('_')), first)?;
         count = rest.token(b", ").integer();
     }
     member(rest, &field.name, first && count.is_none())?;
     let value = match &field.form {
-        Form::Char | Form::Text { .. } | Form::Padded { .. } => Found::Text(rest.quoted()?),
-        Form::Bytes { .. } | Form::Sequence { .. } | Form::Array { .. } => list(rest)?,
+        form if form.is_text() => Found::Text(rest.quoted()?),
+        Form::Bytes { .. } | Form::Sequence { .. } | Form::Array { .. } | Form::Standard { .. } => list(rest)?,
         Form::Enum { .. } => {
             rest.expect("( ")?;
             let label = if rest.take("<unknown>") { None } else { Some(rest.quoted()?) };
@@ -261,8 +260,8 @@ fn columns(shape: &Shape, needles: &[Vec<u8>], line: &[u8]) -> Result<Event> {
 fn value(rest: &mut Rest<'_>, form: &Form, in_message: bool) -> Result<Found> {
     let ends: &[u8] = if in_message { b"|" } else { b" " };
     Ok(match form {
-        Form::Char | Form::Text { .. } | Form::Padded { .. } if in_message => Found::Text(rest.escaped(b'|')?),
-        Form::Char | Form::Text { .. } | Form::Padded { .. } => word(rest)?,
+        form if form.is_text() && in_message => Found::Text(rest.escaped(b'|')?),
+        form if form.is_text() => word(rest)?,
         Form::Enum { labels, .. } => {
             let found = word_or_message(rest, ends)?;
             match &found {
@@ -273,7 +272,7 @@ fn value(rest: &mut Rest<'_>, form: &Form, in_message: bool) -> Result<Found> {
             }
         }
         Form::Bytes { .. } => Found::Text(rest.until(ends).to_vec()),
-        Form::Sequence { .. } | Form::Array { .. } => {
+        Form::Sequence { .. } | Form::Array { .. } | Form::Standard { .. } => {
             rest.expect("{")?;
             let mut list = Vec::new();
             while !rest.take("}") {
@@ -282,9 +281,7 @@ fn value(rest: &mut Rest<'_>, form: &Form, in_message: bool) -> Result<Found> {
             }
             Found::List(list)
         }
-        Form::Scalar { of: Scalar::Bool, .. } | Form::Scalar { .. } | Form::Number { .. } | Form::Hex { .. } => {
-            rest.token(ends)
-        }
+        _ => rest.token(ends),
     })
 }
 

@@ -238,7 +238,7 @@ fn only(folder: &Path) -> Result<PathBuf> {
 /// Whether a text may be empty: Babeltrace 2.0 shows the text of an older event in its place, 2.1 does not.
 fn has_text(shape: &Shape) -> bool {
     let fields = shape.classes.iter().flat_map(|class| &class.fields).chain(&shape.user_contexts);
-    fields.map(|field| &field.form).any(|form| matches!(form, Form::Text { .. } | Form::Padded { .. }))
+    fields.map(|field| &field.form).any(Form::is_text)
 }
 
 /// Recovers the session to a format and reads that.

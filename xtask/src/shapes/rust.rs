@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::shape::{CLOCKS, Class, Memory, Shape};
-use super::value::{self, Form, Scalar, Text};
+use super::value::{self, Form, Scalar, Standard, Text};
 
 const SUPPORT: &str = include_str!("support.rs.in");
 
@@ -64,10 +64,10 @@ fn line_of(text: &mut String, shape: &Shape, number: usize, class: &Class) {
             }
             None if at % 3 == 1 => {
                 let _ = writeln!(lets, "    let {name} = {value};");
-                let _ = write!(fields, ", {name}");
+                let _ = write!(fields, ", {}{name}", field.form.prefix());
             }
             _ => {
-                let _ = write!(fields, ", {name} = {value}");
+                let _ = write!(fields, ", {name} = {}{value}", field.form.prefix());
             }
         }
     }
@@ -131,10 +131,34 @@ fn expression(form: &Form, seed: u64, at: usize, label: &str) -> String {
             }
         }
         Form::Padded { .. } => unreachable!("a form of C"),
+        Form::Standard { what, most } => standard(*what, at, *most),
         Form::Bytes { most, owned } => slice("u8", at, *most, *owned),
         Form::Sequence { of, most, owned } => slice(&scalar(*of), at, *most, *owned),
         Form::Array { of, count } => format!("array::<{}, {count}>(k, {at})", scalar(*of)),
         Form::Enum { labels, .. } => format!("{label}::ALL[(word(k, {at}, 0) % {}) as usize]", labels.len()),
+    }
+}
+
+/// A value of the standard library.
+fn standard(what: Standard, at: usize, most: u64) -> String {
+    let number = |i: u64| format!("scalar(word(k, {at}, {i}))");
+    let (first, second) = (number(1), number(2));
+    let text = |how| format!("text(r{at}, k, {at}, {most}, {how})");
+    let some = format!("(word(k, {at}, 0) >> 63 == 1)");
+    match what {
+        Standard::Displayed => text(0),
+        Standard::Debugged => format!("{some}.then(|| {first})"),
+        Standard::Option(of) => format!("{some}.then(|| <{} as Of>::of(word(k, {at}, 1)))", scalar(of)),
+        Standard::OptionText => format!("Some({}).filter(|text| text.len() % 3 > 0)", text(1)),
+        Standard::Duration => format!("std::time::Duration::new({first}, ({second} % 1_000_000_000) as u32)"),
+        Standard::SystemTime => format!("moment(({first} as i64) >> 8, ({second} % 1_000_000_000) as u32)"),
+        Standard::Path => format!("std::path::Path::new({})", text(0)),
+        Standard::OsString => format!("std::ffi::OsString::from({})", text(0)),
+        Standard::Ipv4 => format!("std::net::Ipv4Addr::from({first} as u32)"),
+        Standard::Ipv6 => format!("std::net::Ipv6Addr::from(u128::from({first}) << 64 | u128::from({second}))"),
+        Standard::Socket => {
+            format!("std::net::SocketAddr::from((std::net::Ipv4Addr::from({first} as u32), {second} as u16))")
+        }
     }
 }
 

@@ -299,6 +299,8 @@ fn class(rng: &mut Rng, language: Language, shape: u64, number: u64, in_handler:
         } else {
             Form::random(rng, language.is_rust(), in_handler, &mut large)
         };
+        // Markers take values alone.
+        let form = if is_mark && !form.prefix().is_empty() { Form::Char } else { form };
         let other = NAMES[rng.below(NAMES.len() as u64) as usize];
         let is_free =
             !is_mark && !fields.iter().any(|field| field.name.trim_start_matches('_') == other.trim_start_matches('_'));

@@ -89,6 +89,90 @@ pub(super) enum Form {
         signed: bool,
         labels: Vec<(i128, String)>,
     },
+    /// Rust: a value of the standard library, or one that is formatted.
+    Standard {
+        what: Standard,
+        most: u64,
+    },
+}
+
+/// Rust: values of the standard library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standard {
+    /// `%text`.
+    Displayed,
+    /// `?option`.
+    Debugged,
+    Option(Scalar),
+    OptionText,
+    Duration,
+    SystemTime,
+    Path,
+    OsString,
+    Ipv4,
+    Ipv6,
+    Socket,
+}
+
+impl Standard {
+    fn random(rng: &mut Rng, in_handler: bool) -> Self {
+        match rng.below(11) {
+            0 => Self::Displayed,
+            1 => Self::Debugged,
+            2 | 3 => Self::Option(Scalar::random(rng)),
+            4 => Self::OptionText,
+            5 => Self::Duration,
+            6 => Self::SystemTime,
+            7 if !in_handler && rng.one_in(2) => Self::OsString,
+            7 => Self::Path,
+            8 => Self::Ipv4,
+            9 => Self::Ipv6,
+            _ => Self::Socket,
+        }
+    }
+
+    fn value(self, key: u64, at: u64, most: u64) -> Value {
+        let number = |i| scalar(word(key, at, i));
+        let shown = |text: String| Value::Text(text.into_bytes());
+        let is_some = word(key, at, 0) >> 63 == 1;
+        match self {
+            Self::Displayed => {
+                let mut bytes = text(key, at, most, Text::Any);
+                // The mark of the cut is among the 256 bytes.
+                if bytes.len() > 253 {
+                    let end = (0..=253).rev().find(|end| bytes[*end] & 0xc0 != 0x80).unwrap_or(0);
+                    bytes.truncate(end);
+                    bytes.extend_from_slice("…".as_bytes());
+                }
+                Value::Text(bytes)
+            }
+            Self::Debugged => shown(format!("{:?}", is_some.then(|| number(1)))),
+            Self::Option(of) => Value::List(is_some.then(|| of.value(word(key, at, 1))).into_iter().collect()),
+            Self::OptionText => {
+                let plain = text(key, at, most, Text::Nul);
+                let is_some = plain.len() % 3 > 0;
+                let text = stored(plain, true);
+                Value::Text(if is_some { [b"Some(", text.as_slice(), b")"].concat() } else { b"None".to_vec() })
+            }
+            Self::Duration => {
+                let nanoseconds = i128::from(number(2) % 1_000_000_000);
+                Value::List(vec![Value::Integer(i128::from(number(1))), Value::Integer(nanoseconds)])
+            }
+            Self::SystemTime => {
+                let (seconds, nanoseconds) = ((number(1) as i64) >> 8, number(2) % 1_000_000_000);
+                Value::List(vec![Value::Integer(i128::from(seconds)), Value::Integer(i128::from(nanoseconds))])
+            }
+            Self::Path | Self::OsString => Value::Text(text(key, at, most, Text::Any)),
+            Self::Ipv4 => shown(std::net::Ipv4Addr::from(number(1) as u32).to_string()),
+            Self::Ipv6 => {
+                shown(std::net::Ipv6Addr::from(u128::from(number(1)) << 64 | u128::from(number(2))).to_string())
+            }
+            Self::Socket => {
+                let ip = std::net::Ipv4Addr::from(number(1) as u32);
+                shown(std::net::SocketAddr::from((ip, number(2) as u16)).to_string())
+            }
+        }
+    }
 }
 
 /// A value that must be there.
@@ -310,11 +394,19 @@ impl Form {
         // What a handler records may not be allocated there.
         let may_own = rust && !in_handler;
         match rng.below(16) {
-            0..=5 => Self::scalar(rng, rust),
+            0..=4 => Self::scalar(rng, rust),
+            5 if !rust => Self::scalar(rng, rust),
             6 => Self::fixed(rng, rust, 12),
             7 => Self::Hex { bits: 8 << rng.below(4), pointer: rng.one_in(4) },
             8 => Self::labels(rng),
-            9 if rust => Self::Char,
+            9 if rust && rng.one_in(3) => Self::Char,
+            5 | 9 if rust => {
+                let most = match rng.below(4) {
+                    0 => 257 + rng.below(100),
+                    _ => rng.below(100),
+                };
+                Self::Standard { what: Standard::random(rng, in_handler), most }
+            }
             9 => Self::Padded { size: 1 + rng.below(80), most: rng.below(100), how: Text::Ascii },
             10 => Self::Bytes { most: most(rng, 64, 5000), owned: may_own && rng.one_in(3) },
             11 => {
@@ -351,6 +443,32 @@ impl Form {
             Self::Bytes { most, .. } => 4 + most,
             Self::Sequence { of, most, .. } => 4 + most * of.bytes(),
             Self::Array { of, count } => count * of.bytes(),
+            Self::Standard { most, .. } => (most + 8).max(72),
+        }
+    }
+
+    /// It is recorded as text.
+    pub(super) fn is_text(&self) -> bool {
+        match self {
+            Self::Char | Self::Text { .. } | Self::Padded { .. } => true,
+            Self::Standard { what, .. } => {
+                !matches!(what, Standard::Option(_) | Standard::Duration | Standard::SystemTime)
+            }
+            _ => false,
+        }
+    }
+
+    /// It is recorded as elements behind their count.
+    pub(super) fn is_counted(&self) -> bool {
+        matches!(self, Self::Sequence { .. } | Self::Bytes { .. } | Self::Standard { what: Standard::Option(_), .. })
+    }
+
+    /// Rust writes `?` or `%` before it.
+    pub(super) fn prefix(&self) -> &'static str {
+        match self {
+            Self::Standard { what: Standard::Displayed, .. } => "%",
+            Self::Standard { what: Standard::Debugged, .. } => "?",
+            _ => "",
         }
     }
 
@@ -382,6 +500,7 @@ impl Form {
                 Value::List((0..count).map(|i| of.value(word(key, at, i + 1))).collect())
             }
             Self::Array { of, count } => Value::List((0..*count).map(|i| of.value(word(key, at, i + 1))).collect()),
+            Self::Standard { what, most } => what.value(key, at, *most),
             Self::Enum { labels, bits, signed } => {
                 let r = word(key, at, 0);
                 if !rust && r >> 61 == 0 {
