@@ -466,6 +466,9 @@ void lw_record_text(struct lw_callsite *site, const struct lw_event_desc *event,
 /* Records a payload given in parts. */
 void lw_record_parts(struct lw_callsite *site, const struct lw_event_desc *event, const struct lw_part *parts, size_t count);
 
+/* Whether an event of the callsite is recorded now. */
+bool lw_event_enabled(struct lw_callsite *site, const struct lw_event_desc *event);
+
 #ifdef __cplusplus
 }
 #endif

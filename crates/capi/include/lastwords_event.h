@@ -24,6 +24,9 @@
  *     static const struct lw_label states[] = { { IDLE, "idle" }, { BUSY, "busy" } };
  *     LW_EVENT("disk", "state", lw_enum(state, disk->state, states));
  *
+ *     if (LW_EVENT_ENABLED("disk", "queue"))
+ *         LW_EVENT("disk", "queue", lw_u32(length, count_queue()));
+ *
  * Up to 16 fields. Values are evaluated only when the event is recorded, once. A disabled event is one load and one
  * branch. Recording neither allocates nor locks nor calls the system, but for the first time that a callsite is reached.
  */
@@ -369,6 +372,15 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_EVENT(...) LW_P_AT(LW_LEVEL_INFO, __VA_ARGS__, lw_p_end())
 /* LW_EVENT_AT(level, provider, name, fields...) */
 #define LW_EVENT_AT(...) LW_P_AT(__VA_ARGS__, lw_p_end())
+/* LW_EVENT_ENABLED(provider, name), LW_EVENT_ENABLED_AT(level, provider, name): whether such an event is recorded now; for work
+ * that only the event needs. One load and one branch if it is not. */
+#define LW_EVENT_ENABLED(provider, event) LW_EVENT_ENABLED_AT(LW_LEVEL_INFO, provider, event)
+#define LW_EVENT_ENABLED_AT(level, provider, event) \
+    __extension__({ \
+        static const struct lw_event_desc lw_p_event = { provider, event, "", __FILE__, __LINE__, level, 0, 0 }; \
+        static struct lw_callsite lw_p_site = LW_P_CALLSITE; \
+        __atomic_load_n(&lw_p_site.enabled, __ATOMIC_ACQUIRE) != 0 && lw_event_enabled(&lw_p_site, &lw_p_event); \
+    })
 /* LW_USER_CONTEXT(field, read, data): initializes a struct lw_context. The field's type has a fixed size, and where a value
  * stands it is not looked at: lw_u32(name), lw_text(name, 0, size), lw_enum(name, 0, labels). */
 #define LW_USER_CONTEXT(field, read, data) { LW_P_ONE(LW_P_DESC, 1, field) read, data }

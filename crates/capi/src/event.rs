@@ -2,39 +2,28 @@
 
 use std::ffi::{c_char, c_void};
 
-use lastwords::__private::{Callsite, Part, record_parts, record_text, record_words};
+use lastwords::__private::{Callsite, Part, record_parts, record_text, record_words, would_record};
 
 use crate::desc::{describe, lw_event_desc};
 use crate::text;
 
-/// The static data of a callsite: bit per channel that takes the event, and what the library keeps there.
 #[repr(C)]
 pub struct lw_callsite {
-    /// Not 0: the event is to be recorded, or was never reached.
     pub enabled: u64,
-    /// The library's.
     pub known: u32,
-    /// The library's.
     pub only: *mut c_void,
-    /// The library's.
     pub ids: [u16; 32],
-    /// The library's.
     pub desc: *mut c_void,
-    /// The library's.
     pub next: *mut c_void,
-    /// The library's.
     pub other: *mut c_void,
 }
 
 const _: () = assert!(size_of::<lw_callsite>() == size_of::<Callsite>());
 const _: () = assert!(align_of::<lw_callsite>() == align_of::<Callsite>());
 
-/// A part of a payload.
 #[repr(C)]
 pub struct lw_part {
-    /// Its bytes.
     pub data: *const c_void,
-    /// How many.
     pub len: usize,
 }
 
@@ -97,4 +86,14 @@ pub unsafe extern "C" fn lw_record_parts(
         let (site, parts) = (&*site.cast::<Callsite>(), std::slice::from_raw_parts(parts.cast::<Part>(), count));
         record_parts(site, parts, || describe(event));
     }
+}
+
+/// Whether an event of the callsite is recorded now. Called by `LW_EVENT_ENABLED` where `site->enabled` is not 0.
+///
+/// # Safety
+/// `site` and `event` are static, and of one callsite.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_event_enabled(site: *mut lw_callsite, event: *const lw_event_desc) -> bool {
+    // SAFETY: as in `lw_record_words`.
+    unsafe { would_record(&*site.cast::<Callsite>(), || describe(event)) }
 }

@@ -211,6 +211,16 @@ static void memory(char **argv)
 
 /* Rules, clear, and recording that is stopped. */
 
+static bool enabled(void)
+{
+    return LW_EVENT_ENABLED("s", "step");
+}
+
+static bool error_enabled(void)
+{
+    return LW_EVENT_ENABLED_AT(LW_LEVEL_ERROR, "s", "step");
+}
+
 static void control(void)
 {
     struct lw_channel channel = plain();
@@ -220,11 +230,13 @@ static void control(void)
 
     channel.name = "rare";
     CHECK(lw_builder_channel(builder, &channel) == 0);
+    CHECK(!enabled());
     session = start(builder);
+    CHECK(enabled() && error_enabled());
     steps(0, 10);
     CHECK(lw_session_clear(session) == 0);
     steps(10, 12);
-    CHECK(lw_session_recording(session, 0) == 0);
+    CHECK(lw_session_recording(session, 0) == 0 && !enabled());
     steps(12, 15);
     CHECK(lw_session_recording(session, 1) == 0);
     CHECK(lw_session_rule(session, &rule) == 0);
@@ -234,6 +246,7 @@ static void control(void)
     rule.max_level = LW_LEVEL_WARN;
     rule.disable = 0;
     CHECK(lw_session_rule(session, &rule) == 0);
+    CHECK(!enabled() && error_enabled());
     steps(17, 20);
     LW_EVENT_AT(LW_LEVEL_ERROR, "s", "error", lw_u64(n, 20));
     rule.channel = "none";
@@ -241,6 +254,7 @@ static void control(void)
     REFUSED(lw_session_rule(session, NULL) == 0, "the rule is a null pointer");
     REFUSED(lw_session_clear(NULL) == 0, "the session is a null pointer");
     lw_session_end(session);
+    CHECK(!enabled() && !error_enabled());
 }
 
 /* Snapshots: of all streams, those of a CPU, or the stream of the last CPU. */

@@ -23,7 +23,7 @@ mod unwind;
 pub(crate) use self::modules::note_modules;
 pub use self::modules::refresh_modules;
 pub use self::panic::install_panic_hook;
-pub use self::signal::{FATAL, InstallError, install_signal_handlers, prepare_thread};
+pub use self::signal::{FATAL, InstallError, install_default_signal_handlers, install_signal_handlers, prepare_thread};
 
 use crate::record::encode::{Field, Out, Pieces, short};
 use crate::session::registry::FieldType;

@@ -101,6 +101,14 @@ pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {
     Ok(())
 }
 
+/// Installs handlers for all signals of [`FATAL`], as [`install_signal_handlers`] does.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn install_default_signal_handlers() -> Result<(), InstallError> {
+    install_signal_handlers(&FATAL)
+}
+
 /// Bytes of an alternate stack.
 const STACK_LEN: usize = 64 << 10;
 

@@ -174,7 +174,7 @@ impl Callsite {
 
     /// Which slots take the event; finds out where that is not known. [`UNKNOWN`] stays in the mask where a lock was not had:
     /// the slots that are not in it may want the event, and the next event tries again.
-    fn judged(&'static self, desc: &'static EventDesc) -> u64 {
+    pub(crate) fn judged(&'static self, desc: &'static EventDesc) -> u64 {
         let mask = self.enabled.load(Acquire);
         if mask & UNKNOWN == 0 {
             return mask;

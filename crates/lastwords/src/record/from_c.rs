@@ -180,14 +180,28 @@ fn slow(
     describe: impl FnOnce() -> Option<&'static EventDesc>,
     record: &mut dyn FnMut(&'static RecorderSlot, u16),
 ) {
+    match described(site, describe) {
+        Some(desc) => site.each_slot(desc, record),
+        None => slot::count_unregistered(None, 0),
+    }
+}
+
+/// The event's description. `None` if there is no memory for it.
+fn described(
+    site: &'static Callsite,
+    describe: impl FnOnce() -> Option<&'static EventDesc>,
+) -> Option<&'static EventDesc> {
     if site.desc().is_none() {
         // A plug-in's callsite, and its description, are read long after the plug-in was closed.
         keep_loaded::library_of(std::ptr::from_ref(site).cast());
     }
-    match site.desc().or_else(describe) {
-        Some(desc) => site.each_slot(desc, record),
-        None => slot::count_unregistered(None, 0),
-    }
+    site.desc().or_else(describe)
+}
+
+/// Whether an event of this callsite is recorded now, as [`event_enabled!`](crate::event_enabled) says it of one in Rust. True
+/// if that is not known yet.
+pub fn would_record(site: &'static Callsite, describe: impl FnOnce() -> Option<&'static EventDesc>) -> bool {
+    described(site, describe).is_none_or(|desc| site.judged(desc) != 0)
 }
 
 /// A short payload goes to the ring from registers.
