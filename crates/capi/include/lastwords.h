@@ -228,6 +228,16 @@ void lw_builder_free(struct lw_builder *builder);
  * LW_ERROR_UNTRUSTED, LW_ERROR_FORMAT, LW_ERROR_FULL. */
 struct lw_session *lw_builder_start(struct lw_builder *builder);
 
+/* Begins the session as lw_builder_start does. If that fails, gives a session that records nothing, with which the program goes on
+ * as if it recorded: never NULL. lw_session_problem says why. NULL as a builder is such a failure too. Snapshots and clearing give
+ * LW_ERROR_UNSUPPORTED for such a session.
+ *
+ *     struct lw_session *session = lw_builder_start_or_disabled(lw_builder_new("shop"));
+ *     if (*lw_session_problem(session))
+ *         fprintf(stderr, "not recorded: %s\n", lw_session_problem(session));
+ */
+struct lw_session *lw_builder_start_or_disabled(struct lw_builder *builder);
+
 /* Adds a channel, by lw_builder_channel below. size is that of struct lw_channel when the caller was compiled.
  * Errors: LW_ERROR_UNSUPPORTED if a field is set that this version of the library does not know. */
 int lw_builder_channel_sized(struct lw_builder *builder, const struct lw_channel *channel, size_t size);
@@ -318,10 +328,11 @@ void lw_session_remove(struct lw_session *session);
 
 /* Texts that hold until the session ends; empty if session is NULL. The folder, which `lastwords recover` takes, is empty for a
  * session that has none; the note tells people what the memory is, or how a session that was joined differs from what was asked
- * for. */
+ * for; the problem is why a session of lw_builder_start_or_disabled is disabled. */
 const char *lw_session_name(const struct lw_session *session);
 const char *lw_session_folder(const struct lw_session *session);
 const char *lw_session_note(const struct lw_session *session);
+const char *lw_session_problem(const struct lw_session *session);
 
 /* Writes the session's UUID, which is that of its traces, to 16 bytes. */
 int lw_session_uuid(const struct lw_session *session, uint8_t *uuid);

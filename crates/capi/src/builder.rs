@@ -167,6 +167,15 @@ unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_sessi
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn lw_builder_start_or_disabled(builder: *mut lw_builder) -> *mut lw_session {
+    // SAFETY: C gives the builder up.
+    let holder = unsafe { unboxed(builder) };
+    // No session begins under the empty name: the one without a builder is disabled.
+    let builder = holder.map_or_else(|| Session::builder(""), |holder| holder.builder);
+    boxed(|| Ok(lw_session::of(builder.start_or_disabled())))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_begin(name: *const c_char) -> *mut lw_session {
     // SAFETY: as C vouches for the name; the builder is fresh, or null.
     unsafe { lw_builder_start(lw_builder_new(name)) }

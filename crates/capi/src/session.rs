@@ -15,13 +15,15 @@ pub(crate) struct lw_session {
     name: CString,
     folder: CString,
     note: CString,
+    problem: CString,
 }
 
 impl lw_session {
     pub(crate) fn of(session: Session) -> Self {
         let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
         let folder = session.folder().map(|path| text(path.as_os_str().as_bytes())).unwrap_or_default();
-        Self { name: text(session.name().as_bytes()), folder, note: text(session.note().as_bytes()), session }
+        let problem = session.problem().map(|error| text(error.to_string().as_bytes())).unwrap_or_default();
+        Self { name: text(session.name().as_bytes()), folder, note: text(session.note().as_bytes()), problem, session }
     }
 }
 
@@ -107,6 +109,7 @@ texts! {
     fn lw_session_name(session) = name;
     fn lw_session_folder(session) = folder;
     fn lw_session_note(session) = note;
+    fn lw_session_problem(session) = problem;
 }
 
 #[unsafe(no_mangle)]

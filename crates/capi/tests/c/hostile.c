@@ -35,6 +35,26 @@ static struct lw_session *begin(void)
     return session;
 }
 
+/* A session that cannot start is disabled, and so is one without a builder: the program goes on. */
+static void disabled(void)
+{
+    struct lw_builder *builder = lw_builder_new("disabled");
+    struct lw_session *session;
+    uint8_t uuid[16];
+    int i;
+
+    CHECK(lw_builder_dir(builder, "/dev/null/none") == LW_OK);
+    for (i = 0; i < 2; i++) {
+        CHECK(session = lw_builder_start_or_disabled(i ? NULL : builder));
+        CHECK(*lw_session_problem(session) && strstr(lw_session_note(session), "disabled"));
+        CHECK(!*lw_session_folder(session) && lw_session_enable(session, "*") == LW_OK);
+        CHECK(lw_session_clear(session) == LW_ERROR_UNSUPPORTED && lw_session_uuid(session, uuid) == LW_OK);
+        CHECK(lw_session_recording(session, 0) == LW_OK && lw_session_finish(session, 3) == 3);
+    }
+    CHECK((session = lw_builder_start_or_disabled(lw_builder_new("well"))) && !*lw_session_problem(session));
+    lw_session_remove(session);
+}
+
 /* Every function refuses what is no object, and says so; nothing crashes. */
 static void nulls(void)
 {
@@ -87,6 +107,7 @@ static void nulls(void)
     lw_session_end(NULL);
     lw_builder_free(NULL);
     lw_snapshot_reader_end(NULL, 1);
+    disabled();
     /* Other kinds of errors have other codes. */
     REFUSED(LW_ERROR_NO_SNAPSHOT, lw_session_snapshot(session, NULL));
     CHECK(!lw_session_read_snapshot(session) && lw_error_code() == LW_ERROR_NO_SNAPSHOT);
