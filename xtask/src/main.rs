@@ -13,6 +13,7 @@ mod elf;
 mod ended;
 mod fuzz;
 mod hostile;
+mod hosts;
 mod kills;
 mod lab;
 mod lttng_layouts;
@@ -53,6 +54,8 @@ enum Verb {
     Fuzz(fuzz::Args),
     /// Set words of a kernel crash dump that are read on the way to its trace to other values
     Hostile(hostile::Args),
+    /// Run an application on hosts that are hostile to recorders; print how it ended, and what was recorded and counted
+    Hosts(hosts::Args),
     /// Kill the recorder at every instruction and recover what it leaves
     CrashStep(crash_step::Args),
     /// The child of `crash-step`
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Verb::LttngLayouts(args) => lttng_layouts::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Hostile(args) => hostile::run(&args),
+        Verb::Hosts(args) => hosts::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
         Verb::Kills(args) => kills::run(&args),

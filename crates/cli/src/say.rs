@@ -35,17 +35,23 @@ pub(crate) fn failure(written: io::Result<()>) -> Option<io::Error> {
 
 /// Writes a remark on stderr. That nobody reads it is no reason to stop.
 pub(crate) fn note(text: impl Display) {
-    remark(format!("note: {text}\n"));
+    remark(format!("note: {}\n", safe(text)));
 }
 
 /// Writes on stderr that something was lost.
 pub(crate) fn warning(text: impl Display) {
-    remark(format!("warning: {text}\n"));
+    remark(format!("warning: {}\n", safe(text)));
 }
 
 /// Writes on stderr that something cannot be read, and that the rest goes on.
 pub(crate) fn error(text: impl Display) {
-    remark(format!("{} {text}\n", crate::paint::error("error:")));
+    remark(format!("{} {}\n", crate::paint::error("error:"), safe(text)));
+}
+
+/// A message for a terminal, whatever names of files and sessions are in it: control characters are shown, not sent. Messages of
+/// several lines stay so.
+fn safe(text: impl Display) -> String {
+    text.to_string().split('\n').map(crate::table::plain).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes on stderr, as far as that can be written.
@@ -56,6 +62,11 @@ pub(crate) fn remark(text: impl AsRef<[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_of_names_are_shown() {
+        assert_eq!(safe("/tmp/a\u{1b}[2Jb: missing\nline"), "/tmp/a\\u{1b}[2Jb: missing\nline");
+    }
 
     #[test]
     fn a_closed_pipe_is_no_error() {

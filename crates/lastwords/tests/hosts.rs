@@ -3,34 +3,14 @@
 mod common;
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 
-use common::{child_dir, folder, plain, record, spawn};
+use common::{child_dir, folder, limit_address_space, lost, plain, record, spawn};
 use lastwords::{Memory, Session, event};
 
 fn run(child: &str, variables: &[(&str, &str)]) {
     let dir = tempfile::tempdir().expect("a folder");
     let status = spawn(child, dir.path(), variables).wait().expect("it ends");
     assert!(status.success(), "{child} {variables:?}: {status}, signal {:?}", status.signal());
-}
-
-/// Leaves this process `more` bytes of address space.
-fn limit_address_space(more: u64) {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
-    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    let limit = libc::rlimit { rlim_cur: pages * 4096 + more, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process alone.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
-}
-
-/// Events that a session's streams have counted as lost for want of a lock or of memory.
-fn lost(folder: &Path) -> u64 {
-    use lastwords_abi::stream::{CONTROL_OFF, LOST_LOCK, StreamControl};
-    let at = CONTROL_OFF + std::mem::offset_of!(StreamControl, lost) + 8 * LOST_LOCK;
-    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
-    let streams = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
-    let word = |bytes: Vec<u8>| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-    streams.map(|entry| word(std::fs::read(entry.path()).expect("it is read"))).sum()
 }
 
 /// An event of a generic function: one callsite for the values of all types.

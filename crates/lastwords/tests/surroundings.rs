@@ -189,3 +189,28 @@ fn only_folders_of_sessions_are_removed() {
     remote_control::destroy(&path).expect("destroyed");
     assert!(!path.exists());
 }
+
+#[test]
+fn a_program_with_the_rights_of_another_ignores_the_environment() {
+    // SAFETY: geteuid has no way to fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    let program = dir.path().join("program");
+    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("copied");
+    // Root runs it with the rights of another user, who may write the folder where it tells what it has found.
+    std::os::unix::fs::chown(&program, Some(65534), None).expect("given away");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("chmod");
+    let told = dir.path().join("told");
+    std::fs::create_dir(&told).expect("a folder");
+    std::os::unix::fs::chown(&told, Some(65534), None).expect("given away");
+    let mut command = std::process::Command::new(&program);
+    command.args(["child_says_where_its_sessions_live", "--exact", "--test-threads=1"]);
+    command.env(common::DIR, &told).env("LASTWORDS_DIR", "/tmp/chosen").env("XDG_RUNTIME_DIR", dir.path());
+    let status = command.stdout(std::process::Stdio::null()).status().expect("it runs");
+    assert!(status.success(), "{status}");
+    let places = std::fs::read_to_string(told.join("places")).expect("told");
+    assert!(places.starts_with("/dev/shm/lastwords-65534"), "{places}");
+}

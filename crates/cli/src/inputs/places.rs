@@ -3,6 +3,11 @@
 use crate::say;
 use anyhow::{Context, bail};
 use lastwords_ring::backend::{PLACES_FILE, parse_places};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -93,7 +98,7 @@ pub(super) fn of_word(word: &str) -> Vec<Candidate> {
 
 /// A session's folder, for which `as_one` stands, or all those in a folder.
 fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate) -> Vec<Candidate> {
-    if folder.join(PLACES_FILE).is_file() {
+    if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
         return match elsewhere(folder) {
             Ok(places) => places.into_iter().map(|place| as_one(Ok(place))).collect(),
             Err(error) => vec![as_one(Err(error))],
@@ -146,15 +151,20 @@ fn is_likely(folder: &Path) -> bool {
         || listed(folder).is_ok_and(|(files, _)| files.iter().any(|file| is_region(file)))
 }
 
-/// The session's folder says where its memory is: a memfd of a process, a device.
+/// The session's folder says where its memory is: a memfd of a process, a device. What another user's folder says is only followed
+/// to what belongs to that user: see [`trusted`].
 fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
     let path = folder.join(PLACES_FILE);
     let shown = || path.display().to_string();
-    let len = std::fs::metadata(&path).with_context(shown)?.len();
+    let mut file = open_regular(&path).with_context(shown)?;
+    let meta = file.metadata().with_context(shown)?;
+    let len = meta.len();
     if len > LONGEST {
         bail!("{}: {len} bytes, more than any session's ({LONGEST})", path.display());
     }
-    let text = std::fs::read_to_string(&path).with_context(shown)?;
+    let owners = [std::fs::symlink_metadata(folder).with_context(shown)?.uid(), meta.uid()];
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(shown)?;
     let mut files: Vec<String> = parse_places(&text).into_iter().map(|place| opened(place.path)).collect();
     files.dedup();
     let unique =
@@ -162,7 +172,15 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
     let mut places = Vec::new();
     let nothing = |why: String| Nothing::of(format!("{}: {why}", folder.display()));
     for file in files {
-        let open = PathBuf::from(&file);
+        let mut open = PathBuf::from(&file);
+        if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {
+            if owners[0] != owners[1] {
+                bail!("{}: another user than the folder's has written it; it is not followed", path.display());
+            }
+            open = trusted(&open, owners[0]).with_context(|| {
+                format!("{}: names {file}, which is not followed for user {}", path.display(), owners[0])
+            })?;
+        }
         if !open.exists() {
             return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
         }
@@ -172,6 +190,48 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
         bail!("{}: names no place of a region; it cannot be read", path.display());
     }
     Ok(places)
+}
+
+/// Opens a regular file, without following a link in its place or waiting for a FIFO.
+fn open_regular(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("not a regular file")),
+    }
+}
+
+/// What is opened where `owner`, another user than ours, says that memory of a session is: a regular file of that user, or memory
+/// and memfds of a process of that user. Nobody makes us read with our rights what is not theirs, or open a device.
+fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
+    let parts: Vec<&str> = open.to_str().unwrap_or_default().split('/').collect();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let process = match parts.as_slice() {
+        ["", "proc", pid, "mem"] if is_number(pid) => Some(pid),
+        ["", "proc", pid, "fd", number] if is_number(pid) && is_number(number) => Some(pid),
+        _ => None,
+    };
+    if let Some(pid) = process {
+        let of = std::fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
+        if of.is_ok_and(|of| of != owner) {
+            bail!("process {pid} belongs to another user");
+        }
+        let target = if parts.len() == 5 { std::fs::read_link(open).ok() } else { None };
+        if target.is_some_and(|to| !to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords")) {
+            bail!("no memfd of a session");
+        }
+        return Ok(open.to_path_buf());
+    }
+    let file = match open_regular(open) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(open.to_path_buf()),
+        other => other?,
+    };
+    if file.metadata()?.uid() != owner {
+        bail!("it belongs to another user");
+    }
+    // Read through this descriptor, which stays open: what is at the path may be another file by then.
+    Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
 }
 
 /// What is opened to read what lies there: of memory on the heap of a process, the process.
@@ -289,5 +349,45 @@ mod tests {
         assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
         write("");
         assert!(!error().is::<Nothing>());
+    }
+
+    /// Root reads another user's folder, which says that a session is in what is not that user's.
+    #[test]
+    fn another_users_folder_leads_to_nothing_but_that_users() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("app-0123456789abcdef");
+        std::fs::create_dir(&folder).unwrap();
+        let (secret, own) = (dir.path().join("secret"), dir.path().join("own"));
+        let give = |path: &Path| std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+        for file in [&secret, &own] {
+            std::fs::write(file, [0; 4096]).unwrap();
+        }
+        std::os::unix::fs::symlink(&secret, dir.path().join("link")).unwrap();
+        give(&own);
+        give(&folder);
+        let places = folder.join(PLACES_FILE);
+        let lead = |to: &str| {
+            std::fs::write(&places, format!("session 0 4096 {to}\n")).unwrap();
+            give(&places);
+            of(&folder).pop().unwrap().place
+        };
+        let hostile = [
+            format!("heap:{}:0x0", std::process::id()),
+            "/proc/1/mem".to_owned(),
+            "/proc/1/fd/0".to_owned(),
+            "/dev/zero".to_owned(),
+            "/proc/kcore".to_owned(),
+            secret.display().to_string(),
+            dir.path().join("link").display().to_string(),
+        ];
+        for place in &hostile {
+            let error = format!("{:#}", lead(place).unwrap_err());
+            assert!(error.contains("not followed"), "{place}: {error}");
+        }
+        let open = lead(&own.display().to_string()).unwrap().open;
+        assert_eq!(std::fs::read(open).unwrap().len(), 4096);
     }
 }

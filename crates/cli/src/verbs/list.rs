@@ -48,7 +48,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             let folder = control::folder(word)?;
             vec![Handle::open(&folder).with_context(|| folder.display().to_string())?.summary()]
         }
-        None => newest_first(remote_control::list(None)?),
+        None => {
+            if let Some(place) = lastwords::dirs::taken_by_another() {
+                let place = plain(&place.display().to_string());
+                crate::say::note(format_args!("{place} belongs to another user; sessions of this user are elsewhere"));
+            }
+            newest_first(remote_control::list(None)?)
+        }
     };
     let text = if args.json {
         let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };

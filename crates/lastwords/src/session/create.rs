@@ -26,7 +26,7 @@ use super::regions::{Regions, StreamRegion};
 use super::session_region::SessionRegion;
 use super::shared::{STAYS, SessionShared};
 use crate::process::clock;
-use crate::session::dirs::{Base, Folder, new_uuid, unique_of};
+use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
 use crate::session::registry::{context_body, env_body};
 use crate::session::retention::{self, Removed};
@@ -47,8 +47,8 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
         Ok((regions, note)) => Ok(SessionShared {
             outside: outside(&regions, folder.as_ref()),
             regions,
+            note: place_note(note, folder.as_ref()),
             folder,
-            note,
             handles: AtomicUsize::new(1),
             removal: AtomicU8::new(STAYS),
             slots: OnceLock::new(),
@@ -58,6 +58,19 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
             drop(folder.map(|folder| folder.remove()));
             Err(error)
         }
+    }
+}
+
+/// The note, and where the session is if that is another place than it should be.
+fn place_note(note: String, folder: Option<&Folder>) -> String {
+    let place = folder
+        .and_then(|folder| folder.path.parent())
+        .filter(|place| dirs::candidates().iter().any(|one| one == place));
+    match (place, dirs::taken_by_another()) {
+        (Some(place), Some(other)) if place != other => {
+            format!("{note}; in {}, as {} is another user's", place.display(), other.display())
+        }
+        _ => note,
     }
 }
 

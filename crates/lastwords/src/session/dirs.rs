@@ -1,13 +1,15 @@
 //! Where sessions live: a base folder of the user, and a folder for each session in it.
 //!
 //! `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords` (where that is as the XDG specification demands: the user's alone),
-//! else `/dev/shm/lastwords-UID`. Folders are 0700 and their own; a
-//! link, a FIFO or another user's folder in their place is refused, never followed.
+//! else `/dev/shm/lastwords-UID`. Where another user has made that, it is `/dev/shm/lastwords-UID-` and 16 random digits. A program
+//! with the rights of another than its caller (setuid, file capabilities) does not look at the environment. Folders are 0700 and
+//! their own; a link, a FIFO or another user's folder in their place is refused, never followed.
 
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,8 +22,9 @@ use crate::session::layout::{SESSION, is_file};
 const UNFINISHED: &str = ".new-";
 /// Folders in the making that are older than this belong to nobody.
 const ABANDONED: Duration = Duration::from_secs(120);
-/// How long [`Base::lock`] waits.
+/// How long [`Base::lock`] waits for one holder of the lock, and for all of them.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_WAIT_IN_ALL: Duration = Duration::from_secs(60);
 
 /// The base folder that this process would use, whether or not it exists.
 #[must_use]
@@ -32,15 +35,57 @@ pub fn base_path() -> PathBuf {
 /// All places where this user's sessions can be, the one in use first; `$LASTWORDS_DIR` alone where it is set.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // SAFETY: geteuid has no way to fail.
-    let uid = unsafe { libc::geteuid() };
-    let shm = PathBuf::from(format!("/dev/shm/lastwords-{uid}"));
+    // SAFETY: takes no memory.
+    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let set = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty() && !is_secure);
+        value.map(PathBuf::from)
+    };
     if let Some(chosen) = set("LASTWORDS_DIR") {
         return vec![chosen];
     }
     let runtime = set("XDG_RUNTIME_DIR").filter(|dir| is_runtime_dir(dir)).map(|dir| dir.join("lastwords"));
-    runtime.into_iter().chain([shm]).collect()
+    runtime.into_iter().chain(in_shm(Path::new(SHM))).collect()
+}
+
+/// Where the folders of users without a runtime folder are.
+const SHM: &str = "/dev/shm";
+
+/// The place in [`SHM`] that should be this user's and is another's, so that sessions are elsewhere.
+#[must_use]
+pub fn taken_by_another() -> Option<PathBuf> {
+    Some(in_shm_by_name(Path::new(SHM))).filter(|place| is_anothers(place))
+}
+
+fn in_shm_by_name(shm: &Path) -> PathBuf {
+    // SAFETY: geteuid has no way to fail.
+    shm.join(format!("lastwords-{}", unsafe { libc::geteuid() }))
+}
+
+/// Something of another user is there, which that user alone can take away: [`SHM`] has the sticky bit.
+fn is_anothers(place: &Path) -> bool {
+    // SAFETY: geteuid has no way to fail.
+    fs::symlink_metadata(place).is_ok_and(|meta| meta.uid() != unsafe { libc::geteuid() })
+}
+
+/// The folder of this user in `shm`. Where another user has taken its name, the folders of this user that have other names, the one
+/// in use first; a random name where there is none.
+fn in_shm(shm: &Path) -> Vec<PathBuf> {
+    let place = in_shm_by_name(shm);
+    if !is_anothers(&place) {
+        return vec![place];
+    }
+    let name = |unique: &str| format!("{}-{unique}", place.file_name().unwrap_or_default().to_string_lossy());
+    let is_own = |entry: &fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with(&name("")) && Base::open(&entry.path()).is_ok()
+    };
+    let entries = fs::read_dir(shm).into_iter().flatten().filter_map(Result::ok);
+    let mut own: Vec<PathBuf> = entries.filter(is_own).map(|entry| entry.path()).collect();
+    own.sort();
+    if own.is_empty() {
+        own.push(shm.join(name(&unique_of(&new_uuid()))));
+    }
+    own
 }
 
 /// Whether a folder is this user's alone, as `sudo -E` and `su` leave it not, and can be written.
@@ -70,7 +115,7 @@ pub(crate) struct Folder {
     name: String,
 }
 
-/// VerifiedFile while a session is looked for or made; the system takes it back when its holder dies.
+/// Held while a session is looked for or made; the system takes it back when its holder dies.
 #[derive(Debug)]
 pub(crate) struct BaseLock {
     _file: OwnedFd,
@@ -118,13 +163,20 @@ impl Base {
     /// Waits, for a bounded time, until no other process of the user is making a session.
     pub(crate) fn lock(&self) -> Result<BaseLock, Error> {
         let file = self.lock_file()?;
-        let start = Instant::now();
-        while !matches!(has_locked(&file), Ok(true)) {
-            if start.elapsed() > LOCK_WAIT {
+        let (start, mut since, mut holder) = (Instant::now(), Instant::now(), None);
+        while !has_locked(&file).map_err(|error| Error::io("flock", self.path.join(".lock"), error))? {
+            // Each holder sets the time of the file: where many start at once, there is progress.
+            let now = changed(&file);
+            if holder != now {
+                (holder, since) = (now, Instant::now());
+            }
+            if since.elapsed() > LOCK_WAIT || start.elapsed() > LOCK_WAIT_IN_ALL {
                 return Err(Error::Busy { what: "the folder of sessions", owner: 0 });
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+        // SAFETY: the descriptor is open; a null pointer stands for the time of now. Where it fails, others wait less.
+        unsafe { libc::futimens(file.as_raw_fd(), core::ptr::null()) };
         Ok(BaseLock { _file: file })
     }
 
@@ -176,12 +228,12 @@ impl Base {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.filter_map(Result::ok) {
             let Ok(name) = entry.file_name().into_string() else { continue };
+            if !name.starts_with(UNFINISHED) {
+                continue;
+            }
             let age = entry.metadata().and_then(|m| m.modified()).map(|t| SystemTime::now().duration_since(t));
             let old = matches!(age, Ok(Ok(age)) if age > ABANDONED);
-            if name.starts_with(UNFINISHED)
-                && old
-                && let Ok(folder) = self.folder(&name)
-            {
+            if old && let Ok(folder) = self.folder(&name) {
                 // What cannot be removed now is tried again when the next session is made.
                 drop(folder.remove());
             }
@@ -374,6 +426,18 @@ fn open_dir(at: i32, name: &CStr, shown: &Path) -> Result<OwnedFd, Error> {
     open_at(at, name, flags, shown)
 }
 
+/// When a file was last changed, s and ns.
+fn changed(file: &OwnedFd) -> Option<(i64, i64)> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the descriptor is open and the buffer is a `stat`, which is read where the call has filled it.
+    unsafe {
+        (libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) == 0).then(|| {
+            let stat = stat.assume_init();
+            (stat.st_mtime, stat.st_mtime_nsec)
+        })
+    }
+}
+
 /// Takes the lock of a file or folder; false where another has it.
 fn has_locked(file: &OwnedFd) -> std::io::Result<bool> {
     // SAFETY: the descriptor is open.
@@ -423,4 +487,27 @@ fn check_owner(fd: &OwnedFd, path: &Path, forbidden: u32) -> Result<(), Error> {
 
 fn c_string(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes()).map_err(|error| Error::io("name", path, error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_another_user_has_taken_is_not_used() {
+        // SAFETY: geteuid has no way to fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return;
+        }
+        let shm = tempfile::tempdir().expect("a folder");
+        let place = in_shm_by_name(shm.path());
+        assert_eq!(in_shm(shm.path()), [place.clone()]);
+        fs::create_dir(&place).expect("a folder");
+        assert_eq!(in_shm(shm.path()), [place.clone()]);
+        std::os::unix::fs::chown(&place, Some(12345), None).expect("given away");
+        let other = in_shm(shm.path()).remove(0);
+        assert!(other != place && other.starts_with(shm.path()));
+        let base = Base::make(&other).expect("made");
+        assert_eq!(in_shm(shm.path()), [base.path], "the one that is there is used again");
+    }
 }

@@ -1,5 +1,6 @@
 //! Sessions of other processes: listed, changed and removed through their folders. Nothing has to be alive for that.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -117,20 +118,19 @@ pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
         list_in(&Base::open(dir)?, &mut found)?;
         return Ok(found);
     }
+    // Two places may be the same folder.
+    let mut seen = HashSet::new();
     for base in dirs::candidates().iter().filter_map(|path| Base::open(path).ok()) {
-        list_in(&base, &mut found)?;
+        if seen.insert(std::fs::canonicalize(&base.path).unwrap_or_else(|_| base.path.clone())) {
+            list_in(&base, &mut found)?;
+        }
     }
     Ok(found)
 }
 
 fn list_in(base: &Base, found: &mut Vec<Summary>) -> Result<(), Error> {
-    for name in base.sessions()? {
-        if let Ok(folder) = base.folder(&name)
-            && !found.iter().any(|summary: &Summary| summary.folder == folder.path)
-        {
-            found.push(summary(&folder));
-        }
-    }
+    let folders = base.sessions()?;
+    found.extend(folders.iter().filter_map(|name| base.folder(name).ok()).map(|folder| summary(&folder)));
     Ok(())
 }
 

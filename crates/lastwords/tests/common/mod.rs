@@ -106,3 +106,25 @@ impl Drop for StopAtEnd<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// Events that a session's streams have counted as lost.
+pub(crate) fn lost(folder: &Path) -> u64 {
+    use lastwords_abi::stream::{CONTROL_OFF, LOST_LOCK, StreamControl};
+    let at = CONTROL_OFF + std::mem::offset_of!(StreamControl, lost);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let streams = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
+    let words = |bytes: Vec<u8>| -> u64 {
+        let counters = bytes.get(at..at + 8 * (LOST_LOCK + 1)).unwrap_or_default();
+        counters.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).sum()
+    };
+    streams.map(|entry| words(std::fs::read(entry.path()).unwrap_or_default())).sum()
+}
+
+/// Leaves this process `more` bytes of address space.
+pub(crate) fn limit_address_space(more: u64) {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
+    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    let limit = libc::rlimit { rlim_cur: pages * 4096 + more, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit of this process alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}

@@ -84,7 +84,8 @@ pub(super) fn fallocate(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Re
     }
     let error = BackendError::last("fallocate", path, offset, len);
     match error.source.raw_os_error() {
-        Some(libc::EOPNOTSUPP | libc::ENOSYS) => fill_holes(fd, path, offset, len),
+        // A file system or a kernel that has no such call, or a filter that forbids it.
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => fill_holes(fd, path, offset, len),
         _ => Err(error),
     }
 }
