@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::shape::{CLOCKS, Class, Memory, Shape};
+use super::shape::{CLOCKS, CPU, Class, Memory, NAME, PID, Shape, TID};
 use super::value::{self, Form, Scalar, Standard, Text};
 
 const SUPPORT: &str = include_str!("support.rs.in");
@@ -192,7 +192,10 @@ fn session(shape: &Shape) -> String {
         shape.sub_buffers, shape.sub_buffer_size, shape.payload_size
     );
     if let Some(bits) = shape.contexts {
-        let _ = write!(channel, ".contexts({bits})");
+        let names = [(PID, "PID"), (TID, "TID"), (NAME, "THREAD_NAME"), (CPU, "CPU")];
+        let chosen = names.iter().filter(|(bit, _)| bits & bit != 0);
+        let sum: String = chosen.map(|(_, name)| format!(" | lastwords::Context::{name}")).collect();
+        let _ = write!(channel, ".contexts(lastwords::Context::NONE{sum})");
     }
     if shape.discard {
         channel += ".discard()";
