@@ -38,11 +38,18 @@ pub fn install_panic_hook() {
         super::refresh_modules();
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            crate::session::ending::note_panic();
+            crate::session::ending::note_panic(aborts(info));
             record(info);
             previous(info);
         }));
     });
+}
+
+/// Whether the process does not survive the panic: the standard library says so by a panic of its own, "panic in a function that
+/// cannot unwind" or "panic in a destructor during cleanup".
+fn aborts(info: &PanicHookInfo<'_>) -> bool {
+    let message = info.payload().downcast_ref::<&str>();
+    cfg!(panic = "abort") || message.is_some_and(|message| message.starts_with("panic in a "))
 }
 
 /// What is known of a panic.

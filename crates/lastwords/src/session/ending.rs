@@ -100,8 +100,11 @@ pub(crate) fn is_ours(view: &SessionRegion) -> bool {
     here && !(view.processes().iter().any(has_joined) && os::is_alive(info.creator_pid, info.creator_start as u32))
 }
 
-/// Notes a panic, which the process may survive.
-pub(crate) fn note_panic() {
+/// Notes a panic, which the process survives unless it `aborts`.
+pub(crate) fn note_panic(aborts: bool) {
+    if aborts {
+        mark_all(Ending::Panic);
+    }
     for view in shared::all().map(SessionShared::view) {
         view.control().panicked.store(ClockKind::Realtime.now(), Relaxed);
         view.control().panics.fetch_add(1, Release);
@@ -132,12 +135,7 @@ pub(crate) fn read(view: &SessionRegion) -> Ended {
     if let Some(how) = marked.filter(|_| !lived_on) {
         return Ended { how, at, pid: control.ended_by.load(Relaxed) };
     }
-    let panics = control.panics.load(Acquire);
-    let panicked = control.panicked.load(Relaxed);
-    match panics > 0 && panicked >= seen {
-        true => Ended { how: Ending::Panic, at: panicked, pid: 0 },
-        false => Ended { how: Ending::Killed, at: seen, pid: 0 },
-    }
+    Ended { how: Ending::Killed, at: seen.max(control.panicked.load(Relaxed)), pid: 0 }
 }
 
 /// Most sessions of a process that were closed and wait for its exit status.
@@ -257,16 +255,12 @@ mod tests {
         newest.store(at + 2 * ON_THE_WAY, Relaxed);
         let killed = Ended { how: Ending::Killed, at: at + 2 * ON_THE_WAY, pid: 0 };
         assert_eq!(read(view), killed, "a child died of the signal, or a handler of the application went on");
-        note_panic();
+        note_panic(false);
         assert_eq!(read(view), killed, "the panic was survived");
         view.control().panicked.store(killed.at + 1, Relaxed);
-        assert_eq!(
-            read(view),
-            Ended { how: Ending::Panic, at: killed.at + 1, pid: 0 },
-            "nothing shows that it lived on"
-        );
+        assert_eq!(read(view), Ended { at: killed.at + 1, ..killed }, "it lived when it panicked");
         view.control().ending.store(0xff, Relaxed);
-        assert_eq!(read(view).how, Ending::Panic, "what this version does not know says nothing");
+        assert_eq!(read(view).how, Ending::Killed, "what this version does not know says nothing");
         session.remove();
     }
 }
