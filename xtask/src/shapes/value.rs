@@ -150,7 +150,7 @@ impl Standard {
             Self::Option(of) => Value::List(is_some.then(|| of.value(word(key, at, 1))).into_iter().collect()),
             Self::OptionText => {
                 let plain = text(key, at, most, Text::Nul);
-                let is_some = plain.len() % 3 > 0;
+                let is_some = !plain.len().is_multiple_of(3);
                 let text = stored(plain, true);
                 Value::Text(if is_some { [b"Some(", text.as_slice(), b")"].concat() } else { b"None".to_vec() })
             }
