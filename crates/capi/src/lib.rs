@@ -40,7 +40,10 @@ extern "C" fn lw_prepare_thread() -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn lw_refresh_modules() {
-    status(|| Ok(crash::refresh_modules()));
+    status(|| {
+        crash::refresh_modules();
+        Ok(())
+    });
 }
 
 #[unsafe(no_mangle)]

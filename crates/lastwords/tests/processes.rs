@@ -148,14 +148,18 @@ fn child_leaves_a_session_to_its_children() {
         record(10..20);
         (&told).write_all(&[1]).expect("told");
         answer(&mut go);
-        session.take().map(Session::remove);
+        if let Some(session) = session.take() {
+            session.remove();
+        }
     };
     let pid = fork(|| child(&mut session));
     if executed {
         let name = format!("/proc/{pid}/comm");
         wait_for("the other program", || std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
     }
-    session.take().map(Session::remove);
+    if let Some(session) = session.take() {
+        session.remove();
+    }
     assert_eq!(path.exists(), !executed, "the child still records, but for one that is another program");
     if !executed {
         use std::io::Write as _;

@@ -223,7 +223,7 @@ impl Table {
     fn probe(&self, id: u64) -> impl Iterator<Item = &'static Span> + use<> {
         let (entries, hash) = (self.entries, id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
         // The hash as a part of the table: there is no division on the way of a span that is entered.
-        let from = (hash * entries.len() as u64 >> 32) as usize;
+        let from = ((hash * entries.len() as u64) >> 32) as usize;
         let (before, behind) = entries.split_at(from);
         behind.iter().chain(before).take(PROBES)
     }

@@ -501,9 +501,9 @@ mod tests {
         }
         let shm = tempfile::tempdir().expect("a folder");
         let place = in_shm_by_name(shm.path());
-        assert_eq!(in_shm(shm.path()), [place.clone()]);
+        assert_eq!(in_shm(shm.path()), std::slice::from_ref(&place));
         fs::create_dir(&place).expect("a folder");
-        assert_eq!(in_shm(shm.path()), [place.clone()]);
+        assert_eq!(in_shm(shm.path()), std::slice::from_ref(&place));
         std::os::unix::fs::chown(&place, Some(12345), None).expect("given away");
         let other = in_shm(shm.path()).remove(0);
         assert!(other != place && other.starts_with(shm.path()));
