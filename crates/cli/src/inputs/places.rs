@@ -379,7 +379,7 @@ mod tests {
             "/proc/1/mem".to_owned(),
             "/proc/1/fd/0".to_owned(),
             "/dev/zero".to_owned(),
-            "/proc/kcore".to_owned(),
+            "/proc/version".to_owned(),
             secret.display().to_string(),
             dir.path().join("link").display().to_string(),
         ];
