@@ -118,7 +118,15 @@ pub(crate) struct Folder {
 /// Held while a session is looked for or made; the system takes it back when its holder dies.
 #[derive(Debug)]
 pub(crate) struct BaseLock {
-    _file: OwnedFd,
+    file: OwnedFd,
+}
+
+impl Drop for BaseLock {
+    fn drop(&mut self) {
+        // A child that another thread forked meanwhile has the descriptor, too, and would keep the lock while it lives.
+        // SAFETY: the descriptor is open. Where the call fails, closing the descriptor is all that can be done.
+        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 impl Base {
@@ -152,7 +160,7 @@ impl Base {
     }
 
     fn try_lock_of(file: OwnedFd) -> Option<BaseLock> {
-        has_locked(&file).unwrap_or(false).then_some(BaseLock { _file: file })
+        has_locked(&file).unwrap_or(false).then_some(BaseLock { file })
     }
 
     fn lock_file(&self) -> Result<OwnedFd, Error> {
@@ -177,7 +185,7 @@ impl Base {
         }
         // SAFETY: the descriptor is open; a null pointer stands for the time of now. Where it fails, others wait less.
         unsafe { libc::futimens(file.as_raw_fd(), core::ptr::null()) };
-        Ok(BaseLock { _file: file })
+        Ok(BaseLock { file })
     }
 
     /// Makes an unpublished folder for a session of that name; `unique` is [`unique_of`] its UUID.
@@ -492,6 +500,19 @@ fn c_string(path: &Path) -> Result<CString, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_ends_though_a_forked_child_has_its_descriptor() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let base = Base::make(&dir.path().join("base")).expect("made");
+        for take in [Base::try_lock, Base::try_lock_itself] {
+            let lock = take(&base).expect("nobody has it");
+            let _of_a_child = lock.file.try_clone().expect("a descriptor");
+            assert!(take(&base).is_none(), "it is held");
+            drop(lock);
+            assert!(take(&base).is_some());
+        }
+    }
 
     #[test]
     fn a_place_that_another_user_has_taken_is_not_used() {
