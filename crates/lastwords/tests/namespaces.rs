@@ -105,3 +105,43 @@ fn every_event_is_there_or_was_counted() {
     };
     assert!(all(0, mine) && all(1 << 40, theirs), "each once");
 }
+
+#[test]
+fn child_ends_a_session_of_the_same_id() {
+    let Some(dir) = child_dir() else { return };
+    // SAFETY: no memory is involved; the children end by `_exit`, and this process has no other thread that holds a lock of the C
+    // library. Each child is the first process of a namespace.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWPID) != 0 {
+            libc::_exit(NO_RIGHT);
+        }
+        let first = libc::fork();
+        if first != 0 {
+            libc::waitpid(first, core::ptr::null_mut(), 0);
+            libc::_exit(0);
+        }
+        let session = Session::builder("same").dir(&dir).channel(plain("main")).listen(false).start();
+        let session = session.expect("it starts");
+        record(0..10);
+        assert_eq!(libc::unshare(libc::CLONE_NEWPID), 0);
+        let second = libc::fork();
+        if second == 0 {
+            drop(session);
+            libc::_exit(0);
+        }
+        libc::waitpid(second, core::ptr::null_mut(), 0);
+        record(10..20);
+        libc::_exit(0);
+    }
+}
+
+#[test]
+fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn("child_ends_a_session_of_the_same_id", dir.path(), &[]).wait().expect("it ends");
+    if status.code() == Some(NO_RIGHT) {
+        return;
+    }
+    assert!(status.success(), "{status}");
+    assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+}

@@ -34,11 +34,19 @@ pub fn exists(tid: u32) -> bool {
 /// cannot be read. Async-signal-safe: no allocation.
 #[must_use]
 pub fn start_time(tid: u32) -> u64 {
-    stat(tid).map_or(0, |(_, start)| start)
+    stat(tid).map_or(0, |stat| stat.start)
 }
 
-/// State letter and start time of a thread, from /proc/TID/stat.
-fn stat(tid: u32) -> Option<(u8, u64)> {
+/// What /proc/TID/stat tells of a thread.
+struct Stat {
+    state: u8,
+    /// Threads of its process, the first one included until the last has ended.
+    threads: u64,
+    /// Start time, clock ticks since boot.
+    start: u64,
+}
+
+fn stat(tid: u32) -> Option<Stat> {
     let mut path = [0u8; 32];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
@@ -56,10 +64,12 @@ fn stat(tid: u32) -> Option<(u8, u64)> {
     let close = text.iter().rposition(|&b| b == b')')?;
     let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
     let state = *fields.next()?.first()?;
-    let start = fields.nth(18)?;
-    let start =
-        start.iter().try_fold(0u64, |n, d| d.is_ascii_digit().then(|| n.wrapping_mul(10) + u64::from(d - b'0')))?;
-    Some((state, start))
+    let number = |field: &[u8]| {
+        field.iter().try_fold(0u64, |n, d| d.is_ascii_digit().then(|| n.wrapping_mul(10) + u64::from(d - b'0')))
+    };
+    let threads = number(fields.nth(16)?)?;
+    let start = number(fields.nth(1)?)?;
+    Some(Stat { state, threads, start })
 }
 
 fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
@@ -102,7 +112,8 @@ pub fn pid_namespace() -> u64 {
     // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
     unsafe {
         let mut st: libc::stat = core::mem::zeroed();
-        if libc::stat(c"/proc/self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
+        // Of this thread: /proc/self tells nothing once the first thread has ended.
+        if libc::stat(c"/proc/thread-self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
     }
 }
 
@@ -120,10 +131,18 @@ fn is_alive_here(tid: u32, start_low: u32) -> bool {
     if !exists(tid) {
         return false;
     }
-    match stat(tid) {
-        Some((state, start)) => state != b'Z' && state != b'X' && (start_low == 0 || start as u32 == start_low),
-        None => true,
-    }
+    stat(tid).is_none_or(|stat| !b"ZX".contains(&stat.state) && is_start(&stat, start_low))
+}
+
+fn is_start(stat: &Stat, start_low: u32) -> bool {
+    start_low == 0 || stat.start as u32 == start_low
+}
+
+/// The process that had this id and start time (low 32 bits; 0 = not known) can still run: with its other threads where the first
+/// one has ended, which is a zombie until they have.
+#[must_use]
+pub fn is_process_alive(pid: u32, start_low: u32) -> bool {
+    is_alive(pid, start_low) || stat(pid).is_some_and(|stat| stat.threads > 1 && is_start(&stat, start_low))
 }
 
 /// `len` bytes of zeroed private memory at an address of the kernel's choice; `None` where there are none. It stays until it is
@@ -343,4 +362,47 @@ pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
 /// The CPU is on line; CPU 0, which has no such file, always is.
 fn is_online(cpu: u32) -> bool {
     std::fs::read(std::format!("/sys/devices/system/cpu/cpu{cpu}/online")).map_or(true, |t| t.first() != Some(&b'0'))
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_lives_on_when_its_first_thread_has_ended() {
+        extern "C" fn wait(_: *mut libc::c_void) -> *mut libc::c_void {
+            // SAFETY: no memory is involved.
+            unsafe { libc::sleep(60) };
+            core::ptr::null_mut()
+        }
+        // SAFETY: the child starts one thread and ends its own; it is killed below. No memory of this process is involved.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                let mut thread: libc::pthread_t = core::mem::zeroed();
+                let none = core::ptr::null();
+                let failed = libc::pthread_create(&raw mut thread, none, wait, core::ptr::null_mut());
+                if failed != 0 {
+                    libc::_exit(1);
+                }
+                libc::syscall(libc::SYS_exit, 0);
+            }
+            child
+        };
+        let pid = u32::try_from(child).expect("a child");
+        while is_alive(pid, 0) {
+            std::thread::yield_now();
+        }
+        let start = start_time(pid) as u32;
+        let seen = (is_process_alive(pid, start), is_process_alive(pid, start.wrapping_add(1)));
+        // SAFETY: the child is ours.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        // A killed process that nobody has waited for is dead.
+        while is_process_alive(pid, start) {
+            std::thread::yield_now();
+        }
+        // SAFETY: as above.
+        unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+        assert_eq!(seen, (true, false));
+    }
 }

@@ -51,7 +51,7 @@ impl Identity {
         if self.pidns != 0 && self.pidns != os::pid_namespace() {
             return life_elsewhere(self);
         }
-        if os::is_alive(self.pid, self.start as u32) { Life::Alive } else { Life::Dead }
+        if os::is_process_alive(self.pid, self.start as u32) { Life::Alive } else { Life::Dead }
     }
 
     fn of(process: &Process) -> Option<Self> {
@@ -92,7 +92,9 @@ fn is_it(identity: &Identity, name: &str) -> Option<bool> {
         return Some(false);
     }
     let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
-    let zombie = status.lines().any(|line| line.starts_with("State:\tZ"));
+    // A zombie with other threads is a process of which only the first thread has ended.
+    let has = |wanted: &str| status.lines().any(|line| line.starts_with(wanted));
+    let zombie = has("State:\tZ") && status.lines().any(|line| line == "Threads:\t1");
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(!zombie && ids.split_whitespace().last()?.parse() == Ok(identity.pid))
 }
@@ -131,13 +133,14 @@ pub(crate) fn leave(processes: &[Process]) {
 /// Whether nobody has the session any more: neither the living nor the dead, whose last words are in it. Children that died
 /// before the process that made it are its own affair. `mapped` is where the session is mapped here.
 pub(crate) fn is_left(view: &SessionRegion, mapped: *const u8) -> bool {
-    let me = os::pid();
-    let in_charge = view.info.scope == SCOPE_PROCESS && view.info.creator_pid == me;
+    let (me, here) = (os::pid(), os::pid_namespace());
+    let info = &view.info;
+    let in_charge = info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me, here);
     // None where it is on the heap: forked children have their own.
     let file = file_at(&maps_of("self"), mapped as usize).filter(|(_, inode)| inode != "0");
     let has_it = |process: &Identity| match process.life() {
         // Its entry stays where /proc did not tell its start time.
-        _ if in_charge && process.pid == me => false,
+        _ if in_charge && (process.pid, process.pidns) == (me, here) => false,
         Life::Dead => !in_charge,
         Life::Unknown => true,
         // Programs that were executed have the id of the child that joined when it was forked, not its memory.
@@ -207,6 +210,20 @@ pub(crate) fn joined(processes: &[Process]) -> Vec<Identity> {
 pub(crate) fn is_alone(processes: &[Process]) -> bool {
     let me = Identity::current();
     joined(processes).iter().all(|identity| *identity == me || identity.life() == Life::Dead)
+}
+
+/// Whether a living process, as this one sees it, has executed another program since it joined: of this process that is known,
+/// as it does not map the session but where it looks at it now.
+pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> bool {
+    let (maps, at) = (maps_of("self"), core::ptr::from_ref(view.control()) as usize);
+    let own = *process == Identity::current();
+    let Some(file) = file_at(&maps, at).filter(|_| own) else { return false };
+    maps.lines().filter(|line| mapped_file(line).as_ref() == Some(&file)).all(|line| file_at(line, at).is_some())
+}
+
+/// Whether a session is certainly of another boot than this one, by their ids.
+pub(crate) fn is_other_boot(id: &[u8; 16], this: &[u8; 16]) -> bool {
+    id != this && ![id, this].contains(&&[0; 16])
 }
 
 /// Boot id of the machine; zeroes where /proc does not tell.

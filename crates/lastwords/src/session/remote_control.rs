@@ -160,7 +160,7 @@ fn is_dead(pid: &u32) -> bool {
 
 fn details(view: &SessionRegion) -> Details {
     let (info, control) = (&view.info, view.control());
-    let same_boot = info.boot_id == processes::boot_id();
+    let same_boot = !processes::is_other_boot(&info.boot_id, &processes::boot_id());
     let life = |identity: &Identity| if same_boot { identity.life() } else { Life::Dead };
     let processes: Vec<_> = processes::joined(view.processes()).into_iter().map(|p| (p, life(&p))).collect();
     let any = |wanted| processes.iter().any(|(_, life)| *life == wanted);

@@ -17,7 +17,8 @@ use super::session_region::SessionRegion;
 /// How many ended sessions stay. A program's sessions are those of one session name.
 ///
 /// Sessions in persistent memory are not counted, and never removed: their place is used again on request only. Sessions of
-/// other pid namespaces are removed only where they were ended in good order, as nothing else tells that they ended.
+/// other pid namespaces, and all where there is no /proc, are removed only where they were ended in good order, as nothing else
+/// tells that they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Ended sessions of each name, the newest. Default: 5.
@@ -165,9 +166,12 @@ fn candidate(base: &Base, folder: String, name: &str, boot: &[u8; 16]) -> Option
 /// Whether no process has the session. Unlike for a listing, nothing is searched for: processes of other pid namespaces live.
 fn has_ended(view: &SessionRegion, boot: &[u8; 16]) -> bool {
     let here = os::pid_namespace();
-    let is_gone = |process: &processes::Identity| process.pidns == here && process.life() == Life::Dead;
+    let is_gone = |process: &processes::Identity| {
+        let is_known = here != 0 && process.pidns == here;
+        is_known && (process.life() == Life::Dead || processes::was_executed_anew(process, view))
+    };
     view.control().finished.load(Acquire) == 1
-        || view.info.boot_id != *boot
+        || processes::is_other_boot(&view.info.boot_id, boot)
         || processes::joined(view.processes()).iter().all(is_gone)
 }
 
@@ -193,4 +197,23 @@ fn remove(base: &Base, candidate: &Candidate, locked: bool) -> Result<bool, Erro
         return Ok(false);
     }
     erase(&folder).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use crate::session::dirs::Folder;
+
+    #[test]
+    fn a_session_lives_though_no_boot_is_known() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let session = Session::builder("no-boot").dir(dir.path()).listen(false).start().expect("it starts");
+        let folder = Folder::open(session.folder().expect("a folder")).expect("it opens");
+        let over = |boot: [u8; 16]| look(&folder, |view| has_ended(view, &boot)).expect("readable");
+        assert!(!over(processes::boot_id()), "it is of this boot");
+        assert!(!over([0; 16]), "/proc does not tell which boot this is");
+        assert!(over([7; 16]), "its boot is over");
+        session.remove();
+    }
 }
