@@ -246,9 +246,12 @@ pub(crate) fn close(session: &'static SessionShared, how: Ending, unwanted: bool
     }
     if is_left {
         let control = view.control();
-        control.recording.store(0, Release);
-        control.finished.store(u32::from(how != Ending::Panic), Release);
-        view.announce();
+        // One that a panic ended is joined again where it is a user's, and goes on recording.
+        if how != Ending::Panic {
+            control.recording.store(0, Release);
+            control.finished.store(1, Release);
+            view.announce();
+        }
         let is_lost = matches!(view.info.backend, BACKEND_HEAP | BACKEND_MEMFD) && how != Ending::Panic;
         match unwanted || is_lost {
             true => remove(session),

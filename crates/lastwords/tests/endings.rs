@@ -17,6 +17,10 @@ fn start(name: &str, dir: &Path) -> Session {
     Session::builder(name).dir(dir).channel(plain("main")).start().expect("it starts")
 }
 
+fn users(dir: &Path) -> Session {
+    Session::builder("end").dir(dir).channel(plain("main")).scope(Scope::User).start().expect("it starts")
+}
+
 /// What a program of tokio does whose task fails: the session is dropped, and `main` returns the error.
 fn work(dir: &Path) -> Result<(), String> {
     let _session = start("end", dir);
@@ -81,6 +85,40 @@ fn child(how: &str, dir: &Path) {
             }
             no_way_out();
         }
+        "limit" => {
+            let session = start("end", dir);
+            record(0..10);
+            let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: a limit of this process alone.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+            drop(session);
+            exit(3);
+        }
+        "user" => {
+            let _session = users(dir);
+            record(10..20);
+            exit(0);
+        }
+        "user-unwind" => {
+            let _session = users(dir);
+            record(0..10);
+            panic!("on purpose");
+        }
+        "anew" => {
+            use std::os::unix::process::CommandExt as _;
+            let round = std::env::var("ROUND").map_or(0, |round| round.parse().expect("a number"));
+            let builder = Session::builder("end").dir(dir).channel(plain("main"));
+            let session = builder.retention(Retention { sessions: 2, ..Retention::default() }).start();
+            let _session = session.expect("it starts");
+            record(0..10);
+            if round < 6 {
+                let this = std::env::current_exe().expect("this program");
+                let mut anew = std::process::Command::new(this);
+                let error = anew.args(std::env::args().skip(1)).env("ROUND", (round + 1u32).to_string()).exec();
+                panic!("{error}");
+            }
+            exit(0);
+        }
         "kill" => {
             let _session = start("end", dir);
             record(0..10);
@@ -124,11 +162,13 @@ fn every_end_leaves_the_session_and_says_how_it_ended() {
         ("unwind", Ending::Panic, State::LeftOver, 0),
         ("exit", Ending::Exit(Some(0)), State::LeftOver, 0),
         ("fork", Ending::Killed, State::LeftOver, 0),
+        ("limit", Ending::Closed(Some(3)), State::Finished, 0),
         ("abort", Ending::Signal(libc::SIGABRT as u8), State::LeftOver, 0),
         ("kill", Ending::Killed, State::LeftOver, 0),
     ];
     for (how, ending, state, panics) in cases {
-        let (_, details) = ended(how);
+        let (exited, details) = ended(how);
+        assert!(how != "limit" || exited.code() == Some(3), "{exited}");
         let status_known = cfg!(target_env = "gnu");
         let ending = match ending {
             Ending::Closed(_) if !status_known => Ending::Closed(None),
@@ -174,6 +214,23 @@ fn the_newest_five_of_a_name_stay() {
     assert!(folders.iter().all(|folder| !folder.exists()));
     assert_eq!(details(&folder(&session)).removed, 6);
     assert!(folder(&live).exists(), "what lives is not touched");
+}
+
+#[test]
+fn a_users_session_that_a_panic_ended_is_joined_and_records() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for how in ["user-unwind", "user"] {
+        spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
+    }
+    assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_process_that_executes_itself_anew_keeps_as_few_as_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn("child_ends", dir.path(), &[("HOW", "anew")]).wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 3, "two that had ended, and the last");
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use core::ffi::{c_int, c_void};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Mutex, Once, PoisonError};
 
 use lastwords_abi::session as abi;
@@ -97,7 +98,8 @@ pub(crate) fn is_ours(view: &SessionRegion) -> bool {
         return true;
     }
     let has_joined = |process: &abi::Process| process.pid.load(Acquire) == info.creator_pid;
-    here && !(view.processes().iter().any(has_joined) && os::is_alive(info.creator_pid, info.creator_start as u32))
+    here && !(view.processes().iter().any(has_joined)
+        && os::is_process_alive(info.creator_pid, info.creator_start as u32))
 }
 
 /// Notes a panic, which the process survives unless it `aborts`.
@@ -167,7 +169,8 @@ pub(crate) fn remember(session: &SessionShared) {
 }
 
 impl Closed {
-    /// Adds the exit status, if the file is the session's still and nothing else was said. Allocates nothing.
+    /// Adds the exit status, if the file is the session's still and nothing else was said. Allocates nothing, and writes through
+    /// memory: a call that writes beyond the limit of file sizes would end the process (SIGXFSZ).
     fn add_status(&self, status: Option<u8>) {
         let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: a C string.
@@ -177,18 +180,27 @@ impl Closed {
         }
         // SAFETY: the descriptor is new and ours.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let fd = file.as_raw_fd();
-        let (mut uuid, mut word) = ([0u8; 16], [0u8; 4]);
-        let uuid_at = core::mem::offset_of!(lastwords_abi::region::RegionHeader, session) as libc::off_t;
-        let word_at = self.word as libc::off_t;
-        // SAFETY: each buffer is as long as said.
+        let (fd, len) = (file.as_raw_fd(), self.word as usize + size_of::<u32>());
+        let uuid_at = core::mem::offset_of!(lastwords_abi::region::RegionHeader, session);
+        // SAFETY: the `stat` is a place for the call to fill; the mapping is new, has `len` bytes, all of which the file has, and is
+        // unmapped behind its last use; the word is aligned, and every process that writes it writes it as an atomic.
         unsafe {
-            let had = libc::pread(fd, uuid.as_mut_ptr().cast(), 16, uuid_at) == 16
-                && libc::pread(fd, word.as_mut_ptr().cast(), 4, word_at) == 4;
-            if had && uuid == self.uuid && Ending::of(u32::from_ne_bytes(word)) == Some(Ending::Closed(None)) {
-                let new = Ending::Closed(status).word().to_ne_bytes();
-                libc::pwrite(fd, new.as_ptr().cast(), 4, word_at);
+            let mut stat: libc::stat = core::mem::zeroed();
+            if libc::fstat(fd, &raw mut stat) != 0 || (stat.st_size as u64) < len as u64 {
+                return;
             }
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let map = libc::mmap(core::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
+            if map == libc::MAP_FAILED {
+                return;
+            }
+            if map.byte_add(uuid_at).cast::<[u8; 16]>().read_unaligned() == self.uuid {
+                let word = AtomicU32::from_ptr(map.byte_add(self.word as usize).cast());
+                let (old, new) = (Ending::Closed(None).word(), Ending::Closed(status).word());
+                // Where something else was said meanwhile, that stays.
+                let _ = word.compare_exchange(old, new, AcqRel, Relaxed);
+            }
+            libc::munmap(map, len);
         }
     }
 }
