@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::contenders::Payload;
-use super::floors::{Best, Verdict};
+use super::floors::{Limit, Verdict};
 use super::record::{Results, Samples};
 use super::stats::Spread;
 
@@ -48,11 +48,12 @@ pub(super) fn floors(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {
         let value = verdict.value.map_or_else(|| "not measured".into(), |value| format!("{value:.3}"));
-        let word = if verdict.is_met() { "met" } else { "NOT MET" };
-        let why = verdict
-            .out_of_reach()
-            .map_or_else(String::new, |Best { name, value }| format!(" (out of reach here: {name} {value:.2})"));
-        let _ = writeln!(text, "{:<45} {value:>12}  {:<8} {word}{why}", verdict.what, verdict.limit.to_string());
+        let word = match verdict.limit {
+            Limit::Reported => "reported",
+            _ if verdict.is_met() => "met",
+            _ => "NOT MET",
+        };
+        let _ = writeln!(text, "{:<45} {value:>12}  {:<8} {word}", verdict.what, verdict.limit.to_string());
     }
     text
 }
@@ -65,7 +66,6 @@ pub(super) fn verdict_data(verdicts: &[Verdict]) -> Value {
             "limit": limit,
             "value": verdict.value,
             "met": verdict.is_met(),
-            "out_of_reach": verdict.out_of_reach().map(|best| json!({ "by": best.name, "value": best.value })),
         })
     };
     verdicts.iter().map(one).collect()
