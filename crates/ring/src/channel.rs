@@ -12,7 +12,6 @@ use crate::clock::ClockKind;
 use crate::hooks::fault;
 use crate::memory::{Contiguous, Memory, Paged};
 use crate::record::{Lost, Record, Tail};
-#[cfg(not(loom))]
 use crate::reserve::rseq_fast::RseqFast;
 use crate::reserve::{locked, lockless, rseq};
 use crate::stream::Stream;
@@ -70,7 +69,6 @@ pub(crate) fn is_foreign(namespaces: &AtomicU32) -> bool {
 pub struct Channel {
     flip: &'static AtomicU32,
     streams: alloc::boxed::Box<[Stream]>,
-    #[cfg(not(loom))]
     fast: RseqFast,
     /// Streams that are bound to a CPU.
     cpus: u32,
@@ -101,12 +99,11 @@ impl Channel {
         assert!(streams.iter().all(same), "the streams of a channel have one geometry");
         let cpus = streams.iter().filter(|s| s.info.cpu != ANY_CPU).count() as u32;
         let paged = first.page_size != 0;
-        #[cfg(not(loom))]
-        let counter = matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
+        // A modelled section reads the model's clock.
+        let counter = cfg!(loom) || matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
         let payload_size = flags & CHANNEL_PAYLOAD_SIZE != 0;
         Self {
             flip: parts.flip,
-            #[cfg(not(loom))]
             fast: RseqFast::new(parts.flip, &streams, counter && !payload_size && !crate::header::ALWAYS_FULL),
             cpus,
             paged,
@@ -155,7 +152,6 @@ impl Channel {
     /// The event was lost, and its stream counts why.
     #[inline(always)]
     pub fn record_words<const W: usize>(&'static self, id: u16, words: [u64; W], len: usize) -> Result<(), Lost> {
-        #[cfg(not(loom))]
         if self.fast.record_words(id, &words, len) {
             return Ok(());
         }
@@ -175,7 +171,6 @@ impl Channel {
         len: usize,
         tail: Tail<'_>,
     ) -> Result<(), Lost> {
-        #[cfg(not(loom))]
         if self.fast.record_tail(id, &words, len, tail) {
             return Ok(());
         }

@@ -109,7 +109,7 @@ pub(crate) fn area() -> Option<&'static Area> {
 
 /// Threads have areas.
 pub(crate) fn has_areas() -> bool {
-    !matches!(OFFSET.load(Relaxed), UNKNOWN | NONE)
+    cfg!(loom) || !matches!(OFFSET.load(Relaxed), UNKNOWN | NONE)
 }
 
 /// The area at `offset`, which is [`OFFSET`] where [`has_areas`].

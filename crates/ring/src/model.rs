@@ -92,6 +92,14 @@ pub enum Fault {
     StayBeside,
     /// A section goes on where it was interrupted.
     NoAbort,
+    /// A section of the fast path does not look whether its cached lane is of the CPU where it runs.
+    OtherCpu,
+    /// A section of the fast path does not look whether its cached lane is of the live half.
+    OtherHalf,
+    /// A thread takes a cached lane for its own, of whichever channel it is.
+    OtherOwner,
+    /// A fast path whose section was aborted says that it recorded.
+    ForgetAborted,
     /// An entry of the thread table can be judged by the old owner's start time.
     StaleStart,
     /// The flip words are read without ordering.

@@ -46,6 +46,9 @@ macro_rules! thread_cells {
     };
 }
 
+#[cfg(any(not(target_arch = "x86_64"), loom))]
+pub(crate) use thread_cells;
+
 thread_cells! {
     CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(NO_CLAIM) }; REMEMBERED];
     NEXT: Cell<usize> = Cell::new(0);

@@ -6,7 +6,7 @@ mod loom_models;
 use lastwords_ring::model::Point::{
     Announced, Begun, Closed, Closing, Committed, Copied, Locked, Published, Reserved, Step, Switched, Written,
 };
-use loom_models::{exclusive, lockless, swap};
+use loom_models::{exclusive, fast, lockless, swap};
 
 macro_rules! models {
     ($($module:ident: $($name:ident $(($($argument:expr),*))?),* ;)*) => {
@@ -30,5 +30,7 @@ models! {
     exclusive: locked_two_recorders, locked_usurped_at((Locked, 0), (Step, 0), (Step, 1), (Step, 2), (Published, 0)), locked_death_at((Locked, 0), (Step, 0), (Step, 1), (Step, 2), (Published, 0)),
         owner_lock(false, true), sections_of_two_threads, section_interrupted_at(1, 3, 5, 7, 9, 11),
         section_death_at(0, 1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 14, 16), section_migrates_at(0, 1, 2, 3, 4), sections_that_never_end;
+    fast: fast_of_two_threads(false, true), fast_interrupted_at(0, 1, 2, 3, 4, 5), fast_death_at(0, 1, 2, 3, 4, 5),
+        fast_migrates_at(0, 1, 2, 3, 4), stale_lane, fast_beside_a_swap, fast_beside_two_swaps, lane_of_another_channel, fast_that_never_ends;
     swap: swap_lockless, swap_locked, swap_sections, two_swaps, spare_in_use;
 }

@@ -9,7 +9,7 @@ use std::sync::Once;
 use lastwords_ring::model::Fault::{self, *};
 use lastwords_ring::model::Point::{Announced, Reserved, Step, Switched};
 use lastwords_ring::model::seed;
-use loom_models::{exclusive, lockless, swap};
+use loom_models::{exclusive, fast, lockless, swap};
 
 /// `model` fails when `fault` is in the ring.
 fn finds(fault: Fault, model: impl Fn() + std::panic::UnwindSafe) {
@@ -54,6 +54,11 @@ faults! {
     rewind: Rewind, exclusive::locked_usurped_at((Step, 2));
     stay_beside: StayBeside, exclusive::locked_usurped_at((Step, 0));
     no_abort: NoAbort, exclusive::sections_of_two_threads();
+    fast_no_abort: NoAbort, fast::fast_of_two_threads(true);
+    other_cpu: OtherCpu, fast::stale_lane();
+    other_half: OtherHalf, fast::fast_beside_a_swap();
+    other_owner: OtherOwner, fast::lane_of_another_channel();
+    forget_aborted: ForgetAborted, fast::fast_beside_a_swap();
     stale_start: StaleStart, lockless::two_claim_the_dead();
     unsettled: Unsettled, lockless::settled_among_two();
     relaxed_begin: RelaxedBegin, lockless::settled_reader();

@@ -7,16 +7,52 @@
 
 use core::cell::Cell;
 
+use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
+use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::stream::HalfControl;
 use lastwords_abi::sync::AtomicU32;
-use lastwords_abi::sync::Ordering::{Relaxed, Release};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Point, area, point, with_world};
+use super::{Point, area, point, tick, with_world};
 use crate::hooks::fault;
-use crate::record::Piece;
+use crate::record::{Piece, Tail};
+use crate::reserve::rseq_fast::Lane;
 
 std::thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A section that runs, on the CPU where the thread was when it began.
+struct Running {
+    cpu: u32,
+    number: u64,
+}
+
+impl Running {
+    fn begin() -> Self {
+        let number = NUMBER.with(|n| n.replace(n.get() + 1)) + 1;
+        let cpu = area().cpu_id.load(core::sync::atomic::Ordering::Relaxed);
+        with_world(|w| *w.cpus[cpu as usize].lock().expect("no panics") = number);
+        Self { cpu, number }
+    }
+
+    /// Does one thing, unless the section was interrupted or the thread moved; whether it was done.
+    fn step(&self, does: impl FnOnce() -> bool) -> bool {
+        point(Point::Step);
+        with_world(|w| {
+            let running = w.cpus[self.cpu as usize].lock().expect("no panics");
+            let goes_on = (*running == self.number && !super::aborts()) || fault!(NoAbort);
+            goes_on && area().cpu_id.load(core::sync::atomic::Ordering::Relaxed) == self.cpu && does()
+        })
+    }
+}
+
+/// Copies into the ring, in a step of a section.
+fn copy(piece: Piece) -> bool {
+    super::writes(piece.dst, piece.len);
+    // SAFETY: the section that copies has found the destination to be in the ring of this CPU, whose mutex is held.
+    unsafe { core::ptr::copy_nonoverlapping(piece.src, piece.dst, piece.len) };
+    true
 }
 
 /// What a section checks and publishes.
@@ -31,36 +67,84 @@ pub(crate) struct Section<'a> {
 
 /// Runs the section; false if it was restarted, or if what it was computed from does not stand.
 pub(crate) fn publish(section: &Section<'_>, pieces: &[Piece]) -> bool {
-    let number = NUMBER.with(|n| n.replace(n.get() + 1)) + 1;
-    with_world(|w| *w.cpus[section.cpu as usize].lock().expect("no panics") = number);
-    let step = |does: &mut dyn FnMut() -> bool| {
-        point(Point::Step);
-        with_world(|w| {
-            let running = w.cpus[section.cpu as usize].lock().expect("no panics");
-            let goes_on = (*running == number && !super::aborts()) || fault!(NoAbort);
-            goes_on && area().cpu_id.load(core::sync::atomic::Ordering::Relaxed) == section.cpu && does()
-        })
-    };
+    let running = Running::begin();
     let control = section.control;
     let live = || section.flips.iter().fold(section.half, |bits, flip| bits ^ flip.load(Relaxed)) & 1 == 0;
-    let stands = step(&mut || control.reserve.load(Relaxed) == section.position) && step(&mut || live());
+    let stands = running.step(|| running.cpu == section.cpu && control.reserve.load(Relaxed) == section.position)
+        && running.step(live);
     stands
-        && step(&mut || {
+        && running.step(|| {
             control.attempt.store(section.end, Relaxed);
             true
         })
-        && pieces.iter().all(|p| {
-            step(&mut || {
-                super::writes(p.dst, p.len);
-                // SAFETY: `single_writer` lets the copy lie in the ring of this CPU, whose mutex is held.
-                unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
-                true
-            })
-        })
-        && step(&mut || {
+        && pieces.iter().all(|piece| running.step(|| copy(*piece)))
+        && running.step(|| {
             control.reserve.store(section.end, Release);
             true
         })
+}
+
+/// The fast path's section of an event in words.
+///
+/// # Safety
+/// As for the sections that this one stands for: `id` is of a compact header, and `len` is at most `8 * W`.
+pub(crate) unsafe fn record_words<const W: usize>(lane: &Lane, id: u32, words: &[u64; W], len: usize) -> bool {
+    record(lane, id, &words[..len.div_ceil(8)], len, None)
+}
+
+/// The fast path's section of an event in words and a tail.
+///
+/// # Safety
+/// As for [`record_words`].
+pub(crate) unsafe fn record_tail<const W: usize>(
+    lane: &Lane,
+    id: u32,
+    words: &[u64; W],
+    len: usize,
+    tail: Tail<'_>,
+) -> bool {
+    record(lane, id, &words[..len.div_ceil(8)], len, Some(tail))
+}
+
+/// Does what the instructions of a section do, in their order: whole words are stored, and what lies behind `len` is not published.
+fn record(lane: &Lane, id: u32, words: &[u64], len: usize, tail: Option<Tail<'_>>) -> bool {
+    let running = Running::begin();
+    let control = lane.control;
+    let total = (LEN_COMPACT + len + tail.map_or(0, Tail::size)) as u64;
+    let (position, clock) = (Cell::new(0), Cell::new(0));
+    // Acquire: the processor's loads are in order, or the section's caller has loaded the flips so.
+    let live = || (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
+    let fits = || {
+        position.set(control.reserve.load(Relaxed));
+        let behind = (position.get() & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
+        clock.set(tick());
+        let near = clock.get().wrapping_sub(control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
+        behind <= lane.room && behind + total <= lane.room && near
+    };
+    let to = |at: usize| lane.data.wrapping_add((position.get() & lane.half_mask) as usize + at);
+    let put = |at: usize, bytes: &[u8]| copy(Piece { dst: to(at), src: bytes.as_ptr(), len: bytes.len() });
+    let done = running.step(|| running.cpu == lane.cpu || fault!(OtherCpu))
+        && running.step(|| live() || fault!(OtherHalf))
+        && running.step(fits)
+        && running.step(|| {
+            control.attempt.store(position.get() + total, Relaxed);
+            put(0, &(((clock.get() as u32) << TAG_BITS) | id).to_ne_bytes());
+            words.iter().enumerate().all(|(n, word)| put(LEN_COMPACT + 8 * n, &word.to_ne_bytes()))
+        })
+        && tail.is_none_or(|tail| {
+            running.step(|| {
+                put(LEN_COMPACT + len, tail.bytes());
+                tail.size() == tail.bytes().len() || put(LEN_COMPACT + len + tail.bytes().len(), &[0])
+            })
+        })
+        && running.step(|| {
+            control.reserve.store(position.get() + total, Release);
+            true
+        });
+    if done {
+        control.last_clock.store(clock.get(), Relaxed);
+    }
+    done
 }
 
 /// What an interrupt on every CPU does: whatever section runs is restarted.

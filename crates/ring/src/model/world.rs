@@ -11,6 +11,7 @@ use loom::sync::Mutex;
 use super::MAX_TIDS;
 use crate::channel::SessionParts;
 use crate::packet::Identity;
+use crate::record::Tail;
 use crate::stream::Stream;
 use crate::{Channel, ClockKind};
 
@@ -113,6 +114,7 @@ impl World {
     #[must_use]
     pub fn new(shape: Shape) -> Arc<Self> {
         super::restart_clock();
+        super::migrate(0);
         let (flip_raw, flip) = leak(AtomicU32::new(0));
         let (threads_raw, threads) = leak_slice::<Thread>(shape.threads);
         let (namespaces_raw, namespaces) = leak(AtomicU32::new(u32::from(shape.foreign)));
@@ -172,6 +174,40 @@ impl World {
     /// Records the event `sequence` of `thread` with a payload of `len` bytes, an even number from 6 up.
     pub fn record(&self, thread: u16, sequence: u16, len: usize) -> Result<(), crate::Lost> {
         self.channel.record_parts(1, &[&payload(thread, sequence, len)])
+    }
+
+    /// Another channel of the same session, whose streams are those of these indices. It stays for ever.
+    pub fn leak_channel(&self, streams: &[usize]) -> &'static Channel {
+        let same = |index: &usize| {
+            let of = &self.channel.streams()[*index];
+            Stream { control: of.control, data: of.data, slots: of.slots, identity: of.identity, info: of.info, ..*of }
+        };
+        let streams = streams.iter().map(same).collect();
+        Box::leak(Box::new(Channel::new(self.parts, streams, ClockKind::Monotonic, 0)))
+    }
+
+    /// Records the same by the fast path, or what that leaves to do: a payload of 16 bytes in words, or of 40 with a tail.
+    pub fn record_fast(&self, thread: u16, sequence: u16, with_tail: bool) -> Result<(), crate::Lost> {
+        // SAFETY: the world, and its channel with it, is dropped behind all uses of it: threads that cache its lanes are the
+        // execution's own, and record while they have the world.
+        let channel: &'static Channel = unsafe { &*core::ptr::from_ref(&self.channel) };
+        Self::record_fast_in(channel, thread, sequence, with_tail)
+    }
+
+    /// [`World::record_fast`] in a channel.
+    pub fn record_fast_in(
+        channel: &'static Channel,
+        thread: u16,
+        sequence: u16,
+        with_tail: bool,
+    ) -> Result<(), crate::Lost> {
+        let payload = payload(thread, sequence, if with_tail { 40 } else { 16 });
+        let words = [0, 8].map(|at| u64::from_ne_bytes(payload[at..at + 8].try_into().expect("8 bytes")));
+        if with_tail {
+            channel.record_tail(1, words, 16, Tail::Bytes(&payload[16..]))
+        } else {
+            channel.record_words(1, words, 16)
+        }
     }
 }
 

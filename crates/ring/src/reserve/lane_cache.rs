@@ -1,14 +1,14 @@
 //! The lane in which a thread recorded last, in thread-local storage.
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), loom))]
 pub(super) use self::general::{get, set};
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(super) use self::x86_64::{get, set};
 
 /// By the initial-exec model: one load in a program, two in a library, and never a call. `std::thread_local!` in code that may
 /// become a library calls `__tls_get_addr`, and what would stay in registers is saved around the call, even where the linker
 /// takes it out again.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86_64 {
     use core::arch::{asm, global_asm};
 
@@ -56,22 +56,23 @@ mod x86_64 {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), loom))]
 mod general {
     use core::cell::Cell;
 
     use crate::reserve::rseq_fast::Lane;
+    use crate::threads::thread_cells;
 
-    std::thread_local! {
-        static LAST: Cell<Option<&'static Lane>> = const { Cell::new(None) };
+    thread_cells! {
+        LAST: Cell<Option<&'static Lane>> = Cell::new(None);
     }
 
     #[inline(always)]
     pub(crate) fn get() -> Option<&'static Lane> {
-        LAST.get()
+        LAST.with(Cell::get)
     }
 
     pub(crate) fn set(lane: &'static Lane) {
-        LAST.set(Some(lane));
+        LAST.with(|last| last.set(Some(lane)));
     }
 }

@@ -2,12 +2,10 @@
 //! algorithms are `rseq`, `lockless` and `locked`. The `record` function of each records one event; once it has returned
 //! `Ok`, the event is recovered after a crash at any later instruction. Else it returns why the event was lost.
 
-#[cfg(not(loom))]
 mod lane_cache;
 pub(crate) mod locked;
 pub(crate) mod lockless;
 pub(crate) mod rseq;
-#[cfg(not(loom))]
 pub(crate) mod rseq_fast;
 pub(crate) mod single_writer;
 

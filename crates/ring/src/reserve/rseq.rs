@@ -28,6 +28,8 @@ pub(super) mod section;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
 #[path = "rseq_none.rs"]
 pub(super) mod section;
+#[cfg(loom)]
+pub(super) use crate::model::section;
 
 /// Times a section may be aborted before the event is recorded in the channel's lockless stream: under a debugger that
 /// steps, or valgrind, a section never ends.
@@ -100,8 +102,8 @@ impl Publish for Section<'_> {
             return Published::TooManyPieces;
         }
         #[cfg(loom)]
-        let done = crate::model::section::publish(
-            &crate::model::section::Section {
+        let done = section::publish(
+            &section::Section {
                 cpu: self.cpu,
                 half: at.half,
                 flips: [self.channel.flip(), &stream.control.flip],

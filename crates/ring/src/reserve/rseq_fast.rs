@@ -6,19 +6,24 @@
 //! addresses of the stream's half that was live, on the CPU where the thread ran. The section checks the CPU and the half beside
 //! that chain, by predicted branches.
 
+#[cfg(not(loom))]
 use core::mem::offset_of;
+#[cfg(not(loom))]
 use core::sync::atomic::AtomicPtr;
+#[cfg(loom)]
+use loom::sync::atomic::AtomicPtr;
 
 use lastwords_abi::header::MAX_COMPACT_ID;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::RESERVATION_RSEQ;
-use lastwords_abi::stream::{ANY_CPU, HalfControl, StreamControl};
+use lastwords_abi::stream::{ANY_CPU, HalfControl};
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
+use crate::hooks::fault;
 use crate::record::Tail;
 use crate::stream::Stream;
 
@@ -29,28 +34,28 @@ pub(crate) struct RseqFast {
     lanes: alloc::boxed::Box<[[Lane; 2]]>,
 }
 
-/// Where events of a CPU go while a half is live. Sections read it by offset.
+/// Where events of a CPU go while a half is live. Sections read it by offset, but for those of the model checker.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Lane {
     /// The fast path that owns this lane; stored before a thread caches the lane. A thread compares this pointer with its own
     /// fast path before it uses the cached lane; the comparison needs no load from the stream.
     owner: AtomicPtr<RseqFast>,
-    pub(super) cpu: u32,
-    pub(super) half: u32,
+    pub(crate) cpu: u32,
+    pub(crate) half: u32,
     /// The session's flip word.
-    pub(super) flip: &'static AtomicU32,
+    pub(crate) flip: &'static AtomicU32,
     /// The stream's.
-    pub(super) stream_flip: &'static AtomicU32,
-    pub(super) control: &'static HalfControl,
-    pub(super) data: *mut u8,
-    pub(super) sub_buffer_mask: u64,
-    pub(super) half_mask: u64,
+    pub(crate) stream_flip: &'static AtomicU32,
+    pub(crate) control: &'static HalfControl,
+    pub(crate) data: *mut u8,
+    pub(crate) sub_buffer_mask: u64,
+    pub(crate) half_mask: u64,
     /// Bytes of a sub-buffer between the packet header and the trailer.
-    pub(super) room: u64,
+    pub(crate) room: u64,
 }
 
-#[cfg(target_pointer_width = "64")]
+#[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = {
     assert!(offset_of!(Lane, cpu) == 8 && offset_of!(Lane, half) == 12);
     assert!(offset_of!(Lane, flip) == 16 && offset_of!(Lane, stream_flip) == 24);
@@ -58,7 +63,7 @@ const _: () = {
     assert!(
         offset_of!(Lane, sub_buffer_mask) == 48 && offset_of!(Lane, half_mask) == 56 && offset_of!(Lane, room) == 64
     );
-    assert!(offset_of!(StreamControl, flip) == 0 && offset_of!(HalfControl, reserve) == 0);
+    assert!(offset_of!(lastwords_abi::stream::StreamControl, flip) == 0 && offset_of!(HalfControl, reserve) == 0);
     assert!(offset_of!(HalfControl, attempt) == 8 && offset_of!(HalfControl, last_clock) == 16);
 };
 
@@ -125,7 +130,7 @@ impl RseqFast {
     /// The lane that this thread cached, if this fast path owns it.
     #[inline(always)]
     fn cached_lane(&'static self) -> Option<&'static Lane> {
-        lane_cache::get().filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self))
+        lane_cache::get().filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self) || fault!(OtherOwner))
     }
 
     /// Records in the lane of this CPU, and caches that. It is not inlined and takes its arguments by value, so that the path of
@@ -145,7 +150,7 @@ impl RseqFast {
     #[inline(never)]
     fn aborted(&'static self) -> bool {
         self.find_lane();
-        false
+        fault!(ForgetAborted)
     }
 
     /// The lane of this CPU and of the live half, if there is one; the thread caches it.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod exclusive;
+pub(crate) mod fast;
 pub(crate) mod lockless;
 pub(crate) mod swap;
 

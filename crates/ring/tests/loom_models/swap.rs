@@ -16,7 +16,8 @@ fn world(reservation: u32) -> Arc<World> {
     World::new(Shape { reservation, spare: true, ..Shape::default() })
 }
 
-fn swap(world: &World) -> Result<Rest, LockHeld> {
+/// Takes a snapshot of all streams.
+pub(crate) fn swap(world: &World) -> Result<Rest, LockHeld> {
     let streams: Vec<&Stream> = world.channel.streams().iter().collect();
     // SAFETY: all halves have memory, and one thread of the model swaps.
     unsafe { Swap { parts: world.parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier }.run() }
