@@ -187,10 +187,11 @@ impl Channel {
         tail: Option<Tail<'_>>,
     ) -> Result<(), Lost> {
         let first = &bytes_of(&words)[..len.min(8 * W)];
+        let len = first.len() + tail.map_or(0, Tail::size);
         match tail {
-            None => self.record_parts(id, &[first]),
-            Some(Tail::Text(text)) => self.record_parts(id, &[first, text, b"\0"]),
-            Some(Tail::Bytes(bytes)) => self.record_parts(id, &[first, bytes]),
+            None => self.record(&Record { id, parts: &[first], len }),
+            Some(Tail::Text(text)) => self.record(&Record { id, parts: &[first, text, b"\0"], len }),
+            Some(Tail::Bytes(bytes)) => self.record(&Record { id, parts: &[first, bytes], len }),
         }
     }
 
@@ -199,10 +200,13 @@ impl Channel {
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
-    #[inline(never)]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
-        let record = Record::new(id, parts);
-        if self.paged { self.record_in::<Paged>(&record) } else { self.record_in::<Contiguous>(&record) }
+        self.record(&Record::new(id, parts))
+    }
+
+    #[inline(never)]
+    fn record(&self, record: &Record<'_>) -> Result<(), Lost> {
+        if self.paged { self.record_in::<Paged>(record) } else { self.record_in::<Contiguous>(record) }
     }
 
     #[inline]

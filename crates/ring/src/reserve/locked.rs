@@ -20,6 +20,7 @@ use crate::threads;
 ///
 /// # Errors
 /// The event was lost; the caller counts it.
+#[inline(never)]
 pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
     let _signals = os::SignalsBlocked::new();
     let mine = threads::lock_word();

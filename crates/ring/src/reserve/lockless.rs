@@ -13,7 +13,7 @@ use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
 use super::encode;
-use crate::channel::Channel;
+use crate::channel::{Channel, Persist};
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
 use crate::os;
@@ -31,6 +31,7 @@ const CLOSED_ROUNDS: u32 = 1024;
 ///
 /// # Errors
 /// The event was lost; the caller counts it.
+#[inline(never)]
 pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
     let is_over = |owner, level: &InFlight| is_over(channel, owner, level);
     threads::with_level(channel.threads, is_over, |level| run::<M>(channel, stream, record, level))
@@ -50,45 +51,62 @@ struct View<'a> {
     clock: u64,
 }
 
+/// How an attempt to record ended that did not lose the event.
+enum Attempt {
+    /// The event is committed.
+    Done,
+    /// Another recorder came first, or room was made.
+    Again,
+    /// A swap has closed the half.
+    Closed,
+}
+
+#[inline(always)]
 fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level: &Level<'_>) -> Result<(), Lost> {
     let mut closed = 0;
     loop {
-        let half = channel.live_half(stream) as usize;
-        point!(Chosen);
-        let control = stream.half(half);
-        let word = control.reserve.load(Acquire);
-        if word & CLOSED_BIT != 0 {
-            closed += 1;
-            if closed > CLOSED_ROUNDS {
-                return Err(Lost::Busy);
+        match attempt::<M>(channel, stream, record, level)? {
+            Attempt::Done => return Ok(()),
+            Attempt::Again => {}
+            Attempt::Closed if closed == CLOSED_ROUNDS => return Err(Lost::Busy),
+            Attempt::Closed => {
+                closed += 1;
+                os::pause(closed);
             }
-            os::pause(closed);
-            continue;
-        }
-        // The half may have been swapped out and begun anew since the flip words were read; if it was, they say so now.
-        if channel.live_half(stream) as usize != half && !fault!(StaleHalf) {
-            continue;
-        }
-        let last = control.last_clock.load(Relaxed);
-        let clock = super::not_before(clock_after(channel, word, level), last);
-        let view = View { channel, stream, level, half, control, word, position: word & POSITION, clock };
-        if attempt::<M>(&view, record, last)? {
-            return Ok(());
         }
     }
 }
 
 /// The clock, not older than that of the reservation that `word` tells of. Where that was this very thread's, the two
 /// readings are in program order; else the counter must not be read before the word was.
-#[inline]
+#[inline(always)]
 fn clock_after(channel: &Channel, word: u64, level: &Level<'_>) -> u64 {
     if word >> OWNER_SHIFT == level.owner && !cfg!(loom) { channel.clock.now() } else { channel.clock.now_ordered() }
 }
 
-/// Records, or makes room; true when the event is committed.
-#[inline]
-fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result<bool, Lost> {
-    let (stream, level) = (view.stream, view.level);
+/// Records, or makes room. It is not inlined into the loop around it: what does not change there would be computed before the
+/// loop and kept in memory.
+#[inline(never)]
+fn attempt<M: Memory>(
+    channel: &Channel,
+    stream: &Stream,
+    record: &Record<'_>,
+    level: &Level<'_>,
+) -> Result<Attempt, Lost> {
+    let half = channel.live_half(stream) as usize;
+    point!(Chosen);
+    let control = stream.half(half);
+    let word = control.reserve.load(Acquire);
+    if word & CLOSED_BIT != 0 {
+        return Ok(Attempt::Closed);
+    }
+    // The half may have been swapped out and begun anew since the flip words were read; if it was, they say so now.
+    if channel.live_half(stream) as usize != half && !fault!(StaleHalf) {
+        return Ok(Attempt::Again);
+    }
+    let last = control.last_clock.load(Relaxed);
+    let clock = super::not_before(clock_after(channel, word, level), last);
+    let view = &View { channel, stream, level, half, control, word, position: word & POSITION, clock };
     let place = stream.place(view.position);
     // The first event of a sub-buffer has the full clock, so that it can be read where the header was never written.
     let first = place.within == HEADER_LEN as u64;
@@ -97,10 +115,10 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
     let memory = unsafe { M::at(stream.data[view.half]) };
     if !stream.fits(place.within, len) {
-        return switch(view, memory, record).map(|()| false);
+        return switch(view, memory, record).map(|()| Attempt::Again);
     }
     if !view.reserve(view.position + len, IN_FLIGHT_RESERVING) {
-        return Ok(false);
+        return Ok(Attempt::Again);
     }
     if fault!(CommitBeforeCopy) {
         view.commit(memory, place.number, len);
@@ -109,9 +127,7 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
     unsafe { super::write(memory, place, &header[..header_len], record) };
-    if view.channel.persist.is_some() {
-        view.persist(memory, place.sub_buffer + place.within, len as usize);
-    }
+    view.persist(memory, place.sub_buffer + place.within, len as usize);
     point!(Written);
     level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
     point!(Copied);
@@ -121,7 +137,7 @@ fn attempt<M: Memory>(view: &View<'_>, record: &Record<'_>, last: u64) -> Result
     }
     point!(Committed);
     level.in_flight.target.store(0, Release);
-    Ok(true)
+    Ok(Attempt::Done)
 }
 
 impl View<'_> {
@@ -140,7 +156,7 @@ impl View<'_> {
     }
 
     /// Announces and reserves all up to `end`; false when another came first.
-    #[inline]
+    #[inline(always)]
     fn reserve(&self, end: u64, state: u64) -> bool {
         let owner = (self.word & !CLOSED_BIT) >> OWNER_SHIFT;
         if owner != self.level.owner && !fault!(NoConfirm) {
@@ -169,7 +185,7 @@ impl View<'_> {
     }
 
     /// Adds committed bytes to the place of sub-buffer `number`; closes it if they were the last and its header is written.
-    #[inline]
+    #[inline(always)]
     fn commit<M: Memory>(&self, memory: M, number: u64, len: u64) {
         let slot = self.slot(number);
         let size = self.stream.info.sub_buffer_size;
@@ -181,18 +197,24 @@ impl View<'_> {
             }
         } else {
             let position = self.control.reserve.load(Relaxed) & POSITION;
-            if position == (number * size + HEADER_LEN as u64).wrapping_add(sum) {
+            if position == ((number << self.stream.size_shift) + HEADER_LEN as u64).wrapping_add(sum) {
                 self.control.contiguous.store(position, Relaxed);
             }
         }
         if let Some(persist) = self.channel.persist {
-            // SAFETY: slot and control are mapped, and as long.
-            unsafe {
-                (persist.flush)(core::ptr::from_ref(slot).cast(), 64);
-                (persist.flush)(core::ptr::from_ref(self.control).cast(), 128);
-            }
-            (persist.fence)();
+            self.persist_commit(persist, slot);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn persist_commit(&self, persist: Persist, slot: &Slot) {
+        // SAFETY: slot and control are mapped, and as long.
+        unsafe {
+            (persist.flush)(core::ptr::from_ref(slot).cast(), 64);
+            (persist.flush)(core::ptr::from_ref(self.control).cast(), 128);
+        }
+        (persist.fence)();
     }
 
     /// All of the sub-buffer but its header is committed, and that is written: completes the header, and commits it.
@@ -218,8 +240,16 @@ impl View<'_> {
     }
 
     /// Writes `len` bytes at `offset` of the half back to memory that keeps them.
-    fn persist<M: Memory>(&self, memory: M, mut offset: u64, mut len: usize) {
-        let Some(persist) = self.channel.persist else { return };
+    #[inline(always)]
+    fn persist<M: Memory>(&self, memory: M, offset: u64, len: usize) {
+        if let Some(persist) = self.channel.persist {
+            Self::persist_range(persist, memory, offset, len);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn persist_range<M: Memory>(persist: Persist, memory: M, mut offset: u64, mut len: usize) {
         while len > 0 {
             let (at, run) = memory.run(offset);
             let part = run.min(len);

@@ -117,30 +117,44 @@ pub(crate) unsafe fn write_bytes<M: Memory>(memory: M, mut offset: u64, bytes: &
     }
 }
 
-/// Copies `len` bytes; short runs, of which events are made, without a call.
+/// Copies `len` bytes; short runs, of which events are made, without a call and without a loop, of which the compiler would make
+/// a call.
 ///
 /// # Safety
 /// As for [`core::ptr::copy_nonoverlapping`].
-#[inline]
+#[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each access is within `len` bytes of its side: words at multiples of 8 below `len - 8`, and the last at
-    // `len - 8` (or the halves of it), overlapping what was copied before.
+    // SAFETY: `ends` is called where `len` is at least the size of its type; what is copied from the middle lies within `len`.
     unsafe {
-        if (8..=64).contains(&len) {
-            let mut at = 0;
-            while at < len - 8 {
-                to.add(at).cast::<u64>().write_unaligned(from.add(at).cast::<u64>().read_unaligned());
-                at += 8;
+        match len {
+            1..4 => {
+                ends::<u8>(from, to, len);
+                to.add(len / 2).write(from.add(len / 2).read());
             }
-            at = len - 8;
-            to.add(at).cast::<u64>().write_unaligned(from.add(at).cast::<u64>().read_unaligned());
-        } else if (4..8).contains(&len) {
-            let last = from.add(len - 4).cast::<u32>().read_unaligned();
-            to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned());
-            to.add(len - 4).cast::<u32>().write_unaligned(last);
-        } else {
-            core::ptr::copy_nonoverlapping(from, to, len);
+            4..8 => ends::<u32>(from, to, len),
+            8..=16 => ends::<u64>(from, to, len),
+            17..=32 => ends::<[u64; 2]>(from, to, len),
+            33..=64 => {
+                ends::<[u64; 2]>(from, to, len);
+                ends::<[u64; 2]>(from.add(16), to.add(16), (len - 32).max(16));
+            }
+            _ => core::ptr::copy_nonoverlapping(from, to, len),
         }
+    }
+}
+
+/// Copies the first and the last `T` of `len` bytes, which overlap where there are fewer than two.
+///
+/// # Safety
+/// `len` bytes are readable at `from` and writable at `to`, and they hold a `T`.
+#[inline(always)]
+unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let last = len - size_of::<T>();
+    // SAFETY: both lie in the `len` bytes of either side.
+    unsafe {
+        let (first, second) = (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
+        to.cast::<T>().write_unaligned(first);
+        to.add(last).cast::<T>().write_unaligned(second);
     }
 }
 

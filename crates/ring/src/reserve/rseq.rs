@@ -64,6 +64,7 @@ const _: () = assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(t
 ///
 /// # Errors
 /// The event was lost.
+#[inline(never)]
 pub(crate) fn record<M: Memory>(channel: &Channel, record: &Record<'_>) -> Result<(), Lost> {
     let Some(area) = cpu::area().filter(|_| cpu::register_thread()) else {
         return channel.record_unbound::<M>(record);
