@@ -85,6 +85,7 @@ fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
 }
 
 fn read_file(path: &[u8], out: &mut [u8]) -> Option<usize> {
+    let _errno = ErrnoKept::new();
     // SAFETY: `path` is NUL-terminated (its callers write the NUL); the buffer is valid for its length; the descriptor is
     // closed before return.
     unsafe {
@@ -128,6 +129,7 @@ pub fn is_alive(tid: u32, start_low: u32) -> bool {
 
 #[cfg(not(loom))]
 fn is_alive_here(tid: u32, start_low: u32) -> bool {
+    let _errno = ErrnoKept::new();
     if !exists(tid) {
         return false;
     }
@@ -232,9 +234,32 @@ pub fn pause(round: u32) {
         // SAFETY: no arguments.
         unsafe { libc::sched_yield() };
     } else {
+        let _errno = ErrnoKept::new();
         let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         // SAFETY: the time is valid; no remainder is asked for.
         unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+    }
+}
+
+/// Keeps `errno` of this thread: dropped, it puts back the value that it found. Recording an event is no call of the C library to
+/// the application, so that every way on which an event may call the system keeps it.
+#[derive(Debug)]
+pub struct ErrnoKept(i32);
+
+impl ErrnoKept {
+    /// Notes the value. Async-signal-safe.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "a value that acts when it is dropped is made on purpose")]
+    pub fn new() -> Self {
+        // SAFETY: the place is this thread's, as long as the thread lives.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for ErrnoKept {
+    fn drop(&mut self) {
+        // SAFETY: as in `new`.
+        unsafe { *libc::__errno_location() = self.0 };
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::process::kept_memory;
-use lastwords_ring::os::SignalsBlocked;
+use lastwords_ring::os::{ErrnoKept, SignalsBlocked};
 
 use crate::process::identity;
 use crate::record::dispatch::record_to;
@@ -185,6 +185,7 @@ impl Callsite {
 
     /// Puts the callsite on the list and judges it, where that is still to be done. Does nothing if the lock is not had.
     fn register(&'static self, desc: &'static EventDesc) {
+        let _errno = ErrnoKept::new();
         let Some(_guard) = Guard::take() else { return };
         if self.known.load(Acquire) == 0 {
             self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use lastwords_abi::sync;
 use lastwords_ring::ClockKind;
-use lastwords_ring::os::SignalsBlocked;
+use lastwords_ring::os::{ErrnoKept, SignalsBlocked};
 
 use crate::process::{clock, signals};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
@@ -89,6 +89,7 @@ pub(crate) fn is_missing() -> bool {
 /// not in a signal handler: `pthread_create` takes locks that the interrupted code may hold.
 #[cold]
 pub(crate) fn poll() {
+    let _errno = ErrnoKept::new();
     let now = shared::all().fold(0u32, |sum, session| sum.wrapping_add(generation_of(session).load(Acquire)));
     if POLLED.swap(now, SeqCst) != now {
         (calls().changed)();
