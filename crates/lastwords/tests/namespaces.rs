@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{child_dir, numbers, only_session, plain, record, spawn};
+use lastwords::remote_control::{self, State};
 use lastwords::{Reservation, Session};
 use lastwords_testkit::layout;
 
@@ -143,5 +144,8 @@ fn a_child_of_the_same_id_in_its_namespace_does_not_end_the_session() {
         return;
     }
     assert!(status.success(), "{status}");
-    assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+    let folder = only_session(dir.path());
+    assert_eq!(numbers(&folder), (0..20).collect::<Vec<_>>());
+    let details = remote_control::Handle::open(&folder).expect("it opens").summary().details.expect("details");
+    assert!(details.recording && details.state != State::Finished, "{details:?}");
 }
