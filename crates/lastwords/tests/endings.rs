@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Mutex;
 
-use common::{child_dir, folder, kill_self, numbers, only_session, plain, record, spawn};
+use common::{child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
 use lastwords::remote_control::{self, Details, State};
 use lastwords::{Ending, Memory, Retention, Scope, Session, crash};
 
@@ -93,6 +93,13 @@ fn child(how: &str, dir: &Path) {
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
             drop(session);
             exit(3);
+        }
+        "user-kill" => {
+            let _session = users(dir);
+            record(10..20);
+            std::fs::write(dir.with_extension("joined"), "").expect("told");
+            std::io::read_to_string(std::io::stdin()).expect("told to go on");
+            kill_self();
         }
         "user" => {
             let _session = users(dir);
@@ -223,6 +230,22 @@ fn a_users_session_that_a_panic_ended_is_joined_and_records() {
         spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     }
     assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_session_that_was_closed_by_one_and_lost_another_was_not_closed() {
+    let _one = ONE.lock();
+    let place = tempfile::tempdir().expect("a folder");
+    let dir = place.path().join("base");
+    let session = users(&dir);
+    let mut child = spawn("child_ends", &dir, &[("HOW", "user-kill")]);
+    wait_for("the child has joined", || dir.with_extension("joined").exists());
+    let folder = folder(&session);
+    drop(session);
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+    let ended = details(&folder).ended.expect("it ended");
+    assert_eq!((ended.how, ended.pid), (Ending::Killed, 0));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub enum Ending {
     Signal(u8),
     /// The process exited while the session was open. The exit status, where the C library tells it.
     Exit(Option<u8>),
-    /// The process is gone without a word: SIGKILL, another signal that nothing handled, loss of power.
+    /// The process is gone without a word: SIGKILL, another signal that nothing handled, `_exit`, loss of power.
     Killed,
 }
 
@@ -133,11 +133,14 @@ pub(crate) fn read(view: &SessionRegion) -> Ended {
     let at = control.ended.load(Relaxed);
     let newest = clock.samples.get(clock.newest.load(Acquire) as usize).unwrap_or(&clock.samples[0]);
     let seen = newest.realtime.load(Relaxed);
-    let lived_on = control.finished.load(Acquire) == 0 && seen > at.saturating_add(ON_THE_WAY);
+    // Who closed a session that did not end with it left it to others, none of which said anything.
+    let is_left_to_others = matches!(marked, Some(Ending::Closed(_)));
+    let seen_after = seen > at.saturating_add(ON_THE_WAY);
+    let lived_on = control.finished.load(Acquire) == 0 && (is_left_to_others || seen_after);
     if let Some(how) = marked.filter(|_| !lived_on) {
         return Ended { how, at, pid: control.ended_by.load(Relaxed) };
     }
-    Ended { how: Ending::Killed, at: seen.max(control.panicked.load(Relaxed)), pid: 0 }
+    Ended { how: Ending::Killed, at: seen.max(at).max(control.panicked.load(Relaxed)), pid: 0 }
 }
 
 /// Most sessions of a process that were closed and wait for its exit status.
