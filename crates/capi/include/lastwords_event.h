@@ -329,7 +329,7 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 
 /* The words of `lw_p_w`, filled by the statements given. */
 #define LW_P_FILL(...) \
-    lw_p_w.words[0] = 0; \
+    lw_p_w.words[0] = lw_p_w.words[1] = lw_p_w.words[2] = 0; \
     lw_p_w.word = 0; \
     lw_p_w.index = 0; \
     lw_p_w.used = 0; \
@@ -353,7 +353,10 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
             LW_P_EACH(LW_P_TAIL, __VA_ARGS__) \
             if (lw_p_tail && !(0 LW_P_EACH(LW_P_LONG, __VA_ARGS__)) && lw_p_head <= 16) { \
                 LW_P_FILL(LW_P_EACH(LW_P_HEAD, __VA_ARGS__)) \
-                lw_record_text(&lw_p_site, &lw_p_event, lw_p_w.words, lw_p_head, lw_p_tail); \
+                lw_record_text(&lw_p_site, &lw_p_event, lw_p_head, lw_p_w.words[0], lw_p_w.words[1], lw_p_tail); \
+            } else if (lw_p_size <= 24) { \
+                LW_P_FILL(LW_P_EACH(LW_P_PUT, __VA_ARGS__)) \
+                lw_record_short(&lw_p_site, &lw_p_event, lw_p_size, lw_p_w.words[0], lw_p_w.words[1], lw_p_w.words[2]); \
             } else if (lw_p_size <= 8 * LW_P_WORDS) { \
                 LW_P_FILL(LW_P_EACH(LW_P_PUT, __VA_ARGS__)) \
                 lw_record_words(&lw_p_site, &lw_p_event, lw_p_w.words, lw_p_size); \

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use lastwords::__private::{Callsite, Part, record_parts, record_text, record_words, would_record};
+use lastwords::__private::{Callsite, Part, record_parts, record_short, record_text, record_words, would_record};
 
 use crate::desc::{describe, lw_event_desc};
 use crate::text;
@@ -48,26 +48,45 @@ pub unsafe extern "C" fn lw_record_words(
     record_words(site, words, len, || unsafe { describe(event) });
 }
 
-/// Records a payload of `len` bytes that lies in whole words, and `text` with its NUL behind it. Called by `LW_EVENT` as
+/// Records a payload of `len` bytes, at most 24, that lies in three words, which stay in registers. Called by `LW_EVENT` as
 /// `lw_record_words`.
 ///
 /// # Safety
-/// As for `lw_record_words`; `text` ends with a NUL.
+/// `site` and `event` are static, and of one callsite.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lw_record_short(
+    site: *mut lw_callsite,
+    event: *const lw_event_desc,
+    len: usize,
+    first: u64,
+    second: u64,
+    third: u64,
+) {
+    // SAFETY: as in `lw_record_words`.
+    let site = unsafe { &*site.cast::<Callsite>() };
+    // SAFETY: the caller gives a static description.
+    record_short(site, (first, second, third), len, move || unsafe { describe(event) });
+}
+
+/// Records a payload of `len` bytes, at most 16, that lies in two words, and `text` with its NUL behind it. Called by
+/// `LW_EVENT` as `lw_record_words`.
+///
+/// # Safety
+/// As for `lw_record_short`; `text` ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_record_text(
     site: *mut lw_callsite,
     event: *const lw_event_desc,
-    words: *const u64,
     len: usize,
+    first: u64,
+    second: u64,
     text: *const c_char,
 ) {
     // SAFETY: as in `lw_record_words`; the text ends with a NUL, which is counted.
-    let (site, words, text) = unsafe {
-        let text = std::slice::from_raw_parts(text.cast::<u8>(), text::len(text) + 1);
-        (&*site.cast::<Callsite>(), std::slice::from_raw_parts(words, len.div_ceil(8)), text)
-    };
+    let (site, text) =
+        unsafe { (&*site.cast::<Callsite>(), std::slice::from_raw_parts(text.cast::<u8>(), text::len(text) + 1)) };
     // SAFETY: the caller gives a static description.
-    record_text(site, words, len, text, || unsafe { describe(event) });
+    record_text(site, (first, second), len, text, move || unsafe { describe(event) });
 }
 
 /// Records a payload given in parts. Called by `LW_EVENT` for long payloads.

@@ -57,14 +57,6 @@ struct InWords<'a> {
     len: usize,
 }
 
-impl InWords<'_> {
-    /// The first `W` words; zero where there are none.
-    #[inline(always)]
-    fn first<const W: usize>(&self) -> [u64; W] {
-        std::array::from_fn(|n| self.words.get(n).copied().unwrap_or(0))
-    }
-}
-
 impl Values for InWords<'_> {
     const FIXED: Option<usize> = None;
 
@@ -116,7 +108,7 @@ impl Values for WithText<'_> {
 
 /// Records a payload that lies in whole words: the first `len` bytes of `words`, the rest of the last word zero. `describe`
 /// is asked for the event's description when the callsite is reached for the first time.
-#[inline]
+#[inline(never)]
 pub fn record_words(
     site: &'static Callsite,
     words: &[u64],
@@ -124,41 +116,84 @@ pub fn record_words(
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
     let payload = InWords { words, len };
+    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, payload));
+}
+
+/// Records the same of at most 24 bytes. The words are arguments of their own, so that they stay in registers up to the ring
+/// where nothing precedes them but the thread's id.
+#[inline(always)]
+pub fn record_short(
+    site: &'static Callsite,
+    (first, second, third): (u64, u64, u64),
+    len: usize,
+    describe: impl FnOnce() -> Option<&'static EventDesc>,
+) {
     match site.only() {
-        Some((slot, id)) => record_in(slot, id, payload),
-        None => slow(site, describe, &mut |slot, id| record_in(slot, id, payload)),
+        Some((slot, id)) if slot.contexts == 0 => {
+            // What is lost is counted in the stream.
+            let _ = slot.channel.record_words(id, [first, second, third], len);
+        }
+        Some((slot, id)) if slot.contexts == bits::TID => record_short_with_tid(slot, id, len, first, second, third),
+        _ => record_any_short(site, first, second, third, len, describe),
     }
 }
 
-/// Records a payload that lies in whole words, and a text behind it whose NUL `text` includes.
-#[inline]
+#[inline(never)]
+fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, third: u64) {
+    let words = prepend::<4>(identity::identity().tid, &[first, second, third]);
+    let _ = slot.channel.record_words(id, words, len + 4);
+}
+
+#[inline(never)]
+fn record_any_short(
+    site: &'static Callsite,
+    first: u64,
+    second: u64,
+    third: u64,
+    len: usize,
+    describe: impl FnOnce() -> Option<&'static EventDesc>,
+) {
+    record_words(site, &[first, second, third], len.min(24), describe);
+}
+
+/// Records a payload of at most 16 bytes, which lies in whole words, and a text behind it whose NUL `text` includes.
+#[inline(always)]
 pub fn record_text(
     site: &'static Callsite,
-    words: &[u64],
+    (first, second): (u64, u64),
     len: usize,
     text: &[u8],
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
-    let head = InWords { words, len };
-    match site.only() {
-        Some((slot, id)) => record_text_in(slot, id, head, text),
-        None => slow(site, describe, &mut |slot, id| record_text_in(slot, id, head, text)),
+    match (site.only(), text) {
+        (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == 0 && without_nul.len() >= 8 => {
+            // What is lost is counted in the stream.
+            let _ = slot.channel.record_tail(id, [first, second], len, Tail::Text(without_nul));
+        }
+        (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == bits::TID && without_nul.len() >= 8 => {
+            record_text_with_tid(slot, id, len, first, second, without_nul);
+        }
+        _ => record_any_text(site, first, second, len.min(16), text, describe),
     }
 }
 
-#[inline(always)]
-fn record_text_in(slot: &'static RecorderSlot, id: u16, head: InWords<'_>, text: &[u8]) {
-    let (len, Some(without_nul)) = (head.len, text.split_last().map(|(_, text)| text)) else { return };
-    let long = text.len() > 8 && len <= 16;
-    // What is lost is counted in the stream.
-    let _ = match slot.contexts {
-        0 if long => slot.channel.record_tail(id, head.first::<2>(), len, Tail::Text(without_nul)),
-        bits::TID if long => {
-            let tid = identity::identity().tid;
-            slot.channel.record_tail(id, prepend::<3>(tid, &head.first::<2>()), len + 4, Tail::Text(without_nul))
-        }
-        _ => return dispatch::record_to(slot, id, WithText(head, text)),
-    };
+#[inline(never)]
+fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, without_nul: &[u8]) {
+    let words = prepend::<3>(identity::identity().tid, &[first, second]);
+    let _ = slot.channel.record_tail(id, words, len + 4, Tail::Text(without_nul));
+}
+
+#[inline(never)]
+fn record_any_text(
+    site: &'static Callsite,
+    first: u64,
+    second: u64,
+    len: usize,
+    text: &[u8],
+    describe: impl FnOnce() -> Option<&'static EventDesc>,
+) {
+    let payload = WithText(InWords { words: &[first, second], len }, text);
+    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, payload));
 }
 
 /// Records a payload given in parts.
@@ -170,16 +205,18 @@ pub unsafe fn record_parts(
     parts: &[Part],
     describe: impl FnOnce() -> Option<&'static EventDesc>,
 ) {
-    slow(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(parts)));
+    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(parts)));
 }
 
-#[cold]
-#[inline(never)]
-fn slow(
+/// Calls `record` for each slot that takes the event.
+fn each_slot(
     site: &'static Callsite,
     describe: impl FnOnce() -> Option<&'static EventDesc>,
     record: &mut dyn FnMut(&'static RecorderSlot, u16),
 ) {
+    if let Some((slot, id)) = site.only() {
+        return record(slot, id);
+    }
     match described(site, describe) {
         Some(desc) => site.each_slot(desc, record),
         None => slot::count_unregistered(None, 0),
@@ -202,19 +239,4 @@ fn described(
 /// if that is not known yet.
 pub fn would_record(site: &'static Callsite, describe: impl FnOnce() -> Option<&'static EventDesc>) -> bool {
     described(site, describe).is_none_or(|desc| site.judged(desc) != 0)
-}
-
-/// A short payload goes to the ring from registers.
-#[inline(always)]
-fn record_in(slot: &'static RecorderSlot, id: u16, payload: InWords<'_>) {
-    let len = payload.len;
-    // What is lost is counted in the stream.
-    let _ = match slot.contexts {
-        0 if len <= 24 => slot.channel.record_words(id, payload.first::<3>(), len),
-        bits::TID if len <= 24 => {
-            let tid = identity::identity().tid;
-            slot.channel.record_words(id, prepend::<4>(tid, &payload.first::<3>()), len + 4)
-        }
-        _ => return dispatch::record_to(slot, id, payload),
-    };
 }
