@@ -85,6 +85,18 @@ fn child(how: &str, dir: &Path) {
             }
             no_way_out();
         }
+        "kill" => {
+            let _session = start("end", dir);
+            record(0..10);
+            kill_self();
+        }
+        other => child_that_is_odd(other, dir),
+    }
+}
+
+fn child_that_is_odd(how: &str, dir: &Path) {
+    let exit = |status| std::process::exit(status);
+    match how {
         "limit" => {
             let session = start("end", dir);
             record(0..10);
@@ -125,11 +137,6 @@ fn child(how: &str, dir: &Path) {
                 panic!("{error}");
             }
             exit(0);
-        }
-        "kill" => {
-            let _session = start("end", dir);
-            record(0..10);
-            kill_self();
         }
         other => panic!("{other}"),
     }
