@@ -221,6 +221,13 @@ fn own_offset() -> isize {
     (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
+/// The C library has registered the areas of threads.
+pub(crate) fn is_registered_by_libc() -> bool {
+    let [_, size] = symbols();
+    // SAFETY: glibc defines `__rseq_size` as an unsigned int, which does not change.
+    size.is_some_and(|size| unsafe { size.cast::<u32>().read() } != 0)
+}
+
 /// Where glibc keeps `__rseq_offset` and `__rseq_size`.
 #[cfg(not(target_feature = "crt-static"))]
 fn symbols() -> [Option<*mut u8>; 2] {

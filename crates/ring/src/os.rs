@@ -241,6 +241,19 @@ pub fn pause(round: u32) {
     }
 }
 
+/// Whether a new thread can start. Where glibc has registered the area for restartable sequences of the first thread, it ends the
+/// process if it cannot do so for the next one: a filter of system calls that refuses `rseq` was installed meanwhile. The call
+/// with a length that cannot be is refused with EINVAL, and with another error where there is a filter, or no such call.
+#[must_use]
+pub fn threads_can_start() -> bool {
+    let _errno = ErrnoKept::new();
+    // SAFETY: the kernel refuses a length of 0 before it looks at the area.
+    let done = unsafe { libc::syscall(libc::SYS_rseq, core::ptr::null_mut::<u8>(), 0u32, 0, 0) };
+    // SAFETY: errno is this thread's.
+    let error = unsafe { *libc::__errno_location() };
+    done == 0 || error == libc::EINVAL || !crate::cpu::is_registered_by_libc()
+}
+
 /// Keeps `errno` of this thread: dropped, it puts back the value that it found. Recording an event is no call of the C library to
 /// the application, so that every way on which an event may call the system keeps it.
 #[derive(Debug)]

@@ -62,7 +62,7 @@ pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
     }
 }
 
-/// A session of exactly 64 KiB: an exclusive stream with a snapshot, a lockless one with dead recorders, open spans.
+/// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless one with dead recorders, open spans.
 #[must_use]
 pub fn small(order: Order) -> Session {
     let mut s = Session::new("small", se::RSEQ);
@@ -172,11 +172,11 @@ mod tests {
     use crate::naive;
 
     #[test]
-    fn the_small_session_has_64_kib_and_its_truth_is_what_the_naive_reader_finds() {
+    fn the_small_session_has_72_kib_and_its_truth_is_what_the_naive_reader_finds() {
         for order in [Order::Little, Order::Big] {
             let s = small(order);
             let arena = s.image().arena();
-            assert_eq!(arena.len(), 65_536);
+            assert_eq!(arena.len(), 73_728);
             let found = naive::read_files(&[&arena]);
             assert_eq!(found[0].events(), s.live_events());
             assert_eq!(found[0].snapshot_events(), s.snapshot_events());

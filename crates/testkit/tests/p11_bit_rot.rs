@@ -1,4 +1,4 @@
-//! P11: each bit of a 64 KiB image flipped. Undamaged sub-buffers are identical; nothing wrong is accepted unflagged.
+//! P11: each bit of a 72 KiB image flipped. Undamaged sub-buffers are identical; nothing wrong is accepted unflagged.
 //!
 //! What is compared are the clocks and bytes of events. How the clock relates to wall time has no checksum and no second
 //! witness, and is not looked at.
@@ -16,7 +16,7 @@ use lastwords_testkit::samples;
 use lastwords_trace::evidence::Verdict;
 
 /// Bits of the image.
-const BITS: u64 = 524_288;
+const BITS: u64 = 589_824;
 
 /// Where the sub-buffers of the live halves lie.
 fn live_spots(session: &lastwords_testkit::session::Session) -> Vec<(Range<usize>, Key)> {

@@ -14,13 +14,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use lastwords_abi::sync;
 use lastwords_ring::ClockKind;
-use lastwords_ring::os::{ErrnoKept, SignalsBlocked};
+use lastwords_ring::os::{self, ErrnoKept, SignalsBlocked};
 
 use crate::process::{clock, signals};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 
 /// 1 while the thread of this process exists.
-static RUNNING: AtomicU32 = AtomicU32::new(0);
+static RUNNING: AtomicU32 = AtomicU32::new(NONE);
+/// There is no thread.
+const NONE: u32 = 0;
+/// The thread was asked for.
+const STARTING: u32 = 1;
+/// The thread waits for changes, and calls the kernel for nothing but that.
+const RUNS: u32 = 2;
 /// Counts changes of the set of sessions; the thread waits on it, too.
 static WAKE: AtomicU32 = AtomicU32::new(0);
 
@@ -64,11 +70,28 @@ pub(crate) fn ensure(calls: &'static Calls) {
 fn start() {
     // Before the thread runs: the first that it does is to judge the callsites anew, which need not poll any more.
     IS_MISSING.store(0, SeqCst);
-    if RUNNING.swap(1, SeqCst) != 0 {
+    if RUNNING.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_err() {
         tell();
-    } else if !spawn() {
-        RUNNING.store(0, SeqCst);
+    } else if os::threads_can_start() && spawn() {
+        wait_until_it_runs();
+    } else {
+        RUNNING.store(NONE, SeqCst);
         miss();
+    }
+}
+
+/// Waits for the thread, a second at the most: what a thread does at its start, the application may forbid in its next statement
+/// by a filter of system calls that kills.
+fn wait_until_it_runs() {
+    let tenth = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    for _ in 0..10 {
+        if RUNNING.load(SeqCst) != STARTING {
+            return;
+        }
+        // SAFETY: the word is static and the time is local; the call returns when the word has another value.
+        unsafe {
+            libc::syscall(libc::SYS_futex, RUNNING.as_ptr(), libc::FUTEX_WAIT, STARTING, &raw const tenth, 0, 0);
+        }
     }
 }
 
@@ -112,7 +135,7 @@ fn generation_of(session: &SessionShared) -> &sync::AtomicU32 {
 
 /// Tells the thread, where there is one, that the sessions changed.
 pub(crate) fn tell() {
-    if RUNNING.load(SeqCst) != 0 {
+    if RUNNING.load(SeqCst) != NONE {
         WAKE.fetch_add(1, SeqCst);
         wake(&WAKE);
     }
@@ -126,7 +149,7 @@ fn calls() -> &'static Calls {
 /// In a forked child, which has no other thread than the one that forked: the thread is missing if the parent had one.
 /// Async-signal-safe.
 pub(crate) fn note_fork() {
-    if RUNNING.swap(0, SeqCst) != 0 {
+    if RUNNING.swap(NONE, SeqCst) != NONE {
         // The first event may start it.
         miss();
         NEXT_TRY.store(0, Relaxed);
@@ -166,6 +189,9 @@ fn spawn() -> bool {
 extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: the name is a C string of less than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lastwords".as_ptr()) };
+    // A child that was forked meanwhile has its own word.
+    RUNNING.store(RUNS, SeqCst);
+    wake(&RUNNING);
     let mut seen = [(core::ptr::null(), 0u32); MAX_SESSIONS];
     loop {
         let changes = WAKE.load(Acquire);
