@@ -51,7 +51,7 @@ pub fn candidates() -> Vec<PathBuf> {
 /// Where the folders of users without a runtime folder are.
 const SHM: &str = "/dev/shm";
 
-/// The place in [`SHM`] that should be this user's and is another's, so that sessions are elsewhere.
+/// The place in `/dev/shm` that should be this user's and is another's, so that sessions are elsewhere.
 #[must_use]
 pub fn taken_by_another() -> Option<PathBuf> {
     Some(in_shm_by_name(Path::new(SHM))).filter(|place| is_anothers(place))

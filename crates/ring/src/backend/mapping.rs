@@ -146,7 +146,7 @@ impl Mapping {
     }
 
     /// Enters fresh zeroed pages of `page_size` bytes in the page table of `pages` entries at `table` (byte offset in the
-    /// region), where it has none. Pages are taken from the heap in runs of [`RUN`].
+    /// region), where it has none. Pages are taken from the heap in runs of 16.
     ///
     /// # Errors
     /// The heap has no memory; pages that were entered stay.
