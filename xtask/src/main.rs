@@ -17,6 +17,7 @@ mod hosts;
 mod kills;
 mod lab;
 mod lttng_layouts;
+mod miri;
 mod release;
 mod rng;
 mod scratch;
@@ -40,6 +41,8 @@ enum Verb {
     Tidy(tidy::Args),
     /// Run the concurrent tests of the ring under ThreadSanitizer
     Tsan(tsan::Args),
+    /// Interpret the recorder's tests with Miri, which finds undefined behaviour
+    Miri(miri::Args),
     /// Install what the tests need (Debian, Ubuntu), or say exactly what is missing
     Setup(setup::Args),
     /// Run every step of CI; the one command for the tests
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().verb {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Tsan(args) => tsan::verb(&args),
+        Verb::Miri(args) => miri::verb(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),

@@ -99,6 +99,11 @@ const STEPS: &[Step] = &[
         what: "concurrent tests of the ring under ThreadSanitizer, and a race that it must catch",
     },
     Step {
+        name: "miri",
+        does: Does::Verb(crate::miri::run),
+        what: "what records, but for its assembly, interpreted by Miri; said where there is no Miri",
+    },
+    Step {
         name: "examples",
         does: Does::Script(&["examples/run.sh"]),
         what: "each example: run, killed, recovered, compared",

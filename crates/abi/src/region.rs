@@ -1,4 +1,4 @@
-//! What every region begins with.
+//! The header with which every region begins.
 
 /// First 16 bytes of each region. The first byte is no ASCII and the line ends catch text-mode damage.
 pub const MAGIC: [u8; 16] = *b"\x89LASTWORDS\r\n\x1a\n\0\0";

@@ -13,7 +13,7 @@ pub const CONTROL_OFF: usize = 128;
 /// Offset of the first record.
 pub const RECORDS_OFF: usize = 192;
 
-/// What changes in a registry.
+/// The words of a registry that writers change.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct RegistryControl {

@@ -25,6 +25,20 @@ pub const BACKEND_DAX: u32 = 5;
 /// [`SessionInfo::backend`]: a fixed physical range through a device file.
 pub const BACKEND_PHYSICAL: u32 = 6;
 
+/// One word for each `RESERVATION_`, by its number.
+pub const RESERVATION_WORDS: [&str; 4] = [UNKNOWN, "rseq", "lockless", "locked"];
+/// One word for each `BACKEND_`, by its number.
+pub const BACKEND_WORDS: [&str; 7] = [UNKNOWN, "heap", "shm", "memfd", "huge", "dax", "physical"];
+/// One word for each `SNAPSHOT_` that is a state, by its number.
+pub const SNAPSHOT_WORDS: [&str; 5] = ["off", "ready", "swapping", "taken", "reading"];
+const UNKNOWN: &str = "unknown";
+
+/// The word of a number in one of these tables.
+#[must_use]
+pub fn word_of(words: &[&'static str], number: u32) -> &'static str {
+    words.get(number as usize).copied().unwrap_or(UNKNOWN)
+}
+
 /// [`SessionInfo::scope`]: the buffers of one process and its forked children.
 pub const SCOPE_PROCESS: u32 = 1;
 /// [`SessionInfo::scope`]: shared by all processes of a user that join.
@@ -120,7 +134,7 @@ const _: () = assert!(size_of::<SessionInfo>() == 480);
 /// where `start_low` is the low 32 bits of the owner's start time.
 pub type OwnerLock = AtomicU64;
 
-/// What changes at run time and is read by every recorder; each group on cache lines of its own.
+/// The words that change at run time, and that every recorder reads. Each group has cache lines of its own.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Control {
@@ -167,7 +181,7 @@ pub struct Control {
     pub snapshot_stream: AtomicU32,
     pad1: [u32; 7],
 
-    /// Which events the channels take.
+    /// The rules that say which events each channel takes.
     pub rules: Rules,
 }
 const _: () = assert!(size_of::<Control>() == 192 + 2 * MAX_RULES * 128 || cfg!(loom));

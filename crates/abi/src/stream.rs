@@ -47,14 +47,14 @@ pub struct StreamInfo {
 }
 const _: () = assert!(size_of::<StreamInfo>() == 64);
 
-/// What changes.
+/// The words of a stream that recorders and readers write.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct StreamControl {
     /// Xor'd with [`crate::session::Control::flip`]: which half is live; only bit 0.
     pub flip: AtomicU32,
     pad0: u32,
-    /// What `lost` was when a consuming reader last told of it: the next tells of what was lost since.
+    /// Value of `lost` at the last consuming read. The next consuming read reports the difference.
     pub told: [AtomicU64; 7],
     /// Locked streams: held while recording. See [`crate::session::OwnerLock`].
     pub lock: AtomicU64,

@@ -1,9 +1,9 @@
-//! What stands where a regular file should.
+//! Paths that lead to something else than a regular file.
 
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 
-/// What a path that is no regular file is, in words; none where it is one. Files are opened after this was asked: to open a
+/// Names the kind of a path that is no regular file; `None` if it is one. Files are opened after this was asked: to open a
 /// FIFO waits for a writer that may never come.
 #[must_use]
 pub fn irregular(kind: FileType) -> Option<&'static str> {

@@ -266,6 +266,10 @@ int lw_builder_clock(struct lw_builder *builder, uint32_t clock);
 /* The most memory that the session may take, bytes. If it needs more, the start fails. Default: no limit. */
 int lw_builder_size_limit(struct lw_builder *builder, uint64_t bytes);
 
+/* Sizes the rings of the first channel so that each holds `seconds` of what its CPU records: `bytes_per_second`, or, where that is
+ * 0, as much as the busiest ring took on the average in the newest session of this name. */
+int lw_builder_seconds(struct lw_builder *builder, uint32_t seconds, uint64_t bytes_per_second);
+
 /* Bytes for the descriptions of events, from 4096 to 2^30. Default: 524288. */
 int lw_builder_registry_size(struct lw_builder *builder, uint64_t bytes);
 

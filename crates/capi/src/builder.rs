@@ -99,6 +99,10 @@ options! {
         LW_CLOCK_REALTIME = ClockKind::Realtime,
     ])?);
     fn lw_builder_size_limit(builder, bytes: u64) = builder.size_limit(bytes);
+    fn lw_builder_seconds(builder, seconds: u32, bytes_per_second: u64) = match bytes_per_second {
+        0 => builder.seconds(seconds),
+        rate => builder.seconds(seconds).rate(rate),
+    };
     fn lw_builder_registry_size(builder, bytes: u64) = builder.registry_size(bytes);
     fn lw_builder_spans(builder, most: u32) = builder.spans(most);
     fn lw_builder_shared(builder) = builder.scope(Scope::User);
@@ -179,85 +183,4 @@ unsafe extern "C" fn lw_builder_start_or_disabled(builder: *mut lw_builder) -> *
 unsafe extern "C" fn lw_session_begin(name: *const c_char) -> *mut lw_session {
     // SAFETY: as C vouches for the name; the builder is fresh, or null.
     unsafe { lw_builder_start(lw_builder_new(name)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::CStr;
-
-    use super::*;
-    use crate::error::{LW_ERROR_ARGUMENT, lw_error};
-    use crate::session::lw_session_reservation;
-
-    fn why() -> String {
-        // SAFETY: the text of an error holds until the next.
-        unsafe { CStr::from_ptr(lw_error()) }.to_string_lossy().into_owned()
-    }
-
-    /// What `change` gives, and the session that is started then, or why there is none.
-    fn started(change: impl Fn(*mut lw_builder) -> c_int) -> (c_int, Result<Box<lw_session>, String>) {
-        let dir = tempfile::tempdir().expect("a folder");
-        // SAFETY: the text ends with a NUL; the builder is started once, and what comes of it is a box of ours.
-        unsafe {
-            let builder = lw_builder_new(c"chosen".as_ptr());
-            with(builder, |builder| Ok(builder.dir(dir.path())));
-            let changed = change(builder);
-            let session = lw_builder_start(builder);
-            (changed, if session.is_null() { Err(why()) } else { Ok(unboxed(session).expect("a session")) })
-        }
-    }
-
-    #[test]
-    fn what_is_chosen_is_taken() {
-        for wish in [LW_RESERVATION_LOCKLESS, LW_RESERVATION_LOCKED] {
-            // SAFETY: the builder is not started yet; the session is whole.
-            let (changed, session) = started(|builder| unsafe { lw_builder_reservation(builder, wish) });
-            let session = session.expect("it starts");
-            // SAFETY: the session is whole.
-            let chosen = unsafe { lw_session_reservation(&raw const *session) };
-            assert_eq!((changed, chosen), (0, wish));
-        }
-        // SAFETY: as above.
-        let (changed, session) = started(|builder| unsafe { lw_builder_clock(builder, LW_CLOCK_REALTIME) });
-        assert!(changed == 0 && session.is_ok());
-        // SAFETY: as above.
-        let (changed, session) = started(|builder| unsafe { lw_builder_size_limit(builder, 1 << 16) });
-        assert!(changed == 0 && session.is_err_and(|why| why.contains("its limit is 65536")));
-    }
-
-    #[test]
-    fn what_is_none_of_the_choices_is_refused() {
-        let calls = [lw_builder_reservation, lw_builder_clock, lw_builder_memory];
-        for (call, named) in calls.into_iter().zip(["reservation 9", "clock 9", "memory 9"]) {
-            // SAFETY: the builder is not started yet.
-            let (changed, session) = started(|builder| unsafe {
-                let changed = call(builder, 9);
-                assert!(why().contains(named));
-                changed
-            });
-            assert!(changed == LW_ERROR_ARGUMENT && session.is_ok(), "the builder is as it was");
-        }
-    }
-
-    #[test]
-    fn null_is_refused() {
-        let null = std::ptr::null();
-        // SAFETY: null pointers are none; the builder is started once by `started`.
-        unsafe {
-            assert_eq!(
-                (lw_builder_remove_at_end(std::ptr::null_mut()), why().as_str()),
-                (LW_ERROR_ARGUMENT, "the builder is a null pointer")
-            );
-            let calls: [(&dyn Fn(*mut lw_builder) -> c_int, &str); 4] = [
-                (&|builder| lw_builder_channel_sized(builder, std::ptr::null(), 64), "the channel is a null pointer"),
-                (&|builder| lw_builder_dax(builder, null, 0), "the path is a null pointer"),
-                (&|builder| lw_builder_physical(builder, null, 0, 4096, 0), "the path is a null pointer"),
-                (&|builder| lw_builder_env(builder, c"key".as_ptr(), null), "its value is a null pointer"),
-            ];
-            for (call, named) in calls {
-                let (changed, session) = started(call);
-                assert!(changed == LW_ERROR_ARGUMENT && session.is_ok() && why().contains(named), "{}", why());
-            }
-        }
-    }
 }

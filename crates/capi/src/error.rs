@@ -36,7 +36,7 @@ pub(crate) struct Failure {
     text: String,
 }
 
-/// What a call comes to before C sees it.
+/// The result of a call, before it becomes a number or a pointer for C.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -110,12 +110,12 @@ pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
     run(call).err().unwrap_or(LW_OK)
 }
 
-/// What was made, for C to give back, or null with the failure noted.
+/// Gives a value to C, which must give it back later; null, and the failure is noted, if there is no value.
 pub(crate) fn boxed<T>(call: impl FnOnce() -> Outcome<T>) -> *mut T {
     run(call).map_or(std::ptr::null_mut(), |made| Box::into_raw(Box::new(made)))
 }
 
-/// What C gives back, to be dropped; none where it is null.
+/// Takes a value back from C, to drop it; `None` for a null pointer.
 ///
 /// # Safety
 /// `made` is null or came from `boxed`, and nobody uses it any more.
@@ -125,7 +125,7 @@ pub(crate) unsafe fn unboxed<T>(made: *mut T) -> Option<Box<T>> {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn lw_error() -> *const c_char {
+extern "C" fn lw_error() -> *const c_char {
     LAST.with(|last| last.text.get().cast_const().cast())
 }
 

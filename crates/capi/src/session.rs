@@ -113,7 +113,7 @@ texts! {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn lw_session_reservation(session: *const lw_session) -> u32 {
+unsafe extern "C" fn lw_session_reservation(session: *const lw_session) -> u32 {
     // SAFETY: C passes a session that was not ended, or null.
     unsafe { session.as_ref() }.map_or(0, |held| held.session.reservation())
 }

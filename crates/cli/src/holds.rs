@@ -1,18 +1,20 @@
 //! How long a ring holds what is recorded, at the rate that was observed in it.
 
-/// What is observed of one ring. Clocks are in ticks, sizes in bytes.
+use lastwords_walk::own::info::{Info, StreamInfo};
+
+/// The facts of one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Ring {
+struct Ring {
     /// Clock of the oldest event that is in it.
-    pub(crate) oldest: u64,
+    oldest: u64,
     /// Clock of the newest.
-    pub(crate) newest: u64,
+    newest: u64,
     /// Bytes from the oldest event to the newest.
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// Bytes that the ring has room for.
-    pub(crate) capacity: u64,
+    capacity: u64,
     /// Events in it; 0 where they were not counted.
-    pub(crate) events: u64,
+    events: u64,
 }
 
 /// How long the rings of a channel hold.
@@ -25,8 +27,19 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
+    /// Of a channel of a session, from the bounds of its rings; `events` counts the events of each stream, where that is known.
+    pub(crate) fn of_channel(info: &Info, channel: u32, events: &[u64]) -> Option<Self> {
+        let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
+        let ring = |(index, stream): (usize, &StreamInfo)| {
+            let (oldest, newest) = stream.clocks.unwrap_or_default();
+            let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
+            Ring { oldest, newest, bytes: stream.held, capacity, events: events.get(index).copied().unwrap_or(0) }
+        };
+        Self::of(&streams.map(ring).collect::<Vec<_>>(), info.clock.frequency)
+    }
+
     /// Of a channel's rings, whose clock has so many ticks a second; none where nothing shows a rate.
-    pub(crate) fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
+    fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
         let mut holds: Option<Self> = None;
         for ring in rings {
             let seconds = ring.newest.saturating_sub(ring.oldest) as f64 / frequency as f64;
@@ -55,7 +68,8 @@ impl Holds {
     }
 }
 
-fn time(seconds: f64) -> String {
+/// A time with its unit: `12 s`, `3.4 min`.
+pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{} us", digits(s * 1e6)),
         s if s < 1.0 => format!("{} ms", digits(s * 1e3)),

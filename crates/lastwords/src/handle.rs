@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{BACKEND_HEAP, BACKEND_MEMFD, ENDING_ERROR, SCOPE_USER};
 
-use crate::record::slot;
+use crate::record::{callsite, slot};
 use crate::session::dirs::Base;
-use crate::session::rules::{self, RuleSpec};
+use crate::session::rules::RuleSpec;
 use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
-use crate::session::{Builder, Ending, Error, ending, give_back, listener, processes, remove, session_region};
+use crate::session::{Builder, Ending, Error, ending, give_back, listener, processes, remove};
 
 /// A session that this process records in.
 ///
@@ -93,8 +93,7 @@ impl Session {
     /// Id of the channel of that name.
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
-        let mut channels = self.session.as_ref().ok()?.view().channels();
-        channels.find(|(_, entry)| session_region::text(&entry.name) == name).map(|(id, _)| id)
+        self.session.as_ref().ok()?.regions.channel(name)
     }
 
     /// Enables events by a glob over `provider:name`, in all processes of the session.
@@ -119,8 +118,8 @@ impl Session {
     /// The list of rules is full or held.
     pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
         let Ok(session) = &self.session else { return Ok(()) };
-        rules::add(session.view(), rule)?;
-        slot::refresh_all();
+        session.regions.rule(rule)?;
+        callsite::refresh_all();
         Ok(())
     }
 
@@ -136,9 +135,8 @@ impl Session {
 
     fn set_recording(&self, on: bool) {
         let Ok(session) = &self.session else { return };
-        session.view().control().recording.store(u32::from(on), Release);
-        session.view().announce();
-        slot::refresh_all();
+        session.regions.set_recording(None, on);
+        callsite::refresh_all();
     }
 
     /// Makes a reader pass over all that was recorded until now.
@@ -146,7 +144,7 @@ impl Session {
     /// # Errors
     /// Someone else is changing snapshots; the session is disabled.
     pub fn clear(&self) -> Result<(), Error> {
-        snapshot::clear(&self.shared()?.regions)
+        self.shared()?.regions.clear()
     }
 
     /// Allocates the spare of every ring, so that snapshots can be taken.
@@ -154,7 +152,7 @@ impl Session {
     /// # Errors
     /// No memory, or someone else is changing snapshots; the session is disabled.
     pub fn enable_snapshots(&self) -> Result<(), Error> {
-        snapshot::enable(&self.shared()?.regions)
+        self.shared()?.regions.enable_snapshots()
     }
 
     /// Frees the spares, and the snapshot in them.
@@ -162,7 +160,7 @@ impl Session {
     /// # Errors
     /// The snapshot is being read, or a thread is still recording in a spare; the session is disabled.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
-        snapshot::disable(&self.shared()?.regions)
+        self.shared()?.regions.disable_snapshots()
     }
 
     /// Takes a snapshot of those rings: swaps live and spare while recording goes on.
@@ -170,7 +168,7 @@ impl Session {
     /// # Errors
     /// There are no such rings; snapshots are not enabled, or one is being read; the session is disabled.
     pub fn snapshot(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
-        snapshot::take(&self.shared()?.regions, rings)
+        self.shared()?.regions.snapshot(rings)
     }
 
     /// Marks the snapshot as being read, so that none replaces it meanwhile.
@@ -178,7 +176,7 @@ impl Session {
     /// # Errors
     /// There is no snapshot, or another process reads it; the session is disabled.
     pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
-        snapshot::read(&self.shared()?.regions)
+        self.shared()?.regions.read_snapshot()
     }
 
     /// Ends the session now, as dropping it does.

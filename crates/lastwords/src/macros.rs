@@ -14,7 +14,7 @@
 /// the event is recorded; [`event_enabled!`](crate::event_enabled) tells beforehand.
 ///
 /// A value of any other type is recorded as text: `name = ?value` and `?name` by its `Debug`, `name = %value` and `%name` by its
-/// `Display`. The text is formatted on the stack; beyond 256 bytes it is cut, and `…` marks the cut.
+/// `Display`. The text is formatted on the stack; text of more than 253 bytes is cut, and `…` marks the cut.
 ///
 /// ```
 /// # let (peer, state, took) = (std::net::Ipv4Addr::LOCALHOST, Some(7u8), std::time::Duration::from_millis(3));
@@ -167,12 +167,15 @@ macro_rules! __site {
     (($provider:expr), $name:expr, $format:expr, $level:ident, [$($names:expr),*]) => {
         struct __LwSite;
         impl $crate::__private::Site for __LwSite {
-            const PROVIDER: &'static str = $provider;
-            const NAME: &'static str = $name;
-            const LEVEL: u8 = $crate::__private::level::$level;
-            const FORMAT: &'static str = $format;
-            const FILE: &'static str = file!();
-            const LINE: u32 = line!();
+            const EVENT: $crate::EventDesc = $crate::EventDesc {
+                provider: $provider,
+                name: $name,
+                level: $crate::__private::level::$level,
+                format: $format,
+                file: file!(),
+                line: line!(),
+                fields: &[],
+            };
             const NAMES: &'static [&'static str] = &[$($crate::__private::plain_name($names)),*];
         }
         static __LW_CALLSITE: $crate::__private::Callsite = $crate::__private::Callsite::new();

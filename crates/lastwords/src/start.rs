@@ -8,17 +8,14 @@ use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
 use crate::session::create::create;
 use crate::session::dirs::{self, Base};
-
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::user_context::UserContext;
-use crate::session::{
-    Ending, Error, ending, environment, give_back, listener, lost_memory, processes, remove, snapshot,
-};
+use crate::session::{Ending, Error, ending, environment, give_back, listener, lost_memory, processes, remove};
 
 /// What the listener calls when rules, channels or sessions changed, and once a second.
 const LISTENER: listener::Calls = listener::Calls {
-    changed: slot::refresh_all,
+    changed: callsite::refresh_all,
     #[cfg(feature = "tracing")]
     each_second: crate::record::spans::look_for_dead,
     #[cfg(not(feature = "tracing"))]
@@ -112,7 +109,7 @@ impl Builder {
         session.note = note(self, regions)?;
         check_contexts(regions, |name| self.contexts_of(name))?;
         if self.snapshot {
-            snapshot::enable(regions)?;
+            regions.enable_snapshots()?;
         }
         Ok(session)
     }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Mutex;
 
-use common::{child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
+use common::{areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
 use lastwords::remote_control::{self, Details, State};
-use lastwords::{Ending, Memory, Retention, Scope, Session, crash};
+use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -196,6 +196,38 @@ fn every_end_leaves_the_session_and_says_how_it_ended() {
     assert!(!status.success());
     assert_eq!(details.ended.map(|ended| ended.how), Some(Ending::Panic));
     assert!(details.panics > 0);
+}
+
+#[test]
+fn a_word_that_its_session_outlived_is_not_its_last() {
+    use lastwords_abi::session::{ClockArea, ClockSample, Control, ENDING_NUMBER, ENDING_SIGNAL};
+    use std::mem::offset_of;
+    let dir = tempfile::tempdir().expect("a folder");
+    spawn("child_ends", dir.path(), &[("HOW", "kill")]).wait().expect("it ends");
+    let folder = only_session(dir.path());
+    let areas = areas(&folder);
+    let control = |field: usize| areas.control + field as u64;
+    let clock = |field: usize| areas.clock + field as u64;
+    let newest = areas.get::<4>(clock(offset_of!(ClockArea, newest))) as usize;
+    let sample = offset_of!(ClockArea, samples) + newest * size_of::<ClockSample>();
+    let seen = clock(sample + offset_of!(ClockSample, realtime));
+    let ended = || details(&folder).ended.expect("it ended");
+    let killed = Ended { how: Ending::Killed, at: areas.get::<8>(seen), pid: 0 };
+    assert_eq!(ended(), killed);
+    areas.put::<8>(control(offset_of!(Control, ended)), killed.at);
+    areas.put::<4>(control(offset_of!(Control, ended_by)), 77);
+    areas.put::<4>(control(offset_of!(Control, ending)), u64::from(ENDING_SIGNAL | ENDING_NUMBER | 11 << 8));
+    assert_eq!(ended(), Ended { how: Ending::Signal(11), at: killed.at, pid: 77 });
+    let killed = Ended { at: killed.at + 4_000_000_000, ..killed };
+    areas.put::<8>(seen, killed.at);
+    assert_eq!(ended(), killed, "a child died of the signal, or a handler of the application went on");
+    areas.put::<4>(control(offset_of!(Control, panics)), 1);
+    areas.put::<8>(control(offset_of!(Control, panicked)), killed.at - 1);
+    assert_eq!(ended(), killed, "the panic was survived");
+    areas.put::<8>(control(offset_of!(Control, panicked)), killed.at + 1);
+    assert_eq!(ended(), Ended { at: killed.at + 1, ..killed }, "it lived when it panicked");
+    areas.put::<4>(control(offset_of!(Control, ending)), 0xff);
+    assert_eq!(ended().how, Ending::Killed, "what this version does not know says nothing");
 }
 
 #[test]

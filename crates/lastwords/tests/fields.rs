@@ -33,7 +33,8 @@ fn every_type() {
     event!(t1, "unsigned", a = 1u8, b = 2u16, c = 3u32, d = u64::MAX, e = 5usize);
     event!(t1, "signed", a = -1i8, b = -2i16, c = -3i32, d = i64::MIN, e = -5isize);
     event!(t1, "float", a = 0.5f32, b = -1e300f64, yes = true, no = false);
-    event!(t1, "hex", a = hex(0xabu8), b = hex(0xdead_beefu32), c = hex(-1i16));
+    event!(t1, "hex", a = hex(0xabu8), b = hex(0xdead_beefu32), c = hex(-1i16), d = [hex(1u16), hex(255)]);
+    event!(t1, "hexes", a = &[hex(1u64), hex(u64::MAX)][..]);
     event!(t1, "pointer", p = std::ptr::without_provenance::<u8>(0x1000));
     event!(t1, "arrays", a = [1u16, 2, 3], b = [0.5f64; 2], c = [7u8; 3], none = [0u32; 0]);
     event!(t1, "slices", a = &[1u32, 2][..], b = vec![-1i64], bytes = &b"\x01\xff"[..], none = &[0u16; 0][..]);
@@ -46,7 +47,8 @@ fn every_type() {
         "t1:unsigned a=1 b=2 c=3 d=18446744073709551615 e=5",
         "t1:signed a=-1 b=-2 c=-3 d=-9223372036854775808 e=-5",
         &format!("t1:float a=0.5 b={} yes=true no=false", -1e300f64),
-        "t1:hex a=0xab b=0xdeadbeef c=0xffff",
+        "t1:hex a=0xab b=0xdeadbeef c=0xffff d=[0x1 0xff]",
+        "t1:hexes a=[0x1 0xffffffffffffffff]",
         "t1:pointer p=0x1000",
         "t1:arrays a=[1 2 3] b=[0.5 0.5] c=[7 7 7] none=[]",
         "t1:slices a=[1 2] b=[-1] bytes=01ff none=[]",
@@ -253,6 +255,36 @@ fn show<T: lastwords::Field>(value: T, tail: u16) {
     mark!("t10 {}", value);
 }
 
+/// Text of eight bytes.
+#[derive(Clone, Copy)]
+struct Name;
+
+impl lastwords::Field for Name {
+    const TYPE: lastwords::FieldType = lastwords::FieldType::Text { bytes: 8 };
+    const FIXED: Option<usize> = Some(8);
+    type Short<'a> = Self;
+
+    fn short(&self) -> Self {
+        *self
+    }
+
+    fn write(&self, out: &mut impl lastwords::Out) {
+        out.raw(b"a name\0\0");
+    }
+}
+
+#[derive(Clone, Copy)]
+enum OneAsA {
+    One = 1,
+}
+lastwords::labels!(OneAsA as u8 { One => "a" });
+
+#[derive(Clone, Copy)]
+enum OneAsB {
+    One = 1,
+}
+lastwords::labels!(OneAsB as u8 { One => "b" });
+
 #[test]
 fn a_generic_function_has_an_event_for_each_type() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -261,13 +293,29 @@ fn a_generic_function_has_an_event_for_each_type() {
     let session = builder.start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
     let mut expected = Vec::new();
+    let many = format!("[{}]", ["1"; 258].join(" "));
     for round in 0..3u16 {
         show(7u8, round);
-        show("a text", round);
+        show(7u16, round);
+        show(hex(7u16), round);
+        show(-7i16, round);
+        show(0.25f32, round);
         show(1.5f64, round);
+        show(true, round);
+        show("a text", round);
+        show(&b"\x01\xff"[..], round);
+        show(&[7u16][..], round);
+        show(&[true][..], round);
         show([1u16, 2], round);
         show([1u16, 2, 3], round);
-        for value in ["7", "\"a text\"", "1.5", "[1 2]", "[1 2 3]"] {
+        show([1u16; 258], round);
+        show(Name, round);
+        show(OneAsA::One, round);
+        show(OneAsB::One, round);
+        show(Sign::Minus, round);
+        let numbers = ["7", "7", "0x7", "-7", "0.25", "1.5", "true"];
+        let lists = ["\"a text\"", "01ff", "[7]", "[true]", "[1 2]", "[1 2 3]", &many];
+        for value in numbers.iter().chain(&lists).chain(&["a name", "a", "b", "minus"]) {
             expected.push(format!("t10:value value={value} tail={round}"));
             expected.push(format!("marker:t10 {{}} arg0={value}"));
         }
@@ -463,4 +511,27 @@ fn a_type_that_is_no_field_is_told_what_to_do() {
     let (taken, said) = compile("value = Own");
     assert!(!taken && said.contains("`Own` cannot be a field of an event"), "{said}");
     assert!(said.contains("`name = ?value` (`Debug`)") && said.contains("lastwords::labels!"), "{said}");
+}
+
+#[test]
+fn format_strings() {
+    let cases: [(&str, &[&str], bool); 13] = [
+        ("nothing", &[], true),
+        ("{} and {:x}", &["arg0", "arg1"], true),
+        ("{} and {}", &["arg0"], false),
+        ("{}", &["arg0", "arg1"], false),
+        ("{{}} {}", &["arg0"], true),
+        ("{{{}}}", &["arg0"], true),
+        ("{name} {}", &["arg0", "name"], true),
+        ("{name:#x}", &["name"], true),
+        ("{name}", &[], false),
+        ("{nam}", &["name"], false),
+        ("not shown", &["name"], true),
+        ("{", &[], false),
+        ("{0}", &["arg0"], false),
+    ];
+    for (format, names, fit) in cases {
+        assert_eq!(lastwords::__private::fits(format, names), fit, "{format}");
+    }
+    assert_eq!(["r#type", "type", "r"].map(lastwords::__private::plain_name), ["type", "type", "r"]);
 }

@@ -167,6 +167,9 @@ fn a_session_follows_rules_where_no_thread_can_be_started() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("given away");
-    let status = spawn("child_may_have_no_thread", dir.path(), &[]).wait().expect("it ends");
-    assert!(status.success(), "{status}");
+    // With the C library's restartable sequences, and with an area of our own.
+    for variables in [&[][..], &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]] {
+        let status = spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
+        assert!(status.success(), "{variables:?}: {status}");
+    }
 }

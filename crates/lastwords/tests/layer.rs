@@ -368,3 +368,66 @@ fn many_threads_find_their_classes() {
     assert_eq!(lines.iter().filter(|line| line.contains("even=")).count(), 2000);
     assert_eq!(lines.iter().filter(|line| line.contains("third=\"s\"")).count(), 4 * 334);
 }
+
+#[test]
+fn names_of_messages() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("names", dir.path());
+    let (user, kind, bytes) = (String::from("eve"), std::hint::black_box("constant"), std::hint::black_box(7));
+    with_layer(|| {
+        info!("ready");
+        info!("served {bytes} bytes to {user}");
+        info!("{user} came");
+        // A value alone.
+        info!("{user}");
+        // Which of the two is the value?
+        info!("a {kind}");
+        info!("{kind}: bad");
+        info!("at {:?}", Some(bytes));
+        info!("");
+        info!("two\nlines");
+        info!("{}", "long".repeat(31));
+    });
+    let lines = of_channel(&folder, 0);
+    let names: Vec<_> =
+        lines.iter().map(|line| line.split_once(" message=").map_or(&**line, |parts| parts.0)).collect();
+    assert_eq!(names[..3], ["layer:ready", "layer:served {} bytes to {}", "layer:{} came"]);
+    assert!(names.len() == 10 && names[3..].iter().all(|name| name.starts_with("layer:layer.rs:")), "{names:?}");
+}
+
+#[test]
+fn spans_left_out_of_order_and_very_deep() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("deep", dir.path());
+    with_layer(|| {
+        let spans: Vec<_> = (0..200).map(|n| info_span!("span", n)).collect();
+        let first = spans[0].enter();
+        let (twice, other, again) = (spans[1].enter(), spans[2].enter(), spans[1].enter());
+        drop(twice);
+        info!("in 2");
+        let is_entered = |n: u32| open_spans(&folder).contains(&format!("layer|span|n={n} entered"));
+        assert!(is_entered(1) && is_entered(2));
+        drop(again);
+        assert!(!is_entered(1) && is_entered(2));
+        info!("in 2");
+        drop(other);
+        info!("in 0");
+        let never_entered = spans[9].id().expect("an id");
+        tracing::dispatcher::get_default(|subscriber| subscriber.exit(&never_entered));
+        info!("in 0");
+        let deep: Vec<_> = spans[10..].iter().map(tracing::Span::enter).collect();
+        // The innermost that is remembered: 64 are.
+        info!("in 72");
+        deep.into_iter().rev().for_each(drop);
+        info!("in 0");
+        drop(first);
+        info!("in none");
+    });
+    let lines = of_channel(&folder, 0).into_iter().filter(|line| line.starts_with("layer:"));
+    let lines: Vec<_> = lines.map(|line| line.split(" span_id=").take(1).collect::<String>()).collect();
+    let inside = [2, 2, 0, 0, 72, 0].map(|n| format!("layer:in {n} span=\"layer::span{{n={n}}}\""));
+    assert_eq!(lines[..6], inside);
+    assert_eq!(lines[6..], ["layer:in none"]);
+}

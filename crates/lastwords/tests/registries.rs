@@ -115,3 +115,15 @@ fn events_without_a_description_are_counted() {
     assert!(lost > 0, "the registry was to be too small: {found} events");
     assert_eq!(found + lost, all);
 }
+
+#[test]
+fn what_is_kept_stays_apart() {
+    use lastwords::__private::{keep, keep_all};
+    let kept: Vec<&[u64; 100]> = (0..1000).map_while(|n| keep([n; 100])).collect();
+    assert_eq!(kept.len(), 1000);
+    assert!((0..).zip(kept).all(|(n, words)| *words == [n; 100]));
+    assert_eq!(keep_all(0..1000u16).map(<[_]>::to_vec), Some((0..1000).collect()));
+    assert_eq!(keep_all([0u8; 0]).map(<[_]>::len), Some(0));
+    let long = keep_all(0..100_000u32).map(<[_]>::to_vec);
+    assert_eq!(long, Some((0..100_000).collect()), "more than a chunk has");
+}

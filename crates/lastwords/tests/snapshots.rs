@@ -5,7 +5,9 @@ mod common;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{StopAtEnd, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for};
+use common::{
+    StopAtEnd, areas, child_dir, folder, numbers, only_session, plain, record, snapshot_numbers, spawn, wait_for,
+};
 use lastwords::remote_control::{self, Handle};
 use lastwords::snapshot::Rings;
 use lastwords::{ChannelConfig, Error, Memory, Reservation, Session};
@@ -377,4 +379,17 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
         session.enable_snapshots().expect("enabled again");
         session.snapshot(Rings::All).expect("taken again");
     });
+}
+
+#[test]
+fn nothing_is_cleared_while_rings_may_be_swapped() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
+    let areas = areas(&folder(&session));
+    let lock = areas.control + std::mem::offset_of!(lastwords_abi::session::Control, snapshot_lock) as u64;
+    areas.put::<8>(lock, 1 << 32);
+    assert!(matches!(session.clear(), Err(Error::Busy { owner: 1, .. })));
+    areas.put::<8>(lock, 0);
+    session.clear().expect("nobody swaps");
 }

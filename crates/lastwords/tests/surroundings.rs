@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use common::{child_dir, folder, only_session, plain, record, spawn};
-use lastwords::{Memory, Session, remote_control};
+use lastwords::remote_control::Details;
+use lastwords::rules::RuleSpec;
+use lastwords::{Level, Memory, Session, remote_control};
 
 fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
     let status = spawn(child, dir, variables).wait().expect("it ends");
@@ -213,4 +215,63 @@ fn a_program_with_the_rights_of_another_ignores_the_environment() {
     assert!(status.success(), "{status}");
     let places = std::fs::read_to_string(told.join("places")).expect("told");
     assert!(places.starts_with("/dev/shm/lastwords-65534"), "{places}");
+}
+
+#[test]
+fn child_does_as_its_environment_asks() {
+    let Some(dir) = child_dir() else { return };
+    let session = Session::builder("asked").dir(dir.join("base")).channel(plain("main")).start().expect("it starts");
+    std::fs::write(dir.join("note"), session.note()).expect("told");
+}
+
+/// What a session is where the environment asks `text`, and its note.
+fn asked(text: &str) -> (Details, String) {
+    let dir = tempfile::tempdir().expect("a folder");
+    run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", text)]);
+    let found = remote_control::list(Some(&dir.path().join("base"))).expect("a list");
+    let note = std::fs::read_to_string(dir.path().join("note")).expect("told");
+    (found[0].details.clone().expect("readable"), note)
+}
+
+#[test]
+fn every_kind_of_directive() {
+    let (details, note) = asked("shop=debug, net::tx ,shop:order=off,WARN,size=64M,retain=2,retain_size=3G,");
+    let rules = [
+        RuleSpec::disable("*"),
+        RuleSpec::enable("shop:*").up_to(Level::Debug),
+        RuleSpec::enable("net::tx:*"),
+        RuleSpec::disable("shop:order"),
+        RuleSpec::enable("*").up_to(Level::Warn),
+    ];
+    assert_eq!(details.rules, rules);
+    assert!((16 << 20..=64 << 20).contains(&details.bytes), "{} bytes", details.bytes);
+    assert!(!note.contains("LASTWORDS"), "{note}");
+}
+
+#[test]
+fn the_environment_says_how_many_sessions_stay() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (directives, left) in [("retain=2", [1, 2, 3, 3]), ("retain=9,retain_size=3G", [4, 5, 6, 7])] {
+        for left in left {
+            run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", directives)]);
+            let found = remote_control::list(Some(&dir.path().join("base"))).expect("a list");
+            assert_eq!(found.len(), left, "{directives}");
+        }
+    }
+    run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", "retain_size=0")]);
+    only_session(&dir.path().join("base"));
+}
+
+#[test]
+fn what_is_wrong_is_told_and_the_rest_is_taken() {
+    let problems = |note: &str| note.matches("is passed over").count();
+    for wrong in ["shop=loud", "size=big", "size=99999999999G", "size=G", "retain=-1", "=info", "retain_size="] {
+        let (details, note) = asked(&format!("{wrong},net=info"));
+        let rules = [RuleSpec::disable("*"), RuleSpec::enable("net:*").up_to(Level::Info)];
+        assert_eq!(details.rules, rules, "{wrong}");
+        assert!(problems(&note) == 1 && note.contains(wrong), "{note}");
+    }
+    let (details, note) = asked(&vec!["a=info"; 40].join(","));
+    assert_eq!((details.rules.len(), problems(&note)), (1 + 32, 8));
+    assert_eq!(problems(&asked(&"x".repeat(200)).1), 1);
 }

@@ -57,29 +57,26 @@ impl SessionParts {
             }
         }
     }
-}
 
-/// Whether a session's word says that its processes are of several pid namespaces.
-pub(crate) fn is_foreign(namespaces: &AtomicU32) -> bool {
-    namespaces.load(Acquire) != 0
+    /// Whether owners of locks may be of another pid namespace.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.namespaces.load(Acquire) != 0
+    }
 }
 
 /// Records into one channel. Fields of the fast path first.
 #[derive(Debug)]
 pub struct Channel {
-    flip: &'static AtomicU32,
     streams: alloc::boxed::Box<[Stream]>,
     fast: RseqFast,
     /// Streams that are bound to a CPU.
     cpus: u32,
     paged: bool,
     pub(crate) payload_size: bool,
-    namespaces: &'static AtomicU32,
+    pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
-    pub(crate) threads: &'static [Thread],
     pub(crate) persist: Option<Persist>,
-    clock_area: Option<&'static ClockArea>,
     refresh: Option<fn(&ClockArea)>,
 }
 
@@ -103,17 +100,14 @@ impl Channel {
         let counter = cfg!(loom) || matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
         let payload_size = flags & CHANNEL_PAYLOAD_SIZE != 0;
         Self {
-            flip: parts.flip,
             fast: RseqFast::new(parts.flip, &streams, counter && !payload_size && !crate::header::ALWAYS_FULL),
             cpus,
             paged,
             payload_size,
-            namespaces: parts.namespaces,
+            parts,
             reservation: first.reservation,
             clock,
-            threads: parts.threads,
             persist: None,
-            clock_area: parts.clock_area,
             refresh: None,
             streams: streams.into_boxed_slice(),
         }
@@ -255,26 +249,11 @@ impl Channel {
     pub(crate) fn live_half(&self, stream: &Stream) -> u32 {
         // Acquire: whoever sees the flip sees the half as it was begun anew before.
         let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
-        (self.flip.load(order) ^ stream.control.flip.load(order)) & 1
-    }
-
-    /// Owners of locks may be of another pid namespace.
-    pub(crate) fn is_foreign(&self) -> bool {
-        is_foreign(self.namespaces)
-    }
-
-    #[cfg(not(loom))]
-    pub(crate) fn flip_word(&self) -> *const u32 {
-        self.flip.as_ptr()
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn flip(&self) -> &AtomicU32 {
-        self.flip
+        (self.parts.flip.load(order) ^ stream.control.flip.load(order)) & 1
     }
 
     pub(crate) fn refresh_clock(&self) {
-        if let (Some(refresh), Some(area)) = (self.refresh, self.clock_area) {
+        if let (Some(refresh), Some(area)) = (self.refresh, self.parts.clock_area) {
             refresh(area);
         }
     }

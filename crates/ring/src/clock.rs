@@ -4,33 +4,27 @@ use lastwords_abi::session as abi;
 
 /// Which clock a session records with. All are monotonic but `Realtime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub enum ClockKind {
     /// The x86 time stamp counter; only where it is invariant and synchronised.
-    Tsc,
+    Tsc = abi::CLOCK_TSC,
     /// The aarch64 virtual counter.
-    Cntvct,
+    Cntvct = abi::CLOCK_CNTVCT,
     /// CLOCK_MONOTONIC, ns.
-    Monotonic,
+    Monotonic = abi::CLOCK_MONOTONIC,
     /// CLOCK_MONOTONIC_RAW, ns.
-    MonotonicRaw,
+    MonotonicRaw = abi::CLOCK_MONOTONIC_RAW,
     /// CLOCK_BOOTTIME, ns.
-    Boottime,
+    Boottime = abi::CLOCK_BOOTTIME,
     /// CLOCK_REALTIME, ns; may step back: events then carry the last reading.
-    Realtime,
+    Realtime = abi::CLOCK_REALTIME,
 }
 
 impl ClockKind {
     /// The value of [`abi::ClockArea::kind`].
     #[must_use]
     pub fn code(self) -> u32 {
-        match self {
-            Self::Tsc => abi::CLOCK_TSC,
-            Self::Cntvct => abi::CLOCK_CNTVCT,
-            Self::Monotonic => abi::CLOCK_MONOTONIC,
-            Self::MonotonicRaw => abi::CLOCK_MONOTONIC_RAW,
-            Self::Boottime => abi::CLOCK_BOOTTIME,
-            Self::Realtime => abi::CLOCK_REALTIME,
-        }
+        self as u32
     }
 
     /// The clock of that code, if it can be read on this machine.

@@ -22,7 +22,7 @@ impl Stream {
         // Who reserved before `produced` had announced that; who has withdrawn the announcement since has committed. Where the ring
         // has come round, whoever is still writing was passed over.
         let kept = self.next_sub_buffer(produced.saturating_sub(1)).saturating_sub(self.half_size());
-        let target = ((u64::from(self.identity.stream) << 1) | half as u64) + 1;
+        let target = self.target(half);
         let begin = |level: &InFlight| {
             let begin = (level.target.load(Acquire) == target).then(|| level.begin.load(Acquire));
             begin.filter(|begin| *begin < produced && level.end.load(Acquire) > kept)

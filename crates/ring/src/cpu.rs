@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicI64, AtomicIsize, AtomicU32, Ordering::Relaxed};
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 /// What precedes every abort handler; the value that glibc registers.
 #[cfg(not(target_arch = "x86_64"))]
-pub const SIGNATURE: u32 = 0xd428_bc00;
+pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
 
 /// The part of the kernel's `struct rseq` (include/uapi/linux/rseq.h) that every version has.
 #[repr(C, align(32))]
@@ -130,8 +130,9 @@ pub fn current() -> u32 {
             return cpu;
         }
     }
+    // Miri has one CPU, and does not know the call.
     // SAFETY: no arguments; answered by the vDSO.
-    let cpu = unsafe { libc::sched_getcpu() };
+    let cpu = if cfg!(miri) { 0 } else { unsafe { libc::sched_getcpu() } };
     u32::try_from(cpu).unwrap_or(0)
 }
 
@@ -202,7 +203,9 @@ fn find() -> Option<isize> {
     let own = OWN.with(core::ptr::from_ref);
     let offset = own_offset();
     // In a library that was loaded late each thread may have its own elsewhere: then there is no such offset.
-    if std::thread::spawn(own_offset).join().ok() != Some(offset) {
+    // Where no thread can be started, nobody can tell.
+    let other = std::thread::Builder::new().spawn(own_offset).ok()?;
+    if other.join().ok() != Some(offset) {
         return None;
     }
     let mut key = 0;

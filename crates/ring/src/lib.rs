@@ -27,6 +27,7 @@ mod header;
 pub mod init;
 mod memory;
 #[cfg(loom)]
+#[path = "../tests/model/mod.rs"]
 pub mod model;
 pub mod os;
 pub mod packet;

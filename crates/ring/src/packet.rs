@@ -4,22 +4,8 @@ use lastwords_abi::packet::{self as abi, at};
 use lastwords_abi::region::Checksum;
 
 use crate::hooks::reads;
+use crate::init::StreamSpec;
 use crate::memory::Memory;
-
-/// What stands in the packet header of every sub-buffer of a stream.
-#[derive(Debug, Clone, Copy)]
-pub struct Identity {
-    /// UUID of the session.
-    pub session: [u8; 16],
-    /// Channel id.
-    pub channel: u32,
-    /// Stream index.
-    pub stream: u32,
-    /// CPU, or [`lastwords_abi::stream::ANY_CPU`].
-    pub cpu: u32,
-    /// Bytes of a sub-buffer.
-    pub sub_buffer_size: u64,
-}
 
 /// What a closed sub-buffer's context says besides.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,22 +18,22 @@ pub struct Closing {
     pub discarded: u64,
 }
 
-/// Packet header and context of sub-buffer `number`.
+/// Packet header and context of sub-buffer `number` of a stream.
 #[must_use]
-pub fn header(id: &Identity, number: u64, begin: u64, closing: Closing) -> [u8; abi::HEADER_LEN] {
+pub fn header(stream: &StreamSpec, number: u64, begin: u64, closing: Closing) -> [u8; abi::HEADER_LEN] {
     let mut h = [0u8; abi::HEADER_LEN];
     let mut put = |at: usize, bytes: &[u8]| h[at..at + bytes.len()].copy_from_slice(bytes);
     put(at::MAGIC, &abi::CTF_MAGIC.to_ne_bytes());
-    put(at::UUID, &id.session);
-    put(at::STREAM_ID, &id.channel.to_ne_bytes());
-    put(at::STREAM_INSTANCE_ID, &u64::from(id.stream).to_ne_bytes());
+    put(at::UUID, &stream.session);
+    put(at::STREAM_ID, &stream.channel.to_ne_bytes());
+    put(at::STREAM_INSTANCE_ID, &u64::from(stream.index).to_ne_bytes());
     put(at::TIMESTAMP_BEGIN, &begin.to_ne_bytes());
     put(at::TIMESTAMP_END, &closing.end.to_ne_bytes());
     put(at::CONTENT_SIZE, &(closing.content * 8).to_ne_bytes());
-    put(at::PACKET_SIZE, &(id.sub_buffer_size * 8).to_ne_bytes());
+    put(at::PACKET_SIZE, &(stream.sub_buffer_size * 8).to_ne_bytes());
     put(at::PACKET_SEQ_NUM, &number.to_ne_bytes());
     put(at::EVENTS_DISCARDED, &closing.discarded.to_ne_bytes());
-    put(at::CPU_ID, &id.cpu.to_ne_bytes());
+    put(at::CPU_ID, &stream.cpu.to_ne_bytes());
     h
 }
 
@@ -57,14 +43,10 @@ pub fn header(id: &Identity, number: u64, begin: u64, closing: Closing) -> [u8; 
 /// The sub-buffer's header was written whole and its memory is readable; only a closing thread may write it meanwhile, and
 /// never these bytes.
 pub(crate) unsafe fn begin_clock<M: Memory>(memory: M, offset: u64) -> u64 {
-    let mut bytes = [0u8; 8];
-    for (i, b) in bytes.iter_mut().enumerate() {
-        let (from, _) = memory.run(offset + (at::TIMESTAMP_BEGIN + i) as u64);
-        reads!(from, 1);
-        // SAFETY: as the caller vouches; a byte at a time because pages may break anywhere.
-        *b = unsafe { from.read_volatile() };
-    }
-    u64::from_ne_bytes(bytes)
+    let (from, _) = memory.run(offset + at::TIMESTAMP_BEGIN as u64);
+    reads!(from, 8);
+    // SAFETY: as the caller vouches; a header lies in one page, as sub-buffers have whole pages, and at a multiple of 8.
+    unsafe { from.cast::<u64>().read_volatile() }
 }
 
 /// The trailer's checksum of a sub-buffer: `header` as it will stand, and the rest of its `content` bytes from memory.
@@ -76,12 +58,12 @@ pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; a
     first[..abi::HEADER_LEN].copy_from_slice(header);
     let content = content as usize;
     let mut sum = Checksum::default();
-    for (at, b) in first.iter_mut().enumerate().take(content).skip(abi::HEADER_LEN) {
-        let (from, _) = memory.run(offset + at as u64);
-        reads!(from, 1);
-        // SAFETY: below `content`, as the caller vouches.
-        *b = unsafe { from.read() };
-    }
+    let (from, _) = memory.run(offset + abi::HEADER_LEN as u64);
+    // Another process may have written anything where the content's end is kept.
+    let events = content.min(128).saturating_sub(abi::HEADER_LEN);
+    reads!(from, events);
+    // SAFETY: below `content`, as the caller vouches; the first 128 bytes of a sub-buffer lie in one page.
+    first[abi::HEADER_LEN..][..events].copy_from_slice(unsafe { core::slice::from_raw_parts(from, events) });
     sum.add(&first[..content.min(128)]);
     let mut at = 128;
     while at < content {

@@ -2,36 +2,24 @@
 
 use core::mem::MaybeUninit;
 
+use lastwords_abi::stream as abi;
+
 use crate::memory::Memory;
 
-/// Why an event was not recorded; each has its counter in [`lastwords_abi::stream::StreamControl::lost`].
+/// Why an event was not recorded; each is the index of its counter in [`lastwords_abi::stream::StreamControl::lost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
 pub enum Lost {
     /// Discard mode, and no room.
-    Full,
+    Full = abi::LOST_FULL,
     /// Larger than a sub-buffer, or in too many pieces.
-    TooBig,
+    TooBig = abi::LOST_TOO_BIG,
     /// No free thread entry, or nested deeper than [`lastwords_abi::session::MAX_LEVELS`].
-    NoEntry,
+    NoEntry = abi::LOST_NO_ENTRY,
     /// All sub-buffers are still being written by living threads.
-    Busy,
+    Busy = abi::LOST_BUSY,
     /// The lock was not had in bounded time.
-    Lock,
-}
-
-impl Lost {
-    /// Index of its counter.
-    #[must_use]
-    pub fn counter(self) -> usize {
-        use lastwords_abi::stream as abi;
-        match self {
-            Self::Full => abi::LOST_FULL,
-            Self::TooBig => abi::LOST_TOO_BIG,
-            Self::NoEntry => abi::LOST_NO_ENTRY,
-            Self::Busy => abi::LOST_BUSY,
-            Self::Lock => abi::LOST_LOCK,
-        }
-    }
+    Lock = abi::LOST_LOCK,
 }
 
 /// An event: its id and its payload (contexts first), in parts that follow each other in memory order.
@@ -83,13 +71,23 @@ impl<'a> Tail<'a> {
 #[inline(always)]
 #[must_use]
 pub fn prepend<const N: usize>(first: u32, words: &[u64]) -> [u64; N] {
+    let mut joined = [0; N];
+    for (n, word) in joined.iter_mut().enumerate() {
+        *word = prepended(first, words, n);
+    }
+    joined
+}
+
+/// Word `n` of [`prepend`].
+#[inline(always)]
+pub(crate) fn prepended(first: u32, words: &[u64], n: usize) -> u64 {
     let word = |n: usize| words.get(n).copied().unwrap_or(0);
-    let join = |before: u64, after: u64| {
-        if cfg!(target_endian = "little") { before >> 32 | after << 32 } else { before << 32 | after >> 32 }
-    };
-    let first = u64::from(first);
-    let first = if cfg!(target_endian = "little") { first << 32 } else { first };
-    core::array::from_fn(|n| join(if n == 0 { first } else { word(n - 1) }, word(n)))
+    match (n, cfg!(target_endian = "little")) {
+        (0, true) => u64::from(first) | word(0) << 32,
+        (0, false) => u64::from(first) << 32 | word(0) >> 32,
+        (_, true) => word(n - 1) >> 32 | word(n) << 32,
+        (_, false) => word(n - 1) << 32 | word(n) >> 32,
+    }
 }
 
 /// One copy: `len` bytes from `src` to `dst`.

@@ -6,8 +6,7 @@ use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
-use crate::init;
-use crate::packet::Identity;
+use crate::init::{self, StreamSpec};
 use crate::record::Lost;
 
 /// A mapped stream. The mapping stays for the life of the process.
@@ -17,7 +16,7 @@ pub struct Stream {
     pub(crate) data: [*mut u8; 2],
     pub(crate) slots: [&'static [Slot]; 2],
     pub(crate) info: StreamInfo,
-    pub(crate) identity: Identity,
+    pub(crate) spec: StreamSpec,
     /// Logarithms of the sub-buffer size and of the number of sub-buffers.
     pub(crate) size_shift: u32,
     pub(crate) slots_shift: u32,
@@ -33,34 +32,17 @@ unsafe impl Sync for Stream {}
 const HEADROOM: u64 = 1 << 28;
 
 /// A region is not a stream that this program can record in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttachError {
-    /// The magic is not there.
-    NoMagic,
-    /// Another version, with the major number found.
-    Version(u16),
-    /// Not a stream region, with the kind found.
-    Kind(u32),
-    /// The header's size against that of the mapping.
-    Size(u64, u64),
-    /// The checksum in the header against the one computed.
-    Check(u64, u64),
-    /// The geometry does not describe a ring that lies in the region.
-    Geometry,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachError {
+    /// Offset in the region of what is wrong, bytes.
+    pub offset: usize,
+    /// What is wrong there.
+    pub what: alloc::string::String,
 }
 
 impl core::fmt::Display for AttachError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::NoMagic => write!(f, "offset 0: no lastwords magic"),
-            Self::Version(v) => {
-                write!(f, "offset 16: version {v}, this program records version {}", lastwords_abi::VERSION_MAJOR)
-            }
-            Self::Kind(k) => write!(f, "offset 20: kind {k}, a stream is kind {}", region::KIND_STREAM),
-            Self::Size(said, is) => write!(f, "offset 32: size {said}, the mapping has {is} bytes"),
-            Self::Check(said, is) => write!(f, "offset 112: checksum {said:#x}, computed {is:#x}"),
-            Self::Geometry => write!(f, "offset 128: the geometry is not that of a ring in this region"),
-        }
+        write!(f, "offset {}: {}", self.offset, self.what)
     }
 }
 
@@ -76,8 +58,9 @@ impl Stream {
     /// `region` is mapped readable and writable for `len` bytes, 4096-aligned, until the process ends. Where the stream is
     /// paged, the entries of its page table are addresses of pages of this process, for as long as they are not 0.
     pub unsafe fn attach(region: *mut u8, len: u64) -> Result<Self, AttachError> {
+        let wrong = |offset, what| Err(AttachError { offset, what });
         if len < 4096 {
-            return Err(AttachError::Size(0, len));
+            return wrong(0, alloc::format!("the mapping has only {len} bytes"));
         }
         // SAFETY: the mapping has at least 4096 bytes and is aligned for both shapes, which are plain integers.
         let (header, info) = unsafe {
@@ -88,7 +71,7 @@ impl Stream {
         let spec = spec_of(&header, &info);
         let is_whole = spec.is_valid() && spec.region_len() == len;
         if !is_whole || init::bytes_of(&spec.info()) != init::bytes_of(&info) {
-            return Err(AttachError::Geometry);
+            return wrong(128, "the geometry is not that of a ring in this region".into());
         }
         // SAFETY: all of `info`, the offsets of slots and data with it, is what `spec` computes: the slots lie behind the control,
         // aligned for their shape, and in front of the data, which end at `len`. Atomics may be shared with other processes;
@@ -103,7 +86,7 @@ impl Stream {
                 data: [0, 1].map(|h: usize| region.add(info.data_off[h] as usize)),
                 slots: [slots(0), slots(1)],
                 info,
-                identity: identity_of(&header, &info),
+                spec,
                 size_shift: info.sub_buffer_size.trailing_zeros(),
                 slots_shift: info.sub_buffers.trailing_zeros(),
             })
@@ -128,6 +111,18 @@ impl Stream {
         self.info.sub_buffer_size << self.slots_shift
     }
 
+    /// Where a half's data begins, or the table of its pages where the stream is paged.
+    #[must_use]
+    pub fn data(&self, half: usize) -> *mut u8 {
+        self.data[half & 1]
+    }
+
+    /// What each place for a sub-buffer of a half has committed.
+    #[must_use]
+    pub fn slots(&self, half: usize) -> &'static [Slot] {
+        self.slots[half & 1]
+    }
+
     /// The produced position of a half.
     #[must_use]
     pub fn position(&self, half: usize) -> u64 {
@@ -137,6 +132,11 @@ impl Stream {
 
     pub(crate) fn half(&self, half: usize) -> &'static HalfControl {
         &self.control.half[half & 1]
+    }
+
+    /// What the announcement of a reservation in a half names; see [`lastwords_abi::session::InFlight::target`].
+    pub(crate) fn target(&self, half: usize) -> u64 {
+        ((u64::from(self.spec.index) << 1) | half as u64) + 1
     }
 
     pub(crate) fn is_lockless(&self) -> bool {
@@ -153,7 +153,7 @@ impl Stream {
         let size = self.half_size();
         init::reset(
             self.half(half),
-            self.slots[half & 1],
+            self.slots(half),
             self.info.sub_buffer_size,
             (other / size + HEADROOM.div_ceil(size).max(3)) * size,
         );
@@ -195,7 +195,7 @@ impl Stream {
 
     #[cold]
     pub(crate) fn count(&self, cause: Lost) {
-        self.control.lost[cause.counter()].fetch_add(1, Relaxed);
+        self.control.lost[cause as usize].fetch_add(1, Relaxed);
     }
 
     /// Bytes of events that a sub-buffer can hold.
@@ -217,24 +217,27 @@ impl Stream {
 }
 
 fn check_header(header: &RegionHeader, info: &StreamInfo, len: u64) -> Result<(), AttachError> {
-    if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
-        return Err(AttachError::NoMagic);
-    }
-    if header.major != lastwords_abi::VERSION_MAJOR {
-        return Err(AttachError::Version(header.major));
-    }
-    if header.kind != region::KIND_STREAM {
-        return Err(AttachError::Kind(header.kind));
-    }
-    if header.size != len {
-        return Err(AttachError::Size(header.size, len));
-    }
+    let own = lastwords_abi::VERSION_MAJOR;
+    let (major, kind, size, check) = (header.major, header.kind, header.size, header.check);
     let computed = init::check_of(header, init::bytes_of(info));
-    if header.check == computed { Ok(()) } else { Err(AttachError::Check(header.check, computed)) }
+    let (offset, what) = if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
+        (0, "no lastwords magic".into())
+    } else if major != own {
+        (16, alloc::format!("version {major}, this program records version {own}"))
+    } else if kind != region::KIND_STREAM {
+        (20, alloc::format!("kind {kind}, a stream is kind {}", region::KIND_STREAM))
+    } else if size != len {
+        (32, alloc::format!("size {size}, the mapping has {len} bytes"))
+    } else if check != computed {
+        (112, alloc::format!("checksum {check:#x}, computed {computed:#x}"))
+    } else {
+        return Ok(());
+    };
+    Err(AttachError { offset, what })
 }
 
-fn spec_of(header: &RegionHeader, info: &StreamInfo) -> init::StreamSpec {
-    init::StreamSpec {
+fn spec_of(header: &RegionHeader, info: &StreamInfo) -> StreamSpec {
+    StreamSpec {
         session: header.session,
         index: header.index,
         channel: info.channel,
@@ -244,77 +247,6 @@ fn spec_of(header: &RegionHeader, info: &StreamInfo) -> init::StreamSpec {
         sub_buffer_size: info.sub_buffer_size,
         sub_buffers: info.sub_buffers,
         page_size: info.page_size,
-    }
-}
-
-fn identity_of(header: &RegionHeader, info: &StreamInfo) -> Identity {
-    Identity {
-        session: header.session,
-        channel: info.channel,
-        stream: header.index,
-        cpu: info.cpu,
-        sub_buffer_size: info.sub_buffer_size,
-    }
-}
-
-impl Stream {
-    /// Sub-buffer `number` of a half is closed: its events and its header are complete, and nobody writes in it until the
-    /// ring comes round to its place.
-    #[must_use]
-    pub fn is_closed(&self, half: usize, number: u64) -> bool {
-        let size = self.info.sub_buffer_size;
-        if !self.is_lockless() {
-            return self.position(half) >= (number + 1) * size;
-        }
-        let slots = self.slots[half & 1];
-        let committed = slots[(number & (slots.len() as u64 - 1)) as usize].committed.load(Acquire);
-        committed == ((number >> self.slots_shift) + 1) * size
-    }
-
-    /// A copy of a half's data.
-    ///
-    /// # Safety
-    /// The half has memory, and nobody writes in it meanwhile.
-    #[must_use]
-    pub unsafe fn copy_half(&self, half: usize) -> alloc::vec::Vec<u8> {
-        // SAFETY: as the caller vouches.
-        unsafe { self.copy_bytes(half, 0, self.half_size() as usize) }
-    }
-
-    /// A copy of the place of sub-buffer `number`.
-    ///
-    /// # Safety
-    /// The half has memory, and nobody writes in that sub-buffer meanwhile.
-    #[must_use]
-    pub unsafe fn copy_sub_buffer(&self, half: usize, number: u64) -> alloc::vec::Vec<u8> {
-        let size = self.info.sub_buffer_size;
-        // SAFETY: as the caller vouches.
-        unsafe { self.copy_bytes(half, ((number * size) & (self.half_size() - 1)) as usize, size as usize) }
-    }
-
-    /// # Safety
-    /// The half has memory, and nobody writes these bytes meanwhile.
-    unsafe fn copy_bytes(&self, half: usize, first: usize, size: usize) -> alloc::vec::Vec<u8> {
-        use crate::memory::{Contiguous, Memory, Paged};
-        let base = self.data[half & 1];
-        let mut bytes = alloc::vec![0u8; size];
-        let mut at = 0;
-        while at < size {
-            let offset = (first + at) as u64;
-            // SAFETY: data or page table of the half are there, as `attach` found.
-            let (from, run) = unsafe {
-                match self.info.page_size {
-                    0 => Contiguous::at(base).run(offset),
-                    _ => Paged::at(base).run(offset),
-                }
-            };
-            let len = run.min(size - at);
-            // SAFETY: `run` gives bytes of this half's memory, which nobody writes, as the caller vouches; the destination is
-            // our own.
-            unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(at), len) };
-            at += len;
-        }
-        bytes
     }
 }
 
@@ -342,23 +274,6 @@ mod tests {
             let region = alloc::alloc::alloc_zeroed(layout);
             init::init_stream(region, &spec);
             (region, spec.region_len())
-        }
-    }
-
-    #[test]
-    fn offsets_of_slots_are_checked() {
-        for half in 0..2 {
-            for offset in [0, 8, 1 << 20, u64::MAX - 64, u64::MAX] {
-                let (region, len) = region();
-                // SAFETY: the region is ours alone, initialised, and aligned for both shapes.
-                unsafe {
-                    let info = &mut *region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>();
-                    info.slots_off[half] = offset;
-                    let header = &mut *region.cast::<RegionHeader>();
-                    header.check = init::check_of(header, init::bytes_of(info));
-                    assert_eq!(Stream::attach(region, len).err(), Some(AttachError::Geometry), "{half} at {offset}");
-                }
-            }
         }
     }
 

@@ -9,7 +9,7 @@ use lastwords_abi::stream::{ANY_CPU, CLOSED_BIT};
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
-use crate::channel::{SessionParts, is_foreign};
+use crate::channel::SessionParts;
 use crate::hooks::{fault, point};
 use crate::stream::Stream;
 use crate::{os, threads};
@@ -72,7 +72,7 @@ impl Swap<'_> {
         let mine = threads::lock_word();
         let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
         for (held, stream) in locked.iter().enumerate() {
-            if !os::lock(&stream.control.lock, mine, || is_foreign(self.parts.namespaces)) {
+            if !os::lock(&stream.control.lock, mine, || self.parts.is_foreign()) {
                 locked[..held].iter().for_each(|s| os::unlock(&s.control.lock, mine));
                 return Err(LockHeld { owner: 0 });
             }
@@ -151,7 +151,7 @@ fn live(flip: &AtomicU32, stream: &Stream) -> usize {
 
 /// The living threads that have a reservation in a half.
 fn writers<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> impl Iterator<Item = &'a Thread> {
-    let target = ((u64::from(stream.identity.stream) << 1) | half as u64) + 1;
+    let target = stream.target(half);
     let namespace = os::pid_namespace();
     let writing = move |t: &&Thread| t.levels.iter().any(|l| l.target.load(Acquire) == target);
     threads.iter().filter(writing).filter(move |t| threads::is_alive(t, namespace))

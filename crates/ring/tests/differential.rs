@@ -235,7 +235,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 fn sub_buffer(stream: &Stream, number: u64) -> Vec<u8> {
     // SAFETY: this thread alone records in the stream.
-    unsafe { stream.copy_sub_buffer(0, number) }
+    unsafe { common::copy_sub_buffer(stream, 0, number) }
 }
 
 /// The clock of the event at an offset, where the clock of the event before it is `last`.

@@ -10,6 +10,15 @@ use lastwords_ring::swap::{Quiesce, Rest, Swap};
 
 const ROUNDS: usize = 60;
 
+/// Stops the recorders when the test ends, also where it fails: their scope waits for them.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
     let parts = parts();
     let shape = Shape { reservation, paged, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
@@ -18,6 +27,7 @@ fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
     let stop = AtomicBool::new(false);
     let done = [const { AtomicU32::new(0) }; 3];
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for (id, done) in done.iter().enumerate() {
             let (channel, stop) = (&channel, &stop);
             scope.spawn(move || {
@@ -54,7 +64,6 @@ fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
             }
             old_half ^= 1;
         }
-        stop.store(true, SeqCst);
     });
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::stream::{CONTROL_OFF, StreamControl};
 use lastwords_ring::StreamSpec;
-use lastwords_ring::packet::{self, Closing, Identity};
+use lastwords_ring::packet::{self, Closing};
 
 use super::arena::Arena;
 use super::naive::Half;
@@ -34,15 +34,8 @@ pub(crate) fn publish_first(arena: &Arena, spec: &StreamSpec, at: u64, id: u16, 
     let clock = lastwords_ring::clock::counter();
     let mut position = half.reserve.load(Relaxed);
     if position == 0 {
-        let identity = Identity {
-            session: spec.session,
-            channel: spec.channel,
-            stream: spec.index,
-            cpu: spec.cpu,
-            sub_buffer_size: spec.sub_buffer_size,
-        };
         half.attempt.store(HEADER_LEN as u64, Relaxed);
-        write(arena, data, &packet::header(&identity, 0, clock, Closing::default()));
+        write(arena, data, &packet::header(spec, 0, clock, Closing::default()));
         position = HEADER_LEN as u64;
     }
     let mut event = ((clock as u32) << 5 | 29).to_ne_bytes().to_vec();

@@ -44,6 +44,10 @@ struct Known {
     number: u64,
     /// Its place among all events that were found.
     place: usize,
+    /// Bytes that it takes, with the longest header.
+    bytes: u64,
+    /// CPU of its ring, where it is known.
+    ring: Option<u32>,
 }
 
 /// Judges all events of a shape.
@@ -70,7 +74,8 @@ pub(super) fn judge(shape: &Shape, format: Format, events: &[Event], report: &Re
         let size = check(shape, format, event, writer, number, report).with_context(shown)?;
         sum.values += class.fields.len() as u64;
         bytes[writer as usize / 2] += size + HEADER;
-        known[writer as usize].push(Known { number, place });
+        let ring = report.cpus[writer as usize / 2].or(event.cpu);
+        known[writer as usize].push(Known { number, place, bytes: size + HEADER, ring });
     }
     order(shape, format, events, report, &known, &mut sum)?;
     if !shape.discard && shape.pinned {
@@ -169,6 +174,39 @@ fn size_of(form: &Form, value: &Value) -> u64 {
     }
 }
 
+/// Events that a lockless ring kept in sub-buffers that it passed over. Such a sub-buffer holds older events than those around
+/// it: the events between were evicted in their turn.
+#[derive(Default)]
+struct PassedOver {
+    /// By ring: the place of the newest event that a gap follows.
+    newest: HashMap<Option<u32>, usize>,
+}
+
+impl PassedOver {
+    /// Notes that a gap follows `event`.
+    fn note(&mut self, event: &Known) {
+        let newest = self.newest.entry(event.ring).or_default();
+        *newest = event.place.max(*newest);
+    }
+
+    /// Fails unless the events up to the last gap fit in the sub-buffers that may have been passed over: one for each other
+    /// recorder of the ring, and not more than the ring counts.
+    fn check(&self, shape: &Shape, report: &Report, known: &[Vec<Known>; WRITERS]) -> Result<()> {
+        for (ring, newest) in &self.newest {
+            let older = known.iter().flatten().filter(|event| event.ring == *ring && event.place <= *newest);
+            // A header may be shorter than the longest.
+            let kept: u64 = older.map(|event| event.bytes - HEADER).sum();
+            let most = report.skipped.min(WRITERS as u64 - 1) * shape.sub_buffer_size;
+            ensure!(
+                kept <= most,
+                "LOST: events are missing behind {kept} bytes of older ones; the {} sub-buffers passed over held {most} at most",
+                report.skipped
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Each writer's events: in order, none twice, none missing but the oldest.
 fn order(
     shape: &Shape,
@@ -190,17 +228,16 @@ fn order(
     };
     let mut missing = 0;
     let mut first_missing = None;
+    let mut passed_over = PassedOver::default();
     let has_number = |number: &u64| {
         let class = class_of(shape.seed, *number, shape.classes.len() as u64);
         shape.classes[class as usize].number.is_some()
     };
     for (writer, known) in known.iter().enumerate() {
-        // A sub-buffer that was passed over holds older events than those around it: at most one for each recorder.
-        let mut passed_over = if report.skipped > 0 { WRITERS } else { 0 };
-        let mut gap = |from: u64, to: u64| {
+        let mut gap = |older: Option<&Known>, from: u64, to: u64| {
             let count = (from..to).filter(has_number).count() as u64;
-            if count > 0 && passed_over > 0 && to < report.returned[writer] {
-                passed_over -= 1;
+            if let Some(older) = older.filter(|_| count > 0 && report.skipped > 0) {
+                passed_over.note(older);
                 return;
             }
             if count > 0 && first_missing.is_none() {
@@ -217,26 +254,28 @@ fn order(
                 older.number
             );
             if shape.discard || older.place >= since {
-                gap(older.number + 1, newer.number);
+                gap(Some(older), older.number + 1, newer.number);
             }
         }
         let returned = report.returned[writer];
         match known.last() {
-            Some(newest) if shape.discard || newest.place >= since => gap(newest.number + 1, returned),
-            None if shape.discard => gap(0, returned),
-            None if writer == 0 && shape.threads == 1 => gap(0, returned.min(1)),
+            Some(newest) if shape.discard || newest.place >= since => gap(Some(newest), newest.number + 1, returned),
+            None if shape.discard => gap(None, 0, returned),
+            None if writer == 0 && shape.threads == 1 => gap(None, 0, returned.min(1)),
             _ => {}
         }
         if let Some(oldest) = known.first().filter(|_| shape.discard) {
-            gap(0, oldest.number);
+            gap(None, 0, oldest.number);
         }
     }
     sum.refused = missing;
+    passed_over.check(shape, report, known)?;
     ensure!(
         missing <= report.lost,
-        "LOST: {missing} committed events are missing, first {}; the recorder counts {}",
+        "LOST: {missing} committed events are missing, first {}; the recorder counts {} lost and passed over {} times",
         first_missing.unwrap_or_default(),
-        report.lost
+        report.lost,
+        report.skipped
     );
     // What was not recorded in discard mode is told, but for classes without a number and calls that were under way.
     if shape.discard && shape.classes.iter().all(|class| class.number.is_some()) {

@@ -55,6 +55,36 @@ static void disabled(void)
     lw_session_remove(session);
 }
 
+/* What a builder takes, the session has. What it refuses, it names, and stays as it was. */
+static void choices(void)
+{
+    static const uint32_t reservations[] = { LW_RESERVATION_LOCKLESS, LW_RESERVATION_LOCKED };
+    struct lw_builder *builder;
+    struct lw_session *session;
+    int i;
+
+#define NAMED(what, call) CHECK((call) == LW_ERROR_ARGUMENT && strstr(lw_error(), what))
+    for (i = 0; i < 2; i++) {
+        builder = lw_builder_new("chosen");
+        CHECK(lw_builder_reservation(builder, reservations[i]) == LW_OK);
+        CHECK(lw_builder_clock(builder, LW_CLOCK_REALTIME) == LW_OK);
+        NAMED("reservation 9 is none of LW_RESERVATION_RSEQ, ", lw_builder_reservation(builder, 9));
+        NAMED("clock 9 is none of LW_CLOCK_MONOTONIC, ", lw_builder_clock(builder, 9));
+        NAMED("memory 9 is none of LW_MEMORY_HEAP, ", lw_builder_memory(builder, 9));
+        NAMED("the channel is a null pointer", lw_builder_channel(builder, NULL));
+        NAMED("the path is a null pointer", lw_builder_dax(builder, NULL, 0));
+        NAMED("the path is a null pointer", lw_builder_physical(builder, NULL, 0, 4096, 0));
+        NAMED("its value is a null pointer", lw_builder_env(builder, "key", NULL));
+        NAMED("the builder is a null pointer", lw_builder_remove_at_end(NULL));
+        CHECK(session = lw_builder_start(builder));
+        CHECK(lw_session_reservation(session) == reservations[i]);
+        lw_session_remove(session);
+    }
+    builder = lw_builder_new("limited");
+    CHECK(lw_builder_size_limit(builder, 1 << 16) == LW_OK);
+    CHECK(!lw_builder_start(builder) && strstr(lw_error(), "its limit is 65536"));
+}
+
 /* Every function refuses what is no object, and says so; nothing crashes. */
 static void nulls(void)
 {
@@ -79,6 +109,7 @@ static void nulls(void)
     NONE(lw_builder_reservation(builder, 77));
     NONE(lw_builder_clock(builder, 0));
     NONE(lw_builder_size_limit(NULL, 0));
+    NONE(lw_builder_seconds(NULL, 1, 0));
     NONE(lw_builder_registry_size(NULL, 0));
     NONE(lw_builder_spans(NULL, 0));
     NONE(lw_builder_shared(NULL));
@@ -318,6 +349,8 @@ int main(int argc, char **argv)
 
     if (!strcmp(what, "nulls"))
         nulls();
+    else if (!strcmp(what, "choices"))
+        choices();
     else if (!strcmp(what, "errno"))
         keeps_errno();
     else if (!strcmp(what, "ends"))

@@ -39,6 +39,11 @@ fn wrong_arguments_are_refused() {
 }
 
 #[test]
+fn choices_are_taken_or_refused() {
+    runs("choices");
+}
+
+#[test]
 fn errno_stays() {
     runs("errno");
 }

@@ -2,6 +2,7 @@
 
 use crate::control::state_word;
 use crate::exit::{Outcome, chain};
+use crate::holds::{self, Holds};
 use crate::inputs;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
@@ -145,7 +146,7 @@ fn signal_name(number: u8) -> String {
 }
 
 fn pids(details: &Details) -> String {
-    let pids: Vec<String> = details.processes.iter().map(|(p, _)| p.pid.to_string()).collect();
+    let pids: Vec<String> = details.processes.iter().map(|(pid, _)| pid.to_string()).collect();
     if pids.is_empty() { "-".into() } else { pids.join(",") }
 }
 
@@ -190,20 +191,26 @@ fn details_text(summary: &Summary) -> String {
     if d.removed > 0 {
         text.push_str(&format!("retention removed {} ended sessions when it began\n", d.removed));
     }
-    let mut channels =
-        Table::new(["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS"]).indent(2);
+    let opened = open(&summary.folder);
+    let holds = |channel: u32| {
+        let input = opened.as_ref().ok()?.first()?;
+        Some(holds::time(Holds::of_channel(input.session.info(), channel, &[])?.seconds))
+    };
+    let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS", "HOLDS"];
+    let mut channels = Table::new(columns).indent(2);
     for c in &d.channels {
         let mode = if c.overwrites { "overwrite" } else { "discard" };
         let numbers = [c.sub_buffers.into(), c.sub_buffer_size, c.streams.into(), c.events.into()];
         let yes = if c.recording { "yes" } else { "no" };
         let numbers = numbers.map(|n: u64| n.to_string());
-        channels.row([c.name.clone(), mode.into()].into_iter().chain(numbers).chain([yes.into()]));
+        let holds = holds(c.id).unwrap_or_else(|| "-".into());
+        channels.row([c.name.clone(), mode.into()].into_iter().chain(numbers).chain([yes.into(), holds]));
     }
     text.push_str(&channels.render());
     for rule in &d.rules {
         text.push_str(&format!("  rule: {}\n", rule_text(rule, &d.channels)));
     }
-    text.push_str(&events(&summary.folder));
+    text.push_str(&events(&opened));
     text
 }
 
@@ -221,15 +228,19 @@ fn level_word(level: u8) -> String {
         .map_or_else(|| level.to_string(), ToString::to_string)
 }
 
-/// The events that the registry describes, a line each; what hinders is said in their place.
-fn events(folder: &Path) -> String {
-    let word = folder.to_string_lossy().into_owned();
-    let inputs = match inputs::open(&[word], &select::Which::default()) {
-        Ok(found) => found.inputs,
-        Err(why) => return format!("  events: {}\n", chain(&why)),
+/// The session as its readers see it.
+fn open(folder: &Path) -> anyhow::Result<Vec<inputs::Input>> {
+    Ok(inputs::open(&[folder.to_string_lossy().into_owned()], &select::Which::default())?.inputs)
+}
+
+/// The events that the registry describes, a line each; or why they cannot be read.
+fn events(opened: &anyhow::Result<Vec<inputs::Input>>) -> String {
+    let inputs = match opened {
+        Ok(inputs) => inputs,
+        Err(why) => return format!("  events: {}\n", chain(why)),
     };
     let mut text = String::new();
-    for input in &inputs {
+    for input in inputs {
         for channel in &input.session.schema().channels {
             for event in &channel.events {
                 let location =
@@ -252,7 +263,7 @@ fn data(summary: &Summary) -> Value {
         Life::Dead => "dead",
         Life::Unknown => "unknown",
     };
-    let processes: Vec<Value> = d.processes.iter().map(|(p, l)| json!({ "pid": p.pid, "life": life(l) })).collect();
+    let processes: Vec<Value> = d.processes.iter().map(|(pid, l)| json!({ "pid": pid, "life": life(l) })).collect();
     let channel = |c: &ChannelSummary| {
         json!({
             "id": c.id, "name": c.name, "recording": c.recording, "mode": if c.overwrites { "overwrite" } else { "discard" },

@@ -144,10 +144,10 @@ fn doctor_as_data() {
     }
 }
 
-/// What `doctor` says in a mount namespace of its own, marked as a container, after `mounts` were made there.
+/// The text of `doctor` in a mount namespace of its own, marked as a container, after `mounts` were made there.
 fn doctor_in_a_container(mounts: &str, dir: &str) -> String {
     let program = env!("CARGO_BIN_EXE_lastwords");
-    let script = format!("set -e; {mounts}; LASTWORDS_DIR={dir} container=test {program} doctor || true");
+    let script = format!("set -e; {mounts}; LASTWORDS_DIR={dir} container=test {program} doctor || test $? = 1");
     let ran = crate::support::tool("unshare", &["--map-root-user", "--mount", "sh", "-c", &script]);
     ran.out
 }

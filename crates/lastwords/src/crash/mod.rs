@@ -25,33 +25,11 @@ pub use self::modules::refresh_modules;
 pub use self::panic::install_panic_hook;
 pub use self::signal::{FATAL, InstallError, install_default_signal_handlers, install_signal_handlers, prepare_thread};
 
-use crate::record::encode::{Field, Out, Pieces, short};
+use crate::record::encode::{Field, Out, short};
 use crate::session::registry::FieldType;
 
 /// Most addresses of a backtrace.
 const MAX_FRAMES: usize = 64;
-
-/// Addresses, shown in base 16.
-#[derive(Debug, Clone, Copy)]
-struct Addresses<'a>(&'a [u64]);
-
-impl Field for Addresses<'_> {
-    const TYPE: FieldType = FieldType::Sequence(&FieldType::Unsigned { bytes: 8, base: 16 });
-    const FIXED: Option<usize> = None;
-    short!(Self);
-
-    fn size(&self) -> usize {
-        self.0.size()
-    }
-
-    fn write(&self, out: &mut impl Out) {
-        self.0.write(out);
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        self.0.pieces(out);
-    }
-}
 
 /// A thread's name, NUL-padded.
 #[derive(Debug, Clone, Copy)]
@@ -61,10 +39,6 @@ impl Field for ThreadName {
     const TYPE: FieldType = FieldType::Text { bytes: 16 };
     const FIXED: Option<usize> = Some(16);
     short!(Self);
-
-    fn size(&self) -> usize {
-        16
-    }
 
     fn write(&self, out: &mut impl Out) {
         out.raw(&self.0);

@@ -1,13 +1,14 @@
 //! The modules mapped in this process, noted in the sessions' registries so that addresses can be named later.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::CStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lastwords_abi::registry::KIND_MODULE;
 
-use crate::session::registry::Body;
+use crate::process::loaded::{self, Object};
+use crate::session::registry::body_of;
 use crate::session::shared::{self, SessionShared};
 
 /// Whether sessions that begin are to have the modules.
@@ -38,8 +39,7 @@ pub(crate) fn note_modules() {
     }
     let Ok(mut noted) = NOTED.try_lock() else { return };
     let modules = mapped();
-    // SAFETY: takes nothing.
-    let pid = unsafe { libc::getpid() } as u32;
+    let pid = std::process::id();
     for session in shared::all() {
         let key = core::ptr::from_ref(session) as usize;
         for module in &modules {
@@ -51,31 +51,28 @@ pub(crate) fn note_modules() {
 }
 
 fn append(session: &SessionShared, pid: u32, module: &Module) -> bool {
-    let mut body = Body::<Vec<u8>>::default();
-    body.u32(pid).u64(module.base).u64(module.start).u64(module.end);
-    body.u16(module.build_id.len() as u16).0.extend_from_slice(&module.build_id);
-    body.str(&module.path);
-    session.regions.registry.append(KIND_MODULE, &body.0)
+    let body = body_of(|body| {
+        body.u32(pid).u64(module.base).u64(module.start).u64(module.end);
+        body.u16(module.build_id.len() as u16).bytes(&module.build_id).str(&module.path);
+    });
+    session.regions.registry.append(KIND_MODULE, &body)
 }
 
 fn mapped() -> Vec<Module> {
-    let mut modules: Vec<Module> = Vec::new();
-    // SAFETY: `each` takes the vector that is passed, which outlives the call.
-    unsafe {
-        libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast());
-    }
+    let mut modules = Vec::new();
+    loaded::any(|object| {
+        modules.extend(module(object));
+        false
+    });
     modules
 }
 
-unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid description and, as data, the vector of `mapped`.
-    let (info, modules) = unsafe { (&*info, &mut *data.cast::<Vec<Module>>()) };
-    // SAFETY: the description names `dlpi_phnum` headers of a loaded module, which stays while the loader's lock is held.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+/// What the registry says of a loaded object; none of one without code.
+fn module((info, headers): Object<'_>) -> Option<Module> {
     let mut module =
         Module { base: info.dlpi_addr, start: u64::MAX, end: 0, build_id: Vec::new(), path: path_of(info) };
     for header in headers {
-        let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        let start = loaded::address_of(info, header);
         if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 {
             module.start = module.start.min(start);
             module.end = module.end.max(start.saturating_add(header.p_memsz));
@@ -85,25 +82,17 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
             module.build_id = build_id(notes).unwrap_or_default().to_vec();
         }
     }
-    if module.end != 0 {
-        modules.push(module);
-    }
-    0
+    (module.end != 0).then_some(module)
 }
 
 fn path_of(info: &libc::dl_phdr_info) -> String {
-    let name = if info.dlpi_name.is_null() {
-        c""
-    } else {
-        // SAFETY: not null, and the loader's names end with a NUL.
-        unsafe { CStr::from_ptr(info.dlpi_name) }
-    };
-    if name.is_empty() {
+    // SAFETY: not null, and the loader's names end with a NUL.
+    let name = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => name.to_string_lossy().into_owned(),
         // The program itself.
-        let program = std::env::current_exe();
-        return program.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+        None => std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
     }
-    name.to_string_lossy().into_owned()
 }
 
 /// The descriptor of the note `GNU`, type 3 (`NT_GNU_BUILD_ID`).

@@ -3,14 +3,17 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use super::stack;
 use super::unwind::{Frames, Registers, interrupted};
-use super::{Addresses, MAX_FRAMES, ThreadName};
+use super::{MAX_FRAMES, ThreadName};
+use lastwords_ring::os::ErrnoKept;
+
 use crate::process::identity;
 use crate::process::signals::Handler;
-use crate::record::callsite::{self, Callsite};
-use crate::record::encode::{Hex, Site, hex};
+use crate::record::callsite;
+use crate::record::encode::{Hex, hex};
 use crate::session::{Ending, ending, listener, lost_memory};
 
 /// The signals that handlers can be installed for.
@@ -37,22 +40,16 @@ impl Signal {
     }
 }
 
-/// The callsite of `crash:signal`, spelled out so that it is known before the first signal.
-struct SignalSite;
+// The callsite of `crash:signal`, apart from its use so that it is known before the first signal.
+crate::__site!(
+    ("crash"),
+    "signal",
+    "",
+    ERROR,
+    ["signal", "code", "address", "pid", "tid", "thread", "pc", "backtrace"]
+);
 
-impl Site for SignalSite {
-    const PROVIDER: &'static str = "crash";
-    const NAME: &'static str = "signal";
-    const LEVEL: u8 = lastwords_abi::registry::level::ERROR;
-    const FORMAT: &'static str = "";
-    const FILE: &'static str = file!();
-    const LINE: u32 = line!();
-    const NAMES: &'static [&'static str] = &["signal", "code", "address", "pid", "tid", "thread", "pc", "backtrace"];
-}
-
-static SITE: Callsite = Callsite::new();
-
-type Payload<'a> = (Signal, i32, Hex<u64>, u32, u32, ThreadName, Hex<u64>, Addresses<'a>);
+type Payload<'a> = (Signal, i32, Hex<u64>, u32, u32, ThreadName, Hex<u64>, &'a [Hex<u64>]);
 
 /// Why a handler could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -70,13 +67,8 @@ pub enum InstallError {
     },
 }
 
-static HANDLERS: [Handler; FATAL.len()] = [
-    Handler::new(FATAL[0], on_signal),
-    Handler::new(FATAL[1], on_signal),
-    Handler::new(FATAL[2], on_signal),
-    Handler::new(FATAL[3], on_signal),
-    Handler::new(FATAL[4], on_signal),
-];
+/// The handlers of [`FATAL`], in that order.
+static HANDLERS: [Handler; FATAL.len()] = [const { Handler::new(on_signal) }; FATAL.len()];
 
 /// Installs handlers for these signals (those of [`FATAL`], or some of them) that record `crash:signal` to every channel
 /// whose rules take it and then do what was done before: call the previous handler, or die of the signal. Gives this
@@ -93,12 +85,11 @@ pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {
     prepare_thread()?;
     // The unwinder loads and looks up what it needs now, where it may allocate.
     super::unwind::unwind(&Frames::new(), 0);
-    callsite::prime::<SignalSite, Payload<'_>>(&SITE);
-    let wanted = HANDLERS.iter().filter(|handler| signals.contains(&handler.signal()));
-    for handler in wanted {
-        handler.install().map_err(|source| InstallError::Refused { signal: handler.signal(), source })?;
-    }
-    Ok(())
+    callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
+    let mut wanted = FATAL.into_iter().zip(&HANDLERS).filter(|(signal, _)| signals.contains(signal));
+    wanted.try_for_each(|(signal, handler)| {
+        handler.install(signal).map_err(|source| InstallError::Refused { signal, source })
+    })
 }
 
 /// Installs handlers for all signals of [`FATAL`], as [`install_signal_handlers`] does.
@@ -163,8 +154,7 @@ static CRASH: Crash = Crash {
 };
 
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: errno is this thread's; handlers keep it.
-    let errno = unsafe { *libc::__errno_location() };
+    let _errno = ErrnoKept::new();
     // SAFETY: the kernel passes the signal's own siginfo.
     if unsafe { lost_memory::mend(signal, info) } {
         return;
@@ -184,13 +174,9 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         stack::run(&at, look_and_record);
         CRASH.owner.store(0, Release);
     }
-    if let Some(handler) = HANDLERS.iter().find(|handler| handler.signal() == signal) {
+    if let Some((_, handler)) = FATAL.iter().zip(&HANDLERS).find(|(known, _)| **known == signal) {
         // SAFETY: the arguments are those of this very signal, as they came.
-        unsafe { handler.call_previous(info, context) };
-    }
-    // SAFETY: as above.
-    unsafe {
-        *libc::__errno_location() = errno;
+        unsafe { handler.call_previous(signal, info, context) };
     }
 }
 
@@ -223,10 +209,7 @@ fn claim(tid: u32) -> bool {
         if CRASH.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok() {
             return true;
         }
-        // SAFETY: plain call.
-        unsafe {
-            libc::usleep(1000);
-        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     false
 }
@@ -240,7 +223,7 @@ fn end() {
 fn record() {
     let Some(signal) = Signal::of(CRASH.signal.load(Relaxed)) else { return };
     let me = identity::identity();
-    let mut room = [0; MAX_FRAMES];
+    let mut room = [hex(0); MAX_FRAMES];
     let payload: Payload<'_> = (
         signal,
         CRASH.code.load(Relaxed),
@@ -249,9 +232,9 @@ fn record() {
         me.tid,
         ThreadName(me.name),
         hex(CRASH.pc.load(Relaxed)),
-        Addresses(CRASH.frames.copy(&mut room)),
+        CRASH.frames.copy(&mut room),
     );
-    if SITE.enabled() != 0 {
-        callsite::record(&SignalSite, &SITE, payload);
+    if __LW_CALLSITE.enabled() != 0 {
+        callsite::record(&__LwSite, &__LW_CALLSITE, payload);
     }
 }

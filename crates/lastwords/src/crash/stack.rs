@@ -3,6 +3,8 @@
 //!
 //! The switch is described to the unwinder (CFI), so that a backtrace goes through it to the interrupted code.
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use std::arch::naked_asm;
 use std::cell::UnsafeCell;
 
 use super::unwind::Registers;
@@ -17,60 +19,49 @@ unsafe impl Sync for Stack {}
 
 static STACK: Stack = Stack(UnsafeCell::new([0; LEN]));
 
+/// Calls `run` with the argument on the stack that ends at `top`.
 #[cfg(target_arch = "x86_64")]
-std::arch::global_asm!(
-    ".pushsection .text.lastwords_on_stack,\"ax\",@progbits",
-    ".globl lastwords_on_stack",
-    ".hidden lastwords_on_stack",
-    ".type lastwords_on_stack,@function",
-    "lastwords_on_stack:",
-    ".cfi_startproc",
-    "push rbp",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbp, -16",
-    "mov rbp, rsp",
-    ".cfi_def_cfa_register rbp",
-    "mov rsp, rdx",
-    "call rsi",
-    "mov rsp, rbp",
-    "pop rbp",
-    ".cfi_def_cfa rsp, 8",
-    "ret",
-    ".cfi_endproc",
-    ".size lastwords_on_stack, . - lastwords_on_stack",
-    ".popsection",
-);
+#[unsafe(naked)]
+unsafe extern "C" fn on_stack(argument: *const Registers, run: extern "C" fn(&Registers), top: *mut u8) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    );
+}
 
+/// Calls `run` with the argument on the stack that ends at `top`.
 #[cfg(target_arch = "aarch64")]
-std::arch::global_asm!(
-    ".pushsection .text.lastwords_on_stack,\"ax\",@progbits",
-    ".globl lastwords_on_stack",
-    ".hidden lastwords_on_stack",
-    ".type lastwords_on_stack,@function",
-    "lastwords_on_stack:",
-    ".cfi_startproc",
-    "stp x29, x30, [sp, #-16]!",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset x29, -16",
-    ".cfi_offset x30, -8",
-    "mov x29, sp",
-    ".cfi_def_cfa x29, 16",
-    "mov sp, x2",
-    "blr x1",
-    "mov sp, x29",
-    "ldp x29, x30, [sp], #16",
-    ".cfi_def_cfa sp, 0",
-    ".cfi_restore x29",
-    ".cfi_restore x30",
-    "ret",
-    ".cfi_endproc",
-    ".size lastwords_on_stack, . - lastwords_on_stack",
-    ".popsection",
-);
-
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-unsafe extern "C" {
-    fn lastwords_on_stack(argument: *const Registers, run: extern "C" fn(&Registers), top: *mut u8);
+#[unsafe(naked)]
+unsafe extern "C" fn on_stack(argument: *const Registers, run: extern "C" fn(&Registers), top: *mut u8) {
+    naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset x29, -16",
+        ".cfi_offset x30, -8",
+        "mov x29, sp",
+        ".cfi_def_cfa x29, 16",
+        "mov sp, x2",
+        "blr x1",
+        "mov sp, x29",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa sp, 0",
+        ".cfi_restore x29",
+        ".cfi_restore x30",
+        "ret",
+        ".cfi_endproc",
+    );
 }
 
 /// Calls `run` on the stack for it. One thread at a time.
@@ -79,7 +70,7 @@ pub(super) fn run(argument: &Registers, run: extern "C" fn(&Registers)) {
     // SAFETY: the top is 16-aligned, as the ABI asks for at a call, with the whole stack below it, which only the owner of the
     // crash uses; the argument outlives the call; `run` does not unwind (it is `extern "C"`).
     unsafe {
-        lastwords_on_stack(argument, run, STACK.0.get().cast::<u8>().add(LEN));
+        on_stack(argument, run, STACK.0.get().cast::<u8>().add(LEN));
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::MAX_FRAMES;
+use crate::record::encode::{Hex, hex};
 
 /// The addresses found so far; read by a nested handler when the unwinder itself has crashed.
 pub(super) struct Frames {
@@ -34,10 +35,10 @@ impl Frames {
     }
 
     /// Copies the addresses to `room` and returns those that were.
-    pub(super) fn copy<'a>(&self, room: &'a mut [u64; MAX_FRAMES]) -> &'a [u64] {
+    pub(super) fn copy<'a>(&self, room: &'a mut [Hex<u64>; MAX_FRAMES]) -> &'a [Hex<u64>] {
         let len = self.len();
         for (to, from) in room.iter_mut().zip(&self.pc[..len]) {
-            *to = from.load(Relaxed);
+            *to = hex(from.load(Relaxed));
         }
         &room[..len]
     }

@@ -55,35 +55,3 @@ pub(super) fn pop(id: u64) {
 pub(super) fn contains(id: u64) -> bool {
     STACK.with(|stack| stack.ids[..stack.depth.get().min(MOST)].iter().any(|known| known.get() == id))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_left_out_of_order_and_very_deep() {
-        push(1);
-        push(2);
-        push(3);
-        push(2);
-        pop(2);
-        assert!(contains(2));
-        pop(2);
-        assert!(!contains(2));
-        assert_eq!(top(), 3);
-        pop(3);
-        assert_eq!(top(), 1);
-        pop(9);
-        assert_eq!(top(), 1);
-        for id in 10..200 {
-            push(id);
-        }
-        assert_eq!(top(), 10 + 62);
-        for id in (10..200).rev() {
-            pop(id);
-        }
-        assert_eq!(top(), 1);
-        pop(1);
-        assert_eq!(top(), 0);
-    }
-}

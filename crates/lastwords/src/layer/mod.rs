@@ -45,7 +45,7 @@ use tracing_subscriber::registry::LookupSpan;
 use self::site::Kind;
 pub(crate) use self::site::{refresh, watch};
 use self::values::{Payload, SEPARATOR, SpanText};
-use crate::record::spans::{self, Opening};
+use crate::record::spans;
 
 /// Records what `tracing` says into the sessions of this process.
 #[derive(Debug, Clone, Copy, Default)]
@@ -123,11 +123,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         let Some(site) = site::of_event(event) else { return };
         let mut payload = Payload::new(site);
         event.record(&mut payload);
-        let span = match event.parent() {
-            Some(parent) => parent.into_u64(),
-            None if event.is_root() => 0,
-            None => current::top(),
-        };
+        let span = parent(event.parent(), event.is_root());
         if span != 0 {
             put_span(&mut payload, span, &context);
         }
@@ -136,15 +132,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let (id, metadata) = (id.into_u64(), attributes.metadata());
-        let parent = match attributes.parent() {
-            Some(parent) => parent.into_u64(),
-            None if attributes.is_root() => 0,
-            None => current::top(),
-        };
+        let parent = parent(attributes.parent(), attributes.is_root());
         if spans::are_listed() {
             let mut text = SpanText::new(metadata);
             attributes.record(&mut text);
-            spans::open(&Opening { id, parent, level: site::level_of(metadata), text: text.as_bytes() });
+            spans::open(id, parent, site::level_of(metadata), text.text.as_bytes());
         }
         let Some(site) = site::of_span(metadata, Kind::New) else { return };
         let mut payload = Payload::new(site);
@@ -158,7 +150,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         if spans::are_listed() {
             let mut text = SpanText::more();
             values.record(&mut text);
-            spans::append(id.into_u64(), text.as_bytes());
+            spans::append(id.into_u64(), text.text.as_bytes());
         }
         span_event(Kind::Record, id, &context, |payload| values.record(payload));
     }
@@ -189,6 +181,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     }
 }
 
+/// The span that an event or a new span is in: the one that it names, else the innermost of the thread; 0 where it is in none.
+fn parent(named: Option<&Id>, is_root: bool) -> u64 {
+    match named {
+        Some(parent) => parent.into_u64(),
+        None if is_root => 0,
+        None => current::top(),
+    }
+}
+
 /// The span that an event happened in, as the table of open spans has it; the name alone where no session has a table, or the
 /// span found no room there. Nothing where a filter keeps the span from this layer.
 fn put_span<S: Subscriber + for<'a> LookupSpan<'a>>(payload: &mut Payload, id: u64, context: &Context<'_, S>) {
@@ -198,7 +199,7 @@ fn put_span<S: Subscriber + for<'a> LookupSpan<'a>>(payload: &mut Payload, id: u
         &listed[..len]
     } else if let Some(metadata) = context.metadata(&Id::from_u64(id)) {
         name = SpanText::new(metadata);
-        name.as_bytes()
+        name.text.as_bytes()
     } else {
         return;
     };

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use lastwords_abi::registry::level;
-use tracing_core::field::{Field, Visit};
 use tracing_core::{Event, Level, Metadata};
+use tracing_log::NormalizeEvent as _;
 
 use super::class::Class;
-use super::name::{self, Name};
+use super::name;
 use super::table::{Chain, Table};
 use crate::record::callsite::Guard;
 use crate::record::slot;
@@ -31,26 +31,19 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Event => "event",
-            Self::New => "new",
-            Self::Enter => "enter",
-            Self::Exit => "exit",
-            Self::Record => "record",
-            Self::Close => "close",
-        }
+    fn word(self) -> &'static str {
+        ["event", "new", "enter", "exit", "record", "close"][self as usize]
     }
 }
 
 /// Where events come from.
 pub(super) struct Site {
-    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits; 0 for a place of the `log`
-    /// crate.
+    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits; [`LOG_PLACE`] in place of the
+    /// kind for a place of the `log` crate.
     key: usize,
     pub(super) kind: Kind,
-    /// The place of a record of the `log` crate.
-    place: Option<Place>,
+    /// The module of a place of the `log` crate.
+    module: &'static str,
     /// Its records of the `log` crate are told apart by their places.
     is_log: bool,
     /// Fields of the callsite that `desc` tells, a bit each.
@@ -75,7 +68,7 @@ impl Site {
         Self {
             key: key_of(metadata, kind),
             kind,
-            place: None,
+            module: "",
             is_log: false,
             told: 0,
             message_at: None,
@@ -95,17 +88,18 @@ impl Site {
             name => Some(name),
         };
         let other_name = place.unwrap_or_else(|| name::of_place(file, line));
-        let named = if place.is_none() { name::of_event(event) } else { Name::None };
-        let (name, is_constant) = match named {
-            Name::Constant(text) => (text, true),
-            Name::Pattern(text) => (text, false),
-            Name::None => (other_name, false),
-        };
+        let named = if place.is_none() { name::of_event(event) } else { None };
+        let (name, is_constant) = named.unwrap_or((other_name, false));
         let desc = EventDesc { provider, name, level: level_of(metadata), format: "", file, line, fields: &[] };
         let message = metadata.fields().field("message");
         let message_at = message.filter(|_| is_constant).map(|field| field.index());
         let other_name = if is_constant { other_name } else { name };
         Self { message_at, other_name, ..Self::new(metadata, Kind::Event, desc) }
+    }
+
+    /// Target, module, file and line, which tell places of the `log` crate apart.
+    fn place(&self) -> (&str, &str, &str, u32) {
+        (self.desc.provider, self.module, self.desc.file, self.desc.line)
     }
 
     /// The caller holds the lock.
@@ -158,11 +152,10 @@ pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
 #[inline(never)]
 fn add_event(event: &Event<'_>) -> &'static Site {
     let metadata = event.metadata();
-    let is_log = metadata.name() == "log event" && metadata.fields().iter().map(|field| field.name()).eq(LOG_FIELDS);
-    let site = if is_log {
+    let site = if event.is_log() {
         let level = level_of(metadata);
         let desc = EventDesc { provider: "log", name: "record", level, format: "", file: "", line: 0, fields: &[] };
-        Site { is_log, ..Site::new(metadata, Kind::Event, desc) }
+        Site { is_log: true, ..Site::new(metadata, Kind::Event, desc) }
     } else {
         let (file, line) = (metadata.file().unwrap_or(""), metadata.line().unwrap_or(0));
         Site::of_events(event, metadata.target(), file, line)
@@ -174,26 +167,24 @@ fn add_event(event: &Event<'_>) -> &'static Site {
 #[inline(never)]
 fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     let name = format!("{} {}::{}", kind.word(), metadata.target(), metadata.name());
-    let site = Site::new(metadata, kind, describe_span(metadata, String::leak(name)));
-    add(site.key as u64, site)
-}
-
-/// What a span does is no warning and no error, whatever the level of what happens in it: a channel for those takes none of it.
-fn describe_span(metadata: &'static Metadata<'static>, name: &'static str) -> EventDesc {
-    EventDesc {
+    let desc = EventDesc {
         provider: "span",
-        name,
+        name: String::leak(name),
+        // What a span does is no warning and no error, whatever the level of what happens in it: a channel for those takes
+        // none of it.
         level: level_of(metadata).max(level::INFO),
         format: "",
         file: metadata.file().unwrap_or(""),
         line: metadata.line().unwrap_or(0),
         fields: &[],
-    }
+    };
+    let site = Site::new(metadata, kind, desc);
+    add(site.key as u64, site)
 }
 
 /// Adds the site and judges it. Where the lock is not to be had it is wanted until the next change.
 fn add(hash: u64, new: Site) -> &'static Site {
-    let site = SITES.add(hash, |a, b| (a.key, &a.place) == (b.key, &b.place), new);
+    let site = SITES.add(hash, |a, b| (a.key, a.place()) == (b.key, b.place()), new);
     if let Some(_guard) = Guard::take() {
         site.judge();
     }
@@ -208,18 +199,14 @@ fn find(metadata: &Metadata<'_>, kind: Kind) -> Option<&'static Site> {
 
 #[inline]
 fn key_of(metadata: &Metadata<'_>, kind: Kind) -> usize {
-    const { assert!(align_of::<Metadata<'_>>() > Kind::Close as usize) };
+    const { assert!(align_of::<Metadata<'_>>() > LOG_PLACE) };
     std::ptr::from_ref(metadata).addr() | kind as usize
 }
 
+/// The level as the registry has it: 1 is the most severe.
 pub(super) fn level_of(metadata: &Metadata<'_>) -> u8 {
-    match *metadata.level() {
-        Level::ERROR => level::ERROR,
-        Level::WARN => level::WARN,
-        Level::INFO => level::INFO,
-        Level::DEBUG => level::DEBUG,
-        Level::TRACE => level::TRACE,
-    }
+    let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG];
+    levels.iter().position(|level| level == metadata.level()).map_or(level::TRACE, |at| at as u8 + level::ERROR)
 }
 
 /// Most places of records of the `log` crate that are told apart: a program may make up any number of targets. Records of those
@@ -228,95 +215,41 @@ const MOST_PLACES: usize = 1024;
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 /// Most bytes of target, module and file of a place.
 const MOST_BYTES: usize = 512;
-/// The fields of a record of the `log` crate, as the crate tracing-log makes them.
-const LOG_FIELDS: [&str; 5] = ["message", "log.target", "log.module_path", "log.file", "log.line"];
+/// In the low bits of [`Site::key`].
+const LOG_PLACE: usize = 7;
+/// The fields that a place tells, by their index in a record of the `log` crate, as the crate tracing-log makes it.
 const TARGET: usize = 1;
 const MODULE: usize = 2;
 const FILE: usize = 3;
 const LINE: usize = 4;
 
-/// A place in the source where records of the `log` crate come from.
-#[derive(PartialEq, Eq)]
-struct Place {
-    /// [`key_of`] the callsite of the level.
-    key: usize,
-    /// Target, module and file.
-    texts: [Box<str>; 3],
-    line: u64,
-}
-
-/// Collects the place of a record.
-struct OfLog {
-    bytes: [u8; MOST_BYTES],
-    /// Where target, module and file end.
-    ends: [usize; 3],
-    len: usize,
-    line: u64,
-    is_whole: bool,
-}
-
-impl OfLog {
-    fn texts(&self) -> [&[u8]; 3] {
-        let [target, module, file] = self.ends;
-        [&self.bytes[..target], &self.bytes[target..module], &self.bytes[module..file]]
-    }
-}
-
-impl Visit for OfLog {
-    fn record_str(&mut self, field: &Field, text: &str) {
-        let at = field.index();
-        if !(TARGET..=FILE).contains(&at) {
-            return;
-        }
-        match self.bytes.get_mut(self.len..self.len + text.len()) {
-            Some(room) => room.copy_from_slice(text.as_bytes()),
-            None => return self.is_whole = false,
-        }
-        self.len += text.len();
-        // Those that are absent are empty.
-        self.ends[at - TARGET..].fill(self.len);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        if field.index() == LINE {
-            self.line = value;
-        }
-    }
-
-    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
-}
-
 /// The site of the record's place; none where there are too many places, or its texts are too long.
 fn of_log(event: &Event<'_>) -> Option<&'static Site> {
-    let mut found = OfLog { bytes: [0; MOST_BYTES], ends: [0; 3], len: 0, line: 0, is_whole: true };
-    event.record(&mut found);
-    if !found.is_whole {
+    let told = event.normalized_metadata()?;
+    let (target, module, file) = (told.target(), told.module_path().unwrap_or(""), told.file().unwrap_or(""));
+    if target.len() + module.len() + file.len() > MOST_BYTES {
         return None;
     }
-    let key = key_of(event.metadata(), Kind::Event);
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = found.bytes[..found.len].iter().fold(key as u64 ^ found.line << 40, step);
-    let texts = found.texts();
-    let is = |site: &Site| {
-        let place = site.place.as_ref().filter(|place| place.line == found.line && place.key == key);
-        place.is_some_and(|place| place.texts.iter().zip(texts).all(|(a, b)| a.as_bytes() == b))
-    };
-    SITES.find(hash, is).or_else(|| add_place(event, &found, key, hash))
+    let line = told.line().unwrap_or(0);
+    let key = key_of(event.metadata(), Kind::Event) | LOG_PLACE;
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = [target, module, file].into_iter().flat_map(str::bytes).fold(key as u64 ^ u64::from(line) << 40, step);
+    let found = SITES.find(hash, |site| site.key == key && site.place() == (target, module, file, line));
+    found.or_else(|| add_place(event, &told, key, hash))
 }
 
 #[cold]
 #[inline(never)]
-fn add_place(event: &Event<'_>, found: &OfLog, key: usize, hash: u64) -> Option<&'static Site> {
+fn add_place(event: &Event<'_>, told: &Metadata<'_>, key: usize, hash: u64) -> Option<&'static Site> {
     if PLACES.fetch_add(1, Relaxed) >= MOST_PLACES {
         PLACES.store(MOST_PLACES, Relaxed);
         return None;
     }
-    let texts = found.texts().map(|text| String::from_utf8_lossy(text).into_owned().into_boxed_str());
-    let leak = |text: &str| -> &'static str { String::leak(text.to_owned()) };
+    let leak = |text: Option<&str>| -> &'static str { String::leak(text.unwrap_or("").to_owned()) };
+    let (target, module) = (leak(Some(told.target())), leak(told.module_path()));
+    let site = Site::of_events(event, target, leak(told.file()), told.line().unwrap_or(0));
     // Most modules are their own target.
-    let module = if texts[0] == texts[1] || texts[1].is_empty() { 1 << MODULE } else { 0 };
-    let site = Site::of_events(event, leak(&texts[0]), leak(&texts[2]), u32::try_from(found.line).unwrap_or(0));
-    let told = 1 << TARGET | 1 << FILE | 1 << LINE | module;
-    let place = Some(Place { key, texts, line: found.line });
-    Some(add(hash, Site { key: 0, told, place, ..site }))
+    let told = if target == module || module.is_empty() { 1 << MODULE } else { 0 };
+    let told = told | 1 << TARGET | 1 << FILE | 1 << LINE;
+    Some(add(hash, Site { key, told, module, ..site }))
 }

@@ -3,13 +3,14 @@
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
 
+use lastwords_abi::spans::TEXT_LEN;
 use tracing_core::Metadata;
 use tracing_core::field::{Field as TracingField, Visit};
 
 use super::site::Site;
+use crate::process::cut;
+use crate::record::encode::Formatted;
 use crate::record::encode::writer::INNER_NUL;
-use crate::record::encode::{Out, Pieces, Values};
-use crate::record::spans::cut;
 use crate::session::registry::FieldType;
 
 /// Bytes of a payload.
@@ -17,9 +18,9 @@ const ROOM: usize = 4096;
 /// Fields of a callsite whose types a signature can tell; `tracing` allows 32.
 const MAX_FIELDS: usize = 40;
 
-/// Type of a value, three bits of a [`Signature`]; 0 = the field has no value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Type {
+/// Type of a value, three bits of a [`Signature`]: one more than its place in [`TYPES`], 0 = the field has no value.
+#[derive(Debug, Clone, Copy)]
+enum Type {
     Unsigned = 1,
     Signed = 2,
     Float = 3,
@@ -27,46 +28,42 @@ pub(super) enum Type {
     Text = 5,
 }
 
-/// Which fields have values, and of which types: three bits a field. In the second word also whether the event has a span, and
-/// whether its message is its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Signature([u64; 2]);
+const TYPES: [FieldType; 5] = [
+    FieldType::Unsigned { bytes: 8, base: 10 },
+    FieldType::Signed { bytes: 8, base: 10 },
+    FieldType::Float { bytes: 8 },
+    FieldType::Bool,
+    FieldType::String,
+];
 
-const FIELDS_A_WORD: usize = MAX_FIELDS / 2;
-const HAS_SPAN: u64 = 1 << 63;
-const IS_NAMED: u64 = 1 << 62;
-const _: () = assert!(3 * FIELDS_A_WORD <= 63 && 3 * (MAX_FIELDS - FIELDS_A_WORD) <= 62);
+/// Which fields have values, and of which types: three bits a field. Also whether the event has a span, and whether its message is
+/// its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Signature(u128);
+
+const HAS_SPAN: u128 = 1 << 127;
+const IS_NAMED: u128 = 1 << 126;
+const _: () = assert!(3 * MAX_FIELDS <= 126);
 
 impl Signature {
     pub(super) fn has_span(self) -> bool {
-        self.0[1] & HAS_SPAN != 0
+        self.0 & HAS_SPAN != 0
     }
 
     /// The message is the name, and no field.
     pub(super) fn is_named(self) -> bool {
-        self.0[1] & IS_NAMED != 0
+        self.0 & IS_NAMED != 0
     }
 
     #[inline(always)]
     fn add(&mut self, index: usize, ty: Type) {
-        if index < FIELDS_A_WORD {
-            self.0[0] |= (ty as u64) << (3 * index);
-        } else {
-            self.0[1] |= (ty as u64) << (3 * (index - FIELDS_A_WORD));
-        }
+        self.0 |= (ty as u128) << (3 * index);
     }
 
     /// Type of the field of that index.
     pub(super) fn field(self, index: usize) -> Option<FieldType> {
-        let word = self.0.get(index / FIELDS_A_WORD)?;
-        match word >> (3 * (index % FIELDS_A_WORD)) & 7 {
-            1 => Some(FieldType::Unsigned { bytes: 8, base: 10 }),
-            2 => Some(FieldType::Signed { bytes: 8, base: 10 }),
-            3 => Some(FieldType::Float { bytes: 8 }),
-            4 => Some(FieldType::Bool),
-            5 => Some(FieldType::String),
-            _ => None,
-        }
+        let bits = if index < MAX_FIELDS { self.0 >> (3 * index) & 7 } else { 0 };
+        TYPES.get((bits as usize).checked_sub(1)?).copied()
     }
 }
 
@@ -127,7 +124,7 @@ impl Payload {
         }
         self.end_text(start);
         self.number(id);
-        self.signature.0[1] |= HAS_SPAN;
+        self.signature.0 |= HAS_SPAN;
     }
 
     /// Appends as much of the text as there is room for.
@@ -135,8 +132,7 @@ impl Payload {
     fn write_cut(&mut self, text: &str) {
         // Each later field needs eight bytes at most, or the NUL of an empty text; the span behind them its text and ids.
         let most = (ROOM - 9 * MAX_FIELDS - 2 * TEXT_LEN).saturating_sub(self.len);
-        let len = cut(text.as_bytes(), most);
-        self.put(&text.as_bytes()[..len]);
+        self.put(cut(text, most).as_bytes());
     }
 
     /// Replaces NULs inside the text that begins at `start`, and ends it.
@@ -171,15 +167,14 @@ impl Payload {
         }
     }
 
+    /// A field that is text.
     #[inline]
-    fn formatted(&mut self, field: &TracingField, arguments: fmt::Arguments<'_>) {
-        if !self.accepts(field) {
-            return;
+    fn text(&mut self, field: &TracingField, write: impl FnOnce(&mut Self)) {
+        if self.accepts(field) {
+            let start = self.len;
+            write(self);
+            self.end_field(field, start);
         }
-        let start = self.len;
-        // A value whose formatting fails is recorded as far as it went.
-        let _ = self.write_fmt(arguments);
-        self.end_field(field, start);
     }
 
     /// Ends the text of a field, which begins at `start`. A message that is the name of the site's events is left out.
@@ -188,7 +183,7 @@ impl Payload {
         let name = self.site.desc.name.as_bytes();
         if self.site.message_at == Some(field.index()) && self.as_bytes()[start..] == *name {
             self.len = start;
-            self.signature.0[1] |= IS_NAMED;
+            self.signature.0 |= IS_NAMED;
             return;
         }
         self.end_text(start);
@@ -227,55 +222,22 @@ impl Visit for Payload {
 
     #[inline]
     fn record_str(&mut self, field: &TracingField, value: &str) {
-        if self.accepts(field) {
-            let start = self.len;
-            self.write_cut(value);
-            self.end_field(field, start);
-        }
-    }
-
-    fn record_error(&mut self, field: &TracingField, value: &(dyn std::error::Error + 'static)) {
-        self.formatted(field, format_args!("{value}"));
+        self.text(field, |payload| payload.write_cut(value));
     }
 
     #[inline]
     fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
-        self.formatted(field, format_args!("{value:?}"));
+        // A value whose formatting fails is recorded as far as it went.
+        self.text(field, |payload| _ = write!(payload, "{value:?}"));
     }
 }
-
-/// The bytes of a payload, as values of an event.
-#[derive(Clone, Copy)]
-pub(super) struct Raw<'a>(pub(super) &'a [u8]);
-
-impl Values for Raw<'_> {
-    const FIXED: Option<usize> = None;
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        self.0.len()
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        out.raw(self.0);
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        out.0.source(self.0);
-    }
-}
-
-/// Bytes of a span's text before it is cut: more than the table has room for, which marks the cut.
-const TEXT_LEN: usize = lastwords_abi::spans::TEXT_LEN + 8;
 
 /// Stands between the parts of a span's text.
 pub(super) const SEPARATOR: u8 = 0x1f;
 
-/// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], `key=value` joined by blanks.
+/// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], `key=value` joined by blanks; cut where the table has no room for it.
 pub(super) struct SpanText {
-    bytes: [u8; TEXT_LEN],
-    len: usize,
+    pub(super) text: Formatted<TEXT_LEN>,
     /// A field stands before the next one.
     separate: bool,
 }
@@ -284,35 +246,20 @@ impl SpanText {
     /// The text of a new span, without fields so far.
     pub(super) fn new(metadata: &Metadata<'_>) -> Self {
         let mut text = Self { separate: false, ..Self::more() };
-        for part in [metadata.target(), "\x1f", metadata.name(), "\x1f"] {
-            // Text is cut, never refused.
-            let _ = text.write_str(part);
-        }
+        // Text is cut, never refused.
+        let _ = write!(text.text, "{}\x1f{}\x1f", metadata.target(), metadata.name());
         text
     }
 
     /// Fields that a span gets later.
     pub(super) fn more() -> Self {
-        Self { bytes: [0; TEXT_LEN], len: 0, separate: true }
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        Self { text: Formatted::EMPTY, separate: true }
     }
 
     fn field(&mut self, field: &TracingField, value: fmt::Arguments<'_>) {
         let blank = if std::mem::replace(&mut self.separate, true) { " " } else { "" };
         // Text is cut, never refused.
-        let _ = write!(self, "{blank}{}={value}", field.name());
-    }
-}
-
-impl fmt::Write for SpanText {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let len = cut(text.as_bytes(), TEXT_LEN - self.len);
-        self.bytes[self.len..self.len + len].copy_from_slice(&text.as_bytes()[..len]);
-        self.len += len;
-        Ok(())
+        let _ = write!(self.text, "{blank}{}={value}", field.name());
     }
 }
 

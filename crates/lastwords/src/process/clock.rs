@@ -17,10 +17,11 @@ const REFRESHER_DEAD: u64 = 2 * SECOND;
 /// CLOCK_MONOTONIC.
 #[must_use]
 pub fn best() -> ClockKind {
-    if cfg!(target_arch = "aarch64") {
-        return ClockKind::Cntvct;
+    #[cfg(target_arch = "x86_64")]
+    if tsc_is_sound() {
+        return ClockKind::Tsc;
     }
-    if tsc_is_sound() { ClockKind::Tsc } else { ClockKind::Monotonic }
+    if cfg!(target_arch = "aarch64") { ClockKind::Cntvct } else { ClockKind::Monotonic }
 }
 
 /// The TSC is invariant, and the kernel found it good enough to keep time by it.
@@ -38,17 +39,11 @@ fn tsc_is_sound() -> bool {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn tsc_is_sound() -> bool {
-    false
-}
-
 /// Ticks a second, as the machine says or as measured within 2 ms.
 #[must_use]
 pub(crate) fn frequency(kind: ClockKind) -> u64 {
     match kind {
-        ClockKind::Tsc => machine_frequency().unwrap_or_else(measure),
-        ClockKind::Cntvct => machine_frequency().unwrap_or_else(measure),
+        ClockKind::Tsc | ClockKind::Cntvct => machine_frequency().unwrap_or_else(|| measure(kind)),
         _ => SECOND,
     }
 }
@@ -85,20 +80,16 @@ fn machine_frequency() -> Option<u64> {
 }
 
 /// Counts ticks between two readings of CLOCK_MONOTONIC.
-fn measure() -> u64 {
-    let first = read(counter_kind());
+fn measure(kind: ClockKind) -> u64 {
+    let first = read(kind);
     let mut last = first;
     while last.monotonic.wrapping_sub(first.monotonic) < MEASURE {
         core::hint::spin_loop();
-        last = read(counter_kind());
+        last = read(kind);
     }
     let ticks = u128::from(last.clock.wrapping_sub(first.clock));
     let ns = u128::from(last.monotonic.wrapping_sub(first.monotonic)).max(1);
     u64::try_from(ticks * u128::from(SECOND) / ns).unwrap_or(SECOND).max(1)
-}
-
-fn counter_kind() -> ClockKind {
-    if cfg!(target_arch = "aarch64") { ClockKind::Cntvct } else { ClockKind::Tsc }
 }
 
 /// The three clocks at one moment.

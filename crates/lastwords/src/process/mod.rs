@@ -7,4 +7,29 @@ pub(crate) mod constant;
 pub(crate) mod identity;
 pub(crate) mod keep_loaded;
 pub(crate) mod kept_memory;
+pub(crate) mod loaded;
 pub(crate) mod signals;
+
+/// As much of the text as `most` bytes hold, cut at a character.
+#[inline]
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    // Nearly all texts fit: that is all that an event of the tracing layer pays for.
+    if text.len() <= most { text } else { &text[..cut_len(text.as_bytes(), most)] }
+}
+
+/// How many bytes of a text in UTF-8 stay when it is cut to `most`, at a character.
+pub(crate) fn cut_len(text: &[u8], most: usize) -> usize {
+    let mut len = text.len().min(most);
+    // A byte 10xxxxxx continues a character.
+    while len < text.len() && len > 0 && text[len] & 0xc0 == 0x80 {
+        len -= 1;
+    }
+    len
+}
+
+/// Whether the program has the rights of another than its caller (set-user-ID, file capabilities): the environment is not to be
+/// trusted.
+pub(crate) fn is_secure() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 /// What a handler with SA_SIGINFO looks like.
 pub(crate) type Function = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// A handler for one signal, and what was installed before it.
+/// A handler for a signal, and what was installed before it.
 pub(crate) struct Handler {
-    signal: c_int,
     function: Function,
     /// Written once, by the caller of [`Handler::install`] that holds [`INSTALLING`], before `known` is set; only read after.
     previous: UnsafeCell<libc::sigaction>,
@@ -49,22 +48,17 @@ pub(crate) fn is_outside_handlers() -> bool {
 
 impl Handler {
     /// A handler that is not installed yet.
-    pub(crate) const fn new(signal: c_int, function: Function) -> Self {
+    pub(crate) const fn new(function: Function) -> Self {
         // SAFETY: all-zero is a sigaction: SIG_DFL without flags.
         let previous = UnsafeCell::new(unsafe { std::mem::zeroed() });
-        Self { signal, function, previous, known: AtomicBool::new(false) }
+        Self { function, previous, known: AtomicBool::new(false) }
     }
 
-    /// Its signal.
-    pub(crate) fn signal(&self) -> c_int {
-        self.signal
-    }
-
-    /// Installs the handler, once: on the alternate stack, with its signal not blocked.
+    /// Installs the handler for this signal, once: on the alternate stack, with its signal not blocked.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(crate) fn install(&self) -> io::Result<()> {
+    pub(crate) fn install(&self, signal: c_int) -> io::Result<()> {
         let _one = INSTALLING.lock();
         if self.known.load(Acquire) {
             return Ok(());
@@ -79,9 +73,9 @@ impl Handler {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = self.function as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-            libc::sigaction(self.signal, std::ptr::null(), self.previous.get());
+            libc::sigaction(signal, std::ptr::null(), self.previous.get());
             self.known.store(true, Release);
-            libc::sigaction(self.signal, &raw const action, std::ptr::null_mut())
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut())
         };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -89,13 +83,13 @@ impl Handler {
     /// Does what would have been done without the handler.
     ///
     /// # Safety
-    /// The caller is the handler's function; `info` and `context` are what it was given.
-    pub(crate) unsafe fn call_previous(&self, info: *mut libc::siginfo_t, context: *mut c_void) {
+    /// The caller is the handler's function; `signal`, `info` and `context` are what it was given.
+    pub(crate) unsafe fn call_previous(&self, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: a handler runs only after `install` has written the cell.
         let action = unsafe { &*self.previous.get() };
         match action.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => give_back(self.signal, info, action),
-            handler => call(handler, action, self.signal, info, context),
+            libc::SIG_DFL | libc::SIG_IGN => give_back(signal, info, action),
+            handler => call(handler, action, signal, info, context),
         }
     }
 }

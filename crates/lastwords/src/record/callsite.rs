@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::process::kept_memory;
+use lastwords_abi::stream::LOST_NO_ENTRY;
 use lastwords_ring::os::{ErrnoKept, SignalsBlocked};
 
-use crate::process::identity;
+use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
-use crate::record::encode::{Described, Given, Site, Values};
+use crate::record::encode::{Given, Site, Values};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::session::listener;
@@ -93,14 +93,11 @@ impl Callsite {
 
     /// The slot's handle and the event's id there, if it takes the event.
     fn slot(&self, index: usize) -> Option<(&'static RecorderSlot, u16)> {
-        let slot = SLOTS[index].load(Acquire);
+        let slot = slot::at(index)?;
         let id = self.ids[index].load(Acquire);
         // The place may have been emptied and taken by another slot meanwhile, whose id this then is.
-        if slot.is_null() || id == NO_ID || SLOTS[index].load(Relaxed) != slot {
-            return None;
-        }
-        // SAFETY: slots are published whole and never freed.
-        Some((unsafe { &*slot }, id))
+        let is_same = std::ptr::eq(slot, SLOTS[index].load(Relaxed));
+        (id != NO_ID && is_same).then_some((slot, id))
     }
 
     /// The event's description, once the callsite is known.
@@ -162,7 +159,7 @@ impl Callsite {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             match self.slot(index) {
-                Some((slot, NO_ROOM)) => slot.lost_no_entry(),
+                Some((slot, NO_ROOM)) => slot.count(LOST_NO_ENTRY),
                 Some((slot, id)) => record(slot, id),
                 None => (),
             }
@@ -204,22 +201,18 @@ impl Callsite {
     fn refresh(&self, desc: &EventDesc) {
         let mut enabled = 0u64;
         let mut only = std::ptr::null_mut();
-        for (index, slot) in SLOTS.iter().enumerate() {
-            let slot = slot.load(Acquire);
-            if slot.is_null() {
+        for index in 0..MAX_SLOTS {
+            let Some(slot) = slot::at(index) else {
                 self.ids[index].store(NO_ID, Relaxed);
                 continue;
-            }
-            let pointer = slot;
-            // SAFETY: slots are published whole and never freed.
-            let slot = unsafe { &*slot };
+            };
             if !slot::enabled(slot, desc) {
                 continue;
             }
             match self.give_id(index, slot, desc) {
                 Ok(id) => {
                     enabled |= 1 << index;
-                    only = if id == NO_ROOM { std::ptr::null_mut() } else { with_id(pointer, id) };
+                    only = if id == NO_ROOM { std::ptr::null_mut() } else { with_id(slot, id) };
                 }
                 Err(Busy) => enabled |= UNKNOWN,
             }
@@ -246,7 +239,8 @@ impl Callsite {
 }
 
 /// [`Callsite::only`] of the slot; null where its address leaves no room for the id.
-fn with_id(slot: *mut RecorderSlot, id: u16) -> *mut RecorderSlot {
+fn with_id(slot: &'static RecorderSlot, id: u16) -> *mut RecorderSlot {
+    let slot = std::ptr::from_ref(slot).cast_mut();
     match slot.addr() & !ADDRESS {
         0 => slot.map_addr(|address| address | usize::from(id) << ADDRESS.count_ones()),
         _ => std::ptr::null_mut(),
@@ -328,12 +322,10 @@ impl Guard {
         let me = identity::identity().word();
         let signals = SignalsBlocked::new();
         for _ in 0..20_000 {
-            let Err(owner) = LOCK.compare_exchange(0, me, AcqRel, Relaxed) else {
-                return Some(Self { _signals: signals });
-            };
-            // The owner is a thread of the process that this one was forked from: it is not here.
-            let gone = owner >> 32 != me >> 32;
-            if gone && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
+            let owner = LOCK.load(Relaxed);
+            // It is free, or its owner is a thread of the process that this one was forked from: it is not here.
+            let is_free = owner >> 32 != me >> 32;
+            if is_free && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
                 return Some(Self { _signals: signals });
             }
             if owner == me {
@@ -358,22 +350,14 @@ impl Drop for Guard {
 /// The description of a callsite's event: its names joined with the types of its values.
 struct Description<S, V>(std::marker::PhantomData<(S, V)>);
 
-impl<S: Site, V: Described<S>> Description<S, V> {
-    const DESC: &'static EventDesc = &EventDesc {
-        provider: S::PROVIDER,
-        name: S::NAME,
-        level: S::LEVEL,
-        format: S::FORMAT,
-        file: S::FILE,
-        line: S::LINE,
-        fields: V::FIELDS,
-    };
+impl<S: Site, V: Given<S>> Description<S, V> {
+    const DESC: &'static EventDesc = &EventDesc { fields: V::FIELDS, ..S::EVENT };
     const SIGNATURE: u32 = signature::of(V::FIELDS);
 }
 
 /// Records the values of a callsite; called by the macros when `enabled` is not 0.
 #[inline(always)]
-pub fn record<S: Site, V: Given + Described<S>>(_: &S, site: &'static Callsite, values: V) {
+pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
     if site.known.load(Relaxed) == const { Description::<S, V>::SIGNATURE }
         && let Some((slot, id)) = site.only()
     {
@@ -384,7 +368,7 @@ pub fn record<S: Site, V: Given + Described<S>>(_: &S, site: &'static Callsite, 
 }
 
 /// Makes a callsite known before it is reached: one that a signal handler reaches.
-pub(crate) fn prime<S: Site, V: Described<S>>(site: &'static Callsite) {
+pub(crate) fn prime<S: Site, V: Given<S>>(site: &'static Callsite) {
     if site.known.load(Acquire) == 0 {
         site.register(Description::<S, V>::DESC);
     }
@@ -399,7 +383,7 @@ pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
 /// Several slots, or the first time.
 #[cold]
 #[inline(never)]
-fn record_cold<S: Site, V: Described<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
+fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     let desc = Description::<S, V>::DESC;
     match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
         Some(site) => site.each_slot(desc, &mut |slot, id| record_to(slot, id, values)),

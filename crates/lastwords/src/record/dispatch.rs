@@ -2,12 +2,13 @@
 //! [`lastwords_ring::Channel`]: words, words and a text, or parts.
 
 use lastwords_abi::session::context as bits;
-use lastwords_ring::Tail;
+use lastwords_abi::stream::LOST_TOO_BIG;
+use lastwords_ring::{Tail, prepend};
 
 use crate::process::identity;
 use crate::record::context;
-use crate::record::encode::writer::{Bytes, Pieces as PieceList, Words, has_no_nul};
-use crate::record::encode::{Out, Pieces, Values};
+use crate::record::encode::writer::{Bytes, Words, has_no_nul};
+use crate::record::encode::{Out, Parts, Pieces, Values, add};
 use crate::record::slot::RecorderSlot;
 
 /// Records one payload in one slot.
@@ -20,24 +21,33 @@ pub(crate) fn record_to<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, 
     }
 }
 
+/// Records a payload that is ready, copied once, where at most the thread id stands before it.
+#[inline]
+pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
+    let tid = || identity::identity().tid;
+    // Fewer than eight bytes as a word in memory order.
+    let word = || {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_ne_bytes(word)
+    };
+    // What is lost is counted in the stream.
+    let _ = match (slot.contexts, bytes.len()) {
+        (0, 8..) => slot.channel.record_tail(id, [], 0, Tail::Bytes(bytes)),
+        (bits::TID, 8..) => slot.channel.record_tail(id, prepend::<1>(tid(), &[]), 4, Tail::Bytes(bytes)),
+        (0, len) => slot.channel.record_words(id, [word()], len),
+        (bits::TID, len) => slot.channel.record_words(id, prepend::<2>(tid(), &[word()]), len + 4),
+        _ => return record_with_contexts(slot, id, Parts(&[bytes])),
+    };
+}
+
 /// The thread id, which most channels ask for, in front of the values: a payload like any other.
 #[derive(Clone, Copy)]
 struct WithTid<V>(u32, V);
 
 impl<V: Values> Values for WithTid<V> {
-    const FIXED: Option<usize> = match V::FIXED {
-        Some(size) => Some(size + 4),
-        None => None,
-    };
-    const HEAD: Option<usize> = match V::HEAD {
-        Some(size) => Some(size + 4),
-        None => None,
-    };
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        4 + self.1.size()
-    }
+    const FIXED: Option<usize> = add(Some(4), V::FIXED);
+    const HEAD: Option<usize> = add(Some(4), V::HEAD);
 
     #[inline(always)]
     fn write(&self, out: &mut impl Out) {
@@ -64,7 +74,7 @@ impl<V: Values> Values for WithTid<V> {
 }
 
 #[inline(never)]
-pub(crate) fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     record_body(slot, id, WithTid(identity::identity().tid, values));
 }
 
@@ -86,7 +96,7 @@ fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V
             1 => record_text::<1, V>(slot, id, values),
             2 => record_text::<2, V>(slot, id, values),
             3 => record_text::<3, V>(slot, id, values),
-            _ => record_of_any_size(slot, id, values.again()),
+            _ => record_sized(slot, id, values.again()),
         },
     }
 }
@@ -119,7 +129,7 @@ fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16,
 fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     let text = values.last_text();
     if text.len() < 8 || !has_no_nul(text) {
-        return record_of_any_size(slot, id, values.again());
+        return record_sized(slot, id, values.again());
     }
     let head = words_by::<W>(|out| values.write_head(out));
     // What is lost is counted in the stream.
@@ -140,8 +150,6 @@ fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
 struct WithContexts<'a, V>(&'a RecorderSlot, V);
 
 impl<V: Values> Values for WithContexts<'_, V> {
-    const FIXED: Option<usize> = None;
-
     fn size(&self) -> usize {
         self.0.contexts_len.saturating_add(self.1.size())
     }
@@ -160,31 +168,26 @@ impl<V: Values> Values for WithContexts<'_, V> {
 
 #[inline(never)]
 fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
-    let values = WithContexts(slot, values);
-    record_sized(slot, id, &values, values.size());
+    record_sized(slot, id, WithContexts(slot, values));
 }
 
 /// Records a payload whose size is only known when the program runs. It takes a copy of the references, so that those of the
 /// fast path need no memory.
 #[inline(never)]
-fn record_of_any_size<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
-    record_sized(slot, id, &values, values.size());
-}
-
-#[inline(never)]
-fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V, size: usize) {
+fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
+    let size = values.size();
     // What is lost is counted in the stream.
     let _ = match size {
         0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size),
         65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size),
-        257..=2048 => return record_buffered(slot, id, values),
-        _ => return record_pieces(slot, id, values),
+        257..=2048 => return record_buffered(slot, id, &values),
+        _ => return record_pieces(slot, id, &values),
     };
 }
 
 #[inline(never)]
 fn record_buffered<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
-    let mut buffer = [0u8; 2048];
+    let mut buffer = [0; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
     if let Some(payload) = bytes.finish() {
@@ -194,9 +197,11 @@ fn record_buffered<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) 
 
 #[inline(never)]
 fn record_pieces<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
-    let mut pieces = Pieces(PieceList::new());
+    let mut buffer = [0; 1024];
+    let mut pieces = Pieces::new(&mut buffer);
     values.pieces(&mut pieces);
-    if pieces.0.finish(|parts| slot.channel.record_parts(id, parts)).is_none() {
-        slot.lost_too_big();
+    match pieces.finish() {
+        Some(parts) => _ = slot.channel.record_parts(id, parts),
+        None => slot.count(LOST_TOO_BIG),
     }
 }

@@ -90,35 +90,3 @@ const fn is_equal(mut a: &[u8], mut b: &[u8]) -> bool {
     }
     a.is_empty() && b.is_empty()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn format_strings() {
-        let cases: [(&str, &[&str], bool); 13] = [
-            ("nothing", &[], true),
-            ("{} and {:x}", &["arg0", "arg1"], true),
-            ("{} and {}", &["arg0"], false),
-            ("{}", &["arg0", "arg1"], false),
-            ("{{}} {}", &["arg0"], true),
-            ("{{{}}}", &["arg0"], true),
-            ("{name} {}", &["arg0", "name"], true),
-            ("{name:#x}", &["name"], true),
-            ("{name}", &[], false),
-            ("{nam}", &["name"], false),
-            ("not shown", &["name"], true),
-            ("{", &[], false),
-            ("{0}", &["arg0"], false),
-        ];
-        for (format, names, fit) in cases {
-            assert_eq!(fits(format, names), fit, "{format}");
-        }
-    }
-
-    #[test]
-    fn names() {
-        assert_eq!([plain_name("r#type"), plain_name("type"), plain_name("r")], ["type", "type", "r"]);
-    }
-}

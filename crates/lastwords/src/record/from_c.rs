@@ -7,9 +7,13 @@ use crate::process::identity;
 use crate::process::keep_loaded;
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
-use crate::record::encode::{Out, Pieces, Values};
+use crate::record::encode::{Parts, memory};
 use crate::record::slot::{self, RecorderSlot};
 use crate::session::registry::EventDesc;
+
+/// Makes the event's description, once it is needed; none where there is no memory for it.
+pub trait Describe: FnOnce() -> Option<&'static EventDesc> {}
+impl<F: FnOnce() -> Option<&'static EventDesc>> Describe for F {}
 
 /// A part of a payload.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +25,8 @@ pub struct Part {
     pub len: usize,
 }
 
-impl Part {
-    fn bytes(&self) -> &[u8] {
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
         if self.len == 0 {
             return &[];
         }
@@ -31,92 +35,12 @@ impl Part {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Parts<'a>(&'a [Part]);
-
-impl Values for Parts<'_> {
-    const FIXED: Option<usize> = None;
-
-    fn size(&self) -> usize {
-        self.0.iter().map(|part| part.len).fold(0, usize::saturating_add)
-    }
-
-    fn write(&self, out: &mut impl Out) {
-        self.0.iter().for_each(|part| out.raw(part.bytes()));
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        self.0.iter().for_each(|part| out.0.source(part.bytes()));
-    }
-}
-
-/// A payload in words: `len` bytes, in memory order.
-#[derive(Clone, Copy)]
-struct InWords<'a> {
-    words: &'a [u64],
-    len: usize,
-}
-
-impl Values for InWords<'_> {
-    const FIXED: Option<usize> = None;
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        self.len
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        let whole = self.len / 8;
-        for word in &self.words[..whole] {
-            out.scalar(*word, 8);
-        }
-        let rest = self.len % 8;
-        if rest > 0 {
-            let word = self.words[whole];
-            let bytes = if cfg!(target_endian = "little") { word } else { word >> (64 - 8 * rest) };
-            out.scalar(bytes, rest);
-        }
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        self.write(out);
-    }
-}
-
-/// A text behind a payload in words; its NUL is part of it.
-#[derive(Clone, Copy)]
-struct WithText<'a>(InWords<'a>, &'a [u8]);
-
-impl Values for WithText<'_> {
-    const FIXED: Option<usize> = None;
-
-    fn size(&self) -> usize {
-        self.0.len.saturating_add(self.1.len())
-    }
-
-    fn write(&self, out: &mut impl Out) {
-        self.0.write(out);
-        out.raw(self.1);
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        self.0.write(out);
-        out.0.source(self.1);
-    }
-}
-
 /// Records a payload that lies in whole words: the first `len` bytes of `words`, the rest of the last word zero. `describe`
 /// is asked for the event's description when the callsite is reached for the first time.
 #[inline(never)]
-pub fn record_words(
-    site: &'static Callsite,
-    words: &[u64],
-    len: usize,
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
-) {
-    let payload = InWords { words, len };
-    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, payload));
+pub fn record_words(site: &'static Callsite, words: &[u64], len: usize, describe: impl Describe) {
+    let payload = &memory(words)[..len];
+    each_slot(site, describe, &mut |slot, id| dispatch::record_bytes(slot, id, payload));
 }
 
 /// Records the same of at most 24 bytes. The words are arguments of their own, so that they stay in registers up to the ring
@@ -126,7 +50,7 @@ pub fn record_short(
     site: &'static Callsite,
     (first, second, third): (u64, u64, u64),
     len: usize,
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
+    describe: impl Describe,
 ) {
     match site.only() {
         Some((slot, id)) if slot.contexts == 0 => {
@@ -145,14 +69,7 @@ fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first
 }
 
 #[inline(never)]
-fn record_any_short(
-    site: &'static Callsite,
-    first: u64,
-    second: u64,
-    third: u64,
-    len: usize,
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
-) {
+fn record_any_short(site: &'static Callsite, first: u64, second: u64, third: u64, len: usize, describe: impl Describe) {
     record_words(site, &[first, second, third], len.min(24), describe);
 }
 
@@ -163,7 +80,7 @@ pub fn record_text(
     (first, second): (u64, u64),
     len: usize,
     text: &[u8],
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
+    describe: impl Describe,
 ) {
     match (site.only(), text) {
         (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == 0 && without_nul.len() >= 8 => {
@@ -184,36 +101,22 @@ fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first:
 }
 
 #[inline(never)]
-fn record_any_text(
-    site: &'static Callsite,
-    first: u64,
-    second: u64,
-    len: usize,
-    text: &[u8],
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
-) {
-    let payload = WithText(InWords { words: &[first, second], len }, text);
-    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, payload));
+fn record_any_text(site: &'static Callsite, first: u64, second: u64, len: usize, text: &[u8], describe: impl Describe) {
+    let words = [first, second];
+    let payload = [&memory(&words)[..len], text];
+    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(&payload)));
 }
 
 /// Records a payload given in parts.
 ///
 /// # Safety
 /// Each part has `len` readable bytes that do not change during the call.
-pub unsafe fn record_parts(
-    site: &'static Callsite,
-    parts: &[Part],
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
-) {
+pub unsafe fn record_parts(site: &'static Callsite, parts: &[Part], describe: impl Describe) {
     each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(parts)));
 }
 
 /// Calls `record` for each slot that takes the event.
-fn each_slot(
-    site: &'static Callsite,
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
-    record: &mut dyn FnMut(&'static RecorderSlot, u16),
-) {
+fn each_slot(site: &'static Callsite, describe: impl Describe, record: &mut dyn FnMut(&'static RecorderSlot, u16)) {
     if let Some((slot, id)) = site.only() {
         return record(slot, id);
     }
@@ -224,10 +127,7 @@ fn each_slot(
 }
 
 /// The event's description. `None` if there is no memory for it.
-fn described(
-    site: &'static Callsite,
-    describe: impl FnOnce() -> Option<&'static EventDesc>,
-) -> Option<&'static EventDesc> {
+fn described(site: &'static Callsite, describe: impl Describe) -> Option<&'static EventDesc> {
     if site.desc().is_none() {
         // A plug-in's callsite, and its description, are read long after the plug-in was closed.
         keep_loaded::library_of(std::ptr::from_ref(site).cast());
@@ -237,6 +137,6 @@ fn described(
 
 /// Whether an event of this callsite is recorded now, as [`event_enabled!`](crate::event_enabled) says it of one in Rust. True
 /// if that is not known yet.
-pub fn would_record(site: &'static Callsite, describe: impl FnOnce() -> Option<&'static EventDesc>) -> bool {
+pub fn would_record(site: &'static Callsite, describe: impl Describe) -> bool {
     described(site, describe).is_none_or(|desc| site.judged(desc) != 0)
 }

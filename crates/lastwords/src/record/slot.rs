@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
-use lastwords_abi::stream::{LOST_LOCK, LOST_NO_ENTRY, LOST_TOO_BIG};
+use lastwords_abi::stream::LOST_LOCK;
 use lastwords_ring::backend::flush;
 use lastwords_ring::{Channel, ClockKind};
 
@@ -74,19 +74,9 @@ impl RecorderSlot {
         Ok(Self { channel, channel_id, contexts, contexts_len, user_contexts: user.to_vec(), entry, session })
     }
 
-    /// Counts an event that was too big to be collected.
+    /// Counts an event that was lost, by its cause: one of [`lastwords_abi::stream`]'s `LOST_`.
     #[cold]
-    pub(crate) fn lost_too_big(&self) {
-        self.count(LOST_TOO_BIG);
-    }
-
-    /// Counts an event for whose description the registry has no room.
-    #[cold]
-    pub(crate) fn lost_no_entry(&self) {
-        self.count(LOST_NO_ENTRY);
-    }
-
-    fn count(&self, cause: usize) {
+    pub(crate) fn count(&self, cause: usize) {
         if let Some(stream) = self.channel.streams().first() {
             stream.control().lost[cause].fetch_add(1, Relaxed);
         }
@@ -97,6 +87,12 @@ impl RecorderSlot {
         let control = self.session.view().control();
         control.recording.load(Acquire) == 1 && self.entry.recording.load(Acquire) == 1
     }
+}
+
+/// The slot in a place, if there is one.
+pub(crate) fn at(place: usize) -> Option<&'static RecorderSlot> {
+    // SAFETY: slots are published whole and never freed.
+    unsafe { SLOTS[place].load(Acquire).as_ref() }
 }
 
 /// Makes every channel of the session a slot. `contexts` gives the application's own contexts of a channel.
@@ -147,12 +143,9 @@ pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
 /// that could not even be described counts in every slot that records.
 #[cold]
 pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
-    for (place, slot) in SLOTS.iter().enumerate() {
-        if but & 1 << place == 0
-            // SAFETY: slots are published whole and never freed.
-            && let Some(slot) = unsafe { slot.load(Acquire).as_ref() }
-            && desc.map_or_else(|| slot.is_recording(), |desc| enabled(slot, desc))
-        {
+    for place in (0..MAX_SLOTS).filter(|place| but & 1 << place == 0) {
+        let wants = |slot: &&RecorderSlot| desc.map_or_else(|| slot.is_recording(), |desc| enabled(slot, desc));
+        if let Some(slot) = at(place).filter(wants) {
             slot.count(LOST_LOCK);
         }
     }
@@ -161,18 +154,11 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
 /// Whether any slot takes the event.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
-    let mut slots = SLOTS.iter().map(|place| place.load(Acquire)).filter(|slot| !slot.is_null());
-    // SAFETY: slots are published whole and never freed.
-    slots.any(|slot| enabled(unsafe { &*slot }, desc))
+    (0..MAX_SLOTS).filter_map(at).any(|slot| enabled(slot, desc))
 }
 
 /// The event's id in the slot's channel; equal descriptions have one id in all processes of a session. `None` where the
 /// registry is full.
 pub(crate) fn register_event(slot: &RecorderSlot, desc: &EventDesc) -> Result<Option<u16>, Busy> {
     slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)
-}
-
-/// Judges every callsite anew.
-pub(crate) fn refresh_all() {
-    callsite::refresh_all();
 }

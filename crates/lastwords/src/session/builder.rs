@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use lastwords_abi::session::RESERVATION_LOCKED;
 use lastwords_ring::{ClockKind, rseq_available};
 
-use super::config::{ChannelConfig, Memory, Reservation, Scope};
+use super::config::{ChannelConfig, Memory, Reservation, Scope, setters};
 use super::error::Error;
 use super::layout::cpus;
 use super::retention::Retention;
@@ -31,6 +30,8 @@ pub struct Builder {
     pub(crate) registry_len: u64,
     pub(crate) spans: u32,
     pub(crate) size: Option<u64>,
+    pub(crate) seconds: Option<u32>,
+    pub(crate) rate: Option<u64>,
     /// Rules of the environment, which come after all others.
     pub(crate) rules: Vec<RuleSpec>,
     pub(crate) remove_at_end: bool,
@@ -55,6 +56,8 @@ impl Builder {
             registry_len: 512 << 10,
             spans: 512,
             size: None,
+            seconds: None,
+            rate: None,
             rules: Vec::new(),
             remove_at_end: false,
             retention: Retention::default(),
@@ -78,96 +81,61 @@ impl Builder {
         self.channel(ChannelConfig::errors())
     }
 
-    /// Where the memory comes from. Default: shared-memory files.
-    pub fn backend(mut self, memory: Memory) -> Self {
-        self.memory = memory;
-        self
-    }
+    setters! {
+        /// Where the memory comes from. Default: shared-memory files.
+        backend(it, memory: Memory) => it.memory = memory;
 
-    /// How space is reserved. Default: the fastest that works; the lock in persistent memory.
-    pub fn reservation(mut self, reservation: Reservation) -> Self {
-        self.reservation = Some(reservation);
-        self
-    }
+        /// How space is reserved. Default: the fastest that works; the lock in persistent memory.
+        reservation(it, reservation: Reservation) => it.reservation = Some(reservation);
 
-    /// The clock. Default: the CPU's counter where it is sound, else CLOCK_MONOTONIC.
-    pub fn clock(mut self, clock: ClockKind) -> Self {
-        self.clock = Some(clock);
-        self
-    }
+        /// The clock. Default: the CPU's counter where it is sound, else CLOCK_MONOTONIC.
+        clock(it, clock: ClockKind) => it.clock = Some(clock);
 
-    /// Who records in it.
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.scope = scope;
-        self
-    }
+        /// Who records in it.
+        scope(it, scope: Scope) => it.scope = scope;
 
-    /// The folder of sessions. Default: [`crate::dirs::base_path`].
-    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.dir = Some(dir.into());
-        self
-    }
+        /// The folder of sessions. Default: [`crate::dirs::base_path`].
+        dir(it, dir: impl Into<PathBuf>) => it.dir = Some(dir.into());
 
-    /// Sizes the rings of the first channel so that those of all CPUs together take this many bytes at most; a sub-buffer has 4096
-    /// bytes at least, and its size is a power of two. The environment can ask for the same (see the crate's first page).
-    pub fn size(mut self, bytes: u64) -> Self {
-        self.size = Some(bytes);
-        self
-    }
+        /// Sizes the rings of the first channel so that those of all CPUs together take this many bytes at most; a sub-buffer has 4096
+        /// bytes at least, and its size is a power of two. The environment can ask for the same (see the crate's first page).
+        size(it, bytes: u64) => it.size = Some(bytes);
 
-    /// Most memory that the session may take, bytes. More is an error at the start.
-    pub fn size_limit(mut self, bytes: u64) -> Self {
-        self.size_limit = bytes;
-        self
-    }
+        /// Sizes the rings of the first channel so that each holds this many seconds at the [`Builder::rate`]. Where no rate is
+        /// given, it is measured: as many bytes a second as the busiest of these rings took, on the average, in the life of the
+        /// newest session of this name. The first session of a name has the default size. [`Builder::size`] comes before this.
+        seconds(it, seconds: u32) => it.seconds = Some(seconds);
 
-    /// Allocates the spare for snapshots from the start.
-    pub fn snapshot(mut self, on: bool) -> Self {
-        self.snapshot = on;
-        self
-    }
+        /// Bytes a second that a CPU records in the first channel, for [`Builder::seconds`].
+        rate(it, bytes_per_second: u64) => it.rate = Some(bytes_per_second);
 
-    /// Whether a thread waits for changes by other processes, and once a second keeps the clock's calibration fresh. Default: yes.
-    pub fn listen(mut self, on: bool) -> Self {
-        self.listen = on;
-        self
-    }
+        /// Most memory that the session may take, bytes. More is an error at the start.
+        size_limit(it, bytes: u64) => it.size_limit = bytes;
 
-    /// Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
-    pub fn events(mut self, glob: impl Into<String>) -> Self {
-        self.events.push(glob.into());
-        self
-    }
+        /// Allocates the spare for snapshots from the start.
+        snapshot(it, on: bool) => it.snapshot = on;
 
-    /// A property of the trace, such as a version.
-    pub fn env(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.env.push((key.into(), value.into()));
-        self
-    }
+        /// Whether a thread waits for changes by other processes, and once a second keeps the clock's calibration fresh. Default: yes.
+        listen(it, on: bool) => it.listen = on;
 
-    /// Bytes for descriptions of events. Default: 512 KiB.
-    pub fn registry_size(mut self, bytes: u64) -> Self {
-        self.registry_len = bytes.clamp(4096, 1 << 30);
-        self
-    }
+        /// Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
+        events(it, glob: impl Into<String>) => it.events.push(glob.into());
 
-    /// Most spans that can be listed as open at a time; 0 for no table. Default: 512.
-    pub fn spans(mut self, most: u32) -> Self {
-        self.spans = most.min(1 << 20);
-        self
-    }
+        /// A property of the trace, such as a version.
+        env(it, key: impl Into<String>, value: impl Into<String>) => it.env.push((key.into(), value.into()));
 
-    /// Removes the session when it ends in good order: for tests, and for programs whose recordings nobody wants afterwards.
-    /// What ended by a panic, an error or a death stays. Default: it stays whatever its end is, as long as retention keeps it.
-    pub fn remove_at_end(mut self, on: bool) -> Self {
-        self.remove_at_end = on;
-        self
-    }
+        /// Bytes for descriptions of events. Default: 512 KiB.
+        registry_size(it, bytes: u64) => it.registry_len = bytes.clamp(4096, 1 << 30);
 
-    /// Which ended sessions stay when this one begins. Default: [`Retention::default`].
-    pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
-        self
+        /// Most spans that can be listed as open at a time; 0 for no table. Default: 512.
+        spans(it, most: u32) => it.spans = most.min(1 << 20);
+
+        /// Removes the session when it ends in good order: for tests, and for programs whose recordings nobody wants afterwards.
+        /// What ended by a panic, an error or a death stays. Default: it stays whatever its end is, as long as retention keeps it.
+        remove_at_end(it, on: bool) => it.remove_at_end = on;
+
+        /// Which ended sessions stay when this one begins. Default: [`Retention::default`].
+        retention(it, retention: Retention) => it.retention = retention;
     }
 
     pub(crate) fn channels(&self) -> Vec<ChannelConfig> {
@@ -175,10 +143,16 @@ impl Builder {
             true => vec![ChannelConfig::new("main"), ChannelConfig::errors()],
             false => self.channels.clone(),
         };
-        if let (Some(bytes), Some(first)) = (self.size, channels.first_mut()) {
+        let Some(first) = channels.first_mut() else { return channels };
+        let count = u64::from(first.sub_buffers.max(2));
+        if let Some(bytes) = self.size {
             // A ring for each CPU, and one for threads without restartable sequences.
-            let each = bytes / (u64::from(cpus()) + 1) / u64::from(first.sub_buffers.max(1));
+            let each = bytes / (u64::from(cpus()) + 1) / count;
             first.sub_buffer_size = (1 << each.max(1).ilog2()).clamp(4096, 1 << 30);
+        } else if let (Some(seconds), Some(rate)) = (self.seconds, self.rate) {
+            // One sub-buffer is being overwritten.
+            let each = rate.saturating_mul(u64::from(seconds)).div_ceil(count - 1).min(1 << 30);
+            first.sub_buffer_size = each.next_power_of_two().max(4096);
         }
         channels
     }
@@ -196,10 +170,10 @@ impl Builder {
                 why: "it does not flush persistent memory".to_owned(),
                 remedy: "choose locked or lockless",
             }),
-            Some(chosen) => Ok(chosen.code()),
-            None if persistent => Ok(RESERVATION_LOCKED),
-            None if rseq_available() => Ok(Reservation::Rseq.code()),
-            None => Ok(Reservation::Lockless.code()),
+            Some(chosen) => Ok(chosen as u32),
+            None if persistent => Ok(Reservation::Locked as u32),
+            None if rseq_available() => Ok(Reservation::Rseq as u32),
+            None => Ok(Reservation::Lockless as u32),
         }
     }
 }

@@ -19,25 +19,16 @@ pub enum Scope {
 }
 
 /// How space is reserved in a ring.
+#[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reservation {
     /// Restartable sequences: one store publishes the whole event.
-    Rseq,
+    Rseq = abi::RESERVATION_RSEQ,
     /// Compare-and-swap and commit counters. At most 510 threads of all processes of the session record; events of others are
     /// counted as lost, until a thread has ended whose place they take.
-    Lockless,
+    Lockless = abi::RESERVATION_LOCKLESS,
     /// Signals blocked and a lock that the dead cannot hold.
-    Locked,
-}
-
-impl Reservation {
-    pub(crate) fn code(self) -> u32 {
-        match self {
-            Self::Rseq => abi::RESERVATION_RSEQ,
-            Self::Lockless => abi::RESERVATION_LOCKLESS,
-            Self::Locked => abi::RESERVATION_LOCKED,
-        }
-    }
+    Locked = abi::RESERVATION_LOCKED,
 }
 
 /// Severity of an event, the most severe first.
@@ -60,14 +51,8 @@ impl Level {
     /// The level of a number, from 1 for errors to 5; the least severe for greater ones, none for 0.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
-        Some(match u8::try_from(number).unwrap_or(u8::MAX) {
-            0 => return None,
-            level::ERROR => Self::Error,
-            level::WARN => Self::Warn,
-            level::INFO => Self::Info,
-            level::DEBUG => Self::Debug,
-            _ => Self::Trace,
-        })
+        let levels = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+        Some(levels[(number.checked_sub(1)? as usize).min(levels.len() - 1)])
     }
 }
 
@@ -136,8 +121,22 @@ pub enum Memory {
     },
 }
 
+/// Functions that take a value, change it and give it back: `name(it, argument: Type) => change of it`.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($it:ident $(, $argument:ident: $ty:ty)*) => $change:expr;)*) => { $(
+        $(#[$doc])*
+        pub fn $name(mut self $(, $argument: $ty)*) -> Self {
+            let $it = &mut self;
+            $change;
+            self
+        }
+    )* };
+}
+pub(crate) use setters;
+
 /// A channel: rings of one geometry, one for each CPU.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct ChannelConfig {
     pub(crate) name: String,
     pub(crate) sub_buffers: u32,
@@ -151,7 +150,6 @@ pub struct ChannelConfig {
 
 impl ChannelConfig {
     /// 8 sub-buffers of 128 KiB for each CPU, the newest overwriting the oldest; the thread id with each event.
-    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -167,58 +165,31 @@ impl ChannelConfig {
 
     /// The channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only, so that no flood of others
     /// evicts them.
-    #[must_use]
     pub fn errors() -> Self {
         Self::new("errors").sub_buffers(4, 16 << 10).max_level(Level::Warn)
     }
 
-    /// `count` sub-buffers of `size` bytes for each CPU; both powers of two.
-    #[must_use]
-    pub fn sub_buffers(mut self, count: u32, size: u64) -> Self {
-        (self.sub_buffers, self.sub_buffer_size) = (count, size);
-        self
-    }
+    setters! {
+        /// `count` sub-buffers of `size` bytes for each CPU; both powers of two.
+        sub_buffers(it, count: u32, size: u64) => (it.sub_buffers, it.sub_buffer_size) = (count, size);
 
-    /// The newest events overwrite the oldest: a flight recorder.
-    #[must_use]
-    pub fn overwrite(mut self) -> Self {
-        self.mode = abi::MODE_OVERWRITE;
-        self
-    }
+        /// The newest events overwrite the oldest: a flight recorder.
+        overwrite(it) => it.mode = abi::MODE_OVERWRITE;
 
-    /// Events that find no room are discarded and counted.
-    #[must_use]
-    pub fn discard(mut self) -> Self {
-        self.mode = abi::MODE_DISCARD;
-        self
-    }
+        /// Events that find no room are discarded and counted.
+        discard(it) => it.mode = abi::MODE_DISCARD;
 
-    /// What is recorded with each event. Default: the thread id, and the process id in sessions of a user.
-    #[must_use]
-    pub fn contexts(mut self, contexts: Context) -> Self {
-        self.contexts = Some(contexts);
-        self
-    }
+        /// What is recorded with each event. Default: the thread id, and the process id in sessions of a user.
+        contexts(it, contexts: Context) => it.contexts = Some(contexts);
 
-    /// Every event header carries the size of its payload.
-    #[must_use]
-    pub fn payload_size(mut self, on: bool) -> Self {
-        self.payload_size = on;
-        self
-    }
+        /// Every event header carries the size of its payload.
+        payload_size(it, on: bool) => it.payload_size = on;
 
-    /// Takes events of this level and more severe ones only.
-    #[must_use]
-    pub fn max_level(mut self, level: Level) -> Self {
-        self.max_level = Some(level);
-        self
-    }
+        /// Takes events of this level and more severe ones only.
+        max_level(it, level: Level) => it.max_level = Some(level);
 
-    /// A context of the application's own with each event, behind those before it.
-    #[must_use]
-    pub fn context(mut self, context: UserContext) -> Self {
-        self.user_contexts.push(context);
-        self
+        /// A context of the application's own with each event, behind those before it.
+        context(it, context: UserContext) => it.user_contexts.push(context);
     }
 
     /// Bits of the contexts; the user's own among them when there are any.

@@ -35,19 +35,15 @@ pub struct Bound {
 pub struct Consumer<'a> {
     regions: &'a Regions,
     bounds: Vec<Option<Bound>>,
-    halves: Halves<'a>,
+    /// The snapshot, where that is consumed. Without it, the live halves are.
+    reader: Option<SnapshotReader<'a>>,
+    /// Held while live halves are consumed, so that nobody else does the same.
+    _lock: Option<OwnedFd>,
     /// Snapshots that were taken before the last look.
     snapshots: u32,
     clock: Option<u64>,
     /// Losses are counted for both halves of a ring, which two consumers may read at a time: one of them tells of the losses.
     teller: Option<OwnedFd>,
-}
-
-/// Which halves of the rings are consumed, and what keeps others from doing the same.
-#[derive(Debug)]
-enum Halves<'a> {
-    Live { _lock: OwnedFd },
-    Snapshot(SnapshotReader<'a>),
 }
 
 /// What became of a consuming read.
@@ -60,17 +56,21 @@ pub struct Consumed {
 impl<'a> Consumer<'a> {
     pub(crate) fn live(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
         let lock = folder.lock()?.ok_or(Error::Busy { what: "the consuming of the session's events", owner: 0 })?;
-        Self::new(regions, folder, Halves::Live { _lock: lock })
+        Self::new(regions, folder, None, Some(lock))
     }
 
     pub(crate) fn snapshot(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
-        let reader = snapshot::read(regions)?;
-        Self::new(regions, folder, Halves::Snapshot(reader))
+        Self::new(regions, folder, Some(regions.read_snapshot()?), None)
     }
 
-    fn new(regions: &'a Regions, folder: &Folder, halves: Halves<'a>) -> Result<Self, Error> {
+    fn new(
+        regions: &'a Regions,
+        folder: &Folder,
+        reader: Option<SnapshotReader<'a>>,
+        lock: Option<OwnedFd>,
+    ) -> Result<Self, Error> {
         let teller = folder.lock_losses()?;
-        let mut consumer = Self { regions, bounds: Vec::new(), halves, snapshots: 0, clock: None, teller };
+        let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock: lock, snapshots: 0, clock: None, teller };
         consumer.look();
         Ok(consumer)
     }
@@ -83,11 +83,9 @@ impl<'a> Consumer<'a> {
         // Before the first ring is looked at: an event that is not in its ring by then is later.
         self.clock = order_clock(regions);
         let word = regions.view.control().snapshot_stream.load(Acquire);
-        let half = |index: usize, stream: &StreamRegion| match self.halves {
-            Halves::Live { .. } => Some(stream.spare(&regions.view) ^ 1),
-            Halves::Snapshot(_) => {
-                snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view))
-            }
+        let half = |index: usize, stream: &StreamRegion| match self.reader {
+            None => Some(stream.spare(&regions.view) ^ 1),
+            Some(_) => snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view)),
         };
         let tells = self.teller.is_some();
         let streams = regions.streams.iter().enumerate();
@@ -128,33 +126,29 @@ impl<'a> Consumer<'a> {
     /// # Errors
     /// Someone else is changing snapshots; the snapshot is another's by now. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, bounds, halves, snapshots, teller: _teller, .. } = self;
+        let Self { regions, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
-        match halves {
-            Halves::Live { _lock } => snapshot::locked(regions, |control| {
-                let swaps = control.snapshots.load(Acquire).wrapping_sub(snapshots);
-                let (left, gone): (Vec<_>, Vec<_>) =
-                    bounded().partition(|(stream, bound)| is_left(regions, stream, bound, swaps));
-                left.iter().for_each(|(stream, bound)| stream.stream.consume(bound.half, bound.position));
-                bounded().for_each(|(stream, bound)| tell(stream, bound));
-                Ok(Consumed { in_snapshot: gone.len() })
-            }),
-            Halves::Snapshot(reader) => {
-                snapshot::locked(regions, |_| {
-                    reader.check()?;
-                    for (stream, bound) in bounded() {
-                        stream.stream.consume(bound.half, bound.position);
-                        tell(stream, bound);
-                    }
-                    Ok(())
-                })?;
-                if bounded().all(|(stream, bound)| stream.stream.position(bound.half) <= bound.position) {
-                    reader.release();
+        let in_snapshot = snapshot::locked(regions, |control| {
+            reader.as_ref().map_or(Ok(()), SnapshotReader::check)?;
+            let swaps = control.snapshots.load(Acquire).wrapping_sub(snapshots);
+            let mut in_snapshot = 0;
+            for (stream, bound) in bounded() {
+                if reader.is_some() || is_left(regions, stream, bound, swaps) {
+                    stream.stream.consume(bound.half, bound.position);
+                } else {
+                    in_snapshot += 1;
                 }
-                Ok(Consumed::default())
+                tell(stream, bound);
             }
+            Ok(in_snapshot)
+        })?;
+        if let Some(reader) = reader
+            && bounded().all(|(stream, bound)| stream.stream.position(bound.half) <= bound.position)
+        {
+            reader.release();
         }
+        Ok(Consumed { in_snapshot })
     }
 }
 

@@ -5,16 +5,22 @@
 //! with the rights of another than its caller (setuid, file capabilities) does not look at the environment. Folders are 0700 and
 //! their own; a link, a FIFO or another user's folder in their place is refused, never followed.
 
-use std::ffi::{CStr, CString};
+use std::ffi::OsString;
 use std::fs;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use lastwords_ring::backend::{PLACES_FILE, VerifiedFile};
+use rustix::fs::{self as sys, Access, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::path::Arg;
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::process;
 use crate::session::Error;
 use crate::session::layout::{SESSION, is_file};
 
@@ -35,10 +41,8 @@ pub fn base_path() -> PathBuf {
 /// All places where this user's sessions can be, the one in use first; `$LASTWORDS_DIR` alone where it is set.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
-    // SAFETY: takes no memory.
-    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let set = |name: &str| {
-        let value = std::env::var_os(name).filter(|value| !value.is_empty() && !is_secure);
+        let value = std::env::var_os(name).filter(|value| !value.is_empty() && !process::is_secure());
         value.map(PathBuf::from)
     };
     if let Some(chosen) = set("LASTWORDS_DIR") {
@@ -58,14 +62,12 @@ pub fn taken_by_another() -> Option<PathBuf> {
 }
 
 fn in_shm_by_name(shm: &Path) -> PathBuf {
-    // SAFETY: geteuid has no way to fail.
-    shm.join(format!("lastwords-{}", unsafe { libc::geteuid() }))
+    shm.join(format!("lastwords-{}", geteuid().as_raw()))
 }
 
 /// Something of another user is there, which that user alone can take away: [`SHM`] has the sticky bit.
 fn is_anothers(place: &Path) -> bool {
-    // SAFETY: geteuid has no way to fail.
-    fs::symlink_metadata(place).is_ok_and(|meta| meta.uid() != unsafe { libc::geteuid() })
+    fs::symlink_metadata(place).is_ok_and(|meta| meta.uid() != geteuid().as_raw())
 }
 
 /// The folder of this user in `shm`. Where another user has taken its name, the folders of this user that have other names, the one
@@ -90,11 +92,9 @@ fn in_shm(shm: &Path) -> Vec<PathBuf> {
 
 /// Whether a folder is this user's alone, as `sudo -E` and `su` leave it not, and can be written.
 fn is_runtime_dir(dir: &Path) -> bool {
-    let Ok(c_path) = c_string(dir) else { return false };
-    let Ok(fd) = open_dir(libc::AT_FDCWD, &c_path, dir) else { return false };
-    // SAFETY: a C string.
-    let writable = unsafe { libc::access(c_path.as_ptr(), libc::W_OK | libc::X_OK) } == 0;
-    dir.is_absolute() && writable && check_owner(&fd, dir, 0o077).is_ok()
+    let is_own = |fd: OwnedFd| check_owner(&fd, dir, 0o077).is_ok();
+    let writable = || sys::access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    dir.is_absolute() && open_dir(CWD, dir, dir).is_ok_and(is_own) && writable()
 }
 
 /// An open base folder.
@@ -123,35 +123,31 @@ pub(crate) struct BaseLock {
 
 impl Drop for BaseLock {
     fn drop(&mut self) {
-        // A child that another thread forked meanwhile has the descriptor, too, and would keep the lock while it lives.
-        // SAFETY: the descriptor is open. Where the call fails, closing the descriptor is all that can be done.
-        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+        // A child that another thread forked meanwhile has the descriptor, too, and would keep the lock while it lives. Where the
+        // call fails, closing the descriptor is all that can be done.
+        let _ = sys::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 impl Base {
     /// Opens the folder, making it if its parent exists.
     pub(crate) fn make(path: &Path) -> Result<Self, Error> {
-        let c_path = c_string(path)?;
-        // SAFETY: a C string.
-        let made = unsafe { libc::mkdir(c_path.as_ptr(), 0o700) };
-        let already = std::io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST);
-        if made != 0 && !already {
-            return Err(Error::last("mkdir", path));
+        match sys::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Self::open(path),
+            Err(error) => Err(Error::io("mkdir", path, error)),
         }
-        Self::open(path)
     }
 
     /// Opens a folder that exists.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let fd = open_dir(libc::AT_FDCWD, &c_string(path)?, path)?;
+        let fd = open_dir(CWD, path, path)?;
         check_owner(&fd, path, 0o022)?;
         Ok(Self { path: path.to_owned(), fd })
     }
 
     /// Takes the lock of the folder itself, for retention, unless another process has it.
     pub(crate) fn try_lock_itself(&self) -> Option<BaseLock> {
-        Self::try_lock_of(open_dir(self.fd.as_raw_fd(), c".", &self.path).ok()?)
+        Self::try_lock_of(open_dir(&self.fd, ".", &self.path).ok()?)
     }
 
     /// Takes the lock that [`Base::lock`] waits for, unless another process has it.
@@ -164,8 +160,8 @@ impl Base {
     }
 
     fn lock_file(&self) -> Result<OwnedFd, Error> {
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        open_at(self.fd.as_raw_fd(), c".lock", flags, &self.path.join(".lock"))
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK;
+        open_at(&self.fd, ".lock", flags, &self.path.join(".lock"))
     }
 
     /// Waits, for a bounded time, until no other process of the user is making a session.
@@ -174,7 +170,7 @@ impl Base {
         let (start, mut since, mut holder) = (Instant::now(), Instant::now(), None);
         while !has_locked(&file).map_err(|error| Error::io("flock", self.path.join(".lock"), error))? {
             // Each holder sets the time of the file: where many start at once, there is progress.
-            let now = changed(&file);
+            let now = sys::fstat(&file).ok().map(|stat| (stat.st_mtime, stat.st_mtime_nsec));
             if holder != now {
                 (holder, since) = (now, Instant::now());
             }
@@ -183,8 +179,9 @@ impl Base {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        // SAFETY: the descriptor is open; a null pointer stands for the time of now. Where it fails, others wait less.
-        unsafe { libc::futimens(file.as_raw_fd(), core::ptr::null()) };
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        // Where it fails, others wait less.
+        let _ = sys::futimens(&file, &Timestamps { last_access: now, last_modification: now });
         Ok(BaseLock { file })
     }
 
@@ -192,56 +189,63 @@ impl Base {
     pub(crate) fn new_folder(&self, name: &str, unique: &str) -> Result<Folder, Error> {
         self.remove_abandoned();
         let temporary = format!("{UNFINISHED}{unique}");
-        let c_name = c_string(Path::new(&temporary))?;
         let shown = self.path.join(&temporary);
-        let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
-        // SAFETY: a C string and an open folder.
-        if unsafe { libc::mkdirat(self.fd.as_raw_fd(), c_name.as_ptr(), 0o700) } != 0 {
-            return Err(Error::last("mkdir", shown));
-        }
+        sys::mkdirat(&self.fd, &temporary, Mode::RWXU).map_err(|error| Error::io("mkdir", &shown, error))?;
         let path = self.path.join(format!("{name}-{unique}"));
-        let folder =
-            open_dir(self.fd.as_raw_fd(), &c_name, &shown).and_then(|fd| Folder::held(path, base, fd, temporary));
+        let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| self.held(path, fd, temporary.clone()));
+        // It is empty.
         folder.inspect_err(|_| {
-            // SAFETY: as above; the folder is empty.
-            unsafe { libc::unlinkat(self.fd.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) };
+            let _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR);
         })
+    }
+
+    /// A folder in this one that was opened.
+    fn held(&self, path: PathBuf, fd: OwnedFd, name: String) -> Result<Folder, Error> {
+        let base = self.fd.try_clone().and_then(VerifiedFile::new);
+        let base = base.map_err(|error| Error::io("dup", &self.path, error))?;
+        let fd = VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error))?;
+        Ok(Folder { path, base, fd, name })
     }
 
     /// Opens the folder of a published session.
     pub(crate) fn folder(&self, name: &str) -> Result<Folder, Error> {
         let path = self.path.join(name);
-        let fd = open_dir(self.fd.as_raw_fd(), &c_string(Path::new(name))?, &path)?;
+        let fd = open_dir(&self.fd, name, &path)?;
         check_owner(&fd, &path, 0o077)?;
-        let base = self.fd.try_clone().map_err(|error| Error::io("dup", &self.path, error))?;
-        Folder::held(path, base, fd, name.to_owned())
+        self.held(path, fd, name.to_owned())
+    }
+
+    /// What is in the folder, with its name.
+    fn entries(&self) -> Result<impl Iterator<Item = (String, fs::DirEntry)>, Error> {
+        let entries = fs::read_dir(&self.path).map_err(|error| Error::io("read", &self.path, error))?;
+        Ok(entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.file_name().into_string().ok()?, entry))
+        }))
     }
 
     /// Names of the folders of published sessions, sorted.
     pub(crate) fn sessions(&self) -> Result<Vec<String>, Error> {
-        let entries = fs::read_dir(&self.path).map_err(|error| Error::io("read", &self.path, error))?;
-        let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let mut names: Vec<String> = entries
-            .filter_map(Result::ok)
-            .filter(is_dir)
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| !name.starts_with('.'))
-            .collect();
+        let is_session = |(name, entry): &(String, fs::DirEntry)| {
+            !name.starts_with('.') && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        };
+        let mut names: Vec<String> = self.entries()?.filter(is_session).map(|(name, _)| name).collect();
         names.sort();
         Ok(names)
     }
 
+    /// When a file was last made or removed in a session's folder.
+    pub(crate) fn modified(&self, folder: &str) -> Option<SystemTime> {
+        fs::symlink_metadata(self.path.join(folder)).and_then(|meta| meta.modified()).ok()
+    }
+
     /// Removes folders whose makers died before they were done.
     fn remove_abandoned(&self) {
-        let Ok(entries) = fs::read_dir(&self.path) else { return };
-        for entry in entries.filter_map(Result::ok) {
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if !name.starts_with(UNFINISHED) {
-                continue;
-            }
-            let age = entry.metadata().and_then(|m| m.modified()).map(|t| SystemTime::now().duration_since(t));
-            let old = matches!(age, Ok(Ok(age)) if age > ABANDONED);
-            if old && let Ok(folder) = self.folder(&name) {
+        for (name, _) in self.entries().into_iter().flatten().filter(|(name, _)| name.starts_with(UNFINISHED)) {
+            let age = self.modified(&name).and_then(|then| then.elapsed().ok());
+            if age > Some(ABANDONED)
+                && let Ok(folder) = self.folder(&name)
+            {
                 // What cannot be removed now is tried again when the next session is made.
                 drop(folder.remove());
             }
@@ -250,33 +254,20 @@ impl Base {
 }
 
 impl Folder {
-    fn held(path: PathBuf, base: OwnedFd, fd: OwnedFd, name: String) -> Result<Self, Error> {
-        let hold = |fd| VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error));
-        let (base, fd) = (hold(base)?, hold(fd)?);
-        Ok(Self { path, base, fd, name })
-    }
-
     /// Opens the folder of a session by its path.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let absolute = fs::canonicalize(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
             .map_err(|error| Error::io("open", path, error))?;
         let name = path.file_name().and_then(|name| name.to_str());
-        let Some(name) = name else {
-            let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
-            return Err(Error::io("open", path, source));
-        };
+        let name = name.ok_or_else(|| Error::io("open", path, std::io::ErrorKind::InvalidInput))?;
         Base::open(&absolute)?.folder(name)
     }
 
     /// Gives the folder its own name: from here on others find it, whole.
     pub(crate) fn publish(&mut self) -> Result<(), Error> {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let (from, to) = (c_string(Path::new(&self.name))?, c_string(Path::new(&name))?);
-        let base = self.get(&self.base)?.as_raw_fd();
-        // SAFETY: C strings and an open folder.
-        if unsafe { libc::renameat(base, from.as_ptr(), base, to.as_ptr()) } != 0 {
-            return Err(Error::last("rename", &self.path));
-        }
+        let base = self.get(&self.base)?;
+        sys::renameat(base, &self.name, base, &name).map_err(|error| Error::io("rename", &self.path, error))?;
         self.name = name;
         Ok(())
     }
@@ -300,15 +291,13 @@ impl Folder {
 
     /// Takes the lock of the folder, which is held as long as the descriptor is open; none where another has it.
     pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, Error> {
-        let own = open_dir(self.fd()?.as_raw_fd(), c".", &self.path)?;
-        self.try_lock(own)
+        self.try_lock(open_dir(self.fd()?, ".", &self.path)?)
     }
 
     /// The same for a second lock, that of the file that leads to the session's memory.
     pub(crate) fn lock_losses(&self) -> Result<Option<OwnedFd>, Error> {
-        let folder = self.fd()?.as_raw_fd();
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        let open = |name: &str| open_at(folder, &c_string(Path::new(name))?, flags, &self.path.join(name));
+        let folder = self.fd()?;
+        let open = |name: &str| open_at(folder, name, OFlags::RDONLY | OFlags::NONBLOCK, &self.path.join(name));
         self.try_lock(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?)
     }
 
@@ -318,21 +307,16 @@ impl Folder {
     }
 
     fn get<'a>(&self, held: &'a VerifiedFile) -> Result<BorrowedFd<'a>, Error> {
-        let closed = || Error::io("use", &self.path, std::io::Error::from_raw_os_error(libc::EBADF));
-        held.get().ok_or_else(closed)
+        held.get().ok_or_else(|| Error::io("use", &self.path, Errno::BADF))
     }
 
     /// Removes the folder and the files in it; no folder in it is entered. A folder that holds what is no session's, or that
     /// has no session's name, stays as it is.
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        match (self.base.get(), self.fd.get()) {
-            (Some(base), Some(fd)) => self.remove_at(base, fd),
-            _ => self.remove_again(),
+        if let (Some(base), Some(fd)) = (self.base.get(), self.fd.get()) {
+            return self.remove_at(base, fd);
         }
-    }
-
-    /// The same where the program closed our descriptors: by its path, if the folder is there still.
-    fn remove_again(&self) -> Result<(), Error> {
+        // The program closed our descriptors: by its path, if the folder is there still.
         let path = self.path.with_file_name(&self.name);
         let again = Self::open(&path)?;
         let (base, fd) = (again.get(&again.base)?, again.fd()?);
@@ -343,21 +327,15 @@ impl Folder {
     }
 
     fn remove_at(&self, base: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Error> {
-        let names = self.files(fd)?;
-        for name in &names {
-            // SAFETY: a C string and an open folder. What stays is reported by the removal of the folder below.
-            unsafe { libc::unlinkat(fd.as_raw_fd(), name.as_ptr(), 0) };
+        for name in self.files(fd)? {
+            // What stays is reported by the removal of the folder below.
+            let _ = sys::unlinkat(fd, name, AtFlags::empty());
         }
-        let c_name = c_string(Path::new(&self.name))?;
-        // SAFETY: a C string and an open folder.
-        if unsafe { libc::unlinkat(base.as_raw_fd(), c_name.as_ptr(), libc::AT_REMOVEDIR) } != 0 {
-            return Err(Error::last("rmdir", &self.path));
-        }
-        Ok(())
+        sys::unlinkat(base, &self.name, AtFlags::REMOVEDIR).map_err(|error| Error::io("rmdir", &self.path, error))
     }
 
     /// Names of the files in the folder, which are all a session's.
-    fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<CString>, Error> {
+    fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Error> {
         let refused = |why| {
             let remedy = "only folders of sessions are removed: move away what is none of it";
             Err(Error::Unsupported { what: "removal of a folder", why, remedy })
@@ -372,7 +350,7 @@ impl Folder {
             if !is_ours(&entry) {
                 return refused(format!("{} is no file of a session", self.path.join(entry.file_name()).display()));
             }
-            names.push(c_string(Path::new(&entry.file_name()))?);
+            names.push(entry.file_name());
         }
         Ok(names)
     }
@@ -398,6 +376,11 @@ fn is_ours(entry: &fs::DirEntry) -> bool {
     if kind.is_file() { named || region() } else { !kind.is_dir() }
 }
 
+/// The name of the session that has a folder of that name.
+pub(crate) fn name_of(folder: &str) -> &str {
+    folder.rsplit_once('-').map_or(folder, |(name, _)| name)
+}
+
 /// What ends the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
 pub(crate) fn unique_of(uuid: &[u8; 16]) -> String {
     uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -406,83 +389,43 @@ pub(crate) fn unique_of(uuid: &[u8; 16]) -> String {
 /// A new random UUID, version 4.
 pub(crate) fn new_uuid() -> [u8; 16] {
     let mut uuid = [0u8; 16];
-    random(&mut uuid);
+    // Up to 256 bytes come whole.
+    if getrandom(&mut uuid[..], GetRandomFlags::empty()) != Ok(uuid.len()) {
+        // Without getrandom (seccomp): the keys of a hasher come from the same source where there is any.
+        for (word, n) in uuid.as_chunks_mut().0.iter_mut().zip(0u8..) {
+            *word = RandomState::new().hash_one((n, std::process::id(), SystemTime::now())).to_ne_bytes();
+        }
+    }
     uuid[6] = (uuid[6] & 0x0f) | 0x40;
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
     uuid
 }
 
-/// Fills `bytes` from the kernel's random numbers.
-fn random(bytes: &mut [u8]) {
-    // SAFETY: the buffer is ours and as long as said; up to 256 bytes come whole.
-    let had = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if had != bytes.len() as isize {
-        // Without getrandom (seccomp): the keys of a hasher come from the same source where there is any.
-        use std::hash::{BuildHasher as _, Hasher as _};
-        let state = std::collections::hash_map::RandomState::new();
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            let mut hasher = state.build_hasher();
-            hasher.write_usize(i);
-            *byte = hasher.finish() as u8;
-        }
-    }
-}
-
 /// Opens a folder without following a link in its place.
-fn open_dir(at: i32, name: &CStr, shown: &Path) -> Result<OwnedFd, Error> {
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    open_at(at, name, flags, shown)
+fn open_dir(at: impl AsFd, name: impl Arg + Copy, shown: &Path) -> Result<OwnedFd, Error> {
+    open_at(at, name, OFlags::RDONLY | OFlags::DIRECTORY, shown)
 }
 
-/// When a file was last changed, s and ns.
-fn changed(file: &OwnedFd) -> Option<(i64, i64)> {
-    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the descriptor is open and the buffer is a `stat`, which is read where the call has filled it.
-    unsafe {
-        (libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) == 0).then(|| {
-            let stat = stat.assume_init();
-            (stat.st_mtime, stat.st_mtime_nsec)
-        })
-    }
+/// `openat`, again when it was interrupted. A link in the place is not followed.
+fn open_at(at: impl AsFd, name: impl Arg + Copy, flags: OFlags, shown: &Path) -> Result<OwnedFd, Error> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = retry_on_intr(|| sys::openat(&at, name, flags, Mode::RUSR | Mode::WUSR));
+    opened.map_err(|error| Error::io("open", shown, error))
 }
 
 /// Takes the lock of a file or folder; false where another has it.
-fn has_locked(file: &OwnedFd) -> std::io::Result<bool> {
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(true);
-    }
-    let error = std::io::Error::last_os_error();
-    if error.kind() == std::io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
-}
-
-/// `openat`, again when it was interrupted.
-fn open_at(at: i32, name: &CStr, flags: i32, shown: &Path) -> Result<OwnedFd, Error> {
-    loop {
-        // SAFETY: a C string.
-        let fd = unsafe { libc::openat(at, name.as_ptr(), flags, 0o600) };
-        if fd >= 0 {
-            // SAFETY: the descriptor is new and nobody else's.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-        let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(Error::io("open", shown, error));
-        }
+fn has_locked(file: &OwnedFd) -> Result<bool, Errno> {
+    match sys::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
 /// Refuses a folder of another user, or one with any of `forbidden` mode bits.
 fn check_owner(fd: &OwnedFd, path: &Path, forbidden: u32) -> Result<(), Error> {
-    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the descriptor is open and the buffer is a `stat`.
-    if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-        return Err(Error::last("stat", path));
-    }
-    // SAFETY: filled by the call that succeeded.
-    let stat = unsafe { stat.assume_init() };
-    // SAFETY: geteuid has no way to fail.
-    let uid = unsafe { libc::geteuid() };
+    let stat = sys::fstat(fd).map_err(|error| Error::io("stat", path, error))?;
+    let uid = geteuid().as_raw();
     let untrusted = |what: String| Err(Error::Untrusted { path: path.to_owned(), what });
     if stat.st_uid != uid {
         return untrusted(format!("it belongs to user {}, not to user {uid}", stat.st_uid));
@@ -491,10 +434,6 @@ fn check_owner(fd: &OwnedFd, path: &Path, forbidden: u32) -> Result<(), Error> {
         return untrusted(format!("its mode is {:04o}: others may enter or write it", stat.st_mode & 0o7777));
     }
     Ok(())
-}
-
-fn c_string(path: &Path) -> Result<CString, Error> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|error| Error::io("name", path, error.into()))
 }
 
 #[cfg(test)]
@@ -516,8 +455,7 @@ mod tests {
 
     #[test]
     fn a_place_that_another_user_has_taken_is_not_used() {
-        // SAFETY: geteuid has no way to fail.
-        if unsafe { libc::geteuid() } != 0 {
+        if !geteuid().is_root() {
             return;
         }
         let shm = tempfile::tempdir().expect("a folder");

@@ -1,9 +1,10 @@
 //! How a session ended, and when: words of its control area that each of its processes may write, and what a reader makes of
 //! them. A killed process writes nothing: the process table tells that it is gone.
 
-use core::ffi::{c_int, c_void};
+#[cfg(target_env = "gnu")]
+use core::ffi::c_int;
+use core::ffi::c_void;
 use std::ffi::CString;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Mutex, Once, PoisonError};
@@ -12,6 +13,8 @@ use lastwords_abi::session as abi;
 use lastwords_abi::session::{ENDING_NUMBER, SCOPE_USER};
 use lastwords_ring::backend::flush;
 use lastwords_ring::{ClockKind, os};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::layout::SESSION;
 use super::regions::is_persistent;
@@ -175,35 +178,25 @@ impl Closed {
     /// Adds the exit status, if the file is the session's still and nothing else was said. Allocates nothing, and writes through
     /// memory: a call that writes beyond the limit of file sizes would end the process (SIGXFSZ).
     fn add_status(&self, status: Option<u8>) {
-        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: a C string.
-        let file = unsafe { libc::open(self.file.as_ptr(), flags) };
-        if file < 0 {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let Ok(file) = rustix::fs::open(self.file.as_c_str(), flags, Mode::empty()) else { return };
+        let len = self.word as usize + size_of::<u32>();
+        if !rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_size as u64 >= len as u64) {
             return;
         }
-        // SAFETY: the descriptor is new and ours.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let (fd, len) = (file.as_raw_fd(), self.word as usize + size_of::<u32>());
         let uuid_at = core::mem::offset_of!(lastwords_abi::region::RegionHeader, session);
-        // SAFETY: the `stat` is a place for the call to fill; the mapping is new, has `len` bytes, all of which the file has, and is
-        // unmapped behind its last use; the word is aligned, and every process that writes it writes it as an atomic.
+        // SAFETY: the mapping is new, has `len` bytes, all of which the file has, and is unmapped behind its last use; the word is
+        // aligned, and every process that writes it writes it as an atomic.
         unsafe {
-            let mut stat: libc::stat = core::mem::zeroed();
-            if libc::fstat(fd, &raw mut stat) != 0 || (stat.st_size as u64) < len as u64 {
-                return;
-            }
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let map = libc::mmap(core::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0);
-            if map == libc::MAP_FAILED {
-                return;
-            }
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let Ok(map) = mmap(core::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0) else { return };
             if map.byte_add(uuid_at).cast::<[u8; 16]>().read_unaligned() == self.uuid {
                 let word = AtomicU32::from_ptr(map.byte_add(self.word as usize).cast());
                 let (old, new) = (Ending::Closed(None).word(), Ending::Closed(status).word());
                 // Where something else was said meanwhile, that stays.
                 let _ = word.compare_exchange(old, new, AcqRel, Relaxed);
             }
-            libc::munmap(map, len);
+            let _ = munmap(map, len);
         }
     }
 }
@@ -249,33 +242,4 @@ pub(crate) fn watch_exit() {
             libc::atexit(on_exit);
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::session::Session;
-
-    #[test]
-    fn a_word_that_its_session_outlived_is_not_its_last() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let session = Session::builder("outlived").dir(dir.path()).listen(false).start().expect("it starts");
-        let view = shared::all().map(SessionShared::view).find(|view| view.name() == "outlived").expect("listed");
-        let clock = view.clock();
-        let newest = &clock.samples[clock.newest.load(Acquire) as usize].realtime;
-        assert_eq!(read(view).how, Ending::Killed);
-        mark(view, Ending::Signal(11));
-        let at = view.control().ended.load(Relaxed);
-        assert_eq!(read(view), Ended { how: Ending::Signal(11), at, pid: os::pid() });
-        newest.store(at + 2 * ON_THE_WAY, Relaxed);
-        let killed = Ended { how: Ending::Killed, at: at + 2 * ON_THE_WAY, pid: 0 };
-        assert_eq!(read(view), killed, "a child died of the signal, or a handler of the application went on");
-        note_panic(false);
-        assert_eq!(read(view), killed, "the panic was survived");
-        view.control().panicked.store(killed.at + 1, Relaxed);
-        assert_eq!(read(view), Ended { at: killed.at + 1, ..killed }, "it lived when it panicked");
-        view.control().ending.store(0xff, Relaxed);
-        assert_eq!(read(view).how, Ending::Killed, "what this version does not know says nothing");
-        session.remove();
-    }
 }

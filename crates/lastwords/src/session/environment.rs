@@ -19,6 +19,7 @@
 use super::builder::Builder;
 use super::config::Level;
 use super::rules::RuleSpec;
+use crate::process::is_secure;
 
 /// The variable.
 const NAME: &str = "LASTWORDS";
@@ -28,7 +29,7 @@ const MOST_RULES: usize = 32;
 const MOST_PATTERN: usize = 112;
 
 /// What is asked for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Asked {
     rules: Vec<RuleSpec>,
     size: Option<u64>,
@@ -40,10 +41,8 @@ pub(crate) struct Asked {
 
 /// What the environment of this process asks for.
 pub(crate) fn asked() -> Asked {
-    // SAFETY: no memory is involved.
-    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     match std::env::var_os(NAME) {
-        Some(text) if !is_secure => parse(&text.to_string_lossy()),
+        Some(text) if !is_secure() => parse(&text.to_string_lossy()),
         _ => Asked::default(),
     }
 }
@@ -112,15 +111,9 @@ fn rule(pattern: String, level: Option<Level>) -> RuleSpec {
 
 /// The level of a word, where it is one: `Some(None)` for `off`.
 fn level(word: &str) -> Option<Option<Level>> {
-    Some(match word.to_ascii_lowercase().as_str() {
-        "off" => None,
-        "error" => Some(Level::Error),
-        "warn" => Some(Level::Warn),
-        "info" => Some(Level::Info),
-        "debug" => Some(Level::Debug),
-        "trace" => Some(Level::Trace),
-        _ => return None,
-    })
+    let word = word.to_ascii_lowercase();
+    let number = ["off", "error", "warn", "info", "debug", "trace"].iter().position(|known| *known == word)?;
+    Some(Level::of(number as u32))
 }
 
 /// The glob of a target: of a provider, with those below it (`shop` has `shop::db`), or as it stands.
@@ -135,45 +128,10 @@ fn pattern(target: &str) -> Result<String, String> {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no number of bytes such as 65536, 64M or 1G");
-    let unit = text.bytes().last().map_or(0, |last| match last.to_ascii_uppercase() {
-        b'K' => 10,
-        b'M' => 20,
-        b'G' => 30,
-        _ => 0,
-    });
-    let digits = if unit == 0 { text } else { &text[..text.len() - 1] };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << unit).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_of_directive() {
-        let asked = parse("shop=debug, net::tx ,shop:order=off,WARN,size=64M,retain=2,retain_size=3G,");
-        let rules = [
-            RuleSpec::enable("shop:*").up_to(Level::Debug),
-            RuleSpec::enable("net::tx:*"),
-            RuleSpec::disable("shop:order"),
-            RuleSpec::enable("*").up_to(Level::Warn),
-        ];
-        assert_eq!(asked.rules, rules);
-        assert_eq!((asked.size, asked.retain, asked.retain_size), (Some(64 << 20), Some(2), Some(3 << 30)));
-        assert!(asked.problems.is_empty(), "{:?}", asked.problems);
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_and_the_rest_is_taken() {
-        for wrong in ["shop=loud", "size=big", "size=99999999999G", "size=G", "retain=-1", "=info", "retain_size="] {
-            let asked = parse(&format!("{wrong},net=info"));
-            assert_eq!(asked.rules, [RuleSpec::enable("net:*").up_to(Level::Info)], "{wrong}");
-            assert!(asked.problems.len() == 1 && asked.problems[0].contains(wrong), "{:?}", asked.problems);
-        }
-        let many = parse(&vec!["a=info"; 40].join(","));
-        assert_eq!((many.rules.len(), many.problems.len()), (MOST_RULES, 8));
-        assert_eq!(parse(&"x".repeat(200)).problems.len(), 1);
-    }
+    let in_unit =
+        |(letter, shift): (char, u32)| Some((text.strip_suffix([letter, letter.to_ascii_lowercase()])?, shift));
+    let (digits, shift) = [('K', 10), ('M', 20), ('G', 30)].into_iter().find_map(in_unit).unwrap_or((text, 0));
+    let number: Option<u64> = digits.parse().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| format!("{text:?} is no number of bytes such as 65536, 64M or 1G"))
 }

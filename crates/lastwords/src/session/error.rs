@@ -111,13 +111,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(call: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
-        Self::Io { call, path: path.as_ref().to_owned(), source }
-    }
-
-    /// The last error of the C library.
-    pub(crate) fn last(call: &'static str, path: impl AsRef<Path>) -> Self {
-        Self::io(call, path, io::Error::last_os_error())
+    pub(crate) fn io(call: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        Self::Io { call, path: path.as_ref().to_owned(), source: source.into() }
     }
 
     pub(crate) fn region(path: impl Into<String>, offset: u64, what: impl Into<String>) -> Self {

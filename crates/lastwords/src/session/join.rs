@@ -1,9 +1,10 @@
 //! Joining a session of a user, which another process made.
 
+use std::cmp::Reverse;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, SCOPE_USER};
+use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, MODE_OVERWRITE, SCOPE_USER};
 
 use super::builder::Builder;
 use super::config::{ChannelConfig, Scope};
@@ -12,32 +13,26 @@ use super::regions::{Regions, look};
 use super::session_region::{SessionRegion, text};
 use super::shared::{self, SessionShared};
 use super::user_context::UserContext;
-use crate::session::dirs::{Base, Folder};
+use crate::session::dirs::{Base, Folder, name_of};
 use crate::session::processes::{self, Identity};
 use crate::session::remote_control::reservation_name;
-use crate::session::snapshot;
 
 /// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
 /// finished.
 pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
     let boot = processes::boot_id();
     let pidns = Identity::current().pidns;
-    for candidate in base.sessions()? {
-        let of_name = candidate.rsplit_once('-').is_some_and(|(first, _)| first == name);
-        if !of_name {
-            continue;
-        }
-        let Ok(folder) = base.folder(&candidate) else { continue };
-        let can_be_joined = |view: &SessionRegion| {
-            let info = &view.info;
-            let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
-            ours && view.control().finished.load(Acquire) == 0
-        };
-        if look(&folder, can_be_joined).unwrap_or(false) {
-            return Ok(Some(folder));
-        }
-    }
-    Ok(None)
+    let can_be_joined = |view: &SessionRegion| {
+        let info = &view.info;
+        let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
+        ours && view.control().finished.load(Acquire) == 0
+    };
+    let mut names = base.sessions()?;
+    names.retain(|candidate| name_of(candidate) == name);
+    // The newest first, which is the one where there is one: the others are not opened.
+    names.sort_by_cached_key(|candidate| Reverse(base.modified(candidate)));
+    let mut folders = names.iter().filter_map(|candidate| base.folder(candidate).ok());
+    Ok(folders.find(|folder| look(folder, can_be_joined).unwrap_or(false)))
 }
 
 /// Joins the session in a folder. It must have the channels that are asked for; snapshots are enabled where they are.
@@ -45,7 +40,7 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
     let regions = Regions::open(&folder)?;
     let note = note(builder, &regions)?;
     if builder.snapshot {
-        snapshot::enable(&regions)?;
+        regions.enable_snapshots()?;
     }
     if !processes::join(regions.view.processes()) {
         let remedy = "end a process of the session";
@@ -80,11 +75,11 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
         })?;
         if !is_as_asked(config, entry) {
             let (count, size) = (entry.sub_buffers, entry.sub_buffer_size);
-            let mode = crate::session::remote_control::mode_name(entry.mode);
+            let mode = if entry.mode == MODE_OVERWRITE { "overwriting" } else { "discarding" };
             differs.push(format!("channel {}: {count} sub-buffers of {size} bytes, {mode}", config.name));
         }
     }
-    if let Some(asked) = builder.reservation.map(|asked| asked.code()) {
+    if let Some(asked) = builder.reservation.map(|asked| asked as u32) {
         let made = regions.view.info.reservation;
         differs.extend((asked != made).then(|| format!("reservation {}", reservation_name(made))));
     }

@@ -1,8 +1,9 @@
 //! Geometry of a session: its regions and what lies where in the session region.
 
 use std::fs;
+use std::mem::offset_of;
 
-use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN};
+use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
     Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
     RESERVATION_RSEQ, SessionInfo, Thread,
@@ -10,9 +11,11 @@ use lastwords_abi::session::{
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::StreamSpec;
-use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
+use lastwords_ring::backend::{ARENA_FILE, Backend, PLACES_FILE, Plan};
 
+use super::builder::Builder;
 use super::config::ChannelConfig;
+use super::error::Error;
 
 /// Names of the regions, which are those of their files.
 pub(crate) const SESSION: &str = "session";
@@ -32,96 +35,85 @@ pub(crate) fn is_file(name: &str) -> bool {
     [SESSION, REGISTRY, SPANS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
 }
 
-/// What lies where in the session region.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Offsets {
-    pub(crate) control: u32,
-    pub(crate) clock: u32,
-    pub(crate) channels: u32,
-    pub(crate) processes: u32,
-    pub(crate) threads: u32,
-    /// Bytes of the region.
-    pub(crate) len: u64,
+/// The session region as this version makes it. Readers go by the offsets in [`SessionInfo`].
+#[repr(C)]
+#[allow(dead_code, reason = "only offsets and the size are asked for")]
+pub(crate) struct Shape {
+    header: RegionHeader,
+    info: SessionInfo,
+    pub(crate) control: Control,
+    pub(crate) clock: ClockArea,
+    pub(crate) channels: [Channel; MAX_CHANNELS],
+    pub(crate) processes: [Process; MAX_PROCESSES],
+    pub(crate) threads: [Thread; MAX_THREADS],
 }
+const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 
-impl Offsets {
-    pub(crate) fn new() -> Self {
-        let mut at = HEADER_SIZE as usize + size_of::<SessionInfo>();
-        let mut place = |size: usize| {
-            let here = at.next_multiple_of(64);
-            at = here + size;
-            here as u32
-        };
-        let control = place(size_of::<Control>());
-        let clock = place(size_of::<ClockArea>());
-        let channels = place(MAX_CHANNELS * size_of::<Channel>());
-        let processes = place(MAX_PROCESSES * size_of::<Process>());
-        let threads = place(MAX_THREADS * size_of::<Thread>());
-        let len = (at as u64).next_multiple_of(REGION_ALIGN);
-        Self { control, clock, channels, processes, threads, len }
-    }
-}
-
-/// What the layout is made from.
-#[derive(Debug)]
-pub(crate) struct Wish<'a> {
-    pub(crate) uuid: [u8; 16],
-    pub(crate) channels: &'a [ChannelConfig],
-    pub(crate) cpus: u32,
-    pub(crate) reservation: u32,
-    pub(crate) page_size: u32,
-    pub(crate) snapshot: bool,
-    pub(crate) registry_len: u64,
-    pub(crate) spans: u32,
-}
-
-/// All regions of a session: session, registry, spans (where there are any), streams.
+/// All regions of a session (session, registry, spans where there are any, streams), and what they are made from.
 #[derive(Debug)]
 pub(crate) struct Layout {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) channels: Vec<ChannelConfig>,
+    pub(crate) cpus: u32,
+    pub(crate) reservation: u32,
+    page_size: u32,
     pub(crate) plans: Vec<Plan>,
     pub(crate) specs: Vec<StreamSpec>,
     /// For each channel, its first stream and how many it has.
     pub(crate) of_channel: Vec<(u32, u32)>,
     /// Bytes of memory that the session takes.
-    pub(crate) needs: u64,
+    needs: u64,
 }
 
 impl Layout {
-    pub(crate) fn new(wish: &Wish<'_>) -> Self {
-        let registry = wish.registry_len.next_multiple_of(REGION_ALIGN);
-        let mut plans = vec![Plan::whole(SESSION, Offsets::new().len), Plan::whole(REGISTRY, registry)];
-        if wish.spans > 0 {
-            let len = (SPANS_OFF + wish.spans as usize * size_of::<Span>()) as u64;
-            plans.push(Plan::whole(SPANS, len.next_multiple_of(REGION_ALIGN)));
+    /// The layout of the session that is asked for; an error where it cannot be, or takes too much memory.
+    pub(crate) fn new(builder: &Builder, uuid: [u8; 16], backend: &Backend) -> Result<Self, Error> {
+        let reservation = builder.reservation_code(backend.is_persistent())?;
+        let (channels, page_size) = (builder.channels(), backend.page_size());
+        channels.iter().try_for_each(|channel| channel.check(page_size != 0))?;
+        let (plans, specs, of_channel) = (Vec::new(), Vec::new(), Vec::new());
+        let mut layout =
+            Self { uuid, channels, cpus: cpus(), reservation, page_size, plans, specs, of_channel, needs: 0 };
+        layout.add_streams();
+        layout.add_regions(builder);
+        if layout.needs > builder.size_limit {
+            return Err(Error::TooLarge { needs: layout.needs, limit: builder.size_limit });
         }
-        let (mut specs, mut of_channel) = (Vec::new(), Vec::new());
-        for (id, channel) in wish.channels.iter().enumerate() {
-            let first = specs.len() as u32;
-            let unbound = (wish.reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
-            for (cpu, reservation) in (0..wish.cpus).map(|cpu| (cpu, wish.reservation)).chain(unbound) {
-                specs.push(spec(wish, channel, id as u32, specs.len() as u32, cpu, reservation));
-            }
-            of_channel.push((first, specs.len() as u32 - first));
-        }
-        let paged_halves = if wish.snapshot { 2 } else { 1 };
-        let pages: u64 = specs.iter().filter(|s| s.page_size != 0).map(|s| s.half_size() * paged_halves).sum();
-        plans.extend(specs.iter().map(|spec| stream_plan(spec, wish.snapshot)));
-        let needs = pages + plans.iter().map(|plan| plan.len - (plan.sparse.end - plan.sparse.start)).sum::<u64>();
-        Self { plans, specs, of_channel, needs }
+        Ok(layout)
     }
-}
 
-fn spec(wish: &Wish<'_>, channel: &ChannelConfig, id: u32, index: u32, cpu: u32, reservation: u32) -> StreamSpec {
-    StreamSpec {
-        session: wish.uuid,
-        index,
-        channel: id,
-        cpu,
-        reservation,
-        mode: channel.mode,
-        sub_buffer_size: channel.sub_buffer_size,
-        sub_buffers: channel.sub_buffers,
-        page_size: wish.page_size,
+    fn add_streams(&mut self) {
+        let unbound = (self.reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
+        let of_channel: Vec<_> = (0..self.cpus).map(|cpu| (cpu, self.reservation)).chain(unbound).collect();
+        for (channel, config) in (0..).zip(&self.channels) {
+            let first = self.specs.len() as u32;
+            self.of_channel.push((first, of_channel.len() as u32));
+            self.specs.extend((first..).zip(&of_channel).map(|(index, (cpu, reservation))| StreamSpec {
+                session: self.uuid,
+                index,
+                channel,
+                cpu: *cpu,
+                reservation: *reservation,
+                mode: config.mode,
+                sub_buffer_size: config.sub_buffer_size,
+                sub_buffers: config.sub_buffers,
+                page_size: self.page_size,
+            }));
+        }
+    }
+
+    fn add_regions(&mut self, builder: &Builder) {
+        let mut plan = |name: &str, len: u64| self.plans.push(Plan::whole(name, len.next_multiple_of(REGION_ALIGN)));
+        plan(SESSION, size_of::<Shape>() as u64);
+        plan(REGISTRY, builder.registry_len);
+        if builder.spans > 0 {
+            plan(SPANS, (SPANS_OFF + builder.spans as usize * size_of::<Span>()) as u64);
+        }
+        self.plans.extend(self.specs.iter().map(|spec| stream_plan(spec, builder.snapshot)));
+        let paged_halves = if builder.snapshot { 2 } else { 1 };
+        let pages: u64 = self.specs.iter().filter(|s| s.page_size != 0).map(|s| s.half_size() * paged_halves).sum();
+        self.needs =
+            pages + self.plans.iter().map(|plan| plan.len - (plan.sparse.end - plan.sparse.start)).sum::<u64>();
     }
 }
 

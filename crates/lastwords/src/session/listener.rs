@@ -11,12 +11,16 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use lastwords_abi::sync;
 use lastwords_ring::ClockKind;
 use lastwords_ring::os::{self, ErrnoKept, SignalsBlocked};
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::thread::{ClockId, Timespec};
 
-use crate::process::{clock, signals};
+use crate::process::{clock, identity, signals};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 
 /// 1 while the thread of this process exists.
@@ -34,8 +38,9 @@ static WAKE: AtomicU32 = AtomicU32::new(0);
 const STACK: usize = 256 << 10;
 /// Longest sleep, ns; and where several words cannot be waited on (kernels before 5.16, filters of system calls), the shortest
 /// notice.
-const SLEEP: i64 = 1_000_000_000;
-const POLL: i64 = 50_000_000;
+const SLEEP: u64 = SECOND;
+const POLL: Duration = Duration::from_millis(50);
+const SECOND: u64 = 1_000_000_000;
 
 /// 1 while there is to be a thread and is none. Written where a session starts, in a forked child, and by [`poll`]; read when
 /// callsites are judged.
@@ -83,14 +88,12 @@ fn start() {
 /// Waits for the thread, a second at the most: what a thread does at its start, the application may forbid in its next statement
 /// by a filter of system calls that kills.
 fn wait_until_it_runs() {
-    let tenth = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let tenth = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     for _ in 0..10 {
+        // Returns when the word has another value.
+        let _ = futex::wait(&RUNNING, Flags::empty(), STARTING, Some(&tenth));
         if RUNNING.load(SeqCst) != STARTING {
             return;
-        }
-        // SAFETY: the word is static and the time is local; the call returns when the word has another value.
-        unsafe {
-            libc::syscall(libc::SYS_futex, RUNNING.as_ptr(), libc::FUTEX_WAIT, STARTING, &raw const tenth, 0, 0);
         }
     }
 }
@@ -163,8 +166,7 @@ pub(crate) fn announce(generation: &sync::AtomicU32) {
 }
 
 fn wake(word: &AtomicU32) {
-    // SAFETY: the word is mapped; waking has no other effect than to wake.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
+    let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 
 fn spawn() -> bool {
@@ -187,82 +189,56 @@ fn spawn() -> bool {
 }
 
 extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
-    // SAFETY: the name is a C string of less than 16 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"lastwords".as_ptr()) };
+    let _ = rustix::thread::set_name(c"lastwords");
+    // Its system calls come before the application can forbid them.
+    let _ = identity::identity();
     // A child that was forked meanwhile has its own word.
     RUNNING.store(RUNS, SeqCst);
     wake(&RUNNING);
-    let mut seen = [(core::ptr::null(), 0u32); MAX_SESSIONS];
+    let mut seen = [NOTHING; MAX_SESSIONS + 1];
     loop {
-        let changes = WAKE.load(Acquire);
-        let changed = look(&mut seen);
-        if changed {
+        let (now, used) = look();
+        // A new session may have changed between its start and this look.
+        if now[1..] != seen[1..] {
             // A panic of a re-evaluation must not take the application down.
             drop(std::panic::catch_unwind(calls().changed));
         }
-        sleep(changes, &seen);
+        sleep(&now[..used]);
+        seen = now;
         shared::all().for_each(|session| clock::refresh(session.view().clock()));
         (calls().each_second)();
     }
 }
 
-/// Notes the generation of each session; whether one that was known has changed.
-fn look(seen: &mut [(*const sync::AtomicU32, u32); MAX_SESSIONS]) -> bool {
-    let mut changed = false;
-    for (slot, seen) in seen.iter_mut().enumerate() {
-        let word = shared::at(slot).map(generation_of);
-        let now = word.map_or(0, |word| word.load(Acquire));
-        let address = word.map_or(core::ptr::null(), core::ptr::from_ref);
-        // A new session may have changed between its start and this look.
-        changed |= *seen != (address, now);
-        *seen = (address, now);
-    }
-    changed
-}
+/// A word that the thread waits on, and its value.
+type Word = (*const AtomicU32, u32);
+const NOTHING: Word = (core::ptr::null(), 0);
 
-/// The kernel's `struct futex_waitv`, include/uapi/linux/futex.h.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Wait {
-    value: u64,
-    address: u64,
-    flags: u32,
-    reserved: u32,
-}
-
-/// FUTEX2_SIZE_U32; without the private flag the words may be shared.
-const U32: u32 = 2;
-
-/// Sleeps until a generation or [`WAKE`] changes, or the time is over.
-fn sleep(changes: u32, seen: &[(*const sync::AtomicU32, u32); MAX_SESSIONS]) {
-    let wait = |address: *const AtomicU32, value: u32| Wait {
-        value: u64::from(value),
-        address: address as u64,
-        flags: U32,
-        reserved: 0,
-    };
-    let mut waits = [wait(&raw const WAKE, changes); MAX_SESSIONS + 1];
-    let mut used = 1;
-    for (address, value) in seen.iter().filter(|(address, _)| !address.is_null()) {
-        waits[used] = wait(*address, *value);
+/// [`WAKE`] and the generations of all sessions, and how many these are.
+fn look() -> ([Word; MAX_SESSIONS + 1], usize) {
+    let (mut words, mut used) = ([NOTHING; MAX_SESSIONS + 1], 0);
+    for word in std::iter::once(&WAKE).chain(shared::all().map(generation_of)) {
+        words[used] = (core::ptr::from_ref(word), word.load(Acquire));
         used += 1;
     }
-    let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the array, its used length and the time are valid for the call; the words stay mapped for the life of the
-    // process.
-    let result = unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut until);
-        until.tv_sec += SLEEP / 1_000_000_000;
-        let waits = waits.as_ptr();
-        libc::syscall(libc::SYS_futex_waitv, waits, used, 0, &raw const until, libc::CLOCK_MONOTONIC)
-    };
-    let error = if result < 0 { std::io::Error::last_os_error().raw_os_error() } else { None };
+    (words, used)
+}
+
+/// Sleeps until one of the words has another value, or the time is over. The words may be shared, and stay mapped for the life of
+/// the process.
+fn sleep(words: &[Word]) {
+    let mut waits = [Wait::new(); MAX_SESSIONS + 1];
+    for (wait, (address, value)) in waits.iter_mut().zip(words) {
+        wait.val = u64::from(*value);
+        wait.uaddr = WaitPtr::new(address.cast_mut().cast());
+        wait.flags = WaitFlags::SIZE_U32;
+    }
+    let until = ClockKind::Monotonic.now() + SLEEP;
+    let until = Timespec { tv_sec: (until / SECOND) as i64, tv_nsec: (until % SECOND) as i64 };
+    let result = futex::waitv(&waits[..words.len()], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
     // Changed already, interrupted, or all the time slept. Whatever else the kernel, or a filter of its calls, says comes back
     // at once each time.
-    let has_slept = matches!(error, None | Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT));
-    if !has_slept {
-        let nap = libc::timespec { tv_sec: 0, tv_nsec: POLL };
-        // SAFETY: the time is valid; no remainder is asked for.
-        unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+    if !matches!(result, Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT)) {
+        std::thread::sleep(POLL);
     }
 }

@@ -10,14 +10,16 @@
 
 use std::ffi::{c_int, c_void};
 
+use lastwords_ring::os::ErrnoKept;
+
 use crate::process::signals::Handler;
 use crate::session::shared;
 
-static HANDLER: Handler = Handler::new(libc::SIGBUS, on_fault);
+static HANDLER: Handler = Handler::new(on_fault);
 
 /// Installs the handler, once a process. Where the kernel refuses it, SIGBUS does what it did before.
 pub(crate) fn watch() {
-    drop(HANDLER.install());
+    drop(HANDLER.install(libc::SIGBUS));
 }
 
 /// Whether a signal came from a page that a session of this process has lost, which is then there again. Async-signal-safe.
@@ -36,12 +38,11 @@ pub(crate) unsafe fn mend(signal: c_int, info: *const libc::siginfo_t) -> bool {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the arguments are those that the kernel passed to this handler; errno is this thread's.
+    let _errno = ErrnoKept::new();
+    // SAFETY: the arguments are those that the kernel passed to this handler.
     unsafe {
-        let errno = *libc::__errno_location();
         if !mend(signal, info) {
-            HANDLER.call_previous(info, context);
+            HANDLER.call_previous(signal, info, context);
         }
-        *libc::__errno_location() = errno;
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod layout;
 pub(crate) mod listener;
 pub(crate) mod lost_memory;
 pub mod processes;
+pub(crate) mod rate;
 pub(crate) mod regions;
 pub mod registry;
 pub mod remote_control;
@@ -66,12 +67,9 @@ pub(crate) fn give_back(session: &SessionShared) {
     // SAFETY: all but recorders, who need no files, is done by the session's owner, who is here.
     let detach = |mapping: &Mapping| unsafe { mapping.detach() };
     for stream in &regions.streams {
-        let info = stream.stream.info();
-        if info.page_size != 0 {
-            let pages = (stream.stream.half_size() / u64::from(info.page_size)) as usize;
+        for (table, pages, size) in [0, 1].into_iter().filter_map(|half| stream.pages(half)) {
             // SAFETY: these are the page tables of the stream.
-            let discard = |table: &u64| unsafe { stream.mapping.discard_pages(*table, pages, info.page_size) };
-            info.data_off.iter().for_each(discard);
+            unsafe { stream.mapping.discard_pages(table, pages, size) };
         }
     }
     regions.registry.forget();

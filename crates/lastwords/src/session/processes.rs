@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lastwords_abi::session::{Process, SCOPE_PROCESS};
 use lastwords_ring::os;
+use rustix::process::geteuid;
 
 use crate::session::session_region::SessionRegion;
 use crate::session::{listener, shared};
@@ -14,13 +15,13 @@ const CLAIMING: u32 = u32::MAX;
 
 /// A process, so that another of the same id is not taken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// Process id in its own namespace.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Start time, clock ticks since boot; 0 when unknown.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Inode of its pid namespace; 0 when unknown.
-    pub pidns: u64,
+    pub(crate) pidns: u64,
 }
 
 /// Whether a process still runs.
@@ -36,15 +37,13 @@ pub enum Life {
 
 impl Identity {
     /// This process. Async-signal-safe.
-    #[must_use]
-    pub fn current() -> Self {
+    pub(crate) fn current() -> Self {
         let pid = os::pid();
         Self { pid, start: os::start_time(pid), pidns: os::pid_namespace() }
     }
 
     /// Whether it runs now.
-    #[must_use]
-    pub fn life(&self) -> Life {
+    pub(crate) fn life(&self) -> Life {
         if self.pid == 0 {
             return Life::Dead;
         }
@@ -84,8 +83,7 @@ fn is_it(identity: &Identity, name: &str) -> Option<bool> {
     use std::os::unix::fs::MetadataExt as _;
     let folder = format!("/proc/{name}");
     let Ok(namespace) = std::fs::metadata(format!("{folder}/ns/pid")) else {
-        // SAFETY: geteuid has no way to fail.
-        let own = std::fs::metadata(&folder).is_ok_and(|meta| meta.uid() == unsafe { libc::geteuid() });
+        let own = std::fs::metadata(&folder).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
         return if own { None } else { Some(false) };
     };
     if namespace.ino() != identity.pidns {
@@ -206,18 +204,20 @@ pub(crate) fn joined(processes: &[Process]) -> Vec<Identity> {
     processes.iter().filter_map(Identity::of).collect()
 }
 
-/// Whether this process alone can be recording.
+/// Whether this process has joined, and alone can be recording.
 pub(crate) fn is_alone(processes: &[Process]) -> bool {
-    let me = Identity::current();
-    joined(processes).iter().all(|identity| *identity == me || identity.life() == Life::Dead)
+    let (me, joined) = (Identity::current(), joined(processes));
+    joined.contains(&me) && joined.iter().all(|identity| *identity == me || identity.life() == Life::Dead)
 }
 
 /// Whether a living process, as this one sees it, has executed another program since it joined: of this process that is known,
 /// as it does not map the session but where it looks at it now.
 pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> bool {
+    if *process != Identity::current() {
+        return false;
+    }
     let (maps, at) = (maps_of("self"), core::ptr::from_ref(view.control()) as usize);
-    let own = *process == Identity::current();
-    let Some(file) = file_at(&maps, at).filter(|_| own) else { return false };
+    let Some(file) = file_at(&maps, at) else { return false };
     maps.lines().filter(|line| mapped_file(line).as_ref() == Some(&file)).all(|line| file_at(line, at).is_some())
 }
 
@@ -227,15 +227,9 @@ pub(crate) fn is_other_boot(id: &[u8; 16], this: &[u8; 16]) -> bool {
 }
 
 /// Boot id of the machine; zeroes where /proc does not tell.
-#[must_use]
 pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let mut id = [0u8; 16];
-    let digits: Vec<u8> = text.bytes().filter_map(|byte| char::from(byte).to_digit(16)).map(|d| d as u8).collect();
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = pair[0] << 4 | pair[1];
-    }
-    id
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0).to_be_bytes()
 }
 
 /// Sees to it that forked children join the sessions of their parent.

@@ -1,5 +1,6 @@
 //! The regions of a session, mapped: as its maker made them, or as another process finds them in its folder.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
@@ -20,9 +21,9 @@ pub(crate) struct StreamRegion {
     pub(crate) stream: Stream,
 }
 
-/// All regions of a session.
+/// A session as this process has it mapped: all its regions.
 #[derive(Debug)]
-pub(crate) struct Regions {
+pub struct Regions {
     pub(crate) session: Mapping,
     pub(crate) view: SessionRegion,
     pub(crate) registry_mapping: Mapping,
@@ -31,58 +32,53 @@ pub(crate) struct Regions {
     pub(crate) streams: Vec<StreamRegion>,
 }
 
-/// How a region of a name is found.
-enum Finder<'a> {
-    Files(&'a Folder, String),
-    Places(Vec<Place>),
+/// The folder of a session, and where its regions are if they are no files there.
+struct Finder<'a> {
+    folder: &'a Folder,
+    shown: String,
+    places: Option<Vec<Place>>,
 }
 
-impl Finder<'_> {
+impl<'a> Finder<'a> {
+    fn of(folder: &'a Folder) -> Result<Self, Error> {
+        let shown = folder.path.display().to_string();
+        let places = open_places(folder.fd()?, &shown)?;
+        Ok(Self { folder, shown, places })
+    }
+
+    /// Maps the region of that name, where there is one.
     fn open(&self, name: &str) -> Result<Option<Mapping>, Error> {
-        match self {
-            Self::Files(folder, shown) => match open_region(folder.fd()?, shown, name) {
-                Ok(mapping) => Ok(Some(mapping)),
-                Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error.into()),
-            },
-            Self::Places(places) => {
-                let place = places.iter().find(|place| place.name == name);
-                Ok(place.map(Place::map).transpose()?)
-            }
+        if let Some(places) = &self.places {
+            return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
+        }
+        match open_region(self.folder.fd()?, &self.shown, name) {
+            Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            opened => Ok(Some(opened?)),
         }
     }
 
-    fn must(&self, name: &str, shown: &str) -> Result<Mapping, Error> {
-        self.open(name)?.ok_or_else(|| Error::region(format!("{shown}/{name}"), 0, "the region is missing"))
+    fn must(&self, name: &str) -> Result<Mapping, Error> {
+        self.open(name)?.ok_or_else(|| Error::region(format!("{}/{name}", self.shown), 0, "the region is missing"))
     }
-}
-
-fn finder(folder: &Folder) -> Result<Finder<'_>, Error> {
-    let shown = folder.path.display().to_string();
-    Ok(match open_places(folder.fd()?, &shown)? {
-        Some(places) => Finder::Places(places),
-        None => Finder::Files(folder, shown),
-    })
 }
 
 /// Looks into the session region alone, which is mapped meanwhile.
 pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
-    let (session, view) = open_view(folder)?;
+    let (session, view) = open_view(&Finder::of(folder)?)?;
     let seen = look(&view);
     // SAFETY: callers take copies of what they see.
     unsafe { session.unmap() };
     Ok(seen)
 }
 
-fn open_view(folder: &Folder) -> Result<(Mapping, SessionRegion), Error> {
-    let shown = folder.path.display().to_string();
-    let session = finder(folder)?.must(SESSION, &shown)?;
+fn open_view(finder: &Finder<'_>) -> Result<(Mapping, SessionRegion), Error> {
+    let session = finder.must(SESSION)?;
     let is_of_folder = |view: SessionRegion| {
-        if shown.ends_with(&unique_of(&view.uuid)) {
+        if finder.shown.ends_with(&unique_of(&view.uuid)) {
             return Ok(view);
         }
         // A memfd's path names a process id, which another process may have by now.
-        Err(Error::region(&shown, 40, "the session there is another than the folder's"))
+        Err(Error::region(&finder.shown, 40, "the session there is another than the folder's"))
     };
     match SessionRegion::of(&session).and_then(is_of_folder) {
         Ok(view) => Ok((session, view)),
@@ -94,48 +90,29 @@ fn open_view(folder: &Folder) -> Result<(Mapping, SessionRegion), Error> {
     }
 }
 
-/// The regions of a session in which this process does not record. Unmapped when dropped, unlike those where it does.
-#[derive(Debug)]
-pub(crate) struct Visited(Regions);
-
-impl Visited {
-    /// Maps all regions of the session in a folder.
-    pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
-        Regions::open(folder).map(Self)
-    }
-}
-
-impl core::ops::Deref for Visited {
-    type Target = Regions;
-
-    fn deref(&self) -> &Regions {
-        &self.0
-    }
-}
-
-impl Drop for Visited {
+/// The sessions in which this process records are kept for ever; others are dropped, and so are those that could not start.
+impl Drop for Regions {
     fn drop(&mut self) {
-        // SAFETY: there are no targets in these regions, and who looks into them borrows this.
-        self.0.mappings().for_each(|mapping| unsafe { mapping.unmap() });
+        // SAFETY: nobody records in these regions, and who looks into them borrows this.
+        self.mappings().for_each(|mapping| unsafe { mapping.unmap() });
     }
 }
 
 impl Regions {
     /// Maps all regions of the session in a folder.
     pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
-        let shown = folder.path.display().to_string();
-        let finder = finder(folder)?;
-        let (session, view) = open_view(folder)?;
-        let registry_mapping = finder.must(REGISTRY, &shown)?;
-        check_header(&registry_mapping, KIND_REGISTRY, &format!("{shown}/{REGISTRY}"))?;
+        let finder = Finder::of(folder)?;
+        let (session, view) = open_view(&finder)?;
+        let registry_mapping = finder.must(REGISTRY)?;
+        check_header(&registry_mapping, KIND_REGISTRY, &format!("{}/{REGISTRY}", finder.shown))?;
         let spans = finder.open(SPANS)?;
         if let Some(spans) = &spans {
-            check_header(spans, KIND_SPANS, &format!("{shown}/{SPANS}"))?;
+            check_header(spans, KIND_SPANS, &format!("{}/{SPANS}", finder.shown))?;
         }
         let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         let mut streams = Vec::new();
         for index in 0..count.unwrap_or(0) {
-            let mapping = finder.must(&stream_name(index), &shown)?;
+            let mapping = finder.must(&stream_name(index))?;
             streams.push(StreamRegion::of(mapping, &view.uuid)?);
         }
         Ok(Self::new(session, view, registry_mapping, spans, streams))
@@ -149,7 +126,7 @@ impl Regions {
         streams: Vec<StreamRegion>,
     ) -> Self {
         view.tell_namespace();
-        let registry = Registry::of(&registry_mapping, view.namespaces(), is_persistent(view.info.backend));
+        let registry = Registry::of(&registry_mapping, &view.control().namespaces, is_persistent(view.info.backend));
         Self { session, view, registry_mapping, registry, spans, streams }
     }
 
@@ -176,6 +153,42 @@ impl StreamRegion {
         Ok(Self { mapping, stream })
     }
 
+    /// Page table, number and size of the pages that hold a half's data; none where the data is in the region.
+    pub(crate) fn pages(&self, half: usize) -> Option<(u64, usize, u32)> {
+        let info = self.stream.info();
+        let pages = self.stream.half_size().checked_div(u64::from(info.page_size))?;
+        Some((info.data_off[half], pages as usize, info.page_size))
+    }
+
+    /// Where a half's data lies in the region.
+    fn data(&self, half: usize) -> Range<u64> {
+        let start = self.stream.info().data_off[half];
+        start..start + self.stream.half_size().next_multiple_of(4096)
+    }
+
+    /// Gives a half its memory.
+    pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
+        Ok(match self.pages(half) {
+            Some((table, pages, size)) => self.mapping.fill_pages(table, pages, size),
+            None => self.mapping.populate(self.data(half)),
+        }?)
+    }
+
+    /// Empties a half and gives its memory back.
+    ///
+    /// # Safety
+    /// No recorder is in that half, and nobody reads it.
+    pub(crate) unsafe fn free(&self, half: usize) -> Result<(), Error> {
+        // SAFETY: the caller vouches that nobody is in the half.
+        unsafe { self.stream.reset_half(half) };
+        let Some((table, pages, size)) = self.pages(half) else {
+            return Ok(self.mapping.release(self.data(half))?);
+        };
+        // SAFETY: the table that `give` filled; nobody is in the half, as the caller vouches.
+        unsafe { self.mapping.free_pages(table, pages, size) };
+        Ok(())
+    }
+
     /// Which half recorders do not use now.
     pub(crate) fn spare(&self, view: &SessionRegion) -> usize {
         let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
@@ -185,7 +198,8 @@ impl StreamRegion {
 
 /// A handle on the stream of a mapping.
 pub(crate) fn attach(mapping: &Mapping) -> Result<Stream, Error> {
-    // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up before);
+    // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up before), or, where
+    // nobody records in them, until their `Regions` are dropped, of which the streams are a part;
     // pages that a table names are those of this process, as files with tables are refused above.
     unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) }.map_err(|error| {
         let path = mapping.place().map_or(mapping.name(), |(path, _)| path);

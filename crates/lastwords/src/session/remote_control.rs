@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    BACKEND_DAX, BACKEND_HEAP, BACKEND_HUGE, BACKEND_MEMFD, BACKEND_PHYSICAL, BACKEND_SHM, RESERVATION_LOCKED,
-    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SCOPE_USER, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY,
-    SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
+    BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 use lastwords_ring::backend::open_places;
 
 use crate::session::consume::Consumer;
 use crate::session::dirs::{self, Base, Folder};
 use crate::session::processes::{self, Identity, Life};
-use crate::session::regions::{Visited, look};
+pub use crate::session::regions::Regions;
+use crate::session::regions::look;
 use crate::session::rules::{self, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
-use crate::session::snapshot::{self, Rings, SnapshotReader, Taken};
 use crate::session::{Ended, Error, ending, retention, wipe};
 
 /// Whether someone records in a session.
@@ -79,8 +77,8 @@ pub struct Details {
     pub reservation: &'static str,
     /// `off`, `ready`, `swapping`, `taken` or `reading`.
     pub snapshot: &'static str,
-    /// Processes that joined and did not leave, and whether they live.
-    pub processes: Vec<(Identity, Life)>,
+    /// Ids, each in its own pid namespace, of the processes that joined and did not leave, and whether they live.
+    pub processes: Vec<(u32, Life)>,
     /// Its channels.
     pub channels: Vec<ChannelSummary>,
     /// Its rules.
@@ -136,7 +134,7 @@ fn list_in(base: &Base, found: &mut Vec<Summary>) -> Result<(), Error> {
 
 fn summary(folder: &Folder) -> Summary {
     let file = folder.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let name = file.rsplit_once('-').map_or(file.as_str(), |(name, _)| name).to_owned();
+    let name = dirs::name_of(&file).to_owned();
     let details = look(folder, details);
     let gone_with = if details.is_err() { maker_of_memory(folder).filter(is_dead) } else { None };
     let details = details.map_err(|error| match gone_with {
@@ -161,8 +159,8 @@ fn is_dead(pid: &u32) -> bool {
 fn details(view: &SessionRegion) -> Details {
     let (info, control) = (&view.info, view.control());
     let same_boot = !processes::is_other_boot(&info.boot_id, &processes::boot_id());
-    let life = |identity: &Identity| if same_boot { identity.life() } else { Life::Dead };
-    let processes: Vec<_> = processes::joined(view.processes()).into_iter().map(|p| (p, life(&p))).collect();
+    let life = |process: &Identity| if same_boot { process.life() } else { Life::Dead };
+    let processes: Vec<_> = processes::joined(view.processes()).iter().map(|p| (p.pid, life(p))).collect();
     let any = |wanted| processes.iter().any(|(_, life)| *life == wanted);
     let state = match control.finished.load(Acquire) {
         1 => State::Finished,
@@ -185,19 +183,19 @@ fn details(view: &SessionRegion) -> Details {
         is_users: info.scope == SCOPE_USER,
         backend: backend_name(info.backend),
         reservation: reservation_name(info.reservation),
-        snapshot: snapshot_name(control.snapshot.load(Acquire)),
+        snapshot: word_of(&SNAPSHOT_WORDS, control.snapshot.load(Acquire)),
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
         rules: rules::read(&control.rules),
     }
 }
 
-fn channel(id: u32, entry: &lastwords_abi::session::Channel) -> ChannelSummary {
+fn channel(id: u32, entry: &Channel) -> ChannelSummary {
     ChannelSummary {
         id,
         name: text(&entry.name),
         recording: entry.recording.load(Acquire) == 1,
-        overwrites: entry.mode == lastwords_abi::session::MODE_OVERWRITE,
+        overwrites: entry.mode == MODE_OVERWRITE,
         sub_buffers: entry.sub_buffers,
         sub_buffer_size: entry.sub_buffer_size,
         streams: entry.streams,
@@ -208,48 +206,19 @@ fn channel(id: u32, entry: &lastwords_abi::session::Channel) -> ChannelSummary {
 /// Name of a back-end's code.
 #[must_use]
 pub fn backend_name(code: u32) -> &'static str {
-    match code {
-        BACKEND_HEAP => "heap",
-        BACKEND_SHM => "shm",
-        BACKEND_MEMFD => "memfd",
-        BACKEND_HUGE => "huge",
-        BACKEND_DAX => "dax",
-        BACKEND_PHYSICAL => "physical",
-        _ => "unknown",
-    }
+    word_of(&BACKEND_WORDS, code)
 }
 
 /// Name of a reservation's code.
 #[must_use]
 pub fn reservation_name(code: u32) -> &'static str {
-    match code {
-        RESERVATION_RSEQ => "rseq",
-        RESERVATION_LOCKLESS => "lockless",
-        RESERVATION_LOCKED => "locked",
-        _ => "unknown",
-    }
-}
-
-/// Name of a channel's mode.
-pub(crate) fn mode_name(code: u32) -> &'static str {
-    if code == lastwords_abi::session::MODE_OVERWRITE { "overwriting" } else { "discarding" }
-}
-
-fn snapshot_name(code: u32) -> &'static str {
-    match code {
-        SNAPSHOT_OFF => "off",
-        SNAPSHOT_READY => "ready",
-        SNAPSHOT_SWAPPING => "swapping",
-        SNAPSHOT_TAKEN => "taken",
-        SNAPSHOT_READING => "reading",
-        _ => "unknown",
-    }
+    word_of(&RESERVATION_WORDS, code)
 }
 
 /// A session of any process, reached through its folder.
 #[derive(Debug)]
 pub struct Handle {
-    regions: Visited,
+    regions: Regions,
     folder: Folder,
 }
 
@@ -260,7 +229,7 @@ impl Handle {
     /// The folder is not this user's, or does not hold a session of this version that can be mapped.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let folder = Folder::open(folder)?;
-        Ok(Self { regions: Visited::open(&folder)?, folder })
+        Ok(Self { regions: Regions::open(&folder)?, folder })
     }
 
     /// Name of the session.
@@ -280,64 +249,6 @@ impl Handle {
         }
     }
 
-    /// Adds a rule: the processes of the session follow it within milliseconds.
-    ///
-    /// # Errors
-    /// The list of rules is full or held.
-    pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
-        rules::add(&self.regions.view, rule)
-    }
-
-    /// Id of the channel of that name.
-    #[must_use]
-    pub fn channel(&self, name: &str) -> Option<u32> {
-        self.regions.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
-    }
-
-    /// Switches recording on or off: of the session, or of one channel.
-    pub fn set_recording(&self, channel: Option<u32>, on: bool) {
-        let word = match channel {
-            None => Some(&self.regions.view.control().recording),
-            Some(id) => self.regions.view.channels().find(|(own, _)| *own == id).map(|(_, entry)| &entry.recording),
-        };
-        if let Some(word) = word {
-            word.store(u32::from(on), Release);
-            self.regions.view.announce();
-        }
-    }
-
-    /// Allocates the spares for snapshots.
-    ///
-    /// # Errors
-    /// No memory, or someone else is changing snapshots.
-    pub fn enable_snapshots(&self) -> Result<(), Error> {
-        snapshot::enable(&self.regions)
-    }
-
-    /// Frees the spares and what is in them.
-    ///
-    /// # Errors
-    /// The snapshot is being read, or a thread is still recording in a spare.
-    pub fn disable_snapshots(&self) -> Result<(), Error> {
-        snapshot::disable(&self.regions)
-    }
-
-    /// Takes a snapshot of those rings.
-    ///
-    /// # Errors
-    /// There are no such rings; snapshots are not enabled, or one is being read.
-    pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
-        snapshot::take(&self.regions, rings)
-    }
-
-    /// Marks the snapshot as being read by this process.
-    ///
-    /// # Errors
-    /// There is no snapshot, or another process reads it.
-    pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
-        snapshot::read(&self.regions)
-    }
-
     /// Reads the live rings to consume them, while recording goes on; no other may meanwhile.
     ///
     /// # Errors
@@ -353,13 +264,42 @@ impl Handle {
     pub fn consume_snapshot(&self) -> Result<Consumer<'_>, Error> {
         Consumer::snapshot(&self.regions, &self.folder)
     }
+}
 
-    /// Makes a reader pass over all that was recorded until now.
+impl std::ops::Deref for Handle {
+    type Target = Regions;
+
+    fn deref(&self) -> &Regions {
+        &self.regions
+    }
+}
+
+/// What both a process of the session and any other process of its user can do with it.
+impl Regions {
+    /// Id of the channel of that name.
+    #[must_use]
+    pub fn channel(&self, name: &str) -> Option<u32> {
+        self.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
+    }
+
+    /// Adds a rule: the processes of the session follow it within milliseconds.
     ///
     /// # Errors
-    /// Someone else is changing snapshots.
-    pub fn clear(&self) -> Result<(), Error> {
-        snapshot::clear(&self.regions)
+    /// The list of rules is full or held.
+    pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
+        rules::add(&self.view, rule)
+    }
+
+    /// Switches recording on or off: of the session, or of one channel.
+    pub fn set_recording(&self, channel: Option<u32>, on: bool) {
+        let word = match channel {
+            None => Some(&self.view.control().recording),
+            Some(id) => self.view.channels().find(|(own, _)| *own == id).map(|(_, entry)| &entry.recording),
+        };
+        if let Some(word) = word {
+            word.store(u32::from(on), Release);
+            self.view.announce();
+        }
     }
 }
 
@@ -370,7 +310,7 @@ impl Handle {
 /// The folder is not this user's, or cannot be removed.
 pub fn destroy(folder: &Path) -> Result<(), Error> {
     let folder = Folder::open(folder)?;
-    if let Ok(regions) = Visited::open(&folder) {
+    if let Ok(regions) = Regions::open(&folder) {
         let control = regions.view.control();
         control.recording.store(0, Release);
         control.finished.store(1, Release);

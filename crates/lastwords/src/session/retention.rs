@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Acquire;
 use lastwords_abi::session::{SCOPE_USER, SNAPSHOT_OFF};
 use lastwords_ring::os;
 
-use super::dirs::Base;
+use super::dirs::{Base, name_of};
 use super::ending;
 use super::error::Error;
 use super::processes::{self, Life};
@@ -55,15 +55,12 @@ pub(crate) struct Removed {
 }
 
 impl Removed {
-    /// For people; empty where there is nothing to tell.
-    pub(crate) fn note(&self) -> String {
-        let mut told = Vec::new();
-        if self.sessions > 0 {
-            let plural = if self.sessions == 1 { "" } else { "s" };
-            told.push(format!("retention removed {} ended session{plural}, {} bytes", self.sessions, self.bytes));
-        }
-        told.extend(self.failed.as_ref().map(|error| format!("retention could not remove a session: {error}")));
-        told.join("; ")
+    /// For people.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let plural = if self.sessions == 1 { "" } else { "s" };
+        let removed = || format!("retention removed {} ended session{plural}, {} bytes", self.sessions, self.bytes);
+        let failed = self.failed.as_ref().map(|error| format!("retention could not remove a session: {error}"));
+        (self.sessions > 0).then(removed).into_iter().chain(failed)
     }
 }
 
@@ -88,10 +85,11 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
     }
     // Of several processes that begin at a time one does the work.
     let Some(_one) = base.try_lock_itself() else { return removed };
-    let mut ended = candidates(base, name);
+    let boot = processes::boot_id();
+    let mut ended = candidates(base, name, &boot);
     ended.sort_by_key(|candidate| candidate.at);
     for candidate in chosen(&ended, retention) {
-        match remove(base, candidate, locked) {
+        match remove(base, candidate, locked, &boot) {
             Ok(true) => {
                 removed.sessions += 1;
                 removed.bytes += candidate.bytes;
@@ -105,10 +103,12 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
 
 /// Those to remove, of ended sessions in the order of their ends.
 fn chosen(ended: &[Candidate], retention: Retention) -> Vec<&Candidate> {
-    let own: Vec<&Candidate> = ended.iter().filter(|candidate| candidate.own).collect();
-    let mut chosen = own[..own.len().saturating_sub(retention.sessions)].to_vec();
-    let stays = |candidate: &&Candidate, chosen: &[&Candidate]| !chosen.iter().any(|c| core::ptr::eq(*c, *candidate));
-    let rest: Vec<&Candidate> = ended.iter().filter(|candidate| stays(candidate, &chosen)).collect();
+    let excess = ended.iter().filter(|candidate| candidate.own).count().saturating_sub(retention.sessions);
+    let mut own = 0;
+    let (mut chosen, rest): (Vec<_>, Vec<_>) = ended.iter().partition(|candidate| {
+        own += usize::from(candidate.own);
+        candidate.own && own <= excess
+    });
     let mut bytes = rest.iter().map(|candidate| candidate.bytes).fold(0, u64::saturating_add);
     for candidate in rest {
         if bytes <= retention.bytes {
@@ -122,14 +122,14 @@ fn chosen(ended: &[Candidate], retention: Retention) -> Vec<&Candidate> {
 }
 
 /// The ended sessions among those that are looked into: of this name first, then the oldest folders.
-fn candidates(base: &Base, name: &str) -> Vec<Candidate> {
-    let is_own = |folder: &str| folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
+fn candidates(base: &Base, name: &str, boot: &[u8; 16]) -> Vec<Candidate> {
     let (own, others): (Vec<_>, Vec<_>) =
-        base.sessions().unwrap_or_default().into_iter().partition(|folder| is_own(folder));
+        base.sessions().unwrap_or_default().into_iter().partition(|folder| name_of(folder) == name);
     let others_too = oldest(base, others, MOST_LOOKS / 2);
     let own = oldest(base, own, MOST_LOOKS - others_too.len());
-    let boot = processes::boot_id();
-    own.into_iter().chain(others_too).filter_map(|folder| candidate(base, folder, name, &boot)).collect()
+    let own = own.into_iter().map(|folder| (folder, true));
+    let others = others_too.into_iter().map(|folder| (folder, false));
+    own.chain(others).filter_map(|(folder, own)| candidate(base, folder, own, boot)).collect()
 }
 
 /// The folders that were changed last the longest ago, and, as living sessions may be the oldest, some of the others.
@@ -141,18 +141,15 @@ fn oldest(base: &Base, mut folders: Vec<String>, most: usize) -> Vec<String> {
     let start = os::pid() as usize % folders.len();
     folders.rotate_left(start);
     folders.truncate(MOST_AGES);
-    folders.sort_by_cached_key(|folder| {
-        std::fs::symlink_metadata(base.path.join(folder)).and_then(|meta| meta.modified()).ok()
-    });
+    folders.sort_by_cached_key(|folder| base.modified(folder));
     let others = folders.split_off(most / 2);
     let step = others.len().div_ceil(most / 2).max(1);
     folders.extend(others.into_iter().skip(start % step).step_by(step));
     folders
 }
 
-fn candidate(base: &Base, folder: String, name: &str, boot: &[u8; 16]) -> Option<Candidate> {
+fn candidate(base: &Base, folder: String, own: bool, boot: &[u8; 16]) -> Option<Candidate> {
     let opened = base.folder(&folder).ok()?;
-    let own = folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
     let seen = |view: &SessionRegion| {
         let info = &view.info;
         let has_ended = !is_persistent(info.backend) && has_ended(view, boot);
@@ -185,15 +182,15 @@ pub(crate) fn bytes(view: &SessionRegion) -> u64 {
 }
 
 /// Removes it, unless somebody has it again, or another removed it meanwhile.
-fn remove(base: &Base, candidate: &Candidate, locked: bool) -> Result<bool, Error> {
+fn remove(base: &Base, candidate: &Candidate, locked: bool, boot: &[u8; 16]) -> Result<bool, Error> {
     // While the folder is locked nobody joins a session.
-    let lock = if candidate.joinable && !locked { base.try_lock() } else { None };
-    if candidate.joinable && !locked && lock.is_none() {
+    let needs_lock = candidate.joinable && !locked;
+    let lock = if needs_lock { base.try_lock() } else { None };
+    if needs_lock && lock.is_none() {
         return Ok(false);
     }
     let Ok(folder) = base.folder(&candidate.name) else { return Ok(false) };
-    let boot = processes::boot_id();
-    if !look(&folder, |view| has_ended(view, &boot)).unwrap_or(false) {
+    if !look(&folder, |view| has_ended(view, boot)).unwrap_or(false) {
         return Ok(false);
     }
     erase(&folder).map(|()| true)

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::region::{self, RegionHeader};
-use lastwords_abi::session::{Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, Process, SessionInfo, Thread};
+use lastwords_abi::session::{
+    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
+};
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
@@ -96,22 +98,27 @@ impl SessionRegion {
         unsafe { SessionParts::of_region(self.base) }
     }
 
-    /// The word that says whether processes of several pid namespaces take part.
-    pub(crate) fn namespaces(&self) -> &'static AtomicU32 {
-        &self.control().namespaces
-    }
-
     /// Tells the others, before this process takes a lock of the session, that it is not of the creator's pid namespace, if
     /// so. A forked child may be of another than its parent. Async-signal-safe.
     pub(crate) fn tell_namespace(&self) {
         if self.info.creator_pidns != os::pid_namespace() {
-            self.namespaces().store(1, Release);
+            self.control().namespaces.store(1, Release);
         }
     }
 
     /// Whether processes of another pid namespace than ours may take part, whose ids say nothing to us.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.namespaces().load(Acquire) != 0
+        self.control().namespaces.load(Acquire) != 0
+    }
+
+    /// Runs `change` under a lock of the session.
+    pub(crate) fn locked<T>(
+        &self,
+        lock: &OwnerLock,
+        what: &'static str,
+        change: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        locked(lock, &self.control().namespaces, change).map_err(|owner| Error::Busy { what, owner })?
     }
 
     /// Name of the session.
@@ -125,10 +132,25 @@ impl SessionRegion {
     }
 }
 
+/// Runs `change` under a lock of a session. An error is the process that keeps the lock.
+pub(crate) fn locked<T>(lock: &OwnerLock, namespaces: &AtomicU32, change: impl FnOnce() -> T) -> Result<T, u32> {
+    let mine = lastwords_ring::lock_word();
+    if !os::lock(lock, mine, || namespaces.load(Acquire) != 0) {
+        return Err((lock.load(Relaxed) >> 32) as u32);
+    }
+    let done = change();
+    os::unlock(lock, mine);
+    Ok(done)
+}
+
 /// Text of a NUL-padded field.
 pub(crate) fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    String::from_utf8_lossy(until_nul(bytes)).into_owned()
+}
+
+/// The bytes before the first NUL.
+pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Whether a mapping begins with the header of a region of this kind and of a version that this program writes.

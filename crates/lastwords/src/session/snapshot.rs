@@ -3,14 +3,13 @@
 //! States of [`lastwords_abi::session::Control::snapshot`]: off, ready, swapping, taken, reading. All changes are made under
 //! the session's snapshot lock, which the dead do not hold.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
     Control, SNAPSHOT_CPU, SNAPSHOT_OFF, SNAPSHOT_READING, SNAPSHOT_READY, SNAPSHOT_SWAPPING, SNAPSHOT_TAKEN,
     snapshot_has,
 };
-use lastwords_abi::stream::{ANY_CPU, StreamInfo};
+use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
@@ -71,18 +70,118 @@ impl Rings {
     }
 }
 
+impl Regions {
+    /// Allocates the spare of every ring, so that snapshots can be taken.
+    ///
+    /// # Errors
+    /// No memory, or someone else is changing snapshots.
+    pub fn enable_snapshots(&self) -> Result<(), Error> {
+        locked(self, |control| {
+            if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
+                return Ok(());
+            }
+            for (given, stream) in self.streams.iter().enumerate() {
+                if let Err(error) = stream.give(stream.spare(&self.view)) {
+                    // The error that is told is the first.
+                    self.streams[..given].iter().for_each(|stream| drop(free_spare(self, stream)));
+                    return Err(error);
+                }
+            }
+            control.snapshot.store(SNAPSHOT_READY, Release);
+            Ok(())
+        })
+    }
+
+    /// Frees the spares and what is in them; all, or none where a recorder is still in one.
+    ///
+    /// # Errors
+    /// The snapshot is being read, or a thread is still recording in a spare.
+    pub fn disable_snapshots(&self) -> Result<(), Error> {
+        locked(self, |control| {
+            check_reader(self, control)?;
+            match control.snapshot.load(Acquire) {
+                SNAPSHOT_OFF => return Ok(()),
+                state => leave_swap(self, state),
+            }
+            // A recorder that a swap gave up to wait for would write into pages that are somebody else's by then.
+            let parts = self.view.parts();
+            let closed = self.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
+            closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
+            drop_snapshot(self, control);
+            control.snapshot.store(SNAPSHOT_OFF, Release);
+            self.streams.iter().try_for_each(|stream| free_spare(self, stream))
+        })
+    }
+
+    /// Takes a snapshot of those rings: swaps live and spare while recording goes on.
+    ///
+    /// # Errors
+    /// There are no such rings; snapshots are not enabled, or one is being read.
+    pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
+        let only = rings.indices(self)?;
+        locked(self, |control| {
+            check_reader(self, control)?;
+            match control.snapshot.load(Acquire) {
+                SNAPSHOT_OFF => return Err(missing(self, "it has no spare buffers", "enable snapshots first")),
+                state => leave_swap(self, state),
+            }
+            let dropped = drop_snapshot(self, control);
+            control.snapshot.store(SNAPSHOT_SWAPPING, Release);
+            let streams: Vec<&Stream> = self.streams.iter().map(|stream| &stream.stream).collect();
+            let quiesce =
+                if processes::is_alone(self.view.processes()) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
+            let swap = Swap { parts: self.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
+            // SAFETY: the state says that the spares have memory, and the snapshot lock is held, so that nobody else swaps.
+            match unsafe { swap.run() } {
+                Ok(rest) => Ok(note(self, control, rings, dropped, rest)),
+                Err(LockHeld { owner }) => {
+                    control.snapshot.store(SNAPSHOT_READY, Release);
+                    Err(Error::Busy { what: "a ring", owner })
+                }
+            }
+        })
+    }
+
+    /// Marks the snapshot as being read by this process, so that none replaces it meanwhile.
+    ///
+    /// # Errors
+    /// There is no snapshot, or another process reads it.
+    pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
+        locked(self, |control| {
+            check_reader(self, control)?;
+            if !matches!(control.snapshot.load(Acquire), SNAPSHOT_TAKEN | SNAPSHOT_READING) {
+                return Err(missing(self, "there is no snapshot", "take one first"));
+            }
+            let mark = reader_mark(&Identity::current());
+            control.snapshot_reader.store(mark, Relaxed);
+            control.snapshot.store(SNAPSHOT_READING, Release);
+            Ok(SnapshotReader { regions: self, mark })
+        })
+    }
+
+    /// Makes a reader pass over all that was recorded until now.
+    ///
+    /// # Errors
+    /// Someone else is changing snapshots: nobody swaps between the look at which half is live and the store.
+    pub fn clear(&self) -> Result<(), Error> {
+        locked(self, |_| {
+            self.streams.iter().for_each(|stream| stream.stream.clear(stream.spare(&self.view) ^ 1));
+            Ok(())
+        })
+    }
+}
+
+/// Frees the memory of a ring's spare. The caller holds the snapshot lock, and has made sure that no recorder is in the spare.
+fn free_spare(regions: &Regions, stream: &StreamRegion) -> Result<(), Error> {
+    // SAFETY: nobody swaps or reads it, as the snapshot lock is held and no reader is marked, and no recorder is in it: callers
+    // see to that.
+    unsafe { stream.free(stream.spare(&regions.view)) }
+}
+
 /// Runs `change` under the snapshot lock.
 pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
-    let view = &regions.view;
-    let control = view.control();
-    let mine = lastwords_ring::lock_word();
-    if !os::lock(&control.snapshot_lock, mine, || view.is_foreign()) {
-        let owner = (control.snapshot_lock.load(Relaxed) >> 32) as u32;
-        return Err(Error::Busy { what: "the session's snapshot", owner });
-    }
-    let done = change(control);
-    os::unlock(&control.snapshot_lock, mine);
-    done
+    let control = regions.view.control();
+    regions.view.locked(&control.snapshot_lock, "the session's snapshot", || change(control))
 }
 
 /// `start_low << 32 | pid` of this process, for the reader's mark.
@@ -105,44 +204,6 @@ fn check_reader(regions: &Regions, control: &Control) -> Result<(), Error> {
     }
 }
 
-/// Gives every ring its spare.
-pub(crate) fn enable(regions: &Regions) -> Result<(), Error> {
-    locked(regions, |control| {
-        if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
-            return Ok(());
-        }
-        for (given, stream) in regions.streams.iter().enumerate() {
-            if let Err(error) = give_spare(stream, stream.spare(&regions.view)) {
-                regions.streams[..given].iter().for_each(|stream| {
-                    // The error that is told is the first.
-                    drop(free_spare(stream, stream.spare(&regions.view)));
-                });
-                return Err(error);
-            }
-        }
-        control.snapshot.store(SNAPSHOT_READY, Release);
-        Ok(())
-    })
-}
-
-/// Frees the spares and what is in them; all, or none where a recorder is still in one.
-pub(crate) fn disable(regions: &Regions) -> Result<(), Error> {
-    locked(regions, |control| {
-        check_reader(regions, control)?;
-        match control.snapshot.load(Acquire) {
-            SNAPSHOT_OFF => return Ok(()),
-            state => leave_swap(regions, state),
-        }
-        // A recorder that a swap gave up to wait for would write into pages that are somebody else's by then.
-        let parts = regions.view.parts();
-        let closed = regions.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
-        closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
-        drop_snapshot(regions, control);
-        control.snapshot.store(SNAPSHOT_OFF, Release);
-        regions.streams.iter().try_for_each(|stream| free_spare(stream, stream.spare(&regions.view)))
-    })
-}
-
 /// Where whoever swapped died, recorders may still be leaving the half that is to be emptied.
 fn leave_swap(regions: &Regions, state: u32) {
     if state == SNAPSHOT_SWAPPING {
@@ -159,40 +220,6 @@ fn drop_snapshot(regions: &Regions, control: &Control) -> u64 {
     let streams = regions.streams.iter().enumerate();
     let held = streams.filter(|(index, stream)| snapshot_has(of, *index as u32, stream.stream.info().cpu));
     held.map(|(_, stream)| stream.stream.drop_spare(stream.spare(&regions.view))).sum()
-}
-
-/// Swaps all rings, or some.
-pub(crate) fn take(regions: &Regions, rings: Rings) -> Result<Taken, Error> {
-    let only = rings.indices(regions)?;
-    locked(regions, |control| {
-        check_reader(regions, control)?;
-        match control.snapshot.load(Acquire) {
-            SNAPSHOT_OFF => return Err(missing(regions, "it has no spare buffers", "enable snapshots first")),
-            state => leave_swap(regions, state),
-        }
-        let dropped = drop_snapshot(regions, control);
-        control.snapshot.store(SNAPSHOT_SWAPPING, Release);
-        let streams: Vec<&Stream> = regions.streams.iter().map(|stream| &stream.stream).collect();
-        let quiesce = if processes::is_alone(regions.view.processes()) && is_inside(regions) {
-            Quiesce::Membarrier
-        } else {
-            Quiesce::VisitCpus
-        };
-        let swap = Swap { parts: regions.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
-        // SAFETY: the state says that the spares have memory, and the snapshot lock is held, so that nobody else swaps.
-        match unsafe { swap.run() } {
-            Ok(rest) => Ok(note(regions, control, rings, dropped, rest)),
-            Err(LockHeld { owner }) => {
-                control.snapshot.store(SNAPSHOT_READY, Release);
-                Err(Error::Busy { what: "a ring", owner })
-            }
-        }
-    })
-}
-
-/// This process is the one that joined.
-fn is_inside(regions: &Regions) -> bool {
-    processes::joined(regions.view.processes()).contains(&Identity::current())
 }
 
 fn note(regions: &Regions, control: &Control, rings: Rings, dropped: u64, rest: Rest) -> Taken {
@@ -214,21 +241,6 @@ fn missing(regions: &Regions, what: &'static str, remedy: &'static str) -> Error
 pub struct SnapshotReader<'a> {
     regions: &'a Regions,
     mark: u64,
-}
-
-/// Marks the snapshot as being read by this process.
-pub(crate) fn read(regions: &Regions) -> Result<SnapshotReader<'_>, Error> {
-    locked(regions, |control| {
-        check_reader(regions, control)?;
-        match control.snapshot.load(Acquire) {
-            SNAPSHOT_TAKEN | SNAPSHOT_READING => {}
-            _ => return Err(missing(regions, "there is no snapshot", "take one first")),
-        }
-        let mark = reader_mark(&Identity::current());
-        control.snapshot_reader.store(mark, Relaxed);
-        control.snapshot.store(SNAPSHOT_READING, Release);
-        Ok(SnapshotReader { regions, mark })
-    })
 }
 
 impl SnapshotReader<'_> {
@@ -259,61 +271,5 @@ impl SnapshotReader<'_> {
 impl Drop for SnapshotReader<'_> {
     fn drop(&mut self) {
         self.end(SNAPSHOT_TAKEN);
-    }
-}
-
-/// Passes over all that is in the live halves now. Nobody swaps between the look at which half is live and the store.
-pub(crate) fn clear(regions: &Regions) -> Result<(), Error> {
-    locked(regions, |_| {
-        regions.streams.iter().for_each(|stream| stream.stream.clear(stream.spare(&regions.view) ^ 1));
-        Ok(())
-    })
-}
-
-/// Where a half's data, or page table, lies in its region.
-fn range_of(info: &StreamInfo, half: usize, half_size: u64) -> Range<u64> {
-    let start = info.data_off[half & 1];
-    start..start + half_size.next_multiple_of(4096)
-}
-
-fn pages_of(stream: &StreamRegion) -> usize {
-    (stream.stream.half_size() / u64::from(stream.stream.info().page_size.max(1))) as usize
-}
-
-fn give_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
-    let info = stream.stream.info();
-    if info.page_size != 0 {
-        return Ok(stream.mapping.fill_pages(info.data_off[half], pages_of(stream), info.page_size)?);
-    }
-    Ok(stream.mapping.populate(range_of(info, half, stream.stream.half_size()))?)
-}
-
-fn free_spare(stream: &StreamRegion, half: usize) -> Result<(), Error> {
-    let info = stream.stream.info();
-    // SAFETY: this is the spare, and no recorder is in it: callers see to that.
-    unsafe { stream.stream.reset_half(half) };
-    if info.page_size != 0 {
-        // SAFETY: the table that `give_spare` filled; no recorder is in the spare, and nobody reads it: callers see to that.
-        unsafe { stream.mapping.free_pages(info.data_off[half], pages_of(stream), info.page_size) };
-        return Ok(());
-    }
-    Ok(stream.mapping.release(range_of(info, half, stream.stream.half_size()))?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::session::{Session, shared};
-
-    #[test]
-    fn nothing_is_cleared_while_rings_may_be_swapped() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let session = Session::builder("clear").dir(dir.path()).listen(false).start().expect("it starts");
-        let shared = shared::all().find(|shared| shared.view().name() == "clear").expect("listed");
-        let lock = &shared.view().control().snapshot_lock;
-        lock.store(os::lock_word(1, 0), Relaxed);
-        assert!(matches!(session.clear(), Err(Error::Busy { owner: 1, .. })));
-        lock.store(0, Relaxed);
-        session.clear().expect("nobody swaps");
     }
 }

@@ -128,3 +128,39 @@ pub(crate) fn limit_address_space(more: u64) {
     // SAFETY: a limit of this process alone.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }
+
+/// The areas of a session region that change: where they begin.
+pub(crate) struct Areas {
+    file: std::fs::File,
+    pub(crate) control: u64,
+    pub(crate) clock: u64,
+}
+
+/// Looks into the session region of a folder.
+pub(crate) fn areas(folder: &Path) -> Areas {
+    use lastwords_abi::region::HEADER_SIZE;
+    use lastwords_abi::session::SessionInfo;
+    let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("it opens");
+    let mut areas = Areas { file, control: 0, clock: 0 };
+    let offset = |field: usize| u64::from(areas.get::<4>(u64::from(HEADER_SIZE) + field as u64) as u32);
+    let control = offset(std::mem::offset_of!(SessionInfo, control_off));
+    let clock = offset(std::mem::offset_of!(SessionInfo, clock_off));
+    (areas.control, areas.clock) = (control, clock);
+    areas
+}
+
+impl Areas {
+    /// The number of `N` bytes at an offset of the region.
+    pub(crate) fn get<const N: usize>(&self, at: u64) -> u64 {
+        use std::os::unix::fs::FileExt as _;
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes[..N], at).expect("readable");
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Writes a number of `N` bytes there, as another process of the session may.
+    pub(crate) fn put<const N: usize>(&self, at: u64, number: u64) {
+        use std::os::unix::fs::FileExt as _;
+        self.file.write_all_at(&number.to_le_bytes()[..N], at).expect("writable");
+    }
+}

@@ -1,105 +1,71 @@
-//! A file on a DAX file system, or a device-DAX node: memory that keeps its contents without power.
+//! Memory that keeps its contents: a file on a DAX file system, a device-DAX node, or a fixed physical range through a device
+//! file, such as memory that the kernel was told to leave alone.
 
-use std::os::fd::OwnedFd;
+use rustix::fs::{CWD, OFlags};
+use rustix::mm::MapFlags;
 
-use lastwords_abi::session::BACKEND_DAX;
-
-use super::arena::{Arena, length, make_clean};
-use super::{Backend, BackendError, Mapping, Plan, file, round_up};
+use super::arena::{Arena, length};
+use super::file::NamedFile;
+use super::{BackendError, Mapping, PAGE, Plan, flush};
 
 /// Device-DAX nodes are mapped in multiples of their alignment.
 const DEVICE_STEP: u64 = 2 << 20;
 
-/// All regions one after another in one file or device.
-#[derive(Debug)]
-pub struct DaxBackend {
-    path: String,
+/// All regions in one file or device on DAX; a file that is not there is made.
+pub(super) fn allocate(path: &str, reuse: bool, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
+    let file = NamedFile::open(CWD, path, path, OFlags::RDWR | OFlags::CREATE)?;
+    let look = file.look()?;
+    if !look.is_device && !look.is_own {
+        return Err(BackendError::invalid(path, 0, 0, "another user's file; name one of your own"));
+    }
+    let len = length(plans, if look.is_device { DEVICE_STEP } else { PAGE });
+    if !look.is_device {
+        if look.len < len {
+            file.truncate(len)?;
+        }
+        file.fallocate(0, len)?;
+    }
+    let (start, what) = match file.map(0, len, MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
+        Ok(start) => (start, "MAP_SYNC"),
+        Err(_) => {
+            let start = file.map(0, len, MapFlags::SHARED)?;
+            (start, "no MAP_SYNC here: contents survive the process, not the loss of power")
+        }
+    };
+    let arena = Arena { file, base: 0, blocks: false };
+    // SAFETY: a mapping of `len` bytes made just now.
+    let mappings = unsafe { arena.overwrite(start, len, plans, reuse) }?;
+    Ok((mappings, format!("{what}; {}", flush::way())))
+}
+
+/// All regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file, which
+/// must exist.
+pub(super) fn allocate_physical(
+    path: &str,
+    offset: u64,
+    len: u64,
     reuse: bool,
-    note: String,
-}
-
-impl DaxBackend {
-    /// `path` is a device-DAX node, an existing file of this user, or a file to be made.
-    #[must_use]
-    pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), reuse: false, note: "not allocated yet".to_owned() }
+    plans: &[Plan],
+) -> Result<(Vec<Mapping>, String), BackendError> {
+    let refused = |what: String| Err(BackendError::invalid(path, offset, len, what));
+    if !offset.is_multiple_of(PAGE) {
+        return refused("the offset is no multiple of 4096".to_owned());
     }
-
-    /// Whether a session that is recorded there may be overwritten. Without it, it is refused.
-    #[must_use]
-    pub fn reuse(mut self, reuse: bool) -> Self {
-        self.reuse = reuse;
-        self
+    let needed = length(plans, PAGE);
+    if needed > len {
+        return refused(format!("the session takes {needed} bytes; ask for fewer or smaller sub-buffers"));
     }
-
-    fn open(&self) -> Result<(OwnedFd, bool), BackendError> {
-        let path = &self.path;
-        let fd = match file::open_at(libc::AT_FDCWD, path, path, libc::O_RDWR | libc::O_NONBLOCK) {
-            Err(error) if error.source.raw_os_error() == Some(libc::ENOENT) => {
-                file::create_at(libc::AT_FDCWD, path, path)?
-            }
-            other => other?,
-        };
-        let stat = file::stat(&fd, path)?;
-        // SAFETY: geteuid has no way to fail.
-        let own = stat.st_uid == unsafe { libc::geteuid() };
-        match stat.st_mode & libc::S_IFMT {
-            libc::S_IFCHR => Ok((fd, true)),
-            libc::S_IFREG if own => Ok((fd, false)),
-            libc::S_IFREG => Err(BackendError::invalid(path, 0, 0, "another user's file; name one of your own")),
-            _ => Err(BackendError::invalid(path, 0, 0, "neither a regular file nor a character device")),
+    let file = NamedFile::open(CWD, path, path, OFlags::RDWR)?;
+    let look = file.look()?;
+    if !look.is_device {
+        if offset.checked_add(len).is_none_or(|end| end > look.len) {
+            return refused(format!("the file has {} bytes; the range does not lie in it", look.len));
         }
+        file.fallocate(offset, len)?;
     }
-
-    /// The mapping's flags that this place takes, and what to say of them.
-    fn mapping_flags(&mut self, fd: &OwnedFd, len: u64) -> i32 {
-        let sync = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
-        match file::map(fd, &self.path, 0, len, sync) {
-            Ok(start) => {
-                // SAFETY: the mapping was made by the line above and is used by nobody.
-                unsafe { libc::munmap(start.as_ptr().cast(), len as usize) };
-                self.note = format!("MAP_SYNC; {}", super::flush::way());
-                sync
-            }
-            Err(_) => {
-                let what = "no MAP_SYNC here: contents survive the process, not the loss of power";
-                self.note = format!("{what}; {}", super::flush::way());
-                libc::MAP_SHARED
-            }
-        }
-    }
-}
-
-impl Backend for DaxBackend {
-    fn kind(&self) -> u32 {
-        BACKEND_DAX
-    }
-
-    fn allocate(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
-        let (fd, device) = self.open()?;
-        let step = if device { DEVICE_STEP } else { super::arena::PAGE };
-        let len = length(plans, step);
-        if !device {
-            let has = u64::try_from(file::stat(&fd, &self.path)?.st_size).unwrap_or(0);
-            if has < len {
-                file::truncate(&fd, &self.path, round_up(len, step))?;
-            }
-            file::fallocate(&fd, &self.path, 0, len)?;
-        }
-        let flags = self.mapping_flags(&fd, len);
-        let path = self.path.clone();
-        let arena = Arena { fd, path, base: 0, blocks: false, step, flags };
-        let start = file::map(&arena.fd, &arena.path, 0, len, flags)?;
-        // SAFETY: a mapping of `len` bytes made just now.
-        unsafe { make_clean(start, &self.path, 0, len, self.reuse) }?;
-        arena.cut(start, plans)
-    }
-
-    fn persistent(&self) -> bool {
-        true
-    }
-
-    fn note(&self) -> String {
-        self.note.clone()
-    }
+    let start = file.map(offset, needed, MapFlags::SHARED)?;
+    let arena = Arena { file, base: offset, blocks: false };
+    // SAFETY: a mapping of `needed` bytes made just now.
+    let mappings = unsafe { arena.overwrite(start, needed, plans, reuse) }?;
+    Ok((mappings, format!("{len} bytes at {offset:#x} of {path}; {}", flush::way())))
 }

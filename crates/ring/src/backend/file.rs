@@ -1,181 +1,218 @@
-//! The system calls that the file-like back-ends share.
+//! Files that hold regions: opened, sized, given blocks and mapped, with errors that name the file.
 
-use core::ptr::NonNull;
-use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use core::ptr::{NonNull, null_mut};
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::{Errno, pread, pwrite, retry_on_intr};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, geteuid, getrlimit};
+
 use super::mapping::{Backing, Mapping};
-use super::{BackendError, Plan, VerifiedFile};
+use super::{BackendError, VerifiedFile, round_up};
 
-/// Calls `call` until it is not interrupted; negative results are errors.
-fn retry(mut call: impl FnMut() -> i32) -> Result<i32, ()> {
-    loop {
-        let result = call();
-        if result >= 0 {
-            return Ok(result);
+/// An open file, and the path that errors show.
+#[derive(Debug)]
+pub(super) struct NamedFile {
+    pub(super) fd: OwnedFd,
+    pub(super) path: String,
+}
+
+/// What matters of a file that is to hold regions.
+pub(super) struct Look {
+    /// A character device, which has no length.
+    pub(super) is_device: bool,
+    /// It belongs to this user.
+    pub(super) is_own: bool,
+    /// Bytes of the file.
+    pub(super) len: u64,
+    /// Bytes of its blocks.
+    pub(super) block: u64,
+}
+
+/// `openat` with O_CLOEXEC and O_NOFOLLOW, again when it was interrupted. A file that it makes has mode 0600.
+pub(super) fn open_at(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    retry_on_intr(|| fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
+}
+
+impl NamedFile {
+    /// Opens a file in a folder. O_NONBLOCK: a FIFO in the place of the file must not stop us.
+    pub(super) fn open(
+        folder: BorrowedFd<'_>,
+        name: &str,
+        path: impl Into<String>,
+        flags: OFlags,
+    ) -> Result<Self, BackendError> {
+        let path = path.into();
+        match open_at(folder, name, flags | OFlags::NONBLOCK) {
+            Ok(fd) => Ok(Self { fd, path }),
+            Err(error) => Err(BackendError::new("open", &path, 0, 0, error)),
         }
-        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-            return Err(());
+    }
+
+    /// Creates a file that must not exist.
+    pub(super) fn create(folder: BorrowedFd<'_>, name: &str, path: impl Into<String>) -> Result<Self, BackendError> {
+        Self::open(folder, name, path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn failed(&self, call: &'static str, offset: u64, len: u64) -> impl Fn(Errno) -> BackendError {
+        move |error| BackendError::new(call, &self.path, offset, len, error)
+    }
+
+    /// Looks at the file, and refuses what is neither a regular file nor a device.
+    pub(super) fn look(&self) -> Result<Look, BackendError> {
+        let stat = fs::fstat(&self.fd).map_err(self.failed("stat", 0, 0))?;
+        let is_device = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::CharacterDevice => true,
+            _ => return Err(BackendError::invalid(&self.path, 0, 0, "not a regular file, and not a device file")),
+        };
+        Ok(Look {
+            is_device,
+            is_own: stat.st_uid == geteuid().as_raw(),
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+            block: u64::try_from(stat.st_blksize).unwrap_or(0),
+        })
+    }
+
+    pub(super) fn truncate(&self, len: u64) -> Result<(), BackendError> {
+        check_limit("ftruncate", &self.path, 0, len)?;
+        retry_on_intr(|| fs::ftruncate(&self.fd, len)).map_err(self.failed("ftruncate", 0, len))
+    }
+
+    /// Gives blocks to a range of the file.
+    pub(super) fn fallocate(&self, offset: u64, len: u64) -> Result<(), BackendError> {
+        fallocate(self.fd.as_fd(), &self.path, offset, len)
+    }
+
+    /// `mmap`, shared, readable and writable, with `extra` flags.
+    pub(super) fn map(&self, offset: u64, len: u64, extra: MapFlags) -> Result<NonNull<u8>, BackendError> {
+        // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
+        unsafe { self.map_at(null_mut(), offset, len, extra) }
+    }
+
+    /// # Safety
+    /// With MAP_FIXED, nobody uses the `len` bytes at `place`.
+    unsafe fn map_at(
+        &self,
+        place: *mut c_void,
+        offset: u64,
+        len: u64,
+        flags: MapFlags,
+    ) -> Result<NonNull<u8>, BackendError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as the caller vouches.
+        let start = unsafe { mmap(place, len as usize, protection, flags, &self.fd, offset) };
+        let failed = self.failed("mmap", offset, len);
+        NonNull::new(start.map_err(&failed)?.cast()).ok_or_else(|| failed(Errno::NOMEM))
+    }
+
+    /// Maps the whole file at a multiple of `align`, a power of two, as huge pages ask for.
+    pub(super) fn map_aligned(&self, len: u64, align: u64) -> Result<NonNull<u8>, BackendError> {
+        let area: *mut c_void = self.map(0, len + align, MapFlags::SHARED)?.as_ptr().cast();
+        let before = (area as usize).next_multiple_of(align as usize) - area as usize;
+        // SAFETY: the file is mapped anew inside an area that nobody uses, and what is left of that before and behind is given
+        // back. Where that fails, it only keeps address space.
+        unsafe {
+            let place = area.byte_add(before);
+            let start = self.map_at(place, 0, len, MapFlags::SHARED | MapFlags::FIXED);
+            if start.is_err() {
+                let _ = munmap(area, (len + align) as usize);
+                return start;
+            }
+            let _ = munmap(area, before);
+            let _ = munmap(place.byte_add(len as usize), align as usize - before);
+            start
         }
     }
-}
 
-/// `openat`, with O_CLOEXEC and O_NOFOLLOW added.
-pub(super) fn open_at(dir: i32, name: &str, shown: &str, flags: i32) -> Result<OwnedFd, BackendError> {
-    let c_name = CString::new(name).map_err(|_| BackendError::invalid(shown, 0, 0, "a NUL in the name"))?;
-    let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    // SAFETY: `c_name` is a C string that outlives the call.
-    let fd = retry(|| unsafe { libc::openat(dir, c_name.as_ptr(), flags, 0o600) });
-    match fd {
-        // SAFETY: the descriptor is new and nobody else's.
-        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        Err(()) => Err(BackendError::last("open", shown, 0, 0)),
+    /// Keeps the descriptor with the path, for the regions that lie in the file.
+    pub(super) fn hold(self, blocks: bool) -> Result<Held, BackendError> {
+        let Self { fd, path } = self;
+        match VerifiedFile::new(fd) {
+            Ok(file) => Ok(Held { file: Arc::new(file), path, blocks }),
+            Err(error) => Err(BackendError::new("stat", &path, 0, 0, error)),
+        }
+    }
+
+    /// Maps a region that lies at `offset`, in pages of `step` bytes.
+    pub(super) fn region(self, name: &str, offset: u64, len: u64, step: u64) -> Result<Mapping, BackendError> {
+        let blocks = !self.look()?.is_device && step == super::PAGE;
+        let before = offset % step;
+        let start = self.map(offset - before, round_up(before + len, step), MapFlags::SHARED)?;
+        // SAFETY: `before` is less than the mapping's length.
+        let start = unsafe { start.add(before as usize) };
+        Ok(self.hold(blocks)?.mapping(name, start, offset, len))
     }
 }
 
-/// Creates a file that must not exist.
-pub(super) fn create_at(dir: i32, name: &str, shown: &str) -> Result<OwnedFd, BackendError> {
-    open_at(dir, name, shown, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)
+/// A file that is kept for the regions in it.
+pub(super) struct Held {
+    file: Arc<VerifiedFile>,
+    path: String,
+    /// Whether the file's blocks come and go.
+    blocks: bool,
 }
 
-/// What `fstat` says.
-pub(super) fn stat(fd: &OwnedFd, path: &str) -> Result<libc::stat, BackendError> {
-    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the descriptor is open and the buffer is a `stat`.
-    if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-        return Err(BackendError::last("stat", path, 0, 0));
+impl Held {
+    /// The region of that name, which is mapped at `start` and lies at `offset` in the file.
+    pub(super) fn mapping(&self, name: &str, start: NonNull<u8>, offset: u64, len: u64) -> Mapping {
+        let (file, path) = (Arc::clone(&self.file), self.path.clone());
+        let backing = Some(Backing { file, path, offset, blocks: self.blocks });
+        Mapping { name: name.to_owned(), start, len, backing }
     }
-    // SAFETY: filled by the call that succeeded.
-    Ok(unsafe { stat.assume_init() })
 }
 
 /// Refuses what the process's limit on file sizes forbids: the system would not only refuse it but kill the process.
 pub(super) fn check_limit(call: &'static str, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the place is a `rlimit`; where the call fails it stays without limit.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
-    if limit.rlim_cur == libc::RLIM_INFINITY || offset.saturating_add(len) <= limit.rlim_cur {
-        return Ok(());
-    }
-    let source = std::io::Error::from_raw_os_error(libc::EFBIG);
-    Err(BackendError { call, path: path.to_owned(), offset, len, source })
-}
-
-pub(super) fn truncate(fd: &OwnedFd, path: &str, len: u64) -> Result<(), BackendError> {
-    check_limit("ftruncate", path, 0, len)?;
-    // SAFETY: the descriptor is open.
-    match retry(|| unsafe { libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) }) {
-        Ok(_) => Ok(()),
-        Err(()) => Err(BackendError::last("ftruncate", path, 0, len)),
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if offset.saturating_add(len) > limit => {
+            Err(BackendError::new(call, path, offset, len, Errno::FBIG))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Gives blocks to a range of a file. A file system that knows no fallocate gets zeroes written.
-pub(super) fn fallocate(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+pub(super) fn fallocate(fd: BorrowedFd<'_>, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
     if len == 0 {
         return Ok(());
     }
-    // SAFETY: the descriptor is open.
-    let done =
-        retry(|| unsafe { libc::fallocate(fd.as_fd().as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) });
-    if done.is_ok() {
-        return Ok(());
-    }
-    let error = BackendError::last("fallocate", path, offset, len);
-    match error.source.raw_os_error() {
+    match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), offset, len)) {
         // A file system or a kernel that has no such call, or a filter that forbids it.
-        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => fill_holes(fd, path, offset, len),
-        _ => Err(error),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => fill_holes(fd, path, offset, len),
+        done => done.map_err(|error| BackendError::new("fallocate", path, offset, len, error)),
     }
 }
 
 /// Writes back, page by page, what is there: holes get blocks, data stays.
-fn fill_holes(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+fn fill_holes(fd: BorrowedFd<'_>, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
     check_limit("write", path, offset, len)?;
-    let mut page = [0u8; 4096];
     let end = offset + len;
     let mut at = offset;
     while at < end {
-        let n = (end - at).min(page.len() as u64) as usize;
-        page.fill(0);
-        // SAFETY: `n` bytes of `page` are writable and then readable; the descriptor is open.
-        unsafe { libc::pread(fd.as_fd().as_raw_fd(), page.as_mut_ptr().cast(), n, at as libc::off_t) };
-        // SAFETY: as above.
-        let wrote = unsafe { libc::pwrite(fd.as_fd().as_raw_fd(), page.as_ptr().cast(), n, at as libc::off_t) };
-        if wrote <= 0 {
-            return Err(BackendError::last("write", path, at, n as u64));
+        let mut page = [0u8; 4096];
+        let part = &mut page[..(end - at).min(4096) as usize];
+        // Where it cannot be read, nothing is there yet.
+        let _ = pread(fd, &mut *part, at);
+        match pwrite(fd, part, at) {
+            Ok(wrote) if wrote > 0 => at += wrote as u64,
+            other => {
+                let error = other.err().unwrap_or(Errno::IO);
+                return Err(BackendError::new("write", path, at, part.len() as u64, error));
+            }
         }
-        at += wrote as u64;
     }
     Ok(())
 }
 
-pub(super) fn punch(fd: &impl AsFd, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
+/// Takes the blocks of a range back.
+pub(super) fn punch(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), Errno> {
     if len == 0 {
         return Ok(());
     }
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: the descriptor is open.
-    let done =
-        retry(|| unsafe { libc::fallocate(fd.as_fd().as_raw_fd(), mode, offset as libc::off_t, len as libc::off_t) });
-    done.map(|_| ()).map_err(|()| BackendError::last("punch a hole", path, offset, len))
-}
-
-/// Keeps a region's descriptor.
-pub(super) fn hold(fd: OwnedFd, path: &str) -> Result<Arc<VerifiedFile>, BackendError> {
-    let failed = |source| BackendError { call: "stat", path: path.to_owned(), offset: 0, len: 0, source };
-    VerifiedFile::new(fd).map(Arc::new).map_err(failed)
-}
-
-/// `mmap`, shared, readable and writable, with `extra` flags.
-pub(super) fn map(fd: &OwnedFd, path: &str, offset: u64, len: u64, extra: i32) -> Result<NonNull<u8>, BackendError> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
-    let start = unsafe {
-        libc::mmap(core::ptr::null_mut(), len as usize, protection, extra, fd.as_raw_fd(), offset as libc::off_t)
-    };
-    match NonNull::new(start.cast::<u8>()) {
-        Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(start),
-        _ => Err(BackendError::last("mmap", path, offset, len)),
-    }
-}
-
-/// Maps a whole file at a multiple of `align`, a power of two, as huge pages ask for.
-pub(super) fn map_aligned(fd: &OwnedFd, path: &str, len: u64, align: u64) -> Result<NonNull<u8>, BackendError> {
-    let room = (len + align) as usize;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let reserve = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: new address space at a place of the kernel's choice; the file goes inside it, and what is left before and
-    // behind is given back.
-    let start = unsafe {
-        let area = libc::mmap(core::ptr::null_mut(), room, libc::PROT_NONE, reserve, -1, 0);
-        if area == libc::MAP_FAILED {
-            return Err(BackendError::last("mmap", path, 0, len));
-        }
-        let before = (area as usize).next_multiple_of(align as usize) - area as usize;
-        let place = area.byte_add(before);
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let start = libc::mmap(place, len as usize, protection, flags, fd.as_raw_fd(), 0);
-        if start == libc::MAP_FAILED {
-            let error = BackendError::last("mmap", path, 0, len);
-            libc::munmap(area, room);
-            return Err(error);
-        }
-        libc::munmap(area, before);
-        libc::munmap(place.byte_add(len as usize), room - before - len as usize);
-        start
-    };
-    NonNull::new(start.cast()).ok_or_else(|| BackendError::last("mmap", path, 0, len))
-}
-
-/// Sizes a fresh file for one plan, gives blocks to what is needed, and maps it.
-pub(super) fn map_plan(fd: OwnedFd, path: String, plan: &Plan) -> Result<Mapping, BackendError> {
-    truncate(&fd, &path, plan.len)?;
-    for range in plan.needed() {
-        fallocate(&fd, &path, range.start, range.end - range.start)?;
-    }
-    let start = map(&fd, &path, 0, plan.len, libc::MAP_SHARED)?;
-    let backing = Backing::File { fd: hold(fd, &path)?, path, offset: 0, blocks: true };
-    Ok(Mapping { name: plan.name.clone(), start, len: plan.len, backing })
+    retry_on_intr(|| fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len))
 }

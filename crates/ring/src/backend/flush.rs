@@ -3,11 +3,26 @@
 //! x86_64: `clwb`, else `clflushopt`, else `clflush`, by CPUID; then `sfence`. aarch64: `dc cvap` where the machine has
 //! it, else `dc cvac`; then `dsb ish`. Elsewhere there is nothing to be had.
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Bytes of a cache line that are flushed at a time; lines are never smaller on the machines we know.
 pub const LINE: usize = 64;
+
+/// Index among the machine's names of what flushes a line, and 1 more; 0 until the machine was asked. Any thread may write it, all
+/// write the same; nothing is ordered by it.
+static WAY: AtomicU8 = AtomicU8::new(0);
+
+#[inline]
+fn chosen() -> u8 {
+    match WAY.load(Relaxed) {
+        0 => {
+            let way = machine::detect();
+            WAY.store(way, Relaxed);
+            way
+        }
+        way => way,
+    }
+}
 
 /// Writes back every cache line that `len` bytes at `start` touch. [`fence`] waits for it.
 ///
@@ -17,7 +32,7 @@ pub const LINE: usize = 64;
 pub unsafe fn flush(start: *const u8, len: usize) {
     let first = start as usize & !(LINE - 1);
     let end = start as usize + len;
-    let way = machine::way();
+    let way = chosen();
     let mut line = first;
     while line < end {
         // SAFETY: the line holds at least one byte of the caller's range, so its page is mapped.
@@ -38,42 +53,28 @@ pub const PERSIST: crate::Persist = crate::Persist { flush, fence };
 /// How lines are flushed here, for people.
 #[must_use]
 pub fn way() -> &'static str {
-    machine::name()
+    machine::NAMES[usize::from(chosen()) - 1]
 }
 
 #[cfg(target_arch = "x86_64")]
 mod machine {
-    use super::{AtomicU8, Ordering};
     use core::arch::asm;
     use core::arch::x86_64::__cpuid_count;
 
-    const CLFLUSH: u8 = 1;
+    pub(super) const NAMES: [&str; 3] = ["clflush, sfence", "clflushopt, sfence", "clwb, sfence"];
     const CLFLUSHOPT: u8 = 2;
     const CLWB: u8 = 3;
 
-    /// 0 until CPUID was asked. Any thread may write it, all write the same; nothing is ordered by it.
-    static WAY: AtomicU8 = AtomicU8::new(0);
-
-    #[inline]
-    pub(super) fn way() -> u8 {
-        match WAY.load(Ordering::Relaxed) {
-            0 => detect(),
-            way => way,
-        }
-    }
-
     #[cold]
-    fn detect() -> u8 {
+    pub(super) fn detect() -> u8 {
         // Leaf 7 is there whenever CPUID's highest leaf says so.
         let highest = __cpuid_count(0, 0).eax;
         let features = if highest >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
-        let way = match features {
+        match features {
             f if f & (1 << 24) != 0 => CLWB,
             f if f & (1 << 23) != 0 => CLFLUSHOPT,
-            _ => CLFLUSH,
-        };
-        WAY.store(way, Ordering::Relaxed);
-        way
+            _ => 1,
+        }
     }
 
     /// # Safety
@@ -96,41 +97,22 @@ mod machine {
         // SAFETY: every x86_64 has SSE.
         unsafe { core::arch::x86_64::_mm_sfence() };
     }
-
-    pub(super) fn name() -> &'static str {
-        match way() {
-            CLWB => "clwb, sfence",
-            CLFLUSHOPT => "clflushopt, sfence",
-            _ => "clflush, sfence",
-        }
-    }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod machine {
-    use super::{AtomicU8, Ordering};
     use core::arch::asm;
 
-    const CVAC: u8 = 1;
+    pub(super) const NAMES: [&str; 2] = ["dc cvac, dsb", "dc cvap, dsb"];
     const CVAP: u8 = 2;
     /// HWCAP_DCPOP, include/uapi/asm/hwcap.h of arm64.
     const HWCAP_DCPOP: u64 = 1 << 16;
 
-    /// 0 until the kernel was asked. Any thread may write it, all write the same; nothing is ordered by it.
-    static WAY: AtomicU8 = AtomicU8::new(0);
-
-    #[inline]
-    pub(super) fn way() -> u8 {
-        match WAY.load(Ordering::Relaxed) {
-            0 => {
-                // SAFETY: getauxval reads a vector that the kernel made at start.
-                let features = unsafe { libc::getauxval(libc::AT_HWCAP) } as u64;
-                let way = if features & HWCAP_DCPOP != 0 { CVAP } else { CVAC };
-                WAY.store(way, Ordering::Relaxed);
-                way
-            }
-            way => way,
-        }
+    #[cold]
+    pub(super) fn detect() -> u8 {
+        // SAFETY: getauxval reads a vector that the kernel made at start.
+        let features = unsafe { libc::getauxval(libc::AT_HWCAP) } as u64;
+        if features & HWCAP_DCPOP != 0 { CVAP } else { 1 }
     }
 
     /// # Safety
@@ -152,20 +134,14 @@ mod machine {
         // SAFETY: a barrier.
         unsafe { asm!("dsb ish", options(nostack, preserves_flags)) };
     }
-
-    pub(super) fn name() -> &'static str {
-        match way() {
-            CVAP => "dc cvap, dsb",
-            _ => "dc cvac, dsb",
-        }
-    }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod machine {
-    #[inline]
-    pub(super) fn way() -> u8 {
-        0
+    pub(super) const NAMES: [&str; 1] = ["no flush on this machine"];
+
+    pub(super) fn detect() -> u8 {
+        1
     }
 
     /// # Safety
@@ -176,9 +152,5 @@ mod machine {
     #[inline]
     pub(super) fn fence() {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-    }
-
-    pub(super) fn name() -> &'static str {
-        "no flush on this machine"
     }
 }

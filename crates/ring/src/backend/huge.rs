@@ -1,114 +1,72 @@
 //! Huge pages: fewer TLB misses for large rings. hugetlbfs where it has free pages, else transparent ones by advice.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use lastwords_abi::session::BACKEND_HUGE;
+use rustix::fs::CWD;
+use rustix::mm::{Advice, madvise, munmap};
 
 use super::arena::{Arena, length};
-use super::{Backend, BackendError, Mapping, Plan, file};
+use super::file::NamedFile;
+use super::{BackendError, Folder, Mapping, Plan};
 
 /// Bytes of the huge pages that are asked for when the system does not say.
 const HUGE: u64 = 2 << 20;
 /// Name of the file in the session's folder.
 pub const ARENA_FILE: &str = "arena";
 
-/// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder
-/// with advice to the kernel. Pages of a hugetlbfs are given back when the process ends, not when its session does: they
-/// can be unmapped whole only, and late recorders may be in them.
-#[derive(Debug)]
-pub struct HugeBackend {
-    folder: OwnedFd,
-    path: String,
-    unique: String,
-    note: String,
-    in_folder: bool,
+pub(super) fn allocate(folder: &Folder, unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
+    hugetlb(unique, plans).or_else(|why_not| transparent(folder, plans, &why_not))
 }
 
-impl HugeBackend {
-    /// `folder` is the session's folder, open; `path` names it; `unique` names the session's file in a hugetlbfs.
-    #[must_use]
-    pub fn new(folder: OwnedFd, path: impl Into<String>, unique: impl Into<String>) -> Self {
-        let note = "not allocated yet".to_owned();
-        Self { folder, path: path.into(), unique: unique.into(), note, in_folder: true }
-    }
-
-    /// A file in a mounted hugetlbfs, or why not.
-    fn hugetlb(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, String> {
-        let mount = hugetlb_mount().ok_or("no hugetlbfs is mounted")?;
-        let step = page_bytes(&mount).unwrap_or(HUGE);
-        let path = mount.join(&self.unique).display().to_string();
-        let fd = file::create_at(libc::AT_FDCWD, &path, &path).map_err(|error| error.to_string())?;
-        let made = reserve(fd, &path, plans, step);
-        match made {
-            Ok(mappings) => {
-                self.note = format!("{} KiB pages of hugetlbfs at {}", step >> 10, mount.display());
-                self.in_folder = false;
-                Ok(mappings)
-            }
-            Err(error) => {
-                // The file is ours and of no use; if it cannot be removed it is empty.
-                drop(std::fs::remove_file(&path));
-                Err(error.to_string())
-            }
-        }
-    }
-
-    fn transparent(&mut self, plans: &[Plan], why_not: &str) -> Result<Vec<Mapping>, BackendError> {
-        let path = format!("{}/{ARENA_FILE}", self.path);
-        let fd = file::create_at(self.folder.as_raw_fd(), ARENA_FILE, &path)?;
-        let len = length(plans, HUGE);
-        file::truncate(&fd, &path, len)?;
-        let arena = Arena { fd, path, base: 0, blocks: true, step: HUGE, flags: libc::MAP_SHARED };
-        let start = file::map_aligned(&arena.fd, &arena.path, len, HUGE)?;
-        // SAFETY: advice on a mapping of our own; it changes no contents.
-        let advised = unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_HUGEPAGE) } == 0;
-        if advised {
-            // Touching under the advice is what takes huge pages; where it fails, fallocate below gives the reason.
-            // SAFETY: populates a mapping of our own.
-            unsafe { libc::madvise(start.as_ptr().cast(), len as usize, libc::MADV_POPULATE_WRITE) };
-        }
-        if let Err(error) = arena.back(plans) {
-            // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
-            unsafe { libc::munmap(start.as_ptr().cast(), len as usize) };
-            return Err(error);
-        }
-        let huge = huge_kib(start.as_ptr() as usize);
-        self.note = match huge {
-            0 => {
-                let remedy = "mount the folder's tmpfs with huge=advise";
-                format!("a plain file stands in: {why_not}, and none of it is in transparent huge pages; {remedy}")
-            }
-            _ => format!("{huge} of {} KiB in transparent huge pages: {why_not}", len >> 10),
-        };
-        arena.cut(start, plans)
-    }
+/// A file in a mounted hugetlbfs, or why not.
+fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), String> {
+    let mount = hugetlb_mount().ok_or("no hugetlbfs is mounted")?;
+    let step = page_bytes(&mount).unwrap_or(HUGE);
+    let path = mount.join(unique).display().to_string();
+    let file = NamedFile::create(CWD, &path, &*path).map_err(|error| error.to_string())?;
+    let mappings = reserve(file, plans, step).map_err(|error| {
+        // The file is ours and of no use; if it cannot be removed it is empty.
+        drop(std::fs::remove_file(&path));
+        error.to_string()
+    })?;
+    Ok((mappings, format!("{} KiB pages of hugetlbfs at {}", step >> 10, mount.display())))
 }
 
-impl Backend for HugeBackend {
-    fn kind(&self) -> u32 {
-        BACKEND_HUGE
-    }
-
-    fn allocate(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
-        match self.hugetlb(plans) {
-            Ok(mappings) => Ok(mappings),
-            Err(why_not) => self.transparent(plans, &why_not),
-        }
-    }
-
-    fn note(&self) -> String {
-        self.note.clone()
-    }
-}
-
-fn reserve(fd: OwnedFd, path: &str, plans: &[Plan], step: u64) -> Result<Vec<Mapping>, BackendError> {
+fn reserve(file: NamedFile, plans: &[Plan], step: u64) -> Result<Vec<Mapping>, BackendError> {
     let len = length(plans, step);
-    file::truncate(&fd, path, len)?;
-    file::fallocate(&fd, path, 0, len)?;
+    file.truncate(len)?;
+    file.fallocate(0, len)?;
     // Huge pages are taken and given back whole: no part of the file is sparse.
-    let path = path.to_owned();
-    Arena { fd, path, base: 0, blocks: false, step, flags: libc::MAP_SHARED }.allocate(plans)
+    Arena { file, base: 0, blocks: false }.allocate(plans, len)
+}
+
+fn transparent(folder: &Folder, plans: &[Plan], why_not: &str) -> Result<(Vec<Mapping>, String), BackendError> {
+    let file = NamedFile::create(folder.fd.as_fd(), ARENA_FILE, format!("{}/{ARENA_FILE}", folder.path))?;
+    let len = length(plans, HUGE);
+    file.truncate(len)?;
+    let start = file.map_aligned(len, HUGE)?;
+    let arena = Arena { file, base: 0, blocks: true };
+    let (memory, size) = (start.as_ptr().cast(), len as usize);
+    // SAFETY: advice on a mapping of our own; it changes no contents.
+    if unsafe { madvise(memory, size, Advice::LinuxHugepage) }.is_ok() {
+        // Touching under the advice is what takes huge pages; where it fails, fallocate below gives the reason.
+        // SAFETY: populates a mapping of our own.
+        let _ = unsafe { madvise(memory, size, Advice::LinuxPopulateWrite) };
+    }
+    if let Err(error) = arena.back(plans) {
+        // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
+        let _ = unsafe { munmap(memory, size) };
+        return Err(error);
+    }
+    let note = match huge_kib(start.as_ptr() as usize) {
+        0 => {
+            let remedy = "mount the folder's tmpfs with huge=advise";
+            format!("a plain file stands in: {why_not}, and none of it is in transparent huge pages; {remedy}")
+        }
+        huge => format!("{huge} of {} KiB in transparent huge pages: {why_not}", len >> 10),
+    };
+    Ok((arena.cut(start, plans)?, note))
 }
 
 /// The first hugetlbfs of /proc/self/mounts.

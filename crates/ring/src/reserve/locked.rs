@@ -24,7 +24,7 @@ use crate::threads;
 pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
     let _signals = os::SignalsBlocked::new();
     let mine = threads::lock_word();
-    let before = match os::take(&stream.control.lock, mine, || channel.is_foreign()) {
+    let before = match os::take(&stream.control.lock, mine, || channel.parts.is_foreign()) {
         Lock::Refused => return Err(Lost::Lock),
         Lock::Held => Before::Done,
         Lock::Usurped if fault!(StayBeside) => Before::Done,

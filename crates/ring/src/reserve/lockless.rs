@@ -34,7 +34,7 @@ const CLOSED_ROUNDS: u32 = 1024;
 #[inline(never)]
 pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
     let is_over = |owner, level: &InFlight| is_over(channel, owner, level);
-    threads::with_level(channel.threads, is_over, |level| run::<M>(channel, stream, record, level))
+    threads::with_level(channel.parts.threads, is_over, |level| run::<M>(channel, stream, record, level))
         .unwrap_or(Err(Lost::NoEntry))
 }
 
@@ -141,10 +141,6 @@ fn attempt<M: Memory>(
 }
 
 impl View<'_> {
-    fn target(&self) -> u64 {
-        ((u64::from(self.stream.identity.stream) << 1) | self.half as u64) + 1
-    }
-
     fn slot(&self, number: u64) -> &Slot {
         let slots = self.stream.slots[self.half];
         &slots[(number & (slots.len() as u64 - 1)) as usize]
@@ -168,7 +164,7 @@ impl View<'_> {
         mine.end.store(end, Relaxed);
         mine.state.store(state, Relaxed);
         if !fault!(LateAnnouncement) {
-            mine.target.store(self.target(), Release);
+            mine.target.store(self.stream.target(self.half), Release);
             point!(Announced);
         }
         let new = end | (self.level.owner << OWNER_SHIFT);
@@ -176,7 +172,7 @@ impl View<'_> {
         let reserved = self.control.reserve.compare_exchange(self.word, new, order, Relaxed).is_ok();
         if reserved && fault!(LateAnnouncement) {
             point!(Announced);
-            mine.target.store(self.target(), Release);
+            mine.target.store(self.stream.target(self.half), Release);
         }
         if !reserved {
             mine.target.store(0, Release);
@@ -280,8 +276,8 @@ fn arrive(slot: &Slot, number: u64) -> bool {
 /// Tells the owner that the reserve word names that its reservation succeeded, before the word forgets it.
 #[cold]
 fn confirm(view: &View<'_>, owner: u64) {
-    let Some(previous) = threads::level_of(view.channel.threads, owner) else { return };
-    let target = view.target();
+    let Some(previous) = threads::level_of(view.channel.parts.threads, owner) else { return };
+    let target = view.stream.target(view.half);
     let mine = (target << POSITION_BITS) | view.position;
     loop {
         let seen = previous.confirmed.load(Relaxed);
@@ -324,7 +320,7 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
         stream.control.lost[SKIPPED].fetch_add(1, Relaxed);
     }
     let number = start >> view.stream.size_shift;
-    let header = packet::header(&stream.identity, number, view.clock, Closing::default());
+    let header = packet::header(&stream.spec, number, view.clock, Closing::default());
     let at = stream.place(start).sub_buffer;
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
     unsafe { super::write_bytes(memory, at, &header) };
@@ -374,7 +370,7 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
 /// A living thread has reserved in the place of sub-buffer `number` on an earlier lap, any earlier one, and not committed.
 #[cold]
 fn is_in_flight(view: &View<'_>, number: u64) -> bool {
-    let target = view.target();
+    let target = view.stream.target(view.half);
     let places = view.stream.slots[view.half].len() as u64;
     let here = |l: &InFlight| {
         if l.target.load(Acquire) != target {
@@ -387,7 +383,7 @@ fn is_in_flight(view: &View<'_>, number: u64) -> bool {
         first + up <= last && (!fault!(OneLap) || first + up + places == number)
     };
     let mut namespace = None;
-    view.channel.threads.iter().any(|thread| {
+    view.channel.parts.threads.iter().any(|thread| {
         thread.levels.iter().any(here) && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
     })
 }
@@ -401,7 +397,7 @@ fn is_over(channel: &Channel, owner: u64, level: &InFlight) -> bool {
         return true;
     }
     let end = level.end.load(Relaxed);
-    let of = |s: &&Stream| u64::from(s.identity.stream) == (target - 1) >> 1;
+    let of = |s: &&Stream| u64::from(s.spec.index) == (target - 1) >> 1;
     channel.streams().iter().find(of).is_some_and(|stream| {
         let control = stream.half(((target - 1) & 1) as usize);
         // The word first: who replaced it had confirmed before.

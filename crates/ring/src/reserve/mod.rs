@@ -68,7 +68,7 @@ impl Stream {
         // SAFETY: as the caller vouches; the header is part of the committed bytes.
         let begin = unsafe { packet::begin_clock(memory, place.sub_buffer) };
         let closing = Closing { end, content: place.within, discarded: self.lost() };
-        let header = packet::header(&self.identity, place.number, begin, closing);
+        let header = packet::header(&self.spec, place.number, begin, closing);
         // SAFETY: as the caller vouches.
         let sum = unsafe { packet::checksum(memory, place.sub_buffer, &header, place.within) };
         (header, sum.to_ne_bytes())

@@ -9,8 +9,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-#[cfg(not(loom))]
 use lastwords_abi::stream::HalfControl;
+use lastwords_abi::sync::AtomicU32;
 
 use super::single_writer::{self, At, Before, Publish, Published, Step};
 use crate::channel::Channel;
@@ -38,23 +38,22 @@ const RETRIES: u32 = 16;
 /// What a section checks before it copies, and what it publishes.
 ///
 /// The sections read it by offset: 0 area, 8 cpu, 12 half, 16 flip, 24 stream's flip, 32 control, 40 position, 48 end.
-#[cfg(not(loom))]
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Commit<'a> {
     area: &'a Area,
-    cpu: u32,
+    pub(crate) cpu: u32,
     /// The half in which the copies lie.
-    half: u32,
+    pub(crate) half: u32,
     /// The session's flip word.
-    flip: *const u32,
+    pub(crate) flip: &'a AtomicU32,
     /// The stream's flip word.
-    stream_flip: *const u32,
-    control: &'a HalfControl,
+    pub(crate) stream_flip: &'a AtomicU32,
+    pub(crate) control: &'a HalfControl,
     /// Position that must still stand.
-    position: u64,
+    pub(crate) position: u64,
     /// Position to publish.
-    end: u64,
+    pub(crate) end: u64,
 }
 
 #[cfg(not(loom))]
@@ -90,7 +89,6 @@ pub(crate) fn record<M: Memory>(channel: &Channel, record: &Record<'_>) -> Resul
 
 /// Publishes in a section on this CPU.
 struct Section<'a> {
-    #[cfg_attr(loom, allow(dead_code, reason = "a modelled section asks the model"))]
     area: &'a Area,
     cpu: u32,
     channel: &'a Channel,
@@ -102,25 +100,12 @@ impl Publish for Section<'_> {
         if !copies.iter().all(|copy| copy.pieces(memory, &mut |piece| pieces.add(piece))) {
             return Published::TooManyPieces;
         }
-        #[cfg(loom)]
-        let done = section::publish(
-            &section::Section {
-                cpu: self.cpu,
-                half: at.half,
-                flips: [self.channel.flip(), &stream.control.flip],
-                control: stream.half(at.half as usize),
-                position: at.position,
-                end,
-            },
-            pieces.as_slice(),
-        );
-        #[cfg(not(loom))]
         let commit = Commit {
             area: self.area,
             cpu: self.cpu,
             half: at.half,
-            flip: self.channel.flip_word(),
-            stream_flip: stream.control.flip.as_ptr(),
+            flip: self.channel.parts.flip,
+            stream_flip: &stream.control.flip,
             control: stream.half(at.half as usize),
             position: at.position,
             end,
@@ -128,7 +113,6 @@ impl Publish for Section<'_> {
         // SAFETY: `single_writer` lets each piece's destination lie in the half's data between the position and the end (or in
         // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
         // while this CPU's position stands there.
-        #[cfg(not(loom))]
         let done = unsafe { section::publish(&commit, pieces.as_slice()) };
         if done { Published::Yes } else { Published::No }
     }

@@ -11,7 +11,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use super::Commit;
 use crate::cpu::OFFSET;
-use crate::record::{Piece, Tail, prepend};
+use crate::record::{Piece, Tail, prepended};
 use crate::reserve::rseq_fast::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it; `{t}` is free.
@@ -181,17 +181,17 @@ macro_rules! fast_section {
 const MAX_SPILL: usize = 8;
 const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
 
-/// Words that an event takes in front of its tail, header included: a section stores all of them, whatever is in them.
-const fn words_of(len: usize) -> usize {
-    (LEN_COMPACT + len).div_ceil(8)
+/// Bytes of payload in a number of words, behind the header. A section stores the fewest words that have the payload; these are
+/// found by comparisons, because a jump table would be read in front of the clock.
+const fn payload_of(words: usize) -> usize {
+    8 * words - LEN_COMPACT
 }
 
-/// A section that stores the event's first words from registers: the header, whose place `prepend` leaves (a "frame"), and behind
-/// it the payload. `$n` words are stored, which `words_of` asks for; the section's own instructions come behind them.
+/// A section that stores the event's first words from registers: four bytes for the header, and behind them the payload. It stores
+/// word 0 and those listed, then executes `$copy`.
 macro_rules! framed_section {
-    ($lane:ident, $id:ident, $words:ident, $total:expr, $n:literal, [$($w:ident $index:literal $at:literal),*],
-     [$($copy:expr),* $(,)?], $($operand:tt)*) => {{
-        let frame: [u64; $n] = prepend($id, $words);
+    ($lane:ident, $id:ident, $words:ident, $total:expr, [$($w:ident $index:literal $at:literal),*],
+     [$($copy:expr),* $(,)?], $($operand:tt)*) => {
         fast_section!(
             $lane, $total,
             [
@@ -200,11 +200,11 @@ macro_rules! framed_section {
                 $(concat!("mov [{to} + ", $at, "], {", stringify!($w), "}"),)*
                 $($copy,)*
             ],
-            first = in(reg) frame[0],
-            $($w = in(reg) frame[$index],)*
+            first = in(reg) prepended($id, $words, 0),
+            $($w = in(reg) prepended($id, $words, $index),)*
             $($operand)*
         )
-    }};
+    };
 }
 
 /// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
@@ -223,14 +223,19 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section finds
     // that the event ends before the sub-buffer's trailer, whose bytes take what is written behind the event.
     unsafe {
-        match words_of(len) {
-            1 if W <= 4 => framed_section!(lane, id, words, total, 1, [], [],),
-            2 if (1..=4).contains(&W) => framed_section!(lane, id, words, total, 2, [b 1 8], [],),
-            3 if (2..=4).contains(&W) => framed_section!(lane, id, words, total, 3, [b 1 8, c 2 16], [],),
-            4 if (3..=4).contains(&W) => framed_section!(lane, id, words, total, 4, [b 1 8, c 2 16, d 3 24], [],),
-            5 if W == 4 => framed_section!(lane, id, words, total, 5, [b 1 8, c 2 16, d 3 24, e 4 32], [],),
+        if W <= 4 && len <= payload_of(1) {
+            framed_section!(lane, id, words, total, [], [],);
+        } else if W <= 4 && len <= payload_of(2) {
+            framed_section!(lane, id, words, total, [b 1 8], [],);
+        } else if W <= 4 && len <= payload_of(3) {
+            framed_section!(lane, id, words, total, [b 1 8, c 2 16], [],);
+        } else if W <= 4 && len <= payload_of(4) {
+            framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24], [],);
+        } else if W <= 4 {
+            framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24, e 4 32], [],);
+        } else {
             // The last word first.
-            _ => fast_section!(
+            fast_section!(
                 lane, total,
                 [
                     "or edx, {id:e}",
@@ -244,7 +249,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
                 left = inout(reg) len.div_ceil(8).max(1) => _,
-            ),
+            );
         }
     }
     true
@@ -253,9 +258,9 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
 /// A section of [`record_tail`] whose first words are those. The tail's last bytes are copied first, in a piece that may overlap
 /// those before it; a byte of zero follows them, which belongs to a text and lies behind all other tails.
 macro_rules! tail_section {
-    ($lane:ident, $id:ident, $words:ident, $len:ident, $tail:ident, $n:literal, [$($w:ident $index:literal $at:literal),*]) => {
+    ($lane:ident, $id:ident, $words:ident, $len:ident, $tail:ident, [$($w:ident $index:literal $at:literal),*]) => {
         framed_section!(
-            $lane, $id, $words, LEN_COMPACT + $len + $tail.size(), $n, [$($w $index $at),*],
+            $lane, $id, $words, LEN_COMPACT + $len + $tail.size(), [$($w $index $at),*],
             [
                 "add {to}, {size}",
                 "mov rdx, {n}",
@@ -304,14 +309,17 @@ pub(in crate::reserve) unsafe fn record_tail<const W: usize>(
     len: usize,
     tail: Tail<'_>,
 ) -> bool {
-    // SAFETY: as in `record_words`. The words are stored before the tail, whose 8 bytes cover what the last word writes behind
-    // `len`; reads of the tail stay in it.
+    // SAFETY: as in `record_words`. The words are stored before the tail, which covers what they write behind `len`;
+    // reads of the tail stay in it.
     unsafe {
-        match words_of(len) {
-            1 => tail_section!(lane, id, words, len, tail, 1, []),
-            2 => tail_section!(lane, id, words, len, tail, 2, [b 1 8]),
-            3 => tail_section!(lane, id, words, len, tail, 3, [b 1 8, c 2 16]),
-            _ => return false,
+        if len <= payload_of(1) {
+            tail_section!(lane, id, words, len, tail, []);
+        } else if len <= payload_of(2) {
+            tail_section!(lane, id, words, len, tail, [b 1 8]);
+        } else if len <= payload_of(3) {
+            tail_section!(lane, id, words, len, tail, [b 1 8, c 2 16]);
+        } else {
+            return false;
         }
     }
     true

@@ -127,7 +127,7 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     }
     // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
     fence(Release);
-    let header = packet::header(&stream.identity, place.number, context.clock, Closing::default());
+    let header = packet::header(&stream.spec, place.number, context.clock, Closing::default());
     let header = Copy { offset: place.sub_buffer, first: &header, parts: &[] };
     context.publish(start + HEADER_LEN as u64, &[header], Step::Progress)
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::alloc::{Layout, alloc_zeroed};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use lastwords_abi::session as abi;
 use lastwords_abi::stream::{ANY_CPU, SKIPPED};
@@ -127,10 +127,46 @@ pub(crate) fn bind_to_this_cpu() -> usize {
     cpu
 }
 
-/// The region's bytes of a half, in order of offset.
-fn half_bytes(stream: &Stream, half: usize) -> Vec<u8> {
-    // SAFETY: callers read what is quiet.
-    unsafe { stream.copy_half(half) }
+/// A copy of `len` bytes of a half, from offset `first` on; both are multiples of the page size where the half is paged.
+///
+/// # Safety
+/// The half has memory, and nobody writes these bytes meanwhile.
+pub(crate) unsafe fn copy(stream: &Stream, half: usize, first: u64, len: u64) -> Vec<u8> {
+    let base = stream.data(half);
+    // SAFETY: `Stream::attach` has found data or page table of the half; the caller vouches for the rest.
+    let bytes = |at: *const u8, len: u64| unsafe { std::slice::from_raw_parts(at, len as usize) };
+    match u64::from(stream.info().page_size) {
+        0 => bytes(base.wrapping_add(first as usize), len).to_vec(),
+        page_size => {
+            let pages = (first / page_size) as usize..((first + len) / page_size) as usize;
+            // SAFETY: as above: the table has an entry for each page.
+            let page = |index| unsafe { base.cast::<u64>().add(index).read() } as *const u8;
+            // Copied page by page: recorders go on meanwhile, and would come round.
+            pages.map(|index| bytes(page(index), page_size)).collect::<Vec<_>>().concat()
+        }
+    }
+}
+
+/// A copy of the place of sub-buffer `number`.
+///
+/// # Safety
+/// The half has memory, and nobody writes in that sub-buffer meanwhile.
+pub(crate) unsafe fn copy_sub_buffer(stream: &Stream, half: usize, number: u64) -> Vec<u8> {
+    let size = stream.info().sub_buffer_size;
+    // SAFETY: as the caller vouches.
+    unsafe { copy(stream, half, number * size % stream.half_size(), size) }
+}
+
+/// Sub-buffer `number` is closed: its events and its header are complete, and nobody writes in it until the ring comes round to
+/// its place.
+fn is_closed(stream: &Stream, half: usize, number: u64) -> bool {
+    let size = stream.info().sub_buffer_size;
+    if stream.info().reservation != abi::RESERVATION_LOCKLESS {
+        return stream.position(half) >= (number + 1) * size;
+    }
+    let slots = stream.slots(half);
+    let places = slots.len() as u64;
+    slots[(number % places) as usize].committed.load(Acquire) == (number / places + 1) * size
 }
 
 /// One event: clock, id, payload.
@@ -147,7 +183,8 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
 
 /// Events of one quiet stream's half, whose payloads begin with a u32 that says how long they are.
 pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
-    let bytes = half_bytes(stream, half);
+    // SAFETY: callers read what is quiet.
+    let bytes = unsafe { copy(stream, half, 0, stream.half_size()) };
     let size = stream.info().sub_buffer_size;
     let n = u64::from(stream.info().sub_buffers);
     let position = stream.position(half);
@@ -248,11 +285,11 @@ pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
 pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
     let size = stream.info().sub_buffer_size;
     let consumed = stream.control().half[half].consumed.load(Relaxed);
-    if !stream.is_closed(half, consumed / size) {
+    if !is_closed(stream, half, consumed / size) {
         return 0;
     }
     // SAFETY: a closed sub-buffer stays as it is until it is consumed.
-    let packet = unsafe { stream.copy_sub_buffer(half, consumed / size) };
+    let packet = unsafe { copy_sub_buffer(stream, half, consumed / size) };
     let events = split(&packet, (u64_at(&packet, 48) / 8) as usize);
     stream.consume(half, consumed + size);
     events.len()
@@ -266,5 +303,5 @@ pub(crate) fn read_open(stream: &Stream, half: usize) -> Vec<Event> {
         return Vec::new();
     }
     // SAFETY: the stream is quiet.
-    split(&unsafe { stream.copy_sub_buffer(half, position / size) }, (position % size) as usize)
+    split(&unsafe { copy_sub_buffer(stream, half, position / size) }, (position % size) as usize)
 }

@@ -201,12 +201,7 @@ pub struct RegionInfo {
 /// One word for a `RESERVATION_` number.
 #[must_use]
 pub fn reservation_word(number: u32) -> &'static str {
-    match number {
-        abi::RESERVATION_RSEQ => "rseq",
-        abi::RESERVATION_LOCKLESS => "lockless",
-        abi::RESERVATION_LOCKED => "locked",
-        _ => "unknown",
-    }
+    abi::word_of(&abi::RESERVATION_WORDS, number)
 }
 
 /// One word for a `MODE_` number.
@@ -229,15 +224,7 @@ impl Info {
     /// One word: where its memory is.
     #[must_use]
     pub fn backend_word(&self) -> &'static str {
-        match self.backend {
-            abi::BACKEND_HEAP => "heap",
-            abi::BACKEND_SHM => "shm",
-            abi::BACKEND_MEMFD => "memfd",
-            abi::BACKEND_HUGE => "huge",
-            abi::BACKEND_DAX => "dax",
-            abi::BACKEND_PHYSICAL => "physical",
-            _ => "unknown",
-        }
+        abi::word_of(&abi::BACKEND_WORDS, self.backend)
     }
 
     /// It was ended in good order, by none of a panic and a signal.
@@ -261,14 +248,7 @@ impl Snapshot {
     /// One word for the state.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self.state {
-            abi::SNAPSHOT_OFF => "off",
-            abi::SNAPSHOT_READY => "ready",
-            abi::SNAPSHOT_SWAPPING => "swapping",
-            abi::SNAPSHOT_TAKEN => "taken",
-            abi::SNAPSHOT_READING => "reading",
-            _ => "unknown",
-        }
+        abi::word_of(&abi::SNAPSHOT_WORDS, self.state)
     }
 
     /// Live and spare were being swapped: both hold what belongs to the trace.

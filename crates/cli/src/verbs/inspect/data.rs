@@ -1,7 +1,7 @@
-//! What `inspect --json` prints: docs/JSON.md.
+//! The data of `inspect --json`, described in docs/JSON.md.
 
 use crate::crash::{self, Cause};
-use crate::holds::{Holds, Ring};
+use crate::holds::Holds;
 use crate::inputs::{self, Input};
 use crate::progress::Progress;
 use crate::verbs::list::ending_data;
@@ -273,7 +273,7 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
         for (class, n) in channel.events.iter().zip(&counts.classes[position]) {
             *events.entry(class.name.clone()).or_insert(0) += n;
         }
-        let holds = Holds::of(&rings(info, channel.id, &counts.streams), info.clock.frequency);
+        let holds = Holds::of_channel(info, channel.id, &counts.streams);
         Channel {
             id: channel.id,
             name: channel.name.clone(),
@@ -288,17 +288,6 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
         }
     };
     schema.channels.iter().enumerate().map(|(position, channel)| of(position, channel)).collect()
-}
-
-/// What was observed of the rings of a channel.
-fn rings(info: &Info, channel: u32, events: &[u64]) -> Vec<Ring> {
-    let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
-    let ring = |(index, stream): (usize, &StreamInfo)| {
-        let (oldest, newest) = stream.clocks.unwrap_or_default();
-        let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
-        Ring { oldest, newest, bytes: stream.held, capacity, events: events.get(index).copied().unwrap_or(0) }
-    };
-    streams.map(ring).collect()
 }
 
 fn stream(info: &StreamInfo, events: Option<&u64>) -> Stream {

@@ -1,4 +1,4 @@
-//! What `inspect` tells of a kernel's trace.
+//! `inspect` of a kernel's trace.
 
 use crate::ftrace::Machine;
 use crate::table::{Table, plain};

@@ -1,4 +1,4 @@
-//! What `inspect` tells of sessions of LTTng.
+//! `inspect` of sessions of LTTng.
 
 use crate::lttng::stream_name;
 use crate::table::{Table, plain};

@@ -1,4 +1,4 @@
-//! What `inspect` prints for people.
+//! `inspect`'s text for people.
 
 use super::data::{self, Session};
 use crate::evidence;

@@ -1,4 +1,4 @@
-//! What `recover` writes of a kernel's trace.
+//! `recover` of a kernel's trace.
 
 use super::{Args, lttng};
 use crate::exit::Outcome;

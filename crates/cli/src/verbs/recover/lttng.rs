@@ -1,4 +1,4 @@
-//! What `recover` writes of sessions of LTTng: a CTF folder each, the packets as they were in memory.
+//! `recover` of sessions of LTTng: a CTF folder for each, with the packets as they were in memory.
 
 use super::Args;
 use crate::exit::Outcome;

@@ -1,6 +1,14 @@
 //! The types that an event may carry.
 
-use super::{Field, Out, Pieces, short};
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::writer::runs;
+use super::{Field, Out, Pieces, as_short, copied, short, text};
 use crate::session::registry::FieldType;
 
 mod sealed {
@@ -13,7 +21,7 @@ pub trait Element: sealed::Plain {
     /// How a reader sees one.
     const TYPE: FieldType;
     /// How a reader sees a slice of them.
-    const SLICE: FieldType;
+    const SLICE: FieldType = FieldType::Sequence(&Self::TYPE);
     /// The value's bytes as the low bytes of a word.
     fn word(self) -> u64;
 }
@@ -25,39 +33,26 @@ pub trait Integer: Element {
 }
 
 macro_rules! element {
-    ($T:ty, $word:expr, $ty:expr) => {
-        element!($T, $word, $ty, FieldType::Sequence(&const { $ty }));
-    };
-    ($T:ty, $word:expr, $ty:expr, $slice:expr) => {
+    ($T:ty, $ty:expr, |$value:ident| $word:expr $(, $slice:expr)?) => {
         impl sealed::Plain for $T {}
         impl Element for $T {
             const TYPE: FieldType = $ty;
-            const SLICE: FieldType = $slice;
+            $(const SLICE: FieldType = $slice;)?
             #[inline(always)]
             fn word(self) -> u64 {
-                let word: fn($T) -> u64 = $word;
-                word(self)
+                let $value = self;
+                $word
             }
         }
-        impl Field for $T {
-            const TYPE: FieldType = $ty;
-            const FIXED: Option<usize> = Some(size_of::<$T>());
-            short!(Self);
-            #[inline(always)]
-            fn size(&self) -> usize {
-                size_of::<$T>()
-            }
-            #[inline(always)]
-            fn write(&self, out: &mut impl Out) {
-                out.scalar(self.word(), size_of::<$T>());
-            }
-        }
+        copied!([] $T, $ty, Some(size_of::<$T>()), |value, out| out.scalar(value.word(), size_of::<$T>()););
     };
 }
 
 macro_rules! integer {
-    ($($T:ident $bits:ident $class:ident;)*) => { $(
-        element!($T, |v| v as $bits as u64, FieldType::$class { bytes: size_of::<$T>() as u8, base: 10 });
+    ($($T:ident $bits:ident $class:ident $($slice:expr)?;)*) => { $(
+        element!(
+            $T, FieldType::$class { bytes: size_of::<$T>() as u8, base: 10 }, |value| value as $bits as u64 $(, $slice)?
+        );
         impl Integer for $T {
             const HEX: FieldType = FieldType::$class { bytes: size_of::<$T>() as u8, base: 16 };
         }
@@ -65,6 +60,7 @@ macro_rules! integer {
 }
 
 integer! {
+    u8 u8 Unsigned FieldType::Bytes;
     u16 u16 Unsigned;
     u32 u32 Unsigned;
     u64 u64 Unsigned;
@@ -75,17 +71,24 @@ integer! {
     i64 u64 Signed;
     isize usize Signed;
 }
-element!(u8, |v| u64::from(v), FieldType::Unsigned { bytes: 1, base: 10 }, FieldType::Bytes);
-impl Integer for u8 {
-    const HEX: FieldType = FieldType::Unsigned { bytes: 1, base: 16 };
-}
-element!(f32, |v| u64::from(v.to_bits()), FieldType::Float { bytes: 4 });
-element!(f64, |v| v.to_bits(), FieldType::Float { bytes: 8 });
-element!(bool, |v| u64::from(v), FieldType::Bool);
+element!(f32, FieldType::Float { bytes: 4 }, |value| u64::from(value.to_bits()));
+element!(f64, FieldType::Float { bytes: 8 }, |value| value.to_bits());
+element!(bool, FieldType::Bool, |value| u64::from(value));
 
 /// An integer shown in base 16; see [`hex`].
 #[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
 pub struct Hex<T>(T);
+
+impl<T: Integer> sealed::Plain for Hex<T> {}
+impl<T: Integer> Element for Hex<T> {
+    const TYPE: FieldType = T::HEX;
+
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self.0.word()
+    }
+}
 
 /// Marks an integer to be shown in base 16.
 #[inline(always)]
@@ -93,48 +96,50 @@ pub fn hex<T: Integer>(value: T) -> Hex<T> {
     Hex(value)
 }
 
-impl<T: Integer> Field for Hex<T> {
-    const TYPE: FieldType = T::HEX;
-    const FIXED: Option<usize> = Some(size_of::<T>());
-    short!(Self);
+const ADDRESS: FieldType = FieldType::Unsigned { bytes: size_of::<usize>() as u8, base: 16 };
 
-    #[inline(always)]
-    fn size(&self) -> usize {
-        size_of::<T>()
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        out.scalar(self.0.word(), size_of::<T>());
-    }
-}
-
-macro_rules! pointer {
-    ($($P:ty),*) => { $(
-        impl<T> Field for $P {
-            const TYPE: FieldType = FieldType::Unsigned { bytes: size_of::<usize>() as u8, base: 16 };
-            const FIXED: Option<usize> = Some(size_of::<usize>());
-            short!(Self);
-
-            #[inline(always)]
-            fn size(&self) -> usize {
-                size_of::<usize>()
-            }
-
-            #[inline(always)]
-            fn write(&self, out: &mut impl Out) {
-                out.scalar(self.addr() as u64, size_of::<usize>());
-            }
+copied! {
+    [T: Integer] Hex<T>, T::HEX, Some(size_of::<T>()), |value, out| out.scalar(value.0.word(), size_of::<T>());
+    [T] *const T, ADDRESS, Some(size_of::<usize>()), |value, out| out.scalar(value.addr() as u64, size_of::<usize>());
+    [T] *mut T, ADDRESS, Some(size_of::<usize>()), |value, out| out.scalar(value.addr() as u64, size_of::<usize>());
+    [] char, FieldType::String, None, |value, out| out.text(value.encode_utf8(&mut [0; 4]).as_bytes());
+    // A sequence of one value, or of none.
+    [T: Element] Option<T>, FieldType::Sequence(&T::TYPE), None, |value, out| {
+        out.scalar(u64::from(value.is_some()), 4);
+        if let Some(value) = value {
+            out.scalar(value.word(), size_of::<T>());
         }
-    )* };
+    };
+    // Whole seconds, and nanoseconds from 0 to 999,999,999: two numbers, so that no value is too large.
+    [] Duration, FieldType::Array { count: 2, element: &<u64 as Element>::TYPE }, Some(16), |value, out| {
+        out.scalar(value.as_secs(), 8);
+        out.scalar(u64::from(value.subsec_nanos()), 8);
+    };
+    // Whole seconds since 1970, rounded down, and nanoseconds from 0 to 999,999,999 after them.
+    [] SystemTime, FieldType::Array { count: 2, element: &<i64 as Element>::TYPE }, Some(16), |value, out| {
+        let (seconds, nanoseconds) = since_1970(*value);
+        out.scalar(seconds, 8);
+        out.scalar(u64::from(nanoseconds), 8);
+    };
 }
-pointer!(*const T, *mut T);
+
+/// Linux has the seconds in 64 bits, signed: none of these wraps.
+#[inline]
+fn since_1970(time: SystemTime) -> (u64, u32) {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => (since.as_secs(), since.subsec_nanos()),
+        Err(before) => match (before.duration().as_secs(), before.duration().subsec_nanos()) {
+            (seconds, 0) => (seconds.wrapping_neg(), 0),
+            (seconds, nanoseconds) => (seconds.wrapping_neg().wrapping_sub(1), 1_000_000_000 - nanoseconds),
+        },
+    }
+}
 
 /// The memory of plain elements.
 #[inline(always)]
-fn memory<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: `Plain` is sealed and holds for integers, floats and bool only: all their bytes are initialised, and u8 has
-    // no alignment. The length is that of the slice in bytes, the lifetime that of the slice.
+pub(crate) fn memory<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: `Plain` is sealed and holds for integers (also where they are `Hex`), floats and bool only: all their bytes are
+    // initialised, and u8 has no alignment. The length is that of the slice in bytes, the lifetime that of the slice.
     unsafe { core::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) }
 }
 
@@ -144,17 +149,12 @@ impl<T: Element, const N: usize> Field for [T; N] {
     short!(&Self);
 
     #[inline(always)]
-    fn size(&self) -> usize {
-        size_of::<[T; N]>()
-    }
-
-    #[inline(always)]
     fn write(&self, out: &mut impl Out) {
         out.raw(memory(self));
     }
 
     fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        out.0.source(memory(self));
+        out.source(memory(self));
     }
 }
 
@@ -162,11 +162,6 @@ impl<T: Element> Field for [T] {
     const TYPE: FieldType = T::SLICE;
     const FIXED: Option<usize> = None;
     short!(&[T]);
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        4 + size_of_val(self)
-    }
 
     #[inline(always)]
     fn write(&self, out: &mut impl Out) {
@@ -177,99 +172,57 @@ impl<T: Element> Field for [T] {
 
     fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
         out.scalar(u64::from(self.len() as u32), 4);
-        out.0.source(memory(self));
+        out.source(memory(self));
     }
 }
 
-impl<T: Element> Field for Vec<T> {
-    const TYPE: FieldType = T::SLICE;
-    const FIXED: Option<usize> = None;
-    short!(&[T]);
+/// Three texts that are recorded as one.
+#[derive(Debug, Clone, Copy)]
+pub struct Joined<'a>(pub(crate) [&'a str; 3]);
 
-    #[inline(always)]
-    fn size(&self) -> usize {
-        self.as_slice().size()
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        self.as_slice().write(out);
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        Field::pieces(self.as_slice(), out);
+impl<'t> Joined<'t> {
+    /// `None`, or `Some(TEXT)`.
+    fn option(text: Option<&'t str>) -> Self {
+        Self(text.map_or(["None", "", ""], |text| ["Some(", text, ")"]))
     }
 }
 
-impl Field for str {
-    const TYPE: FieldType = FieldType::String;
-    const FIXED: Option<usize> = None;
-    const TEXT: bool = true;
-    short!(&str);
-
-    #[inline(always)]
-    fn text(&self) -> &[u8] {
-        self.as_bytes()
-    }
-
-    #[inline(always)]
-    fn size(&self) -> usize {
-        self.len() + 1
-    }
-
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        out.text(self.as_bytes());
-    }
-
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        out.0.source_text(self.as_bytes());
-    }
-}
-
-macro_rules! text {
-    ($($T:ty),*) => { $(
-        impl Field for $T {
-            const TYPE: FieldType = FieldType::String;
-            const FIXED: Option<usize> = None;
-            const TEXT: bool = true;
-            short!(&str);
-
-            #[inline(always)]
-            fn text(&self) -> &[u8] {
-                self.as_bytes()
-            }
-
-            #[inline(always)]
-            fn size(&self) -> usize {
-                self.len() + 1
-            }
-
-            #[inline(always)]
-            fn write(&self, out: &mut impl Out) {
-                out.text(self.as_bytes());
-            }
-
-            fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-                out.0.source_text(self.as_bytes());
-            }
-        }
-    )* };
-}
-text!(String, Box<str>, std::borrow::Cow<'_, str>, std::sync::Arc<str>);
-
-impl Field for char {
+impl Field for Joined<'_> {
     const TYPE: FieldType = FieldType::String;
     const FIXED: Option<usize> = None;
     short!(Self);
 
-    #[inline(always)]
-    fn size(&self) -> usize {
-        self.len_utf8() + 1
+    #[inline]
+    fn write(&self, out: &mut impl Out) {
+        self.0.iter().flat_map(|part| runs(part.as_bytes())).for_each(|run| out.raw(run));
+        out.raw(&[0]);
     }
 
-    #[inline(always)]
-    fn write(&self, out: &mut impl Out) {
-        out.text(self.encode_utf8(&mut [0; 4]).as_bytes());
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        self.0.iter().for_each(|part| out.source_text(part.as_bytes()));
+        out.raw(&[0]);
     }
 }
+
+// The bytes of a path are recorded as they are, whether they are UTF-8 or not.
+text! {
+    [] str, (&str), |value| value.as_bytes();
+    [] OsStr, (&OsStr), |value| value.as_bytes();
+    [] CStr, (&CStr), |value| value.to_bytes();
+}
+
+as_short! {
+    FieldType::String, None;
+    [] String, &'a str, |value| value;
+    [] Box<str>, &'a str, |value| value;
+    ['t] Cow<'t, str>, &'a str, |value| value;
+    [] Arc<str>, &'a str, |value| value;
+    [] OsString, &'a OsStr, |value| value;
+    [] Path, &'a OsStr, |value| value.as_os_str();
+    [] PathBuf, &'a OsStr, |value| value.as_os_str();
+    [] CString, &'a CStr, |value| value;
+    ['t] Option<&'t str>, Joined<'a>, |value| Joined::option(*value);
+    [] Option<String>, Joined<'a>, |value| Joined::option(value.as_deref());
+}
+as_short!(T::SLICE, None; [T: Element] Vec<T>, &'a [T], |value| value;);
+as_short!(T::TYPE, T::FIXED; [T: Field + ?Sized] &mut T, T::Short<'a>, |value| T::short(value););

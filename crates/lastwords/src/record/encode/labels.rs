@@ -41,10 +41,6 @@ macro_rules! labels {
             const FIXED: ::core::option::Option<usize> = ::core::option::Option::Some(::core::mem::size_of::<$repr>());
             $crate::__short!(Self);
             #[inline(always)]
-            fn size(&self) -> usize {
-                ::core::mem::size_of::<$repr>()
-            }
-            #[inline(always)]
             fn write(&self, out: &mut impl $crate::__private::Out) {
                 $crate::Field::write(&$crate::Labeled::repr(*self), out);
             }

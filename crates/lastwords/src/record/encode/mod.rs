@@ -6,33 +6,16 @@ mod labels;
 pub(crate) mod writer;
 
 pub use self::fields::{Element, Hex, Integer, hex};
+pub(crate) use self::fields::{Joined, memory};
+#[cfg(feature = "tracing")]
+pub(crate) use self::formatted::CUT;
 pub use self::formatted::{Debugged, Displayed, Formatted};
 pub use self::labels::Labeled;
 pub use self::writer::Out;
+pub(crate) use self::writer::Pieces;
 
-use self::writer::Pieces as PieceList;
-use crate::session::registry::{FieldDesc, FieldType};
-
-/// The pieces of a payload too long for a buffer on the stack.
-pub struct Pieces<'a>(pub(crate) PieceList<'a>);
-
-impl Out for Pieces<'_> {
-    fn scalar(&mut self, value: u64, size: usize) {
-        let bytes = value.to_ne_bytes();
-        self.0.copied(if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[8 - size..] });
-    }
-
-    fn raw(&mut self, bytes: &[u8]) {
-        self.0.copied(bytes);
-    }
-
-    fn text(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0.copied(&[if *byte == 0 { writer::INNER_NUL } else { *byte }]);
-        }
-        self.0.copied(&[0]);
-    }
-}
+use self::writer::Count;
+use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
 /// A value that an event can carry.
 #[diagnostic::on_unimplemented(
@@ -55,7 +38,14 @@ pub trait Field {
     /// The same value, of the same type to a reader, and the same bytes.
     fn short(&self) -> Self::Short<'_>;
     /// Bytes of this value.
-    fn size(&self) -> usize;
+    #[inline(always)]
+    fn size(&self) -> usize {
+        Self::FIXED.unwrap_or_else(|| {
+            let mut count = Count(0);
+            self.write(&mut count);
+            count.0
+        })
+    }
     /// The bytes of text, without NUL at the end; nothing where the value is not text.
     #[inline(always)]
     fn text(&self) -> &[u8] {
@@ -66,7 +56,12 @@ pub trait Field {
     /// The same, keeping references to long values in place of copies.
     #[inline]
     fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        self.write(out);
+        if Self::TEXT {
+            out.source_text(self.text());
+            out.raw(&[0]);
+        } else {
+            self.write(out);
+        }
     }
 }
 
@@ -99,49 +94,110 @@ macro_rules! __short {
 }
 pub(crate) use __short as short;
 
-/// A reference is as what it refers to.
-macro_rules! reference {
-    ($($R:ty),*) => { $(
-        impl<T: Field + ?Sized> Field for $R {
-            const TYPE: FieldType = T::TYPE;
-            const FIXED: Option<usize> = T::FIXED;
-            const TEXT: bool = T::TEXT;
+/// Values that are passed on as they are: their type to a reader, their bytes where all have the same number, and how they are
+/// written.
+macro_rules! copied {
+    ($([$($generic:tt)*] $T:ty, $ty:expr, $fixed:expr, |$value:ident, $out:ident| $write:expr;)*) => { $(
+        impl<$($generic)*> Field for $T {
+            const TYPE: FieldType = $ty;
+            const FIXED: Option<usize> = $fixed;
+            short!(Self);
+
+            #[inline(always)]
+            fn write(&self, out: &mut impl Out) {
+                let ($value, $out) = (self, out);
+                $write;
+            }
+        }
+    )* };
+}
+pub(crate) use copied;
+
+/// Texts of these bytes.
+macro_rules! text {
+    ($([$($generic:tt)*] $T:ty, ($($short:tt)*), |$value:ident| $bytes:expr;)*) => { $(
+        impl<$($generic)*> Field for $T {
+            const TYPE: FieldType = FieldType::String;
+            const FIXED: Option<usize> = None;
+            const TEXT: bool = true;
+            short!($($short)*);
+
+            #[inline(always)]
+            fn text(&self) -> &[u8] {
+                let $value = self;
+                $bytes
+            }
+
+            #[inline(always)]
+            fn write(&self, out: &mut impl Out) {
+                out.text(self.text());
+            }
+        }
+    )* };
+}
+use text;
+
+/// Values that are passed on as a value of another type, with the type to a reader and the fixed size of that one.
+macro_rules! as_short {
+    ($ty:expr, $fixed:expr; $([$($generic:tt)*] $T:ty, $short:ty, |$value:ident| $to_short:expr;)*) => { $(
+        impl<$($generic)*> Field for $T {
+            const TYPE: FieldType = $ty;
+            const FIXED: Option<usize> = $fixed;
             type Short<'a>
-                = T::Short<'a>
+                = $short
             where
                 Self: 'a;
 
             #[inline(always)]
             fn short(&self) -> Self::Short<'_> {
-                T::short(self)
-            }
-
-            #[inline(always)]
-            fn text(&self) -> &[u8] {
-                T::text(self)
-            }
-
-            #[inline(always)]
-            fn size(&self) -> usize {
-                T::size(self)
+                let $value = self;
+                $to_short
             }
 
             #[inline(always)]
             fn write(&self, out: &mut impl Out) {
-                T::write(self, out);
-            }
-
-            #[inline]
-            fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-                T::pieces(self, out);
+                self.short().write(out);
             }
         }
     )* };
 }
-reference!(&T, &mut T);
+use as_short;
 
-/// A tuple of [`Field`]s as the macros make it.
-pub trait Given {
+/// A reference is as what it refers to.
+impl<T: Field + ?Sized> Field for &T {
+    const TYPE: FieldType = T::TYPE;
+    const FIXED: Option<usize> = T::FIXED;
+    const TEXT: bool = T::TEXT;
+    type Short<'a>
+        = T::Short<'a>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn short(&self) -> Self::Short<'_> {
+        T::short(self)
+    }
+
+    #[inline(always)]
+    fn text(&self) -> &[u8] {
+        T::text(self)
+    }
+
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        T::write(self, out);
+    }
+
+    #[inline]
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        T::pieces(self, out);
+    }
+}
+
+/// A tuple of [`Field`]s as the macros make it, with the names that a [`Site`] gives them.
+pub trait Given<S: Site> {
+    /// The names joined with the types of the values.
+    const FIELDS: &'static [FieldDesc];
     /// The values as they are passed on.
     type Short<'a>: Values + Copy
     where
@@ -150,12 +206,10 @@ pub trait Given {
     fn short(&self) -> Self::Short<'_>;
 }
 
-/// The values of one event: a tuple of [`Field`]s.
+/// The values of one event: a tuple of [`Field`]s, or a payload that is ready.
 pub trait Values {
     /// Bytes, where every payload has the same number.
-    const FIXED: Option<usize>;
-    /// Values.
-    const COUNT: usize = 0;
+    const FIXED: Option<usize> = None;
     /// Bytes before the last value, where that is text and all before it have fixed sizes.
     const HEAD: Option<usize> = None;
     /// The same values, built anew one by one: what is passed on in memory is then another object, and this one stays in
@@ -168,7 +222,12 @@ pub trait Values {
         *self
     }
     /// Bytes of this payload.
-    fn size(&self) -> usize;
+    #[inline(always)]
+    fn size(&self) -> usize {
+        let mut count = Count(0);
+        self.write(&mut count);
+        count.0
+    }
     /// Writes all values but the last, where [`Values::HEAD`] is some.
     #[inline(always)]
     fn write_head(&self, _out: &mut impl Out) {}
@@ -180,128 +239,121 @@ pub trait Values {
     /// Writes exactly [`Values::size`] bytes.
     fn write(&self, out: &mut impl Out);
     /// The same as pieces.
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>);
+    #[inline]
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        self.write(out);
+    }
+}
+
+/// A payload that is ready, in parts that follow each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts<'a, P>(pub(crate) &'a [P]);
+
+impl<P: AsRef<[u8]>> Values for Parts<'_, P> {
+    #[inline(always)]
+    fn write(&self, out: &mut impl Out) {
+        self.0.iter().for_each(|part| out.raw(part.as_ref()));
+    }
+
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        self.0.iter().for_each(|part| out.source(part.as_ref()));
+    }
 }
 
 /// What a callsite's macro knows before any value is seen.
 pub trait Site {
-    /// Provider.
-    const PROVIDER: &'static str;
-    /// Name.
-    const NAME: &'static str;
-    /// Severity, 1 to 5.
-    const LEVEL: u8;
-    /// Format string of a marker, or empty.
-    const FORMAT: &'static str;
-    /// Source file.
-    const FILE: &'static str;
-    /// Source line.
-    const LINE: u32;
+    /// The description of its events, without fields.
+    const EVENT: EventDesc;
     /// Names of the fields.
     const NAMES: &'static [&'static str];
 }
 
-/// The names of a [`Site`] joined with the types of its values.
-pub trait Described<S: Site> {
-    /// The fields.
-    const FIELDS: &'static [FieldDesc];
-}
-
-const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
+/// The sum, where both are known.
+pub(crate) const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         _ => None,
     }
 }
 
-macro_rules! tuple {
-    ($($T:ident $i:tt),*) => {
-        impl<$($T: Field),*> Given for ($($T,)*) {
-            type Short<'a> = ($($T::Short<'a>,)*) where Self: 'a;
+impl<S: Site> Given<S> for () {
+    const FIELDS: &'static [FieldDesc] = &[];
+    type Short<'a> = ();
 
-            #[allow(clippy::unused_unit, reason = "the tuple of no values")]
+    fn short(&self) {}
+}
+
+impl Values for () {
+    const FIXED: Option<usize> = Some(0);
+
+    #[inline(always)]
+    fn write(&self, _: &mut impl Out) {}
+}
+
+/// The traits for a tuple of these types and a last one.
+macro_rules! tuple {
+    ($($T:ident $i:tt)*, $Last:ident $last:tt) => {
+        impl<S: Site, $($T: Field,)* $Last: Field> Given<S> for ($($T,)* $Last,) {
+            const FIELDS: &'static [FieldDesc] = &[
+                $(FieldDesc { name: S::NAMES[$i], ty: $T::TYPE },)*
+                FieldDesc { name: S::NAMES[$last], ty: $Last::TYPE },
+            ];
+            type Short<'a> = ($($T::Short<'a>,)* $Last::Short<'a>,) where Self: 'a;
+
             #[inline(always)]
             fn short(&self) -> Self::Short<'_> {
-                ($(self.$i.short(),)*)
+                ($(self.$i.short(),)* self.$last.short(),)
             }
         }
 
-        impl<$($T: Field + Copy),*> Values for ($($T,)*) {
-            #[allow(clippy::unused_unit, reason = "the tuple of no values")]
-            #[inline(always)]
-            fn again(&self) -> Self {
-                ($(self.$i,)*)
-            }
-
+        impl<$($T: Field + Copy,)* $Last: Field + Copy> Values for ($($T,)* $Last,) {
             const FIXED: Option<usize> = {
-                let sum = Some(0);
+                let sum = $Last::FIXED;
                 $(let sum = add(sum, $T::FIXED);)*
                 sum
             };
-            const COUNT: usize = 0 $(+ { let _ = $i; 1 })*;
             const HEAD: Option<usize> = {
-                let head = Some(0);
-                let text = false;
-                $(
-                    let last = $i + 1 == Self::COUNT;
-                    let head = if last { head } else { add(head, $T::FIXED) };
-                    let text = if last { $T::TEXT } else { text };
-                )*
-                if text { head } else { None }
+                let sum = if $Last::TEXT { Some(0) } else { None };
+                $(let sum = add(sum, $T::FIXED);)*
+                sum
             };
 
             #[inline(always)]
+            fn again(&self) -> Self {
+                ($(self.$i,)* self.$last,)
+            }
+
+            #[inline(always)]
             fn write_head(&self, _out: &mut impl Out) {
-                $(
-                    if $i + 1 != Self::COUNT {
-                        self.$i.write(_out);
-                    }
-                )*
+                $(self.$i.write(_out);)*
             }
 
             #[inline(always)]
             fn last_text(&self) -> &[u8] {
-                let text: &[u8] = &[];
-                $(let text = if $i + 1 == Self::COUNT { self.$i.text() } else { text };)*
-                text
+                self.$last.text()
             }
 
             #[inline(always)]
-            fn size(&self) -> usize {
-                0 $(+ self.$i.size())*
-            }
-
-            #[inline(always)]
-            fn write(&self, _out: &mut impl Out) {
-                $(self.$i.write(_out);)*
+            fn write(&self, out: &mut impl Out) {
+                self.write_head(out);
+                self.$last.write(out);
             }
 
             #[inline]
-            fn pieces<'a>(&'a self, _out: &mut Pieces<'a>) {
-                $(self.$i.pieces(_out);)*
+            fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+                $(self.$i.pieces(out);)*
+                self.$last.pieces(out);
             }
-        }
-
-        impl<S: Site, $($T: Field),*> Described<S> for ($($T,)*) {
-            const FIELDS: &'static [FieldDesc] = &[$(FieldDesc { name: S::NAMES[$i], ty: $T::TYPE }),*];
         }
     };
 }
 
-tuple!();
-tuple!(A 0);
-tuple!(A 0, B 1);
-tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
-tuple!(A 0, B 1, C 2, D 3, E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14, P 15);
+/// [`tuple!`] for each number of values.
+macro_rules! tuples {
+    ($($T:ident $i:tt)*;) => {};
+    ($($T:ident $i:tt)*; $Next:ident $next:tt $($rest:tt)*) => {
+        tuple!($($T $i)*, $Next $next);
+        tuples!($($T $i)* $Next $next; $($rest)*);
+    };
+}
+tuples!(; A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10 L 11 M 12 N 13 O 14 P 15);

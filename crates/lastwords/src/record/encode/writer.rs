@@ -6,11 +6,48 @@ pub(crate) const INNER_NUL: u8 = 0x1a;
 /// Takes the bytes of a payload in order.
 pub trait Out {
     /// The low `size` bytes (1 to 8) of `value`, in the machine's byte order; the other bytes of `value` are zero.
-    fn scalar(&mut self, value: u64, size: usize);
+    #[inline]
+    fn scalar(&mut self, value: u64, size: usize) {
+        let bytes = value.to_ne_bytes();
+        self.raw(if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[8 - size..] });
+    }
     /// Bytes as they are.
     fn raw(&mut self, bytes: &[u8]);
     /// Text and its NUL; a NUL inside becomes 0x1a.
-    fn text(&mut self, bytes: &[u8]);
+    fn text(&mut self, bytes: &[u8]) {
+        for run in runs(bytes) {
+            self.raw(run);
+        }
+        self.raw(&[0]);
+    }
+}
+
+/// The text in runs, with [`INNER_NUL`] in place of each NUL inside.
+pub(super) fn runs(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == 0).flat_map(|run| match run {
+        [before @ .., 0] => [before, &[INNER_NUL]],
+        _ => [run, &[]],
+    })
+}
+
+/// Counts the bytes of a payload.
+pub(super) struct Count(pub(super) usize);
+
+impl Out for Count {
+    #[inline(always)]
+    fn scalar(&mut self, _: u64, size: usize) {
+        self.0 += size;
+    }
+
+    #[inline(always)]
+    fn raw(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+
+    #[inline(always)]
+    fn text(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len() + 1;
+    }
 }
 
 /// Collects a payload in whole words. With sizes known at compile time every index and shift is a constant after inlining
@@ -39,11 +76,13 @@ impl<'a, const W: usize> Words<'a, W> {
         }
     }
 
-    /// Puts the `size` bytes of `value`, which come first in memory order.
-    #[cfg(target_endian = "little")]
+    /// Puts the low `size` bytes of `value`, in the machine's byte order; its other bytes are zero.
     #[inline(always)]
     fn push(&mut self, value: u64, size: usize) {
-        self.acc |= value << (self.used * 8);
+        const LITTLE: bool = cfg!(target_endian = "little");
+        // The bytes that come first in memory order are at the lower end, or at the upper one.
+        let value = if LITTLE { value } else { value << (64 - size * 8) };
+        self.acc |= if LITTLE { value << (self.used * 8) } else { value >> (self.used * 8) };
         let total = self.used + size;
         if total < 8 {
             self.used = total;
@@ -51,23 +90,8 @@ impl<'a, const W: usize> Words<'a, W> {
         }
         self.flush();
         // Two shifts: one by 64 has no value.
-        self.acc = (value >> 1) >> (63 - self.used * 8);
-        self.used = total - 8;
-    }
-
-    /// Puts the `size` bytes of `value`, which are its low ones, most significant first.
-    #[cfg(target_endian = "big")]
-    #[inline(always)]
-    fn push(&mut self, value: u64, size: usize) {
-        let top = value << (64 - size * 8);
-        self.acc |= top >> (self.used * 8);
-        let total = self.used + size;
-        if total < 8 {
-            self.used = total;
-            return;
-        }
-        self.flush();
-        self.acc = (top << 1) << (63 - self.used * 8);
+        let rest = 63 - self.used * 8;
+        self.acc = if LITTLE { (value >> 1) >> rest } else { (value << 1) << rest };
         self.used = total - 8;
     }
 
@@ -113,7 +137,7 @@ fn last_bytes(bytes: &[u8], n: usize) -> u64 {
 
 /// Whether a byte of `word` is zero.
 #[inline(always)]
-pub(crate) fn has_zero(word: u64) -> bool {
+fn has_zero(word: u64) -> bool {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0
 }
 
@@ -206,9 +230,8 @@ impl<'a> Bytes<'a> {
     }
 
     /// The bytes collected, unless some found no room.
-    pub(crate) fn finish(self) -> Option<&'a [u8]> {
-        let Self { buffer, len, full } = self;
-        if full { None } else { buffer.get(..len) }
+    pub(crate) fn finish(mut self) -> Option<&'a [u8]> {
+        if self.full { None } else { Some(self.take()) }
     }
 
     /// Bytes collected so far.
@@ -216,129 +239,76 @@ impl<'a> Bytes<'a> {
         self.len
     }
 
-    fn room(&mut self, n: usize) -> Option<&mut [u8]> {
-        let end = self.len.checked_add(n).filter(|end| *end <= self.buffer.len());
-        let Some(end) = end else {
-            self.full = true;
-            return None;
-        };
-        let at = self.len;
-        self.len = end;
-        self.buffer.get_mut(at..end)
+    /// The bytes collected; more are collected behind them.
+    fn take(&mut self) -> &'a [u8] {
+        let (taken, rest) = std::mem::take(&mut self.buffer).split_at_mut(std::mem::take(&mut self.len));
+        self.buffer = rest;
+        taken
     }
 }
 
 impl Out for Bytes<'_> {
     #[inline]
-    fn scalar(&mut self, value: u64, size: usize) {
-        let bytes = value.to_ne_bytes();
-        self.raw(if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[8 - size..] });
-    }
-
-    #[inline]
     fn raw(&mut self, bytes: &[u8]) {
-        if let Some(room) = self.room(bytes.len()) {
-            room.copy_from_slice(bytes);
-        }
-    }
-
-    fn text(&mut self, bytes: &[u8]) {
-        let Some(room) = self.room(bytes.len() + 1) else { return };
-        let (nul, text) = room.split_last_mut().map_or((None, [].as_mut_slice()), |(nul, text)| (Some(nul), text));
-        text.copy_from_slice(bytes);
-        if let Some(nul) = nul {
-            *nul = 0;
-        }
-        for byte in text {
-            if *byte == 0 {
-                *byte = INNER_NUL;
+        match self.buffer.get_mut(self.len..self.len + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len += bytes.len();
             }
+            None => self.full = true,
         }
     }
 }
 
 /// Most pieces of a payload that is recorded piece by piece.
 const MAX_PIECES: usize = 64;
-/// Bytes of scalars among them.
-const SCRATCH: usize = 1024;
 
-#[derive(Clone, Copy)]
-enum Piece<'a> {
-    Scratch(usize, usize),
-    Source(&'a [u8]),
-}
-
-/// Collects references to the long values of a payload, so that they are copied once, into the ring.
-pub(crate) struct Pieces<'a> {
-    pieces: [Piece<'a>; MAX_PIECES],
+/// Collects references to the long values of a payload, so that they are copied once, into the ring. The values between them
+/// are collected in a buffer.
+pub struct Pieces<'a> {
+    between: Bytes<'a>,
+    pieces: [&'a [u8]; MAX_PIECES],
     len: usize,
-    scratch: [u8; SCRATCH],
-    scratch_len: usize,
-    full: bool,
 }
 
 impl<'a> Pieces<'a> {
-    pub(crate) fn new() -> Self {
-        Self { pieces: [Piece::Scratch(0, 0); MAX_PIECES], len: 0, scratch: [0; SCRATCH], scratch_len: 0, full: false }
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { between: Bytes::new(buffer), pieces: [&[]; MAX_PIECES], len: 0 }
     }
 
-    /// Calls `then` with the pieces in order, unless there were too many.
-    pub(crate) fn finish<R>(&self, then: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
-        if self.full {
-            return None;
-        }
-        let mut parts: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
-        for (part, piece) in parts.iter_mut().zip(&self.pieces[..self.len]) {
-            *part = match *piece {
-                Piece::Scratch(from, to) => &self.scratch[from..to],
-                Piece::Source(bytes) => bytes,
-            };
-        }
-        Some(then(&parts[..self.len]))
-    }
-
-    fn push(&mut self, piece: Piece<'a>) {
-        if self.len == MAX_PIECES {
-            self.full = true;
-            return;
-        }
-        self.pieces[self.len] = piece;
-        self.len += 1;
-    }
-
-    /// Bytes that do not outlive the call.
-    pub(crate) fn copied(&mut self, bytes: &[u8]) {
-        let (from, to) = (self.scratch_len, self.scratch_len + bytes.len());
-        if to > SCRATCH {
-            self.full = true;
-            return;
-        }
-        self.scratch[from..to].copy_from_slice(bytes);
-        self.scratch_len = to;
-        match self.len.checked_sub(1).map(|last| &mut self.pieces[last]) {
-            Some(Piece::Scratch(_, end)) if *end == from => *end = to,
-            _ => self.push(Piece::Scratch(from, to)),
-        }
+    /// The pieces in order, unless there were too many.
+    pub(crate) fn finish(&mut self) -> Option<&[&'a [u8]]> {
+        self.source(&[]);
+        if self.between.full { None } else { self.pieces.get(..self.len) }
     }
 
     /// Bytes that outlive the call.
     pub(crate) fn source(&mut self, bytes: &'a [u8]) {
-        if !bytes.is_empty() {
-            self.push(Piece::Source(bytes));
+        for piece in [self.between.take(), bytes] {
+            match self.pieces.get_mut(self.len) {
+                _ if piece.is_empty() => (),
+                Some(place) => {
+                    *place = piece;
+                    self.len += 1;
+                }
+                None => self.between.full = true,
+            }
         }
     }
 
-    /// Text that outlives the call. Text with more NULs inside than there are pieces makes the payload too big.
+    /// Text that outlives the call, without its NUL. Text with more NULs inside than there are pieces makes the payload too big.
     pub(crate) fn source_text(&mut self, bytes: &'a [u8]) {
-        for (i, run) in bytes.split(|byte| *byte == 0).enumerate() {
-            if i > 0 {
-                self.copied(&[INNER_NUL]);
-            }
-            self.source(run);
-            if self.full {
+        for run in runs(bytes) {
+            if self.between.full {
                 return;
             }
+            self.source(run);
         }
-        self.copied(&[0]);
+    }
+}
+
+impl Out for Pieces<'_> {
+    fn raw(&mut self, bytes: &[u8]) {
+        self.between.raw(bytes);
     }
 }

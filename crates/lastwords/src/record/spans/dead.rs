@@ -9,19 +9,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use lastwords_abi::spans::Span;
+use lastwords_ring::os::lock_word;
 
 use crate::session::processes::{Identity, Life};
 
 /// A recorder passed over another process's span since the last look.
 static SUSPECTED: AtomicBool = AtomicBool::new(false);
-/// Keys of the dead; 0 = none. The oldest makes room.
+/// The dead, each in one word as in a lock: the pid, and of the start as much as tells a reused pid; 0 = none. The oldest makes room.
 static DEAD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-
-/// An owner in one word: its pid, and of its start as much as tells a reused pid.
-fn key(pid: u32, start: u64) -> u64 {
-    u64::from(pid) << 32 | start & 0xffff_ffff
-}
 
 /// Notes that another process's span was passed over: that process may be dead.
 pub(super) fn suspected() {
@@ -32,7 +28,7 @@ pub(super) fn suspected() {
 
 /// Whether the process is known to be dead.
 pub(super) fn is_known(pid: u32, start: u64) -> bool {
-    let key = key(pid, start);
+    let key = lock_word(pid, start);
     DEAD.iter().any(|dead| dead.load(Acquire) == key)
 }
 
@@ -51,7 +47,7 @@ pub(crate) fn look() {
             // Those that have no room here are found by the next look.
             if is_new && noted < DEAD.len() && owner.life() == Life::Dead {
                 let at = NEXT.fetch_add(1, Relaxed) % DEAD.len();
-                DEAD[at].store(key(owner.pid, owner.start), Release);
+                DEAD[at].store(lock_word(owner.pid, owner.start), Release);
                 noted += 1;
             }
         }

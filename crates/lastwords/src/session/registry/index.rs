@@ -1,7 +1,5 @@
 //! Where the events' records are, by a hash of their bodies: in memory of its own, not of the heap.
 
-use std::ptr::NonNull;
-
 use lastwords_ring::os;
 
 /// Bytes of the registry for each slot: less than half of the smallest record of an event.
@@ -10,63 +8,50 @@ const BYTES_A_SLOT: u64 = 16;
 /// A hash table with open addressing. A slot has the hash above and an eighth of the offset below; 0 is empty.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    slots: Option<NonNull<u64>>,
-    /// Slots, a power of two, less 1.
-    mask: usize,
+    /// A power of two of them, or none. Mapped by [`Index::is_there`] and unmapped when this is dropped.
+    slots: &'static mut [u64],
     /// Offset up to which records were looked at; 0 = none.
     pub(super) scanned: u64,
 }
 
-// SAFETY: the memory is this table's alone.
-unsafe impl Send for Index {}
-
 impl Index {
     /// Whether it can be used; makes it for a registry of `len` bytes where it was not made yet.
     pub(super) fn is_there(&mut self, len: u64) -> bool {
-        if self.slots.is_none() {
+        if self.slots.is_empty() {
             let slots = (len / BYTES_A_SLOT).next_power_of_two() as usize;
             if let Some(memory) = os::private_memory(slots * 8) {
-                (self.slots, self.mask) = (Some(memory.cast()), slots - 1);
+                // SAFETY: as many slots were mapped just now, zeroed and page-aligned; they are this table's alone.
+                self.slots = unsafe { std::slice::from_raw_parts_mut(memory.cast().as_ptr(), slots) };
             }
         }
-        self.slots.is_some()
+        !self.slots.is_empty()
     }
 
-    fn slots(&mut self) -> &mut [u64] {
-        match self.slots {
-            // SAFETY: as many slots were mapped, zeroed; the memory is unmapped only when this is dropped.
-            Some(slots) => unsafe { std::slice::from_raw_parts_mut(slots.as_ptr(), self.mask + 1) },
-            None => &mut [],
-        }
+    /// The slots in which a record of that hash may be, in the order in which they are taken.
+    fn chain(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let count = self.slots.len();
+        (0..count).map(move |step| (hash as usize).wrapping_add(step) & (count - 1))
     }
 
     /// Adds a record of that hash at that offset, a multiple of 8.
     pub(super) fn add(&mut self, hash: u32, at: u64) {
-        let mask = self.mask;
-        let slots = self.slots();
-        let free = (0..slots.len()).map(|step| (hash as usize).wrapping_add(step) & mask).find(|n| slots[*n] == 0);
-        if let Some(n) = free {
-            slots[n] = u64::from(hash) << 32 | (at / 8);
+        if let Some(free) = self.chain(hash).find(|slot| self.slots[*slot] == 0) {
+            self.slots[free] = u64::from(hash) << 32 | (at / 8);
         }
     }
 
     /// The first that `look` finds among the offsets of records of that hash.
-    pub(super) fn find<T>(&mut self, hash: u32, mut look: impl FnMut(u64) -> Option<T>) -> Option<T> {
-        let mask = self.mask;
-        let slots = self.slots();
-        let chain = (0..slots.len()).map(|step| slots[(hash as usize).wrapping_add(step) & mask]);
-        chain
-            .take_while(|slot| *slot != 0)
-            .filter(|slot| slot >> 32 == u64::from(hash))
-            .find_map(|slot| look((slot & 0xffff_ffff) * 8))
+    pub(super) fn find<T>(&self, hash: u32, mut look: impl FnMut(u64) -> Option<T>) -> Option<T> {
+        let used = self.chain(hash).map(|slot| self.slots[slot]).take_while(|slot| *slot != 0);
+        used.filter(|slot| slot >> 32 == u64::from(hash)).find_map(|slot| look((slot & 0xffff_ffff) * 8))
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
-        if let Some(slots) = self.slots {
-            // SAFETY: mapped by `is_there` with this length, and this was its only user.
-            unsafe { libc::munmap(slots.as_ptr().cast(), (self.mask + 1) * 8) };
+        if !self.slots.is_empty() {
+            // SAFETY: mapped by `is_there` with this length; nobody has the slots when their only user is dropped.
+            unsafe { libc::munmap(self.slots.as_mut_ptr().cast(), size_of_val(self.slots)) };
         }
     }
 }

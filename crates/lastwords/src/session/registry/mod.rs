@@ -4,6 +4,7 @@ mod body;
 pub(crate) mod fnv;
 mod index;
 
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -13,11 +14,11 @@ use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, Regi
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::{Mapping, flush};
-use lastwords_ring::os;
 
-pub(crate) use self::body::{Body, context_body, env_body};
-use self::body::{Compare, Fill, ID_AT, Measure, Sink as _, event_body};
+use self::body::{ID_AT, event_body};
+pub(crate) use self::body::{body_of, context_body, env_body};
 use self::index::Index;
+use crate::session::session_region::locked;
 
 /// What a callsite says of its event; `'static`, made once for each callsite.
 #[derive(Debug, Clone, Copy)]
@@ -158,26 +159,15 @@ impl Registry {
 
     /// Appends a record. False when there is no room, or the lock is not to be had. Allocates nothing.
     pub(crate) fn append(&self, kind: u16, body: &[u8]) -> bool {
-        self.locked(|| self.append_locked(kind, body)).unwrap_or(false)
+        self.locked(|| self.append_locked(kind, body.len(), |put| put(body))).unwrap_or(false)
     }
 
-    fn locked<T>(&self, run: impl FnOnce() -> T) -> Option<T> {
-        let lock = &self.control().lock;
-        let mine = lastwords_ring::lock_word();
-        if !os::lock(lock, mine, || self.namespaces.load(Acquire) != 0) {
-            return None;
-        }
-        let done = run();
-        os::unlock(lock, mine);
-        Some(done)
-    }
-
-    fn append_locked(&self, kind: u16, body: &[u8]) -> bool {
-        self.append_filled(kind, body.len(), |to| to.put(body))
+    fn locked<T>(&self, run: impl FnOnce() -> T) -> Result<T, Busy> {
+        locked(&self.control().lock, self.namespaces, run).map_err(|_| Busy)
     }
 
     /// Appends a record whose body, of `len` bytes, `fill` writes; the caller holds the lock.
-    fn append_filled(&self, kind: u16, len: usize, fill: impl FnOnce(&mut Fill)) -> bool {
+    fn append_locked(&self, kind: u16, len: usize, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
         let control = self.control();
         let at = control.end.load(Acquire).max(RECORDS_OFF as u64);
         let whole = RECORD_HEADER_LEN + len;
@@ -190,9 +180,13 @@ impl Registry {
         // of 8.
         unsafe {
             let record = self.base.add(at as usize);
-            let body = record.add(RECORD_HEADER_LEN);
-            fill(&mut Fill::new(body, len));
-            let check = region::checksum(core::slice::from_raw_parts(body, len));
+            let body = core::slice::from_raw_parts_mut(record.add(RECORD_HEADER_LEN), len);
+            let mut room = &mut *body;
+            // What would go behind the end is left out.
+            fill(&mut |bytes| {
+                let _ = room.write(bytes);
+            });
+            let check = region::checksum(body);
             record.cast::<RecordHeader>().write(RecordHeader { len: whole as u32, kind, flags: 0, check });
         }
         self.persist(at, end - at);
@@ -214,10 +208,14 @@ impl Registry {
     pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Result<Option<u16>, Busy> {
         // A thread that was forked away may hold the mutex for ever in the child: then all records are looked at.
         let mut index = self.index.try_lock().ok();
-        let mut measure = Measure::default();
+        let (mut len, mut hash) = (0, fnv::BASIS);
+        let mut measure = |bytes: &[u8]| {
+            len += bytes.len();
+            hash = fnv::with_bytes(hash, bytes);
+        };
         event_body(&mut measure, channel, 0, desc);
         let register = || {
-            if let Some(id) = self.id_of(index.as_deref_mut(), measure.hash, channel, desc) {
+            if let Some(id) = self.id_of(index.as_deref_mut(), hash, channel, desc) {
                 return Some(id);
             }
             let id = ids.next_id.load(Acquire);
@@ -226,23 +224,23 @@ impl Registry {
             }
             ids.next_id.store(id + 1, Release);
             let id = id as u16;
-            let fill = |to: &mut Fill| event_body(to, channel, id, desc);
-            if !self.append_filled(abi::KIND_EVENT, measure.len, fill) {
+            if !self.append_locked(abi::KIND_EVENT, len, |put| event_body(put, channel, id, desc)) {
                 ids.next_id.store(u32::from(id), Release);
                 return None;
             }
             Some(id)
         };
-        self.locked(register).ok_or(Busy)
+        self.locked(register)
     }
 
     /// The id of an equal description of an event.
     fn id_of(&self, index: Option<&mut Index>, hash: u32, channel: u16, desc: &EventDesc) -> Option<u16> {
         let equal = |body: &[u8]| {
             let id = event_id(body)?;
-            let mut compare = Compare::new(body);
-            event_body(&mut compare, channel, id, desc);
-            compare.is_equal().then_some(id)
+            // What is not compared yet; none once there was a difference.
+            let mut rest = Some(body);
+            event_body(&mut |bytes| rest = rest.and_then(|rest| rest.strip_prefix(bytes)), channel, id, desc);
+            rest.is_some_and(<[u8]>::is_empty).then_some(id)
         };
         if let Some(index) = index
             && index.is_there(self.len)
@@ -250,23 +248,18 @@ impl Registry {
             self.scan(index);
             return index.find(hash, |at| self.record(at).and_then(|(_, body)| equal(body)));
         }
-        let mut found = None;
-        self.visit(RECORDS_OFF as u64, |_, kind, body| {
-            if kind == abi::KIND_EVENT && found.is_none() {
-                found = equal(body);
-            }
-        });
-        found
+        self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_EVENT).find_map(|record| equal(record.2))
     }
 
     /// Notes the events that were appended since the last look.
     fn scan(&self, index: &mut Index) {
-        let from = index.scanned.max(RECORDS_OFF as u64);
-        index.scanned = self.visit(from, |at, kind, body| {
+        for (at, kind, body) in self.records(index.scanned.max(RECORDS_OFF as u64)) {
             if kind == abi::KIND_EVENT && event_id(body).is_some() {
-                index.add(Measure::of_blanked(body).hash, at);
+                let blanked = [&body[..ID_AT], &[0; 2], &body[ID_AT + 2..]];
+                index.add(blanked.into_iter().fold(fnv::BASIS, fnv::with_bytes), at);
             }
-        });
+            index.scanned = behind(at, body);
+        }
     }
 
     /// Gives the memory of the index back: nothing is registered any more.
@@ -278,23 +271,20 @@ impl Registry {
 
     /// Bodies of the records of a channel's own contexts, in order.
     pub(crate) fn contexts_of(&self, channel: u16) -> Vec<Vec<u8>> {
-        let mut bodies = Vec::new();
-        self.visit(RECORDS_OFF as u64, |_, kind, body| {
-            if kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes()) {
-                bodies.push(body.to_vec());
-            }
-        });
-        bodies
+        let of_channel = |(_, kind, body): &(u64, u16, &[u8])| {
+            *kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes())
+        };
+        self.records(RECORDS_OFF as u64).filter(of_channel).map(|record| record.2.to_vec()).collect()
     }
 
-    /// Calls `each` with the offset, kind and body of every record from offset `from` on; where the records end.
-    pub(crate) fn visit(&self, from: u64, mut each: impl FnMut(u64, u16, &[u8])) -> u64 {
-        let mut at = from;
-        while let Some((kind, body)) = self.record(at) {
-            each(at, kind, body);
-            at += ((RECORD_HEADER_LEN + body.len()) as u64).next_multiple_of(8);
-        }
-        at
+    /// Offset, kind and body of every record from offset `at` on.
+    fn records(&self, mut at: u64) -> impl Iterator<Item = (u64, u16, &[u8])> {
+        std::iter::from_fn(move || {
+            let (kind, body) = self.record(at)?;
+            let here = at;
+            at = behind(here, body);
+            Some((here, kind, body))
+        })
     }
 
     /// Kind and body of the record at this offset.
@@ -318,8 +308,12 @@ impl Registry {
     }
 }
 
+/// Where the record that follows the one of that body is.
+fn behind(at: u64, body: &[u8]) -> u64 {
+    at + ((RECORD_HEADER_LEN + body.len()) as u64).next_multiple_of(8)
+}
+
 /// The id in the body of an event's record.
 fn event_id(body: &[u8]) -> Option<u16> {
-    let id = body.get(ID_AT..ID_AT + 2)?;
-    Some(u16::from_ne_bytes([id[0], id[1]]))
+    Some(u16::from_ne_bytes(*body.get(ID_AT..)?.first_chunk()?))
 }

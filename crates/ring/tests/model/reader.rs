@@ -97,7 +97,7 @@ impl World {
         let stream = &self.channel.streams()[index];
         super::reads(stream.data[half], stream.half_size() as usize);
         // SAFETY: nobody writes the half now: the model checker was told of the read.
-        let bytes = unsafe { stream.copy_half(half) };
+        let bytes = unsafe { std::slice::from_raw_parts(stream.data[half], stream.half_size() as usize) }.to_vec();
         let position = stream.position(half);
         let first = stream.half(half).first.load(Acquire);
         let last = position.div_ceil(SUB_BUFFER);
@@ -164,7 +164,7 @@ impl World {
     /// The reservations in flight of a half.
     fn in_flight(&self, index: usize, half: usize) -> Vec<Flight> {
         let stream = &self.channel.streams()[index];
-        let target = (u64::from(stream.identity.stream) << 1 | half as u64) + 1;
+        let target = stream.target(half);
         let word = stream.half(half).reserve.load(Acquire) & !CLOSED_BIT;
         let mut flights = Vec::new();
         for (entry, thread) in self.parts.threads.iter().enumerate() {

@@ -10,10 +10,9 @@ use loom::sync::Mutex;
 
 use super::MAX_TIDS;
 use crate::channel::SessionParts;
-use crate::packet::Identity;
 use crate::record::Tail;
 use crate::stream::Stream;
-use crate::{Channel, ClockKind};
+use crate::{Channel, ClockKind, StreamSpec};
 
 /// Bytes that share a shadow cell; events are an even number of bytes long.
 const GRAIN: usize = 2;
@@ -180,7 +179,7 @@ impl World {
     pub fn leak_channel(&self, streams: &[usize]) -> &'static Channel {
         let same = |index: &usize| {
             let of = &self.channel.streams()[*index];
-            Stream { control: of.control, data: of.data, slots: of.slots, identity: of.identity, info: of.info, ..*of }
+            Stream { control: of.control, data: of.data, slots: of.slots, spec: of.spec, info: of.info, ..*of }
         };
         let streams = streams.iter().map(same).collect();
         Box::leak(Box::new(Channel::new(self.parts, streams, ClockKind::Monotonic, 0)))
@@ -230,22 +229,23 @@ fn stream(
     halves: &[Data; 2],
     slots: [&'static [Slot]; 2],
 ) -> Stream {
+    let spec = StreamSpec {
+        session: [7; 16],
+        index,
+        channel: 0,
+        cpu,
+        reservation,
+        mode: shape.mode,
+        sub_buffer_size: SUB_BUFFER,
+        sub_buffers: shape.sub_buffers,
+        page_size: 0,
+    };
     Stream {
         control,
         data: [halves[0].base(), halves[1].base()],
         slots,
-        info: StreamInfo {
-            channel: 0,
-            cpu,
-            reservation,
-            mode: shape.mode,
-            sub_buffer_size: SUB_BUFFER,
-            sub_buffers: shape.sub_buffers,
-            page_size: 0,
-            slots_off: [0; 2],
-            data_off: [0; 2],
-        },
-        identity: Identity { session: [7; 16], channel: 0, stream: index, cpu, sub_buffer_size: SUB_BUFFER },
+        info: StreamInfo { slots_off: [0; 2], data_off: [0; 2], ..spec.info() },
+        spec,
         size_shift: SUB_BUFFER.trailing_zeros(),
         slots_shift: shape.sub_buffers.trailing_zeros(),
     }

@@ -9,13 +9,12 @@ use core::cell::Cell;
 
 use lastwords_abi::header::{CLOCK_BITS, LEN_COMPACT, TAG_BITS};
 use lastwords_abi::packet::HEADER_LEN;
-use lastwords_abi::stream::HalfControl;
-use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Point, area, point, tick, with_world};
 use crate::hooks::fault;
 use crate::record::{Piece, Tail};
+use crate::reserve::rseq::Commit;
 use crate::reserve::rseq_fast::Lane;
 
 std::thread_local! {
@@ -55,21 +54,14 @@ fn copy(piece: Piece) -> bool {
     true
 }
 
-/// What a section checks and publishes.
-pub(crate) struct Section<'a> {
-    pub(crate) cpu: u32,
-    pub(crate) half: u32,
-    pub(crate) flips: [&'a AtomicU32; 2],
-    pub(crate) control: &'a HalfControl,
-    pub(crate) position: u64,
-    pub(crate) end: u64,
-}
-
 /// Runs the section; false if it was restarted, or if what it was computed from does not stand.
-pub(crate) fn publish(section: &Section<'_>, pieces: &[Piece]) -> bool {
+///
+/// # Safety
+/// As for the sections that this one stands for: nobody else writes the destinations while the position stands on this CPU.
+pub(crate) unsafe fn publish(section: &Commit<'_>, pieces: &[Piece]) -> bool {
     let running = Running::begin();
     let control = section.control;
-    let live = || section.flips.iter().fold(section.half, |bits, flip| bits ^ flip.load(Relaxed)) & 1 == 0;
+    let live = || (section.half ^ section.flip.load(Relaxed) ^ section.stream_flip.load(Relaxed)) & 1 == 0;
     let stands = running.step(|| running.cpu == section.cpu && control.reserve.load(Relaxed) == section.position)
         && running.step(live);
     stands

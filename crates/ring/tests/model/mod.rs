@@ -1,5 +1,6 @@
 //! What the model checker needs in place of the kernel: clock, identity, death, interruption, restartable sections; and a
-//! session in its shapes. Compiled under `--cfg loom` alone, for `tests/loom_*.rs`.
+//! session in its shapes. It is a module of the ring that is compiled under `--cfg loom` alone, for `tests/loom_*.rs`: it reaches
+//! items of the ring that are not public.
 //!
 //! The ring's bytes are plain memory, each two of them shadowed by a cell of loom's: two threads that reach the same bytes
 //! without an order between them fail the model.

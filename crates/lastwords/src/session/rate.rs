@@ -1,0 +1,39 @@
+//! The rate of earlier sessions, for rings that are to hold what is recorded in a number of seconds.
+
+use std::cmp::Reverse;
+
+use super::builder::Builder;
+use super::dirs::{Base, name_of};
+use super::ending;
+use super::regions::Regions;
+
+/// Most sessions that are looked into.
+const MOST_LOOKS: usize = 4;
+/// Shortest life, in nanoseconds, that shows a rate.
+const SHORTEST: u64 = 100_000_000;
+
+/// The builder with the rate that was measured, if it asks for seconds and gives no rate.
+pub(crate) fn with_measured(builder: &Builder, base: Option<&Base>) -> Builder {
+    let mut builder = builder.clone();
+    if builder.seconds.is_some() && builder.rate.is_none() {
+        builder.rate = base.and_then(|base| measured(base, &builder.name));
+    }
+    builder
+}
+
+/// Bytes a second that the busiest ring of the first channel took in the newest session of this name that shows it.
+fn measured(base: &Base, name: &str) -> Option<u64> {
+    let mut folders = base.sessions().ok()?;
+    folders.retain(|folder| name_of(folder) == name);
+    folders.sort_by_cached_key(|folder| Reverse(base.modified(folder)));
+    folders.iter().take(MOST_LOOKS).find_map(|folder| rate_of(&Regions::open(&base.folder(folder).ok()?).ok()?))
+}
+
+fn rate_of(regions: &Regions) -> Option<u64> {
+    let (_, first) = regions.view.channels().next()?;
+    let streams = regions.streams.iter().skip(first.first_stream as usize).take(first.streams as usize);
+    let produced = streams.map(|region| region.stream.position(0).saturating_add(region.stream.position(1))).max()?;
+    let lived = ending::read(&regions.view).at.checked_sub(regions.view.info.created_realtime)?;
+    let rate = u128::from(produced) * 1_000_000_000 / u128::from(lived.max(1));
+    (lived >= SHORTEST && rate > 0).then(|| u64::try_from(rate).unwrap_or(u64::MAX))
+}
