@@ -47,6 +47,7 @@ const HOSTS: &[Host] = &[
     Host { name: "a filter: ENOSYS", before: |_| forbid(libc::ENOSYS, UNUSUAL), during: NOTHING },
     Host { name: "a filter: no mmap later", before: NOTHING, during: |_| forbid(libc::ENOMEM, &[libc::SYS_mmap]) },
     Host { name: "a filter: write alone", before: NOTHING, during: |_| allow_only_writing() },
+    Host { name: "a filter, then a rule", before: NOTHING, during: follow_a_rule_under_a_filter },
     Host { name: "a folder of 2,000 sessions", before: left_over_folders, during: NOTHING },
 ];
 
@@ -137,16 +138,18 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
             (None, signal) => format!("signal {}", signal.unwrap_or(0)),
         };
         let (recorded, lost) = with.3;
-        println!("{:28} {:>8} {:>8} {recorded:>9} {lost:>6}  {}", host.name, status(without.0), status(with.0), with.2);
+        let (plain, ours) = (status(without.0), status(with.0));
+        let row = format!("{:28} {plain:>8} {ours:>8} {recorded:>9} {lost:>6}  {}", host.name, with.2);
+        println!("{row}");
         let is_same = (without.0, &without.1) == (with.0, &with.1) && with.1.len() == 1;
         // Every event is there or counted, unless the start said that nothing is recorded, or its files were taken away.
         let is_told = with.2.starts_with("not recorded") || recorded + lost == EVENTS;
         let has_files = !["truncated files", "files cut in half", "unlinked files"].contains(&host.name);
         if !is_same || (has_files && !is_told) {
-            wrong.push(host.name);
+            wrong.push(format!("{row}\n  without: {:?} {}\n  with: {:?}", without.1, without.2, with.1));
         }
     }
-    assert_eq!(wrong, [] as [&str; 0]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Events that are left in the folder's session, and those that are counted as lost.
@@ -279,6 +282,40 @@ fn allow_only_writing() {
     let needed =
         [libc::SYS_write, libc::SYS_exit_group, libc::SYS_rt_sigreturn, libc::SYS_futex, libc::SYS_futex_waitv];
     filter(&needed, libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
+}
+
+/// Another process adds a rule to the session once [`allow_only_writing`] holds; it is waited for until the session follows it.
+fn follow_a_rule_under_a_filter(dir: &Path) {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.args(["child_adds_a_rule", "--exact"]).env(common::DIR, dir).env_remove("HOST");
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    let mut other = command.spawn().expect("it starts");
+    let mut go = other.stdin.take().expect("a pipe");
+    let begun = std::time::Instant::now();
+    let is_followed = || !lastwords::event_enabled!(later, "told") || begun.elapsed().as_secs() > 20;
+    let _ = is_followed();
+    allow_only_writing();
+    std::io::Write::write_all(&mut go, b"go\n").expect("written");
+    while !is_followed() {
+        // Waits on a futex, which is allowed.
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+    // To close the pipe, or to wait for the process, is forbidden.
+    std::mem::forget((go, other));
+}
+
+#[test]
+fn child_adds_a_rule() {
+    let Some(dir) = child_dir() else { return };
+    if std::env::var_os("HOST").is_some() {
+        return;
+    }
+    std::io::stdin().read_line(&mut String::new()).expect("a line");
+    let sessions = lastwords::remote_control::list(Some(&dir)).expect("the list");
+    for session in sessions {
+        let handle = lastwords::remote_control::Handle::open(&session.folder).expect("it opens");
+        handle.rule(&lastwords::rules::RuleSpec::disable("later:*")).expect("a rule");
+    }
 }
 
 /// How many of something: a few, or what `cargo xtask hosts` asks for.

@@ -313,14 +313,15 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
 
 /// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
 pub(crate) struct Guard {
-    _signals: SignalsBlocked,
+    /// None on the listener's thread, which no signal interrupts. A filter of the application may forbid it the system call.
+    _signals: Option<SignalsBlocked>,
 }
 
 impl Guard {
     /// None when this thread holds it already (a crash handler inside a refresh), or nobody lets go for a second.
     pub(crate) fn take() -> Option<Self> {
         let me = identity::identity().word();
-        let signals = SignalsBlocked::new();
+        let signals = (!listener::is_thread(me)).then(SignalsBlocked::new);
         for _ in 0..20_000 {
             let owner = LOCK.load(Relaxed);
             // It is free, or its owner is a thread of the process that this one was forked from: it is not here.

@@ -31,6 +31,9 @@ const NONE: u32 = 0;
 const STARTING: u32 = 1;
 /// The thread waits for changes, and calls the kernel for nothing but that.
 const RUNS: u32 = 2;
+/// The thread, as [`identity::Identity::word`] names it; 0 before the first. Written by the thread at its start. A forked child has
+/// another process id, so that the word of its parent's thread is nobody's there.
+static THREAD: AtomicU64 = AtomicU64::new(0);
 /// Counts changes of the set of sessions; the thread waits on it, too.
 static WAKE: AtomicU32 = AtomicU32::new(0);
 
@@ -96,6 +99,11 @@ fn wait_until_it_runs() {
             return;
         }
     }
+}
+
+/// Whether the word names the thread, whose signals are blocked for its life.
+pub(crate) fn is_thread(word: u64) -> bool {
+    THREAD.load(Relaxed) == word
 }
 
 /// There is no thread, and there should be one. Async-signal-safe.
@@ -190,32 +198,38 @@ fn spawn() -> bool {
 
 extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     let _ = rustix::thread::set_name(c"lastwords");
-    // Its system calls come before the application can forbid them.
-    let _ = identity::identity();
+    THREAD.store(identity::identity().word(), Relaxed);
+    // The first round, too, comes before the application can forbid system calls.
+    let (mut seen, mut used) = follow(&[NOTHING; MAX_SESSIONS + 1]);
     // A child that was forked meanwhile has its own word.
     RUNNING.store(RUNS, SeqCst);
     wake(&RUNNING);
-    let mut seen = [NOTHING; MAX_SESSIONS + 1];
     loop {
-        let (now, used) = look();
-        // A new session may have changed between its start and this look.
-        if now[1..] != seen[1..] {
-            // A panic of a re-evaluation must not take the application down.
-            drop(std::panic::catch_unwind(calls().changed));
-        }
-        sleep(&now[..used]);
-        seen = now;
+        sleep(&seen[..used]);
         shared::all().for_each(|session| clock::refresh(session.view().clock()));
         (calls().each_second)();
+        (seen, used) = follow(&seen);
     }
+}
+
+/// Judges the callsites anew where a session changed since `seen`; a new session may have changed between its start and this
+/// look. Returns what [`look`] found.
+fn follow(seen: &Words) -> (Words, usize) {
+    let (now, used) = look();
+    if now[1..] != seen[1..] {
+        // A panic of a re-evaluation must not take the application down.
+        drop(std::panic::catch_unwind(calls().changed));
+    }
+    (now, used)
 }
 
 /// A word that the thread waits on, and its value.
 type Word = (*const AtomicU32, u32);
 const NOTHING: Word = (core::ptr::null(), 0);
+type Words = [Word; MAX_SESSIONS + 1];
 
 /// [`WAKE`] and the generations of all sessions, and how many these are.
-fn look() -> ([Word; MAX_SESSIONS + 1], usize) {
+fn look() -> (Words, usize) {
     let (mut words, mut used) = ([NOTHING; MAX_SESSIONS + 1], 0);
     for word in std::iter::once(&WAKE).chain(shared::all().map(generation_of)) {
         words[used] = (core::ptr::from_ref(word), word.load(Acquire));
