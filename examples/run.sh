@@ -74,6 +74,8 @@ tokio_app() {
     # The spans that were open, and the one warning of the very start.
     grep -q "spans were open" "$work/evidence"
     grep -q "the only warning" "$work/text"
+    # Threads have the names that the runtime gave them.
+    grep -qE " tokio-[a-z-]*worker-[0-9]+ " "$work/text"
 }
 
 c_app() {

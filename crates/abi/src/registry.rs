@@ -54,6 +54,9 @@ pub const KIND_CONTEXT: u16 = 2;
 pub const KIND_MODULE: u16 = 3;
 /// A property of the trace (CTF `env`). Body: key str, value str.
 pub const KIND_ENV: u16 = 4;
+/// A property whose key is this and a thread id in base 10 has the thread's name as its value. A thread id that was used again has a
+/// record for each name.
+pub const ENV_THREAD: &str = "thread_";
 
 /// Field types: one byte, then what the line says.
 pub mod field {

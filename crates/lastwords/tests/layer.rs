@@ -431,3 +431,54 @@ fn spans_left_out_of_order_and_very_deep() {
     assert_eq!(lines[..6], inside);
     assert_eq!(lines[6..], ["layer:in none"]);
 }
+
+/// The ids that have this name in the registry: `thread_ID`, the length of the name and the name, in its bytes.
+fn threads_named(folder: &Path, name: &str) -> Vec<u32> {
+    let bytes = std::fs::read(folder.join("registry")).expect("the registry");
+    let key = b"thread_";
+    let found = bytes.windows(key.len()).enumerate().filter(|(_, window)| window == key);
+    let id_before_name = |(at, _): (usize, &[u8])| {
+        let rest = &bytes[at + key.len()..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let value = &rest[digits..];
+        let is_it = value[..2] == (name.len() as u16).to_ne_bytes() && value[2..].starts_with(name.as_bytes());
+        is_it.then(|| std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()).flatten()
+    };
+    found.filter_map(id_before_name).collect()
+}
+
+fn in_thread(name: &str, run: impl FnOnce() + Send) -> u32 {
+    std::thread::scope(|scope| {
+        let spawned = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, || {
+            run();
+            // SAFETY: gettid has no arguments and cannot fail.
+            unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+        });
+        spawned.expect("a thread").join().expect("it ends")
+    })
+}
+
+#[test]
+fn threads_are_named_once_in_each_session() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_first, first) = session("first", dir.path());
+    let mut others = None;
+    with_layer(|| {
+        let subscriber = tracing::dispatcher::get_default(Clone::clone);
+        let record = || tracing::dispatcher::with_default(&subscriber, || (0..100).for_each(|n| info!(n, "named")));
+        let silent = in_thread("a thread that records nothing", || ());
+        let one = in_thread("a name of more than sixteen bytes", || {
+            record();
+            let (session, second) = session("second", dir.path());
+            record();
+            others = Some((session, second));
+        });
+        let (_, second) = others.as_ref().expect("a session");
+        assert_eq!(threads_named(&first, "a name of more than sixteen bytes"), [one]);
+        assert_eq!(threads_named(second, "a name of more than sixteen bytes"), [one]);
+        let two = in_thread("two", record);
+        assert_eq!((threads_named(&first, "two"), threads_named(second, "two")), (vec![two], vec![two]));
+        assert_eq!(threads_named(&first, "a thread that records nothing"), [0; 0], "{silent}");
+    });
+}

@@ -28,6 +28,25 @@ pub struct Schema {
     pub channels: Vec<Channel>,
 }
 
+/// Key of the property that has the name of a thread: `thread_` and its id.
+pub fn thread_key(id: impl std::fmt::Display) -> String {
+    format!("thread_{id}")
+}
+
+impl Schema {
+    /// Names of threads by their ids, where the trace's properties have them.
+    ///
+    /// A thread id that was used again may have several names, `one|other`.
+    pub fn thread_names(&self) -> std::collections::HashMap<i64, &str> {
+        let prefix = thread_key("");
+        let names = self.env.iter().filter_map(|(key, value)| match value {
+            EnvValue::Text(name) => Some((key.strip_prefix(&prefix)?.parse().ok()?, name.as_str())),
+            EnvValue::Integer(_) => None,
+        });
+        names.collect()
+    }
+}
+
 /// A property of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvValue {

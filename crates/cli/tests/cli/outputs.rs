@@ -189,3 +189,29 @@ fn channels_are_selected_by_name() {
     );
     assert_eq!(place.run(&["convert", "copy", "--to", "ctf", "-o", "c", "--channel", "errors"]).status, 1);
 }
+
+#[test]
+fn threads_have_the_names_that_the_registry_has() {
+    let place = Place::new();
+    let task = std::fs::read_link("/proc/thread-self").expect("this thread");
+    let thread = task.file_name().expect("its id").to_string_lossy();
+    let key = format!("thread_{thread}");
+    let named = |name: &str, names: &[&str]| {
+        let builder = lastwords::Session::builder(name).dir(place.sessions()).events("names:*");
+        let session = names.iter().fold(builder, |builder, name| builder.env(&key, *name)).start().expect("a session");
+        lastwords::event!(names, "it");
+        session
+    };
+    let _one = named("one", &["worker 1"]);
+    let _reused = named("reused", &["first", "second", "first"]);
+    let shown = |session: &str, style: &str| place.ok(&["report", session, "--style", style]);
+    let line = shown("one", "fields");
+    assert!(line.contains(&format!("] worker 1-{thread} names:it")), "{line}");
+    let line = shown("one", "ftrace");
+    assert!(line.trim_start().starts_with(&format!("worker 1-{thread} ")), "{line}");
+    let line = shown("reused", "fields");
+    assert!(line.contains(&format!("] first|second-{thread} names:it")), "{line}");
+    place.ok(&["convert", "one", "--to", "perfetto", "-o", "perfetto"]);
+    let perfetto = std::fs::read(place.at("perfetto")).expect("a trace");
+    assert!(perfetto.windows(8).any(|bytes| bytes == b"worker 1"), "a track has the name");
+}

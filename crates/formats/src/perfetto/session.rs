@@ -59,7 +59,8 @@ pub fn write(
     });
     put_packet(&mut head, &mut packet);
     out.write_all(&head).map_err(Error::Output)?;
-    let mut tracks = Tracks { sources, clock, known: HashMap::new(), packet, event: Message::default() };
+    let names = sources.iter().map(|source| source.schema().thread_names()).collect();
+    let mut tracks = Tracks { sources, names, clock, known: HashMap::new(), packet, event: Message::default() };
     let mut outcome = run(sources, selection, Rounding::Floor, &mut tracks, out, progress)?;
     outcome.totals.bytes += head.len() as u64;
     Ok(outcome)
@@ -74,6 +75,8 @@ enum Owner {
 
 struct Tracks<'s> {
     sources: &'s [&'s dyn Source],
+    /// By source, names by thread id, for events whose contexts have none.
+    names: Vec<HashMap<i64, &'s str>>,
     clock: u64,
     /// Ids, and whether the track has its thread's name.
     known: HashMap<Owner, (u64, bool)>,
@@ -128,7 +131,11 @@ impl Line for Tracks<'_> {
         let Some(channel) = schema.channels.get(event.channel) else { return };
         let Some(class) = channel.events.get(event.raw.class) else { return };
         let contexts = Values::new(&channel.contexts, event.context(), schema.byte_order);
-        let thread = Thread::of(contexts.clone());
+        let mut thread = Thread::of(contexts.clone());
+        if thread.name.is_empty() {
+            let listed = thread.tid.and_then(|id| self.names[event.source].get(&id).copied());
+            thread.name = listed.unwrap_or_default().as_bytes();
+        }
         let track = self.track(out, event, channel, &thread);
         let fields = Values::new(&class.fields, event.payload(), schema.byte_order);
         let span = |name: &'static str| fields.clone().find(|(field, _)| field.name == name).map(|(_, value)| value);

@@ -1,5 +1,7 @@
 //! Lines for people: the kernel's layout, and ours.
 
+use std::collections::HashMap;
+
 use super::escape::{bare, quoted};
 use super::number::{Constant, general, hexadecimal, masked, signed, six, unsigned};
 use super::time::{TimeOfDay, Zone, put_seconds};
@@ -26,6 +28,8 @@ struct Plan<'s> {
     /// The clock leads to the time of day.
     absolute: bool,
     channels: Vec<Columns<'s>>,
+    /// Names by thread id, for events whose contexts have none.
+    names: HashMap<i64, &'s str>,
     /// By stream.
     cpus: Vec<Option<Constant>>,
 }
@@ -89,6 +93,7 @@ fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
         order: schema.byte_order,
         absolute: schema.clock.absolute,
         channels: schema.channels.iter().map(columns).collect(),
+        names: schema.thread_names(),
         cpus: source.streams().iter().map(|s| s.cpu.map(|cpu| Constant::new(format!("{cpu:03}").as_bytes()))).collect(),
     }
 }
@@ -214,9 +219,9 @@ impl Line for Lines<'_> {
         let columns = &plan.channels[event.channel];
         let class = &columns.classes[event.raw.class];
         let context = event.context();
-        let cpu = plan.cpus[event.stream].as_ref();
+        let origin = plan.origin(event.stream, columns, context);
         if self.kernel {
-            kernel_head(out, columns, class, context, plan.order, cpu);
+            kernel_head(out, class, &origin);
             kernel_time(out, event.nanoseconds);
         } else {
             if plan.absolute {
@@ -224,7 +229,7 @@ impl Line for Lines<'_> {
             } else {
                 put_seconds(event.nanoseconds, out);
             }
-            own_head(out, columns, class, context, plan.order, cpu);
+            own_head(out, class, &origin);
         }
         class.name.put(out);
         fields(out, class, event.payload(), plan.order);
@@ -238,6 +243,29 @@ impl Line for Lines<'_> {
             }
         }
         out.push(b'\n');
+    }
+}
+
+/// The thread that recorded an event, and the CPU: of the stream, or of the contexts.
+struct Origin<'a> {
+    name: Option<&'a [u8]>,
+    thread: Option<i64>,
+    stream: Option<&'a Constant>,
+    cpu: Option<i64>,
+}
+
+impl Plan<'_> {
+    #[inline]
+    fn origin<'a>(&'a self, stream: usize, columns: &Columns<'_>, context: &'a [u8]) -> Origin<'a> {
+        let integer = |place: Option<Place<'_>>| place.and_then(|place| place.integer(context, self.order));
+        let thread = integer(columns.thread);
+        let listed = || self.names.get(&thread?).map(|name| name.as_bytes());
+        Origin {
+            name: columns.name.and_then(|place| place.text(context)).or_else(listed),
+            thread,
+            stream: self.cpus[stream].as_ref(),
+            cpu: integer(columns.cpu),
+        }
     }
 }
 
@@ -261,27 +289,20 @@ impl Place<'_> {
 }
 
 /// `            comm-tid     [cpu] LEVEL`, in the columns of the kernel's `trace`.
-fn kernel_head(
-    out: &mut Vec<u8>,
-    columns: &Columns<'_>,
-    class: &Class<'_>,
-    context: &[u8],
-    order: ByteOrder,
-    stream: Option<&Constant>,
-) {
-    let name = columns.name.and_then(|place| place.text(context)).unwrap_or(b"<...>");
+fn kernel_head(out: &mut Vec<u8>, class: &Class<'_>, origin: &Origin<'_>) {
+    let name = origin.name.unwrap_or(b"<...>");
     let width = if name.is_ascii() { name.len() } else { String::from_utf8_lossy(name).chars().count() };
     blanks(out, 16usize.saturating_sub(width));
     bare(out, name);
     out.push(b'-');
     let begin = out.len();
-    match columns.thread.and_then(|place| place.integer(context, order)) {
+    match origin.thread {
         Some(id) => signed(out, id),
         None => out.push(b'?'),
     }
     blanks(out, 7usize.saturating_sub(out.len() - begin));
     out.extend_from_slice(b" [");
-    cpu(out, columns, context, order, stream);
+    cpu(out, origin);
     out.extend_from_slice(b"] ");
     out.extend_from_slice(class.level.as_bytes());
 }
@@ -297,24 +318,15 @@ fn kernel_time(out: &mut Vec<u8>, nanoseconds: i64) {
 
 /// ` LEVEL [cpu] comm-tid`, or what is known of it, behind the time.
 #[inline]
-fn own_head(
-    out: &mut Vec<u8>,
-    columns: &Columns<'_>,
-    class: &Class<'_>,
-    context: &[u8],
-    order: ByteOrder,
-    stream: Option<&Constant>,
-) {
+fn own_head(out: &mut Vec<u8>, class: &Class<'_>, origin: &Origin<'_>) {
     class.before_cpu.put(out);
-    cpu(out, columns, context, order, stream);
+    cpu(out, origin);
     out.push(b']');
-    let name = columns.name.and_then(|place| place.text(context));
-    let thread = columns.thread.and_then(|place| place.integer(context, order));
-    if name.is_some() || thread.is_some() {
+    if origin.name.is_some() || origin.thread.is_some() {
         out.push(b' ');
-        bare(out, name.unwrap_or_default());
-        if let Some(id) = thread {
-            if name.is_some() {
+        bare(out, origin.name.unwrap_or_default());
+        if let Some(id) = origin.thread {
+            if origin.name.is_some() {
                 out.push(b'-');
             }
             signed(out, id);
@@ -324,12 +336,12 @@ fn own_head(
 
 /// Three digits of the CPU of the stream, else of the context.
 #[inline]
-fn cpu(out: &mut Vec<u8>, columns: &Columns<'_>, context: &[u8], order: ByteOrder, stream: Option<&Constant>) {
-    if let Some(stream) = stream {
+fn cpu(out: &mut Vec<u8>, origin: &Origin<'_>) {
+    if let Some(stream) = origin.stream {
         stream.put(out);
         return;
     }
-    match columns.cpu.and_then(|place| place.integer(context, order)) {
+    match origin.cpu {
         Some(cpu) => {
             let pad: &[u8] = match cpu {
                 0..10 => b"00",

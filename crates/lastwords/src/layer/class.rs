@@ -3,6 +3,7 @@
 use tracing_core::Metadata;
 
 use super::site::{Kind, Site};
+use super::threads;
 use super::values::{Payload, Signature};
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
@@ -17,6 +18,7 @@ pub(super) struct Class {
 /// Records the payload as an event of the site.
 #[inline]
 pub(super) fn record(metadata: &'static Metadata<'static>, site: &'static Site, payload: &Payload) {
+    threads::write_name();
     let signature = payload.signature;
     let class = site.classes.iter().find(|class| class.signature == signature);
     let class = class.unwrap_or_else(|| add(metadata, site, signature));

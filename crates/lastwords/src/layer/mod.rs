@@ -15,6 +15,8 @@
 //! callsite and sequence of types, once. Values that are only `Debug` or `Display` are recorded as text. Text beyond 3 KiB an event
 //! is cut. An event inside a span has two fields more: `span`, such as `svc::handle{id=777}`, and `span_id`.
 //!
+//! Threads are shown by name: at its first event here a thread writes its name into the registry of each session, once.
+//!
 //! A record of the `log` crate has its target as provider; its file and line are in the event's description. A program may make
 //! up any number of targets: for places beyond the first thousand, the provider is `log`, and target, module, file and
 //! line are fields.
@@ -33,6 +35,7 @@ mod current;
 mod name;
 mod site;
 mod table;
+mod threads;
 mod values;
 
 use tracing_core::span::{Attributes, Id, Record};

@@ -14,6 +14,7 @@ use tracing_log::NormalizeEvent as _;
 use super::class::Class;
 use super::name;
 use super::table::{Chain, Table};
+use super::threads;
 use crate::record::callsite::Guard;
 use crate::record::slot;
 use crate::session::listener;
@@ -117,6 +118,7 @@ impl Site {
 
 /// Judges every site anew; the caller holds the lock of the callsites.
 pub(crate) fn refresh() {
+    threads::sessions_changed();
     SITES.iter().for_each(Site::judge);
 }
 

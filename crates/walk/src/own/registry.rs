@@ -220,13 +220,28 @@ impl Records<'_> {
                 None
             }
             Record::Env(key, value) => {
-                self.registry.env.insert(key, value);
+                match self.registry.env.get_mut(&key) {
+                    // A later thread has the id of an earlier one, and no event tells which of them recorded it.
+                    Some(names) if key.starts_with(abi::ENV_THREAD) => add_name(names, &value),
+                    _ => _ = self.registry.env.insert(key, value),
+                }
                 None
             }
         };
         if let Some(why) = again {
             self.damaged(at, 0, &why);
         }
+    }
+}
+
+/// Most bytes of the names of a thread id.
+const MOST_NAMES: usize = 200;
+
+/// Adds a name to those that a thread id had, `one|other`, unless it is among them. `...` stands for names beyond [`MOST_NAMES`].
+fn add_name(names: &mut String, name: &str) {
+    let name = if names.len().saturating_add(name.len()) < MOST_NAMES { name } else { "..." };
+    if !names.split('|').any(|known| known == name) {
+        *names = format!("{names}|{name}");
     }
 }
 

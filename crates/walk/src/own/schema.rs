@@ -91,7 +91,10 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
     text("hostname", &info.hostname);
     text("program", &info.program);
     for (key, value) in &registry.env {
-        text(key, value);
+        match key.strip_prefix(lastwords_abi::registry::ENV_THREAD) {
+            Some(thread) => text(&lastwords_trace::schema::thread_key(thread), value),
+            None => text(key, value),
+        }
     }
     if info.creator_pid != 0 {
         env.insert("vpid".into(), EnvValue::Integer(i64::from(info.creator_pid)));

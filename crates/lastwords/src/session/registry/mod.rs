@@ -162,6 +162,15 @@ impl Registry {
         self.locked(|| self.append_locked(kind, body.len(), |put| put(body))).unwrap_or(false)
     }
 
+    /// Appends a property of the trace. It is left out where that would leave the events less than half of the registry.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn append_property(&self, key: &str, value: &str) {
+        let body = env_body(key, value);
+        if self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.len / 2 {
+            self.append(abi::KIND_ENV, &body);
+        }
+    }
+
     fn locked<T>(&self, run: impl FnOnce() -> T) -> Result<T, Busy> {
         locked(&self.control().lock, self.namespaces, run).map_err(|_| Busy)
     }
