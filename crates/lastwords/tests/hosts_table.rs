@@ -289,19 +289,18 @@ fn follow_a_rule_under_a_filter(dir: &Path) {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
     command.args(["child_adds_a_rule", "--exact"]).env(common::DIR, dir).env_remove("HOST");
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    let mut other = command.spawn().expect("it starts");
-    let mut go = other.stdin.take().expect("a pipe");
+    // To close the pipe, or to wait for the process, is forbidden later on.
+    let mut other = std::mem::ManuallyDrop::new(command.spawn().expect("it starts"));
+    let go = other.stdin.as_mut().expect("a pipe");
     let begun = std::time::Instant::now();
     let is_followed = || !lastwords::event_enabled!(later, "told") || begun.elapsed().as_secs() > 20;
     let _ = is_followed();
     allow_only_writing();
-    std::io::Write::write_all(&mut go, b"go\n").expect("written");
+    std::io::Write::write_all(go, b"go\n").expect("written");
     while !is_followed() {
         // Waits on a futex, which is allowed.
         std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
-    // To close the pipe, or to wait for the process, is forbidden.
-    std::mem::forget((go, other));
 }
 
 #[test]
