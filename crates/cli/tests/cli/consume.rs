@@ -122,8 +122,8 @@ fn field(line: &str, name: &str) -> u64 {
     found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
 }
 
-/// Whether the sub-buffer that `line` calls torn has an event that a living thread is writing. The scheduler may stop a thread inside
-/// an event while another one, on the same CPU, passes its sub-buffer over and fills the ring again.
+/// `line` calls a sub-buffer torn. Returns true if a living thread is writing an event in that sub-buffer: the scheduler may stop a
+/// thread inside an event while another thread on the same CPU skips the sub-buffer and fills the ring again.
 fn is_being_written(line: &str, told: &str) -> bool {
     let number = line.split_once("sub-buffer ").and_then(|(_, rest)| rest.split_once(':')).map(|(number, _)| number);
     let of_it = |other: &&str| number.is_some_and(|number| other.contains(&format!("sub-buffer {number}, offset ")));

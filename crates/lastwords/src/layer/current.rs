@@ -51,7 +51,7 @@ pub(super) fn pop(id: u64) {
     });
 }
 
-/// Whether this thread is in the span: it may have entered it more than once.
+/// Returns true if this thread is in the span, which it may have entered more than once.
 pub(super) fn contains(id: u64) -> bool {
     STACK.with(|stack| stack.ids[..stack.depth.get().min(MOST)].iter().any(|known| known.get() == id))
 }

@@ -57,7 +57,7 @@ pub struct LastwordsLayer {
 }
 
 impl LastwordsLayer {
-    /// Whether each entering and leaving of a span is recorded as an event. Default: no. The table of open spans notes which
+    /// Records each entering and leaving of a span as an event. Default: no. The table of open spans notes which
     /// spans are entered in either case.
     #[must_use]
     pub fn with_enter_and_exit(mut self, on: bool) -> Self {

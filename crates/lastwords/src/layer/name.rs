@@ -17,7 +17,7 @@ pub(super) fn of_place(file: &'static str, line: u32) -> &'static str {
 }
 
 /// The name that the event's message gives: its constant text with `{}` in place of values, and whether all of it is constant.
-/// None where there is no constant text, or it cannot be told from values.
+/// Returns `None` if the message has no constant text, or if constant text cannot be told from values.
 pub(super) fn of_event(event: &Event<'_>) -> Option<(&'static str, bool)> {
     let mut message = Message::default();
     event.record(&mut message);
@@ -34,7 +34,7 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<(&'static str, bool)> {
 struct Message {
     text: String,
     has_values: bool,
-    /// Whether the last piece was constant text.
+    /// True if the last piece was constant text, false if it was a value, `None` before the first piece.
     last: Option<bool>,
     is_unclear: bool,
 }

@@ -20,7 +20,7 @@ use crate::record::slot;
 use crate::session::listener;
 use crate::session::registry::EventDesc;
 
-/// What happened at the callsite.
+/// The kinds of events of a callsite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Event,
@@ -57,7 +57,7 @@ pub(super) struct Site {
     pub(super) other_name: &'static str,
     /// The classes of events from here.
     pub(super) classes: Chain<Class>,
-    /// Whether a session records its events. Written under the lock of the callsites.
+    /// True if a session records its events. Written under the lock of the callsites.
     wanted: AtomicBool,
 }
 
@@ -144,7 +144,7 @@ pub(super) fn of_span(metadata: &'static Metadata<'static>, kind: Kind) -> Optio
     find(metadata, kind).unwrap_or_else(|| add_span(metadata, kind)).if_wanted()
 }
 
-/// Whether events of the callsite are wanted. What is not known is: `log` asks with metadata that last as long as the question.
+/// Returns true if events of the callsite are wanted. An unknown callsite is: `log` asks with metadata that last as long as the question.
 #[inline]
 pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
     find(metadata, Kind::Event).is_none_or(|site| site.is_log || site.if_wanted().is_some())
@@ -172,8 +172,8 @@ fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     let desc = EventDesc {
         provider: "span",
         name: String::leak(name),
-        // What a span does is no warning and no error, whatever the level of what happens in it: a channel for those takes
-        // none of it.
+        // The events of a span itself have level INFO at most, whatever the span's own level: a channel for warnings and
+        // errors takes none of them.
         level: level_of(metadata).max(level::INFO),
         format: "",
         file: metadata.file().unwrap_or(""),

@@ -14,7 +14,7 @@ use crate::session::shared::{self, MAX_SESSIONS};
 /// Counts changes of the set of sessions. [`sessions_changed`] writes it.
 static CHANGES: AtomicU32 = AtomicU32::new(1);
 
-/// What a thread has written.
+/// A thread's own note of the sessions that have its name.
 struct Written {
     /// [`state`] at the time.
     state: Cell<u32>,

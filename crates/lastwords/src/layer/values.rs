@@ -36,8 +36,8 @@ const TYPES: [FieldType; 5] = [
     FieldType::String,
 ];
 
-/// Which fields have values, and of which types: three bits a field. Also whether the event has a span, and whether its message is
-/// its name.
+/// Tells which fields have values, and of which types, in three bits a field. Two more bits say that the event has a span, and that
+/// its message is its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Signature(u128);
 
@@ -148,8 +148,8 @@ impl Payload {
         self.put(&[0]);
     }
 
-    /// Whether the field is to be recorded. One that the description tells is not; a value that comes twice, or out of order, is
-    /// left out.
+    /// Returns true if the field is to be recorded. A field that the description tells is not recorded. A value that comes twice,
+    /// or out of order, is left out.
     #[inline(always)]
     fn accepts(&mut self, field: &TracingField) -> bool {
         let index = field.index();

@@ -169,7 +169,7 @@ impl Callsite {
         }
     }
 
-    /// Which slots take the event; finds out where that is not known. [`UNKNOWN`] stays in the mask where a lock was not had:
+    /// Returns a mask of the slots that take the event, and finds it out where it is not known. [`UNKNOWN`] stays in the mask where a lock was not had:
     /// the slots that are not in it may want the event, and the next event tries again.
     pub(crate) fn judged(&'static self, desc: &'static EventDesc) -> u64 {
         let mask = self.enabled.load(Acquire);
@@ -253,7 +253,7 @@ impl Default for Callsite {
     }
 }
 
-/// What the layers above do when callsites are judged anew.
+/// Calls of the layers above when callsites are judged anew.
 #[derive(Debug)]
 pub(crate) struct Observers {
     /// Called before that, without a lock.
@@ -375,7 +375,7 @@ pub(crate) fn prime<S: Site, V: Given<S>>(site: &'static Callsite) {
     }
 }
 
-/// Whether an event of the site's name and level is recorded now; called by [`event_enabled!`](crate::event_enabled).
+/// Says whether an event of the site's name and level is recorded now; called by [`event_enabled!`](crate::event_enabled).
 pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
     prime::<S, ()>(site);
     site.enabled() != 0

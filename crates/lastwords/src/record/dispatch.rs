@@ -31,7 +31,7 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
         word[..bytes.len()].copy_from_slice(bytes);
         u64::from_ne_bytes(word)
     };
-    // What is lost is counted in the stream.
+    // The stream counts the event if it is lost.
     let _ = match (slot.contexts, bytes.len()) {
         (0, 8..) => slot.channel.record_tail(id, [], 0, Tail::Bytes(bytes)),
         (bits::TID, 8..) => slot.channel.record_tail(id, prepend::<1>(tid(), &[]), 4, Tail::Bytes(bytes)),
@@ -120,7 +120,7 @@ const fn words_of(fixed: Option<usize>) -> usize {
 /// Records a payload of a fixed size, in the words that it needs.
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
-    // What is lost is counted in the stream.
+    // The stream counts the event if it is lost.
     let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) });
 }
 
@@ -132,7 +132,7 @@ fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id
         return record_sized(slot, id, values.again());
     }
     let head = words_by::<W>(|out| values.write_head(out));
-    // What is lost is counted in the stream.
+    // The stream counts the event if it is lost.
     let _ = slot.channel.record_tail(id, head, const { len_of(V::HEAD) }, Tail::Text(text));
 }
 
@@ -176,7 +176,7 @@ fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values:
 #[inline(never)]
 fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
     let size = values.size();
-    // What is lost is counted in the stream.
+    // The stream counts the event if it is lost.
     let _ = match size {
         0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size),
         65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size),

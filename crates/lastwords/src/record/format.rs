@@ -1,4 +1,4 @@
-//! What the macros ask of names and format strings while a program is compiled.
+//! The checks of names and format strings that the macros make while a program is compiled.
 
 /// The name of a field, without the `r#` of a raw identifier.
 #[must_use]
@@ -12,7 +12,7 @@ pub const fn plain_name(name: &str) -> &str {
     }
 }
 
-/// Whether a marker's format string has a `{}` for each argument without a name (these are called `arg0`, `arg1`, …) and no
+/// Returns true if a marker's format string has a `{}` for each argument without a name (these are called `arg0`, `arg1`, …) and no
 /// names but those of arguments.
 #[must_use]
 pub const fn fits(format: &str, names: &[&str]) -> bool {

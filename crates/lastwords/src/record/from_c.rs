@@ -54,7 +54,7 @@ pub fn record_short(
 ) {
     match site.only() {
         Some((slot, id)) if slot.contexts == 0 => {
-            // What is lost is counted in the stream.
+            // The stream counts the event if it is lost.
             let _ = slot.channel.record_words(id, [first, second, third], len);
         }
         Some((slot, id)) if slot.contexts == bits::TID => record_short_with_tid(slot, id, len, first, second, third),
@@ -84,7 +84,7 @@ pub fn record_text(
 ) {
     match (site.only(), text) {
         (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == 0 && without_nul.len() >= 8 => {
-            // What is lost is counted in the stream.
+            // The stream counts the event if it is lost.
             let _ = slot.channel.record_tail(id, [first, second], len, Tail::Text(without_nul));
         }
         (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == bits::TID && without_nul.len() >= 8 => {
@@ -135,7 +135,7 @@ fn described(site: &'static Callsite, describe: impl Describe) -> Option<&'stati
     site.desc().or_else(describe)
 }
 
-/// Whether an event of this callsite is recorded now, as [`event_enabled!`](crate::event_enabled) says it of one in Rust. True
+/// Says whether an event of this callsite is recorded now, as [`event_enabled!`](crate::event_enabled) says it of one in Rust. True
 /// if that is not known yet.
 pub fn would_record(site: &'static Callsite, describe: impl Describe) -> bool {
     described(site, describe).is_none_or(|desc| site.judged(desc) != 0)

@@ -82,7 +82,7 @@ impl RecorderSlot {
         }
     }
 
-    /// Whether channel and session record now.
+    /// Returns true if channel and session record now.
     fn is_recording(&self) -> bool {
         let control = self.session.view().control();
         control.recording.load(Acquire) == 1 && self.entry.recording.load(Acquire) == 1
@@ -133,7 +133,7 @@ pub(crate) fn remove(session: &'static SessionShared) {
     callsite::change(|| places.for_each(|place| SLOTS[*place].store(core::ptr::null_mut(), Release)));
 }
 
-/// Whether the slot takes the event: it records, and its rules let the event in.
+/// Returns true if the slot takes the event: it records, and its rules let the event in.
 pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
     let rules = &slot.session.view().control().rules;
     slot.is_recording() && rules::takes(rules, u32::from(slot.channel_id), desc)
@@ -151,7 +151,7 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     }
 }
 
-/// Whether any slot takes the event.
+/// Returns true if any slot takes the event.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
     (0..MAX_SLOTS).filter_map(at).any(|slot| enabled(slot, desc))

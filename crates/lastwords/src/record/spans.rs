@@ -25,7 +25,7 @@ const TRIES: usize = 1000;
 /// One generation in [`Span::inside`].
 const GENERATION: u32 = WRITING + 1;
 
-/// Whether a session of this process has a table.
+/// Returns true if a session of this process has a table.
 pub(crate) fn are_listed() -> bool {
     tables().next().is_some()
 }

@@ -11,7 +11,7 @@ use crate::session::registry::FieldType;
 const ROOM: usize = 256;
 /// Bytes of the longest address and port.
 const ADDRESS_ROOM: usize = 64;
-/// What stands at the end of text that was cut.
+/// The end of text that was cut.
 pub(crate) const CUT: &str = "…";
 
 /// Formatted text of at most `N` bytes, on the stack. Text that does not fit is cut at a character, and `…` marks the cut.

@@ -260,7 +260,7 @@ impl<P: AsRef<[u8]>> Values for Parts<'_, P> {
     }
 }
 
-/// What a callsite's macro knows before any value is seen.
+/// The facts that a callsite's macro knows before it sees any value.
 pub trait Site {
     /// The description of its events, without fields.
     const EVENT: EventDesc;

@@ -1,6 +1,6 @@
 //! Where payload bytes go: into words that stay in registers, into a byte buffer, or into a list of pieces.
 
-/// What replaces a NUL inside text, so that the text still ends at its own NUL.
+/// Replaces a NUL inside text, so that the text still ends at its own NUL.
 pub(crate) const INNER_NUL: u8 = 0x1a;
 
 /// Takes the bytes of a payload in order.
@@ -135,13 +135,13 @@ fn last_bytes(bytes: &[u8], n: usize) -> u64 {
     if cfg!(target_endian = "little") { word >> ((8 - n) * 8) } else { word & ((1 << (n * 8)) - 1) }
 }
 
-/// Whether a byte of `word` is zero.
+/// Returns true if a byte of `word` is zero.
 #[inline(always)]
 fn has_zero(word: u64) -> bool {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0
 }
 
-/// Whether `bytes`, 8 at least, have no NUL among them.
+/// Returns true if `bytes`, 8 at least, have no NUL among them.
 #[inline(always)]
 pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -153,7 +153,7 @@ pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
     !chunks.iter().chain(last).any(|chunk| has_zero(u64::from_ne_bytes(*chunk)))
 }
 
-/// Whether one of the bytes is zero.
+/// Returns true if one of the bytes is zero.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn zero_in_16(a: &[u8; 16], b: &[u8; 16]) -> bool {
@@ -165,7 +165,7 @@ fn zero_in_16(a: &[u8; 16], b: &[u8; 16]) -> bool {
     }
 }
 
-/// Whether no byte is zero from the 17th on to the last before the last 16.
+/// Returns true if no byte is zero from the 17th on to the last before the last 16.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn middle_has_no_nul(bytes: &[u8]) -> bool {

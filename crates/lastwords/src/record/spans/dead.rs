@@ -26,7 +26,7 @@ pub(super) fn suspected() {
     }
 }
 
-/// Whether the process is known to be dead.
+/// Returns true if the process is known to be dead.
 pub(super) fn is_known(pid: u32, start: u64) -> bool {
     let key = lock_word(pid, start);
     DEAD.iter().any(|dead| dead.load(Acquire) == key)
