@@ -159,7 +159,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     if unsafe { lost_memory::mend(signal, info) } {
         return;
     }
-    let tid = identity::identity().tid;
+    let tid = identity::tid();
     if CRASH.owner.load(Acquire) == tid {
         nested();
     }

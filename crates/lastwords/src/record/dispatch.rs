@@ -24,7 +24,7 @@ pub(crate) fn record_to<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, 
 /// Records a payload that is ready, copied once, where at most the thread id stands before it.
 #[inline]
 pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
-    let tid = || identity::identity().tid;
+    let tid = || identity::tid();
     // Fewer than eight bytes as a word in memory order.
     let word = || {
         let mut word = [0; 8];
@@ -75,7 +75,7 @@ impl<V: Values> Values for WithTid<V> {
 
 #[inline(never)]
 fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
-    record_body(slot, id, WithTid(identity::identity().tid, values));
+    record_body(slot, id, WithTid(identity::tid(), values));
 }
 
 /// Records a payload as it is. The number of words of a fixed size is known when the program is compiled.

@@ -64,7 +64,7 @@ pub fn record_short(
 
 #[inline(never)]
 fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, third: u64) {
-    let words = prepend::<4>(identity::identity().tid, &[first, second, third]);
+    let words = prepend::<4>(identity::tid(), &[first, second, third]);
     let _ = slot.channel.record_words(id, words, len + 4);
 }
 
@@ -96,7 +96,7 @@ pub fn record_text(
 
 #[inline(never)]
 fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, without_nul: &[u8]) {
-    let words = prepend::<3>(identity::identity().tid, &[first, second]);
+    let words = prepend::<3>(identity::tid(), &[first, second]);
     let _ = slot.channel.record_tail(id, words, len + 4, Tail::Text(without_nul));
 }
 
