@@ -10,21 +10,13 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use crate::clock::ClockKind;
 use crate::hooks::fault;
+use crate::init::bytes_of;
 use crate::memory::{Contiguous, Memory, Paged};
 use crate::record::{Lost, Record, Tail};
 use crate::reserve::rseq_fast::RseqFast;
 use crate::reserve::{locked, lockless, rseq};
 use crate::stream::Stream;
 use crate::{cpu, os};
-
-/// What persistent memory needs before and after a commit.
-#[derive(Debug, Clone, Copy)]
-pub struct Persist {
-    /// Starts writing the cache lines of a range back. The range is mapped and readable.
-    pub flush: unsafe fn(*const u8, usize),
-    /// Waits until that is done.
-    pub fence: fn(),
-}
 
 /// Where the parts of a session are, for recorders of any of its channels.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +68,8 @@ pub struct Channel {
     pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
-    pub(crate) persist: Option<Persist>,
+    /// Whether lines of the cache are flushed around each commit.
+    pub(crate) persist: bool,
     refresh: Option<fn(&ClockArea)>,
 }
 
@@ -107,7 +100,7 @@ impl Channel {
             parts,
             reservation: first.reservation,
             clock,
-            persist: None,
+            persist: false,
             refresh: None,
             streams: streams.into_boxed_slice(),
         }
@@ -115,8 +108,8 @@ impl Channel {
 
     /// Flushes around each commit: for memory that must be whole after a loss of power.
     #[must_use]
-    pub fn with_persist(mut self, persist: Persist) -> Self {
-        self.persist = Some(persist);
+    pub fn with_persist(mut self, persist: bool) -> Self {
+        self.persist = persist;
         self
     }
 
@@ -131,12 +124,6 @@ impl Channel {
     #[must_use]
     pub fn streams(&self) -> &[Stream] {
         &self.streams
-    }
-
-    /// How the channel reserves, one of `RESERVATION_`.
-    #[must_use]
-    pub fn reservation(&self) -> u32 {
-        self.reservation
     }
 
     /// Records an event whose payload is the first `len` bytes of `words`, in memory order. The fast path takes it, or else
@@ -257,10 +244,4 @@ impl Channel {
             refresh(area);
         }
     }
-}
-
-/// Words as bytes, in memory order.
-fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: any bytes of initialised u64s are initialised u8s; the length is that of the same memory.
-    unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) }
 }

@@ -24,21 +24,13 @@ pub(crate) struct Area {
     pub cpu_id: AtomicU32,
     /// Address of the descriptor of the section that runs, or 0.
     pub rseq_cs: UnsafeCell<u64>,
-    flags: u32,
-    node_id: u32,
-    mm_cid: u32,
+    /// `flags`, `node_id` and `mm_cid`, which only the kernel uses.
+    rest: [u32; 3],
 }
 
 impl Area {
     const fn new(cpu: u32) -> Self {
-        Self {
-            cpu_id_start: AtomicU32::new(0),
-            cpu_id: AtomicU32::new(cpu),
-            rseq_cs: UnsafeCell::new(0),
-            flags: 0,
-            node_id: 0,
-            mm_cid: 0,
-        }
+        Self { cpu_id_start: AtomicU32::new(0), cpu_id: AtomicU32::new(cpu), rseq_cs: UnsafeCell::new(0), rest: [0; 3] }
     }
 
     /// The area of a modelled thread.
@@ -60,32 +52,25 @@ std::thread_local! {
     static IS_ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
-#[cfg(target_arch = "x86_64")]
+/// The thread pointer; null where the architecture has no sections.
 #[inline]
 fn thread_pointer() -> *mut u8 {
-    let tp: *mut u8;
+    let pointer: *mut u8;
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: on x86_64 Linux the first word at the thread pointer is its own address, in every C library.
     unsafe {
-        core::arch::asm!("mov {}, fs:[0]", out(reg) tp, options(nostack, readonly, preserves_flags, pure));
+        core::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags, pure));
     }
-    tp
-}
-
-#[cfg(target_arch = "aarch64")]
-#[inline]
-fn thread_pointer() -> *mut u8 {
-    let tp: *mut u8;
+    #[cfg(target_arch = "aarch64")]
     // SAFETY: reading TPIDR_EL0 touches no memory.
     unsafe {
-        core::arch::asm!("mrs {}, tpidr_el0", out(reg) tp, options(nostack, nomem, preserves_flags, pure));
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags, pure));
     }
-    tp
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[inline]
-fn thread_pointer() -> *mut u8 {
-    core::ptr::null_mut()
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        pointer = core::ptr::null_mut();
+    }
+    pointer
 }
 
 /// This thread's area, if there is one; its `cpu_id` tells whether it is registered.
@@ -193,12 +178,8 @@ fn find() -> Option<isize> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return None;
     }
-    if let [Some(offset), Some(size)] = symbols() {
-        // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
-        let (offset, size) = unsafe { (offset.cast::<isize>().read(), size.cast::<u32>().read()) };
-        if size != 0 {
-            return Some(offset);
-        }
+    if let Some(offset) = offset_of_libc() {
+        return Some(offset);
     }
     let own = OWN.with(core::ptr::from_ref);
     let offset = own_offset();
@@ -224,11 +205,11 @@ fn own_offset() -> isize {
     (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
-/// The C library has registered the areas of threads.
-pub(crate) fn is_registered_by_libc() -> bool {
-    let [_, size] = symbols();
-    // SAFETY: glibc defines `__rseq_size` as an unsigned int, which does not change.
-    size.is_some_and(|size| unsafe { size.cast::<u32>().read() } != 0)
+/// From the thread pointer to the area that the C library has registered; none where it registers no areas.
+pub(crate) fn offset_of_libc() -> Option<isize> {
+    let [Some(offset), Some(size)] = symbols() else { return None };
+    // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
+    unsafe { (size.cast::<u32>().read() != 0).then(|| offset.cast::<isize>().read()) }
 }
 
 /// Where glibc keeps `__rseq_offset` and `__rseq_size`.

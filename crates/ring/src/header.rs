@@ -2,6 +2,9 @@
 
 use lastwords_abi::header as abi;
 
+use crate::channel::Channel;
+use crate::record::Record;
+
 /// Every event has its id and the whole clock, in 18 bytes, so that it can be read whatever became of those before it. Without
 /// it most events have the 4 bytes of the compact header, which the fast path writes itself.
 pub(crate) const ALWAYS_FULL: bool = cfg!(feature = "full-headers");
@@ -12,46 +15,31 @@ fn overflows(clock: u64, last: u64) -> bool {
     clock.wrapping_sub(last) >> abi::CLOCK_BITS != 0
 }
 
-/// Puts the header of an event into `out` and returns its length. `last_clock` is the reading of an event that is in the ring
-/// and not newer than the newest; `full` asks for the full time stamp in any case; `size` is the payload's size where headers
-/// carry it.
+/// The header of `record` at this clock, and its length. `last` is the reading of an event that is in the ring and not newer than
+/// the newest; `full` asks for the full time stamp in any case.
 #[inline]
-pub(crate) fn encode(id: u16, clock: u64, last_clock: u64, full: bool, size: Option<u32>, out: &mut [u8; 24]) -> usize {
-    let word = |tag: u32| (((clock as u32) << abi::TAG_BITS) | tag).to_ne_bytes();
-    if ALWAYS_FULL || full || overflows(clock, last_clock) {
-        out[..4].copy_from_slice(&word(abi::TAG_FULL));
-        out[4..6].copy_from_slice(&id.to_ne_bytes());
-        out[6..10].copy_from_slice(&size.unwrap_or(abi::NO_SIZE).to_ne_bytes());
-        out[10..18].copy_from_slice(&clock.to_ne_bytes());
-        abi::LEN_FULL
-    } else if let Some(size) = size {
-        out[..4].copy_from_slice(&word(abi::TAG_SIZE));
-        out[4..6].copy_from_slice(&id.to_ne_bytes());
-        out[6..10].copy_from_slice(&size.to_ne_bytes());
-        abi::LEN_SIZE
-    } else if id > abi::MAX_COMPACT_ID {
-        out[..4].copy_from_slice(&word(abi::TAG_ID));
-        out[4..6].copy_from_slice(&id.to_ne_bytes());
-        abi::LEN_ID
+pub(crate) fn encode(
+    channel: &Channel,
+    record: &Record<'_>,
+    clock: u64,
+    last: u64,
+    full: bool,
+) -> ([u8; abi::LEN_FULL], usize) {
+    let (tag, len) = if ALWAYS_FULL || full || overflows(clock, last) {
+        (abi::TAG_FULL, abi::LEN_FULL)
+    } else if channel.payload_size {
+        (abi::TAG_SIZE, abi::LEN_SIZE)
+    } else if record.id > abi::MAX_COMPACT_ID {
+        (abi::TAG_ID, abi::LEN_ID)
     } else {
-        out[..4].copy_from_slice(&word(u32::from(id)));
-        abi::LEN_COMPACT
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_that_overflowed_needs_the_full_header() {
-        let of = |last: u64| {
-            let mut out = [0; 24];
-            let len = encode(7, 5 << 27 | 3, last, false, None, &mut out);
-            out[..len].to_vec()
-        };
-        let compact = if ALWAYS_FULL { abi::LEN_FULL } else { abi::LEN_COMPACT };
-        assert_eq!(of(5 << 27).len(), compact);
-        assert_eq!(of(1).len(), abi::LEN_FULL);
-    }
+        (u32::from(record.id), abi::LEN_COMPACT)
+    };
+    let size = if channel.payload_size { u32::try_from(record.len).unwrap_or(u32::MAX) } else { abi::NO_SIZE };
+    // Each form begins with the fields of the shorter ones, so that all fields are written whichever it is.
+    let mut header = [0; abi::LEN_FULL];
+    header[..4].copy_from_slice(&(((clock as u32) << abi::TAG_BITS) | tag).to_ne_bytes());
+    header[4..6].copy_from_slice(&record.id.to_ne_bytes());
+    header[6..10].copy_from_slice(&size.to_ne_bytes());
+    header[10..].copy_from_slice(&clock.to_ne_bytes());
+    (header, len)
 }

@@ -142,6 +142,9 @@ unsafe impl Fixed for StreamInfo {}
 // SAFETY: 4 x 8, 12 x 4, then byte arrays of 16, 64, 64 and 256: each naturally aligned, 480 in all.
 unsafe impl Fixed for lastwords_abi::session::SessionInfo {}
 
+// SAFETY: an array of integers has no padding.
+unsafe impl<const N: usize> Fixed for [u64; N] {}
+
 /// Makes a stream of a zeroed region. The magic is stored last, so that a reader finds a whole region or none.
 ///
 /// # Safety

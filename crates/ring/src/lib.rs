@@ -17,12 +17,13 @@ extern crate alloc;
 
 mod hooks;
 
-#[cfg(all(feature = "std", not(loom)))]
+#[cfg(not(loom))]
 pub mod backend;
 mod channel;
 pub mod clock;
 mod consume;
 mod cpu;
+pub mod flush;
 mod header;
 pub mod init;
 mod memory;
@@ -37,7 +38,7 @@ mod stream;
 pub mod swap;
 mod threads;
 
-pub use channel::{Channel, Persist, SessionParts};
+pub use channel::{Channel, SessionParts};
 pub use clock::ClockKind;
 pub use cpu::{current as current_cpu, rseq_available};
 pub use init::{StreamSpec, init_stream};

@@ -13,6 +13,21 @@ pub(crate) trait Memory: Copy {
     /// Address of the byte at `offset`, and how many bytes follow it without a break. The offset is masked to the half by every
     /// caller.
     fn run(self, offset: u64) -> (*mut u8, usize);
+
+    /// Address and length of each run of the `len` bytes at `offset`.
+    #[inline]
+    fn runs(self, mut offset: u64, mut len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+        core::iter::from_fn(move || {
+            if len == 0 {
+                return None;
+            }
+            let (at, run) = self.run(offset);
+            let part = run.min(len);
+            offset += part as u64;
+            len -= part;
+            Some((at, part))
+        })
+    }
 }
 
 /// One mapping: shared memory, memfd, huge pages, DAX, a physical range.

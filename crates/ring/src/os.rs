@@ -1,10 +1,16 @@
 //! What the ring asks of the kernel, all off the fast path: who am I, is that thread alive, take a lock from the dead,
 //! memory.
 
-use core::ptr::NonNull;
-use std::io::Write as _;
+use core::ffi::CStr;
+use core::ptr::{NonNull, null_mut};
+use core::time::Duration;
+use std::io::{Error, Write as _};
 
 use lastwords_abi::sync::{AtomicU64, Ordering};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{read, retry_on_intr};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::thread::{CpuSet, MembarrierCommand, membarrier, sched_getaffinity, sched_setaffinity};
 
 use crate::hooks::fault;
 
@@ -18,28 +24,14 @@ pub fn tid() -> u32 {
 /// Process id in this pid namespace.
 #[must_use]
 pub fn pid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::getpid() as u32 }
-}
-
-/// The thread exists (a zombie does not count as gone: it writes no more, but its id is not reused either).
-#[must_use]
-pub fn exists(tid: u32) -> bool {
-    if cfg!(miri) {
-        // Miri does not know the call.
-        return true;
-    }
-    // SAFETY: signal 0 sends nothing.
-    let sent = unsafe { libc::syscall(libc::SYS_tkill, tid, 0) };
-    // SAFETY: errno is this thread's.
-    sent == 0 || unsafe { *libc::__errno_location() } != libc::ESRCH
+    std::process::id()
 }
 
 /// Start time of a thread (or process, by its first thread) in clock ticks since boot: field 22 of /proc/TID/stat. 0 where it
 /// cannot be read. Async-signal-safe: no allocation.
 #[must_use]
 pub fn start_time(tid: u32) -> u64 {
-    stat(tid).map_or(0, |stat| stat.start)
+    Stat::read(tid).map_or(0, |stat| stat.start)
 }
 
 /// What /proc/TID/stat tells of a thread.
@@ -51,40 +43,30 @@ struct Stat {
     start: u64,
 }
 
-fn stat(tid: u32) -> Option<Stat> {
-    let mut path = [0u8; 32];
-    // Numbers are formatted without memory of the heap; a NUL follows.
-    write!(&mut path[..31], "/proc/{tid}/stat").ok()?;
-    let mut text = [0u8; 512];
-    let len = read_file(&path, &mut text)?;
-    let text = text.get(..len)?;
-    // The second field is the name in parentheses and may hold anything; the fields after the last ')' are plain.
-    let close = text.iter().rposition(|&b| b == b')')?;
-    let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
-    let state = *fields.next()?.first()?;
-    let number = |field| str::from_utf8(field).ok()?.parse().ok();
-    let threads = number(fields.nth(16)?)?;
-    let start = number(fields.nth(1)?)?;
-    Some(Stat { state, threads, start })
-}
+impl Stat {
+    fn read(tid: u32) -> Option<Self> {
+        let _errno = ErrnoKept::new();
+        let mut path = [0u8; 32];
+        // Numbers are formatted without memory of the heap; a NUL follows.
+        write!(&mut path[..31], "/proc/{tid}/stat").ok()?;
+        let path = CStr::from_bytes_until_nul(&path).ok()?;
+        let file = retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())).ok()?;
+        let mut text = [0u8; 512];
+        let len = read(&file, &mut text).ok()?;
+        let text = text.get(..len)?;
+        // The second field is the name in parentheses and may hold anything; the fields after the last ')' are plain.
+        let close = text.iter().rposition(|&b| b == b')')?;
+        let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
+        let state = *fields.next()?.first()?;
+        let number = |field| str::from_utf8(field).ok()?.parse().ok();
+        let threads = number(fields.nth(16)?)?;
+        let start = number(fields.nth(1)?)?;
+        Some(Self { state, threads, start })
+    }
 
-fn read_file(path: &[u8], out: &mut [u8]) -> Option<usize> {
-    let _errno = ErrnoKept::new();
-    // SAFETY: `path` is NUL-terminated (its callers write the NUL); the buffer is valid for its length; the descriptor is
-    // closed before return.
-    unsafe {
-        let fd = loop {
-            match libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) {
-                -1 if *libc::__errno_location() == libc::EINTR => {}
-                fd => break fd,
-            }
-        };
-        if fd < 0 {
-            return None;
-        }
-        let len = libc::read(fd, out.as_mut_ptr().cast(), out.len());
-        libc::close(fd);
-        usize::try_from(len).ok()
+    /// The start time has these low 32 bits; 0 is equal to every start time.
+    fn began_at(&self, start_low: u32) -> bool {
+        start_low == 0 || self.start as u32 == start_low
     }
 }
 
@@ -93,13 +75,9 @@ fn read_file(path: &[u8], out: &mut [u8]) -> Option<usize> {
 pub fn pid_namespace() -> u64 {
     #[cfg(loom)]
     return 1;
+    // The link of this thread is read: /proc/self leads nowhere once the first thread has ended.
     #[cfg(not(loom))]
-    // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
-    unsafe {
-        let mut st: libc::stat = core::mem::zeroed();
-        // Of this thread: /proc/self tells nothing once the first thread has ended.
-        if libc::stat(c"/proc/thread-self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
-    }
+    rustix::fs::stat(c"/proc/thread-self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
 /// The thread that had this id and start time (low 32 bits; 0 = not known) can still run.
@@ -108,39 +86,33 @@ pub fn is_alive(tid: u32, start_low: u32) -> bool {
     #[cfg(loom)]
     return crate::model::is_alive(tid, start_low);
     #[cfg(not(loom))]
-    is_alive_here(tid, start_low)
-}
-
-#[cfg(not(loom))]
-fn is_alive_here(tid: u32, start_low: u32) -> bool {
-    let _errno = ErrnoKept::new();
-    if !exists(tid) {
-        return false;
+    {
+        let _errno = ErrnoKept::new();
+        // A zombie exists: it writes no more, but its id is not reused either. Miri does not know the call.
+        // SAFETY: signal 0 sends nothing.
+        let exists = cfg!(miri)
+            || unsafe { libc::syscall(libc::SYS_tkill, tid, 0) } == 0
+            || Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
+        exists && Stat::read(tid).is_none_or(|stat| !b"ZX".contains(&stat.state) && stat.began_at(start_low))
     }
-    stat(tid).is_none_or(|stat| !b"ZX".contains(&stat.state) && is_start(&stat, start_low))
-}
-
-fn is_start(stat: &Stat, start_low: u32) -> bool {
-    start_low == 0 || stat.start as u32 == start_low
 }
 
 /// The process that had this id and start time (low 32 bits; 0 = not known) can still run: with its other threads where the first
 /// one has ended, which is a zombie until they have.
 #[must_use]
 pub fn is_process_alive(pid: u32, start_low: u32) -> bool {
-    is_alive(pid, start_low) || stat(pid).is_some_and(|stat| stat.threads > 1 && is_start(&stat, start_low))
+    is_alive(pid, start_low) || Stat::read(pid).is_some_and(|stat| stat.threads > 1 && stat.began_at(start_low))
 }
 
 /// `len` bytes of zeroed private memory at an address of the kernel's choice; `None` where there are none. It stays until it is
 /// unmapped. Not from the heap, and async-signal-safe.
 #[must_use]
 pub fn private_memory(len: usize) -> Option<NonNull<u8>> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
     // Miri does not know the last flag.
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
-    // SAFETY: no memory that is in use is asked for.
-    let fresh = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, -1, 0) };
-    if fresh == libc::MAP_FAILED { None } else { NonNull::new(fresh.cast()) }
+    let flags = MapFlags::PRIVATE | if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
+    // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
+    let fresh = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    NonNull::new(fresh.ok()?.cast())
 }
 
 /// What a thread stores in an owner lock, [`lastwords_abi::session::OwnerLock`].
@@ -216,13 +188,10 @@ pub fn pause(round: u32) {
     if round < 32 {
         core::hint::spin_loop();
     } else if round < 512 {
-        // SAFETY: no arguments.
-        unsafe { libc::sched_yield() };
+        std::thread::yield_now();
     } else {
         let _errno = ErrnoKept::new();
-        let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
-        // SAFETY: the time is valid; no remainder is asked for.
-        unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+        std::thread::sleep(Duration::from_micros(50));
     }
 }
 
@@ -233,10 +202,9 @@ pub fn pause(round: u32) {
 pub fn threads_can_start() -> bool {
     let _errno = ErrnoKept::new();
     // SAFETY: the kernel refuses a length of 0 before it looks at the area.
-    let done = unsafe { libc::syscall(libc::SYS_rseq, core::ptr::null_mut::<u8>(), 0u32, 0, 0) };
-    // SAFETY: errno is this thread's.
-    let error = unsafe { *libc::__errno_location() };
-    done == 0 || error == libc::EINVAL || !crate::cpu::is_registered_by_libc()
+    let done = unsafe { libc::syscall(libc::SYS_rseq, null_mut::<u8>(), 0u32, 0, 0) };
+    let is_known = done == 0 || Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+    is_known || crate::cpu::offset_of_libc().is_none()
 }
 
 /// Keeps `errno` of this thread: dropped, it puts back the value that it found. Recording an event is no call of the C library to
@@ -277,12 +245,11 @@ impl SignalsBlocked {
         unsafe {
             let mut all: libc::sigset_t = core::mem::zeroed();
             let mut before: libc::sigset_t = core::mem::zeroed();
-            if cfg!(miri) {
-                return Self { before };
+            if !cfg!(miri) {
+                libc::sigfillset(&raw mut all);
+                libc::sigdelset(&raw mut all, libc::SIGBUS);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             }
-            libc::sigfillset(&raw mut all);
-            libc::sigdelset(&raw mut all, libc::SIGBUS);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             Self { before }
         }
     }
@@ -290,11 +257,10 @@ impl SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        if cfg!(miri) {
-            return;
+        if !cfg!(miri) {
+            // SAFETY: `new` had the set filled.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
         }
-        // SAFETY: `new` had the set filled.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, core::ptr::null_mut()) };
     }
 }
 
@@ -326,7 +292,10 @@ pub fn prepare_process() {
         // SAFETY: the handler is an `extern "C"` function that stays as long as the process. A failure leaves what a program
         // without fork needs.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED_RSEQ);
+        // A kernel that refuses this refuses `restart_sections` too, which says so. Miri does not know the call.
+        if !cfg!(miri) {
+            let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq);
+        }
     });
 }
 
@@ -338,53 +307,32 @@ extern "C" fn in_child() {
     }
 }
 
-const MEMBARRIER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
-const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
-
-fn membarrier(command: libc::c_int) -> bool {
-    // Miri does not know the call.
-    // SAFETY: the call has no memory operands.
-    !cfg!(miri) && unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-}
-
 /// Restarts every section of this process that runs now. False where the kernel cannot (before Linux 5.10).
 #[must_use]
 pub fn restart_sections() -> bool {
     #[cfg(loom)]
     return crate::model::restart_sections();
     #[cfg(not(loom))]
-    membarrier(MEMBARRIER_PRIVATE_EXPEDITED_RSEQ)
+    membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
 }
 
 /// Runs this thread for a moment on each of the CPUs, so that whatever ran there was preempted and its section restarts;
 /// then puts its affinity back. Returns the CPUs where it may not run though they are on line; sections there had 20 ms to
 /// end.
 pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
-    let mut unvisited = alloc::vec::Vec::new();
-    let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: the sets are plain bit arrays, valid when zeroed, and passed with their size.
-    unsafe {
-        let mut before: libc::cpu_set_t = core::mem::zeroed();
-        if libc::sched_getaffinity(0, size, &raw mut before) != 0 {
-            return cpus.collect();
+    let Ok(before) = sched_getaffinity(None) else { return cpus.collect() };
+    let is_refused = |cpu: &u32| {
+        let mut one = CpuSet::new();
+        let in_set = (*cpu as usize) < CpuSet::MAX_CPU;
+        if in_set {
+            one.set(*cpu as usize);
         }
-        for cpu in cpus {
-            let mut one: libc::cpu_set_t = core::mem::zeroed();
-            if cpu as usize >= 8 * size {
-                unvisited.push(cpu);
-                continue;
-            }
-            libc::CPU_SET(cpu as usize, &mut one);
-            if libc::sched_setaffinity(0, size, &raw const one) != 0 && is_online(cpu) {
-                unvisited.push(cpu);
-            }
-        }
-        libc::sched_setaffinity(0, size, &raw const before);
-    }
+        !in_set || (sched_setaffinity(None, &one).is_err() && is_online(*cpu))
+    };
+    let unvisited: alloc::vec::Vec<u32> = cpus.filter(is_refused).collect();
+    let _ = sched_setaffinity(None, &before);
     if !unvisited.is_empty() {
-        let nap = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        // SAFETY: the time is valid; no remainder is asked for.
-        unsafe { libc::nanosleep(&raw const nap, core::ptr::null_mut()) };
+        std::thread::sleep(Duration::from_millis(20));
     }
     unvisited
 }

@@ -65,14 +65,10 @@ pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; a
     // SAFETY: below `content`, as the caller vouches; the first 128 bytes of a sub-buffer lie in one page.
     first[abi::HEADER_LEN..][..events].copy_from_slice(unsafe { core::slice::from_raw_parts(from, events) });
     sum.add(&first[..content.min(128)]);
-    let mut at = 128;
-    while at < content {
-        let (from, run) = memory.run(offset + at as u64);
-        let len = run.min(content - at);
+    for (from, len) in memory.runs(offset + 128, content.saturating_sub(128)) {
         reads!(from, len);
-        // SAFETY: `len` bytes from `from` lie in one run and below `content`, as the caller vouches.
+        // SAFETY: a run below `content`, as the caller vouches.
         sum.add(unsafe { core::slice::from_raw_parts(from, len) });
-        at += len;
     }
     sum.finish()
 }

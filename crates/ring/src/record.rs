@@ -136,9 +136,9 @@ impl Pieces {
     }
 }
 
-/// Bytes that belong at an offset of a half, and more behind them.
+/// Bytes that belong at an offset of a half: some at hand, and parts that follow them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Copy<'a> {
+pub(crate) struct Chunk<'a> {
     /// Where in the half.
     pub(crate) offset: u64,
     /// The first bytes.
@@ -147,23 +147,25 @@ pub(crate) struct Copy<'a> {
     pub(crate) parts: &'a [&'a [u8]],
 }
 
-impl Copy<'_> {
+impl<'a> Chunk<'a> {
+    /// The bytes of one slice.
+    pub(crate) fn of(offset: u64, first: &'a [u8]) -> Self {
+        Self { offset, first, parts: &[] }
+    }
+
     /// Calls `each` with every copy, in order, until it returns false; whether it never did.
     #[inline]
-    pub(crate) fn pieces<M: Memory>(&self, memory: M, each: &mut dyn FnMut(Piece) -> bool) -> bool {
+    pub(crate) fn pieces<M: Memory>(&self, memory: M, mut each: impl FnMut(Piece) -> bool) -> bool {
         let mut offset = self.offset;
         core::iter::once(&self.first).chain(self.parts).all(|part| {
-            let mut rest: &[u8] = part;
-            while !rest.is_empty() {
-                let (dst, run) = memory.run(offset);
-                let len = run.min(rest.len());
-                if !each(Piece { dst, src: rest.as_ptr(), len }) {
-                    return false;
-                }
-                offset += len as u64;
-                rest = &rest[len..];
-            }
-            true
+            let mut src = part.as_ptr();
+            let mut runs = memory.runs(offset, part.len());
+            offset += part.len() as u64;
+            runs.all(|(dst, len)| {
+                let piece = Piece { dst, src, len };
+                src = src.wrapping_add(len);
+                each(piece)
+            })
         })
     }
 }

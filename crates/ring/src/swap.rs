@@ -152,9 +152,7 @@ fn live(flip: &AtomicU32, stream: &Stream) -> usize {
 /// The living threads that have a reservation in a half.
 fn writers<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> impl Iterator<Item = &'a Thread> {
     let target = stream.target(half);
-    let namespace = os::pid_namespace();
-    let writing = move |t: &&Thread| t.levels.iter().any(|l| l.target.load(Acquire) == target);
-    threads.iter().filter(writing).filter(move |t| threads::is_alive(t, namespace))
+    threads::living(threads, move |level| level.target.load(Acquire) == target)
 }
 
 /// Waits for the reservations of living threads in a closed half; how many are left after a bounded time.

@@ -54,16 +54,14 @@ thread_cells! {
     NEXT: Cell<usize> = Cell::new(0);
     REFUSALS: [Cell<Refusal>; REMEMBERED] = [const { Cell::new(NO_REFUSAL) }; REMEMBERED];
     LEVEL: Cell<usize> = Cell::new(0);
-    START: Cell<u64> = Cell::new(0);
-    TID: Cell<u32> = Cell::new(0);
+    IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
 
 /// What a thread forgets in a forked child: it is another thread there.
 pub(crate) fn forget_in_child() {
     CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(NO_CLAIM)));
     REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(NO_REFUSAL)));
-    START.with(|s| s.set(0));
-    TID.with(|t| t.set(0));
+    IDENTITY.with(|identity| identity.set((0, 0)));
 }
 
 /// This thread's word for owner locks; its start time is read once.
@@ -72,16 +70,17 @@ pub fn lock_word() -> u64 {
     os::lock_word(tid, start)
 }
 
+/// Thread id and start time of this thread.
 fn identity() -> (u32, u64) {
     #[cfg(loom)]
     return (crate::model::tid(), crate::model::start_of(crate::model::tid()));
     #[cfg(not(loom))]
     {
-        if TID.get() == 0 {
-            TID.set(os::tid());
-            START.set(os::start_time(TID.get()));
+        if IDENTITY.get().0 == 0 {
+            let tid = os::tid();
+            IDENTITY.set((tid, os::start_time(tid)));
         }
-        (TID.get(), START.get())
+        IDENTITY.get()
     }
 }
 
@@ -155,29 +154,23 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
     if let Some(claim) = known {
         return Some(claim.entry);
     }
-    let refusal = refusal_of(table);
-    if refusal.until > 0 && ClockKind::Monotonic.now() < refusal.until {
-        return None;
-    }
-    let Some(entry) = claim(threads, is_over) else {
-        let wait = (refusal.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-        let until = ClockKind::Monotonic.now().saturating_add(wait);
-        with_refusal(table, |cell| cell.set(Refusal { table, until, wait }));
-        return None;
-    };
+    let entry = REFUSALS.with(|refusals| {
+        // Two tables may share a place; then each forgets the refusal of the other.
+        let cell = &refusals[(table >> 12) % REMEMBERED];
+        let refusal = if cell.get().table == table { cell.get() } else { NO_REFUSAL };
+        if refusal.until > 0 && ClockKind::Monotonic.now() < refusal.until {
+            return None;
+        }
+        let claimed = claim(threads, is_over);
+        if claimed.is_none() {
+            let wait = (refusal.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+            cell.set(Refusal { table, until: ClockKind::Monotonic.now().saturating_add(wait), wait });
+        }
+        claimed
+    })?;
     let slot = NEXT.with(|next| next.replace(next.get() + 1)) % REMEMBERED;
     CLAIMS.with(|claims| claims[slot].set(Claim { table, entry }));
     Some(entry)
-}
-
-/// Where this thread remembers that a table refused it; two tables may share a place.
-fn with_refusal<T>(table: usize, run: impl FnOnce(&Cell<Refusal>) -> T) -> T {
-    REFUSALS.with(|refusals| run(&refusals[(table >> 12) % REMEMBERED]))
-}
-
-fn refusal_of(table: usize) -> Refusal {
-    let refusal = with_refusal(table, Cell::get);
-    if refusal.table == table { refusal } else { NO_REFUSAL }
 }
 
 /// Claims an entry: one of our own that we forgot, one that is free, or one whose owner died and left nothing of use.
@@ -219,6 +212,14 @@ fn take_over(threads: &[Thread], entry: usize, claiming: u64, namespace: u64, is
         && !is_alive(thread, namespace)
         && over()
         && thread.owner.compare_exchange(owner, claiming, AcqRel, Relaxed).is_ok()
+}
+
+/// The living threads that have an announcement of which `is_meant` is true.
+pub(crate) fn living(threads: &[Thread], is_meant: impl Fn(&InFlight) -> bool) -> impl Iterator<Item = &Thread> {
+    let mut namespace = None;
+    threads.iter().filter(move |thread| {
+        thread.levels.iter().any(&is_meant) && is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
+    })
 }
 
 /// The entry's owner can still run, as far as this process can tell: owners of another pid namespace, and one that is just

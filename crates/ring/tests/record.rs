@@ -1,7 +1,10 @@
 //! Each reservation, each memory, each header form: what is recorded is what is there.
 mod common;
 
-use common::{Shape, channel, payload, read, read_all, sequence};
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::{Shape, channel, channel_on, parts, payload, read, read_all, sequence};
+use lastwords_abi::header;
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
@@ -136,6 +139,54 @@ fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
         let lost: u64 = channel.streams().iter().map(lastwords_ring::Stream::lost).sum();
         assert_eq!(lost as usize, 5000 - kept, "reservation {reservation}");
     }
+}
+
+/// Bytes of the header of an event that is recorded when the last event is `ago` nanoseconds old.
+fn header_after(reservation: u32, ago: u64) -> usize {
+    let clock = ClockKind::Monotonic;
+    let channel = channel_on(1, parts(), &Shape { reservation, clock, ..Shape::default() });
+    let stream = &channel.streams()[0];
+    channel.record_parts(7, &[&payload(0, 8)]).expect("room");
+    let before = stream.position(0);
+    stream.control().half[0].last_clock.store(clock.now() - ago, Relaxed);
+    channel.record_parts(7, &[&payload(1, 8)]).expect("room");
+    (stream.position(0) - before) as usize - 8
+}
+
+#[test]
+fn a_clock_that_overflowed_needs_the_full_header() {
+    let compact = if cfg!(feature = "full-headers") { header::LEN_FULL } else { header::LEN_COMPACT };
+    for reservation in [RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
+        // The 27 bits of the clock overflow after 134 ms, for which a busy machine may stop the thread.
+        let found = (0..20).map(|_| header_after(reservation, 0)).find(|len| *len == compact);
+        assert_eq!(found, Some(compact), "reservation {reservation}");
+        assert_eq!(header_after(reservation, 1 << 27), header::LEN_FULL, "reservation {reservation}");
+    }
+}
+
+/// A recorder may have read a position that the ring has left since, and all up to the present position was consumed.
+#[test]
+fn a_stale_position_is_not_a_full_ring() {
+    let shape = Shape {
+        reservation: RESERVATION_LOCKLESS,
+        mode: MODE_DISCARD,
+        sub_buffer_size: 256,
+        clock: ClockKind::Monotonic,
+        ..Shape::default()
+    };
+    let channel = channel_on(1, parts(), &shape);
+    let stream = &channel.streams()[0];
+    let fill = || while channel.record_parts(7, &[&payload(0, 8)]).is_ok() {};
+    for end in [1024, 2048] {
+        fill();
+        assert!((end - 256..=end).contains(&stream.position(0)), "four sub-buffers have room");
+        assert_eq!(channel.record_parts(7, &[&payload(0, 8)]), Err(Lost::Full));
+        stream.consume(0, end);
+    }
+    fill();
+    assert!((2048 + 3 * 256..=2048 + 4 * 256).contains(&stream.position(0)), "four sub-buffers have room again");
+    stream.control().half[0].reserve.store(512, Relaxed);
+    assert_eq!(channel.record_parts(7, &[&payload(0, 8)]), Ok(()), "the position is stale");
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
 use lastwords_abi::stream::LOST_LOCK;
-use lastwords_ring::backend::flush;
 use lastwords_ring::{Channel, ClockKind};
 
 use crate::process::clock;
@@ -64,10 +63,9 @@ impl RecorderSlot {
             why: format!("the session's clock has code {code}, which cannot be read here"),
             remedy: "start a session of another name",
         })?;
-        let mut channel = Channel::new(view.parts(), streams, kind, entry.flags).with_refresh(clock::refresh);
-        if regions::is_persistent(view.info.backend) {
-            channel = channel.with_persist(flush::PERSIST);
-        }
+        let channel = Channel::new(view.parts(), streams, kind, entry.flags)
+            .with_refresh(clock::refresh)
+            .with_persist(regions::is_persistent(view.info.backend));
         let contexts = entry.contexts;
         let contexts_len = context::len(contexts, user);
         let channel_id = id as u16;

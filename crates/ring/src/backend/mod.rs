@@ -8,7 +8,6 @@
 mod arena;
 mod dax;
 mod file;
-pub mod flush;
 mod heap;
 mod huge;
 mod mapping;
@@ -23,6 +22,7 @@ use std::os::fd::OwnedFd;
 use lastwords_abi::region::REGION_ALIGN as PAGE;
 use lastwords_abi::session as abi;
 
+pub use crate::flush;
 pub use huge::ARENA_FILE;
 pub use mapping::Mapping;
 pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};

@@ -8,11 +8,12 @@
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
 use super::single_writer::{self, At, Before, Publish, Published, Step};
-use crate::channel::{Channel, Persist};
+use crate::channel::Channel;
+use crate::flush;
 use crate::hooks::{fault, point, writes};
 use crate::memory::Memory;
 use crate::os::{self, Lock};
-use crate::record::{Copy, Lost, Piece, Record};
+use crate::record::{Chunk, Lost, Piece, Record};
 use crate::stream::Stream;
 use crate::threads;
 
@@ -52,14 +53,14 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut b
 
 /// Publishes with the lock held.
 struct Plain {
-    persist: Option<Persist>,
+    persist: bool,
 }
 
 impl Publish for Plain {
-    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, copies: &[Copy<'_>]) -> Published {
+    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published {
         let control = stream.half(at.half as usize);
         if control.reserve.load(Relaxed) != at.position {
-            return Published::No;
+            return Err(Step::Aborted);
         }
         control.attempt.store(end, Relaxed);
         if fault!(PublishFirst) {
@@ -72,17 +73,17 @@ impl Publish for Plain {
             // the lock from us here leaves this sub-buffer to us). `single_writer` lets each copy lie between position and
             // end, or in the header of the open sub-buffer. The payload is not ring memory.
             unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
-            if let Some(persist) = self.persist {
+            if self.persist {
                 // SAFETY: the copy has just been made there.
-                unsafe { (persist.flush)(p.dst, p.len) };
+                unsafe { flush::flush(p.dst, p.len) };
             }
             true
         };
-        copies.iter().for_each(|copy| {
-            copy.pieces(memory, &mut each);
-        });
-        if let Some(persist) = self.persist {
-            (persist.fence)();
+        for chunk in chunks {
+            chunk.pieces(memory, &mut each);
+        }
+        if self.persist {
+            flush::fence();
         }
         point!(Step);
         // Whoever took the lock from us has gone on from where we stood: the position is never put back.
@@ -90,14 +91,14 @@ impl Publish for Plain {
         if fault!(Rewind) {
             control.reserve.store(end, Release);
         } else if !is_ours && !fault!(PublishFirst) {
-            return Published::No;
+            return Err(Step::Aborted);
         }
         point!(Published);
-        if let Some(persist) = self.persist {
+        if self.persist {
             // SAFETY: the control is mapped, and longer.
-            unsafe { (persist.flush)(core::ptr::from_ref(control).cast(), 64) };
-            (persist.fence)();
+            unsafe { flush::flush(core::ptr::from_ref(control).cast(), 64) };
+            flush::fence();
         }
-        Published::Yes
+        Ok(())
     }
 }

@@ -12,15 +12,15 @@ use lastwords_abi::stream::{CLOSED_BIT, HalfControl, OWNER_SHIFT, POSITION_BITS,
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
-use super::encode;
-use crate::channel::{Channel, Persist};
+use crate::channel::Channel;
+use crate::header::encode;
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
-use crate::os;
 use crate::packet::{self, Closing};
-use crate::record::{Lost, Record};
+use crate::record::{Chunk, Lost, Record};
 use crate::stream::Stream;
 use crate::threads::{self, Level};
+use crate::{flush, os};
 
 /// Bits of a reserve word that are the position.
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
@@ -124,10 +124,11 @@ fn attempt<M: Memory>(
         view.commit(memory, place.number, len);
     }
     point!(Reserved);
+    let offset = place.sub_buffer + place.within;
     // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
-    unsafe { super::write(memory, place, &header[..header_len], record) };
-    view.persist(memory, place.sub_buffer + place.within, len as usize);
+    unsafe { super::write(memory, &Chunk { offset, first: &header[..header_len], parts: record.parts }) };
+    view.persist(memory, offset, len as usize);
     point!(Written);
     level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
     point!(Copied);
@@ -197,20 +198,20 @@ impl View<'_> {
                 self.control.contiguous.store(position, Relaxed);
             }
         }
-        if let Some(persist) = self.channel.persist {
-            self.persist_commit(persist, slot);
+        if self.channel.persist {
+            self.persist_commit(slot);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn persist_commit(&self, persist: Persist, slot: &Slot) {
+    fn persist_commit(&self, slot: &Slot) {
         // SAFETY: slot and control are mapped, and as long.
         unsafe {
-            (persist.flush)(core::ptr::from_ref(slot).cast(), 64);
-            (persist.flush)(core::ptr::from_ref(self.control).cast(), 128);
+            flush::flush(core::ptr::from_ref(slot).cast(), 64);
+            flush::flush(core::ptr::from_ref(self.control).cast(), 128);
         }
-        (persist.fence)();
+        flush::fence();
     }
 
     /// All of the sub-buffer but its header is committed, and that is written: completes the header, and commits it.
@@ -226,8 +227,9 @@ impl View<'_> {
         let (header, sum) = unsafe { self.stream.closing(memory, place, slot.end_clock.load(Relaxed)) };
         // SAFETY: header and trailer are this thread's until it commits the header's bytes.
         unsafe {
-            super::write_bytes(memory, place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
-            super::write_bytes(memory, place.sub_buffer + size - CHECK_FROM_END as u64, &sum);
+            let header_end = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+            super::write(memory, &header_end);
+            super::write(memory, &Chunk::of(place.sub_buffer + size - CHECK_FROM_END as u64, &sum));
         }
         self.persist(memory, place.sub_buffer, size as usize);
         point!(Closed);
@@ -238,23 +240,19 @@ impl View<'_> {
     /// Writes `len` bytes at `offset` of the half back to memory that keeps them.
     #[inline(always)]
     fn persist<M: Memory>(&self, memory: M, offset: u64, len: usize) {
-        if let Some(persist) = self.channel.persist {
-            Self::persist_range(persist, memory, offset, len);
+        if self.channel.persist {
+            Self::persist_range(memory, offset, len);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn persist_range<M: Memory>(persist: Persist, memory: M, mut offset: u64, mut len: usize) {
-        while len > 0 {
-            let (at, run) = memory.run(offset);
-            let part = run.min(len);
-            // SAFETY: `part` bytes lie behind `at` in the half.
-            unsafe { (persist.flush)(at, part) };
-            offset += part as u64;
-            len -= part;
+    fn persist_range<M: Memory>(memory: M, offset: u64, len: usize) {
+        for (at, run) in memory.runs(offset, len) {
+            // SAFETY: `run` bytes lie behind `at` in the half.
+            unsafe { flush::flush(at, run) };
         }
-        (persist.fence)();
+        flush::fence();
     }
 }
 
@@ -323,7 +321,7 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     let header = packet::header(&stream.spec, number, view.clock, Closing::default());
     let at = stream.place(start).sub_buffer;
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
-    unsafe { super::write_bytes(memory, at, &header) };
+    unsafe { super::write(memory, &Chunk::of(at, &header)) };
     view.persist(memory, at, header.len());
     point!(Begun);
     if arrive(view.slot(number), number) && !fault!(EarlyClose) {
@@ -382,10 +380,7 @@ fn is_in_flight(view: &View<'_>, number: u64) -> bool {
         let up = number.wrapping_sub(first) & (places - 1);
         first + up <= last && (!fault!(OneLap) || first + up + places == number)
     };
-    let mut namespace = None;
-    view.channel.parts.threads.iter().any(|thread| {
-        thread.levels.iter().any(here) && threads::is_alive(thread, *namespace.get_or_insert_with(os::pid_namespace))
-    })
+    threads::living(view.channel.parts.threads, here).next().is_some()
 }
 
 /// What a dead thread's level (number `owner`) announced was never reserved, or was overwritten: nobody asks for it any more.

@@ -12,12 +12,10 @@ pub(crate) mod single_writer;
 use lastwords_abi::header::LEN_FULL;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
-use crate::channel::Channel;
-use crate::header;
 use crate::hooks::writes;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
-use crate::record::Record;
+use crate::record::{Chunk, Record};
 use crate::stream::Stream;
 
 /// Where a position lies in its ring.
@@ -81,39 +79,26 @@ pub(crate) fn not_before(clock: u64, last: u64) -> u64 {
     if clock < last && back >> 40 == 0 { last } else { clock }
 }
 
-/// Writes an event at `place`, exactly its bytes.
+/// Writes the chunk, exactly its bytes.
 ///
 /// # Safety
-/// The event's bytes from `place` on are this thread's to write, in the half that `memory` is of.
-#[inline]
-pub(crate) unsafe fn write<M: Memory>(memory: M, place: Place, header: &[u8], record: &Record<'_>) {
-    let mut offset = place.sub_buffer + place.within;
-    // SAFETY: as the caller vouches, for the header and then for each part behind it.
-    unsafe {
-        write_bytes(memory, offset, header);
-        offset += header.len() as u64;
-        for part in record.parts {
-            write_bytes(memory, offset, part);
-            offset += part.len() as u64;
+/// Those bytes are this thread's to write, in the half that `memory` is of.
+#[inline(always)]
+pub(crate) unsafe fn write<M: Memory>(memory: M, chunk: &Chunk<'_>) {
+    let mut offset = chunk.offset;
+    let mut write = |bytes: &[u8]| {
+        let mut from = bytes.as_ptr();
+        for (to, len) in memory.runs(offset, bytes.len()) {
+            writes!(to, len);
+            // SAFETY: `len` bytes lie behind `to` in the half, and the caller vouches for them; `bytes` are not ring memory.
+            unsafe { copy(from, to, len) };
+            from = from.wrapping_add(len);
         }
-    }
-}
-
-/// Writes `bytes` at `offset` of a half, run by run.
-///
-/// # Safety
-/// Those bytes are this thread's to write.
-#[inline]
-pub(crate) unsafe fn write_bytes<M: Memory>(memory: M, mut offset: u64, bytes: &[u8]) {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let (to, run) = memory.run(offset);
-        let len = run.min(rest.len());
-        writes!(to, len);
-        // SAFETY: `run` bytes lie behind `to` in the half, and the caller vouches for them; `rest` is not ring memory.
-        unsafe { copy(rest.as_ptr(), to, len) };
-        offset += len as u64;
-        rest = &rest[len..];
+        offset += bytes.len() as u64;
+    };
+    write(chunk.first);
+    for part in chunk.parts {
+        write(part);
     }
 }
 
@@ -156,12 +141,4 @@ unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
         to.cast::<T>().write_unaligned(first);
         to.add(last).cast::<T>().write_unaligned(second);
     }
-}
-
-/// The header of `record` at this clock.
-pub(crate) fn encode(channel: &Channel, record: &Record<'_>, clock: u64, last: u64, full: bool) -> ([u8; 24], usize) {
-    let mut bytes = [0u8; 24];
-    let size = channel.payload_size.then(|| u32::try_from(record.len).unwrap_or(u32::MAX));
-    let len = header::encode(record.id, clock, last, full, size, &mut bytes);
-    (bytes, len)
 }

@@ -16,17 +16,17 @@ use super::single_writer::{self, At, Before, Publish, Published, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
 use crate::memory::Memory;
-use crate::record::{Copy, Lost, Pieces, Record};
+use crate::record::{Chunk, Lost, Pieces, Record};
 use crate::stream::Stream;
 
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
+#[path = "rseq_none.rs"]
+pub(super) mod section;
 #[cfg(all(target_arch = "aarch64", not(loom)))]
 #[path = "rseq_aarch64.rs"]
 pub(super) mod section;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[path = "rseq_x86_64.rs"]
-pub(super) mod section;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
-#[path = "rseq_none.rs"]
 pub(super) mod section;
 #[cfg(loom)]
 pub(super) use crate::model::section;
@@ -95,10 +95,10 @@ struct Section<'a> {
 }
 
 impl Publish for Section<'_> {
-    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, copies: &[Copy<'_>]) -> Published {
+    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published {
         let mut pieces = Pieces::new();
-        if !copies.iter().all(|copy| copy.pieces(memory, &mut |piece| pieces.add(piece))) {
-            return Published::TooManyPieces;
+        if !chunks.iter().all(|chunk| chunk.pieces(memory, |piece| pieces.add(piece))) {
+            return Err(Step::TooManyPieces);
         }
         let commit = Commit {
             area: self.area,
@@ -114,6 +114,6 @@ impl Publish for Section<'_> {
         // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
         // while this CPU's position stands there.
         let done = unsafe { section::publish(&commit, pieces.as_slice()) };
-        if done { Published::Yes } else { Published::No }
+        if done { Ok(()) } else { Err(Step::Aborted) }
     }
 }

@@ -11,8 +11,10 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
 use crate::cpu::{self, OFFSET};
-use crate::record::{Piece, Tail};
+use crate::record::Piece;
 use crate::reserve::rseq_fast::Lane;
+// Events with a tail take the general path on this architecture.
+pub(in crate::reserve) use crate::reserve::rseq_fast::no_tail_section as record_tail;
 
 /// Copies the pieces and publishes.
 ///
@@ -152,20 +154,6 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
         lane.control.last_clock.store(check.clock, Release);
     }
     done
-}
-
-/// Never records: events with a tail take the general path on this architecture.
-///
-/// # Safety
-/// None needed.
-pub(in crate::reserve) unsafe fn record_tail<const W: usize>(
-    _: &Lane,
-    _: u32,
-    _: &[u64; W],
-    _: usize,
-    _: Tail<'_>,
-) -> bool {
-    false
 }
 
 /// Stores the header and the words behind it that `len` bytes need, and publishes.

@@ -165,6 +165,15 @@ impl RseqFast {
     }
 }
 
+/// The section of an event with a tail where the architecture has none: it never records.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(any(target_arch = "x86_64", loom)))]
+pub(super) unsafe fn no_tail_section<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize, _: Tail<'_>) -> bool {
+    false
+}
+
 impl Lane {
     fn new(stream: &Stream, flip: &'static AtomicU32, cpu: u32, half: u32) -> Self {
         let info = stream.info;

@@ -4,11 +4,12 @@ use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
-use super::{Place, encode};
+use super::Place;
 use crate::channel::Channel;
+use crate::header::encode;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
-use crate::record::{Copy, Lost, Record};
+use crate::record::{Chunk, Lost, Record};
 use crate::stream::Stream;
 
 /// How far one step came.
@@ -32,21 +33,16 @@ pub(crate) struct At {
     pub(crate) position: u64,
 }
 
-/// How an attempt to publish ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Published {
-    /// The copies are done, and the position is published.
-    Yes,
-    /// Another recorder came first; nothing was published.
-    No,
-    /// There are more pieces than a section copies; nothing was published.
-    TooManyPieces,
-}
+/// How an attempt to publish ended; where nothing was published, the step that this makes.
+pub(crate) type Published = Result<(), Step>;
 
 /// Copies and publishes, if nobody else has recorded since the position was read.
 pub(crate) trait Publish {
-    /// Does the copies into the half that `memory` is of, and makes `end` the produced position, if `at` still stands.
-    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, copies: &[Copy<'_>]) -> Published;
+    /// Copies the chunks into the half that `memory` is of, and makes `end` the produced position, if `at` still stands.
+    ///
+    /// # Errors
+    /// Nothing was published: [`Step::Aborted`] or [`Step::TooManyPieces`].
+    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published;
 }
 
 /// One step.
@@ -60,11 +56,9 @@ struct Context<'a, P, M> {
 }
 
 impl<P: Publish, M: Memory> Context<'_, P, M> {
-    fn publish(&self, end: u64, copies: &[Copy<'_>], done: Step) -> Step {
-        match self.publish.publish(self.stream, self.at, end, self.memory, copies) {
-            Published::Yes => (),
-            Published::No => return Step::Aborted,
-            Published::TooManyPieces => return Step::TooManyPieces,
+    fn publish(&self, end: u64, chunks: &[Chunk<'_>], done: Step) -> Step {
+        if let Err(refused) = self.publish.publish(self.stream, self.at, end, self.memory, chunks) {
+            return refused;
         }
         if !matches!(done, Step::Progress) || self.place.within == 0 {
             // The reading of something committed: not newer than the newest event, whoever stores last.
@@ -114,7 +108,7 @@ pub(crate) fn step<M: Memory, P: Publish>(
         return close(channel, &context, record);
     }
     let offset = context.place.sub_buffer + context.place.within;
-    let event = Copy { offset, first: &header[..header_len], parts: record.parts };
+    let event = Chunk { offset, first: &header[..header_len], parts: record.parts };
     context.publish(position + len, &[event], Step::Done)
 }
 
@@ -128,7 +122,7 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
     fence(Release);
     let header = packet::header(&stream.spec, place.number, context.clock, Closing::default());
-    let header = Copy { offset: place.sub_buffer, first: &header, parts: &[] };
+    let header = Chunk::of(place.sub_buffer, &header);
     context.publish(start + HEADER_LEN as u64, &[header], Step::Progress)
 }
 
@@ -148,9 +142,6 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
     // close that computed with another position is not published.
     let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
     let trailer = place.sub_buffer + stream.info.sub_buffer_size - CHECK_FROM_END as u64;
-    let copies = [
-        Copy { offset: place.sub_buffer + at::TIMESTAMP_END as u64, first: &header[at::TIMESTAMP_END..], parts: &[] },
-        Copy { offset: trailer, first: &sum, parts: &[] },
-    ];
-    context.publish(next, &copies, Step::Progress)
+    let header = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
+    context.publish(next, &[header, Chunk::of(trailer, &sum)], Step::Progress)
 }

@@ -47,9 +47,6 @@ pub fn fence() {
     machine::fence();
 }
 
-/// What recorders are given for persistent memory.
-pub const PERSIST: crate::Persist = crate::Persist { flush, fence };
-
 /// How lines are flushed here, for people.
 #[must_use]
 pub fn way() -> &'static str {
