@@ -56,18 +56,19 @@ fn segv() {
     let pc = line.split(" pc=0x").nth(1).and_then(|rest| rest.split(' ').next()).expect("a pc");
     assert_eq!(frames[0], u64::from_str_radix(pc, 16).expect("hex"));
     // Every address lies in a module that the registry names.
-    let modules: Vec<(u64, u64)> = support::records(&folder)
+    let modules: Vec<(u64, u64, String)> = support::records(&folder)
         .iter()
         .filter(|(kind, _)| *kind == 3)
         .map(|(_, body)| {
             let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("eight bytes"));
-            (word(12), word(20))
+            let path_at = 30 + usize::from(u16::from_ne_bytes([body[28], body[29]])) + 2;
+            (word(12), word(20), String::from_utf8_lossy(&body[path_at..]).into_owned())
         })
         .collect();
-    assert!(
-        frames.iter().all(|pc| modules.iter().any(|(start, end)| (start..end).contains(&pc))),
-        "{line} {modules:x?}"
-    );
+    let module_of = |pc: &u64| modules.iter().find(|(start, end, _)| (start..end).contains(&pc));
+    assert!(frames.iter().all(|pc| module_of(pc).is_some()), "{line} {modules:x?}");
+    let own = std::env::current_exe().expect("a path");
+    assert_eq!(module_of(&frames[0]).map(|module| module.2.as_str()), own.to_str(), "this program faulted");
 }
 
 #[test]

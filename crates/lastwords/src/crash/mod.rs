@@ -13,7 +13,6 @@
 //! Addresses are named later with the modules of the session's registry, which are noted when handlers are installed, when a
 //! session begins, and by [`refresh_modules`].
 
-mod message;
 mod modules;
 mod panic;
 mod signal;

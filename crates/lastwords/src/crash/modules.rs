@@ -9,22 +9,12 @@ use lastwords_abi::registry::KIND_MODULE;
 
 use crate::process::loaded::{self, Object};
 use crate::session::registry::body_of;
-use crate::session::shared::{self, SessionShared};
+use crate::session::shared;
 
 /// Whether sessions that begin are to have the modules.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Session (by address), pid and load address of what was noted already.
 static NOTED: Mutex<BTreeSet<(usize, u32, u64)>> = Mutex::new(BTreeSet::new());
-
-/// A mapped module.
-#[derive(Debug)]
-struct Module {
-    base: u64,
-    start: u64,
-    end: u64,
-    build_id: Vec<u8>,
-    path: String,
-}
 
 /// Notes the modules that were loaded since the last time (`dlopen`), for all sessions of this process.
 pub fn refresh_modules() {
@@ -38,51 +28,40 @@ pub(crate) fn note_modules() {
         return;
     }
     let Ok(mut noted) = NOTED.try_lock() else { return };
-    let modules = mapped();
     let pid = std::process::id();
+    let mut modules = Vec::new();
+    loaded::any(|object| {
+        modules.extend(module(pid, object));
+        false
+    });
     for session in shared::all() {
-        let key = core::ptr::from_ref(session) as usize;
-        for module in &modules {
-            if !noted.contains(&(key, pid, module.base)) && append(session, pid, module) {
-                noted.insert((key, pid, module.base));
+        for (base, body) in &modules {
+            let key = (core::ptr::from_ref(session) as usize, pid, *base);
+            if !noted.contains(&key) && session.regions.registry.append(KIND_MODULE, body) {
+                noted.insert(key);
             }
         }
     }
 }
 
-fn append(session: &SessionShared, pid: u32, module: &Module) -> bool {
-    let body = body_of(|body| {
-        body.u32(pid).u64(module.base).u64(module.start).u64(module.end);
-        body.u16(module.build_id.len() as u16).bytes(&module.build_id).str(&module.path);
-    });
-    session.regions.registry.append(KIND_MODULE, &body)
-}
-
-fn mapped() -> Vec<Module> {
-    let mut modules = Vec::new();
-    loaded::any(|object| {
-        modules.extend(module(object));
-        false
-    });
-    modules
-}
-
-/// What the registry says of a loaded object; none of one without code.
-fn module((info, headers): Object<'_>) -> Option<Module> {
-    let mut module =
-        Module { base: info.dlpi_addr, start: u64::MAX, end: 0, build_id: Vec::new(), path: path_of(info) };
+/// The load address of an object and the body of its record in the registry; `None` for one without code.
+fn module(pid: u32, (info, headers): Object<'_>) -> Option<(u64, Vec<u8>)> {
+    let (mut start, mut end, mut id) = (u64::MAX, 0, &[][..]);
     for header in headers {
-        let start = loaded::address_of(info, header);
+        let at = loaded::address_of(info, header);
         if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 {
-            module.start = module.start.min(start);
-            module.end = module.end.max(start.saturating_add(header.p_memsz));
-        } else if header.p_type == libc::PT_NOTE && module.build_id.is_empty() {
+            start = start.min(at);
+            end = end.max(at.saturating_add(header.p_memsz));
+        } else if header.p_type == libc::PT_NOTE && id.is_empty() {
             // SAFETY: a note segment of a loaded module is mapped and readable for its size in memory.
-            let notes = unsafe { std::slice::from_raw_parts(start as *const u8, header.p_memsz as usize) };
-            module.build_id = build_id(notes).unwrap_or_default().to_vec();
+            let notes = unsafe { std::slice::from_raw_parts(at as *const u8, header.p_memsz as usize) };
+            id = build_id(notes).unwrap_or_default();
         }
     }
-    (module.end != 0).then_some(module)
+    let body = body_of(|body| {
+        body.u32(pid).u64(info.dlpi_addr).u64(start).u64(end).u16(id.len() as u16).bytes(id).str(&path_of(info));
+    });
+    (end != 0).then_some((info.dlpi_addr, body))
 }
 
 fn path_of(info: &libc::dl_phdr_info) -> String {
@@ -112,14 +91,6 @@ fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_program_is_among_the_modules() {
-        let modules = mapped();
-        let here = the_program_is_among_the_modules as fn() as usize as u64;
-        let own = modules.iter().find(|m| (m.start..m.end).contains(&here)).expect("this code's module");
-        assert_eq!(own.path, std::env::current_exe().expect("a path").to_string_lossy());
-    }
 
     #[test]
     fn a_build_id_is_found_behind_another_note() {

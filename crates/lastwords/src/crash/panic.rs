@@ -1,18 +1,16 @@
 //! The panic hook.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Once;
 
 use lastwords_abi::header::LEN_FULL;
 
 use super::MAX_FRAMES;
-use super::message::cut_to;
 use super::unwind::{Frames, unwind};
 use crate::process::cut;
 use crate::record::callsite;
 use crate::record::dispatch::record_to;
-use crate::record::encode::writer::Bytes;
 use crate::record::encode::{Hex, Joined, hex};
 
 crate::__site!(("crash"), "panic", "", ERROR, ["message", "location", "thread", "backtrace"]);
@@ -79,24 +77,47 @@ fn location<'a>(info: &PanicHookInfo<'_>, room: &'a mut [u8; MOST_TEXT]) -> &'a 
     written(room, format_args!("{}:{}:{}", at.file(), at.line(), at.column()))
 }
 
-/// The arguments as text, without allocation; the parts that find no room are left out.
-pub(super) fn written<'a>(room: &'a mut [u8], arguments: std::fmt::Arguments<'_>) -> &'a str {
-    let len = {
-        let mut text = Text(Bytes::new(room));
-        let _ = text.write_fmt(arguments);
-        text.0.len()
-    };
-    let bytes = &room[..len];
-    std::str::from_utf8(bytes)
-        .unwrap_or_else(|error| std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default())
+/// The arguments as text, without allocation, cut to the room.
+fn written<'a>(room: &'a mut [u8], arguments: std::fmt::Arguments<'_>) -> &'a str {
+    let most = room.len();
+    let mut rest = &mut *room;
+    // An error says that there was no more room.
+    let _ = rest.write_fmt(arguments);
+    let len = most - rest.len();
+    room[..len].utf8_chunks().next().map_or("", |text| text.valid())
 }
 
-struct Text<'a>(Bytes<'a>);
+/// Most NULs inside a message: each is a piece of the payload of its own, of which there is a limited number.
+const MOST_NULS: usize = 16;
 
-impl std::fmt::Write for Text<'_> {
-    fn write_str(&mut self, s: &str) -> std::fmt::Result {
-        use crate::record::encode::Out;
-        self.0.raw(s.as_bytes());
-        Ok(())
+/// As much of the text as fits into `room` bytes with its NUL, with a note of what was cut off where that is not all.
+fn cut_to<'a>(text: &'a str, room: usize, note: &'a mut [u8; 48]) -> Joined<'a> {
+    let end = text.match_indices('\0').nth(MOST_NULS).map_or(text.len(), |(at, _)| at);
+    if end == text.len() && end < room {
+        return Joined([text, "", ""]);
+    }
+    let kept = cut(text, end.min(room.saturating_sub(note.len() + 1)));
+    let note = written(note, format_args!("… ({} bytes were cut off)", text.len() - kept.len()));
+    Joined([kept, note, ""])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::encode::Field as _;
+
+    fn shown(text: &str, room: usize) -> String {
+        let mut note = [0; 48];
+        let message = cut_to(text, room, &mut note);
+        assert!(message.size() <= room.max(49), "{message:?}");
+        message.0.concat()
+    }
+
+    #[test]
+    fn what_is_cut_is_told() {
+        assert_eq!(shown("short", 6), "short");
+        assert_eq!(shown(&"é".repeat(100), 100), format!("{}… (150 bytes were cut off)", "é".repeat(25)));
+        assert_eq!(shown("long", 0), "… (4 bytes were cut off)");
+        assert_eq!(shown(&"a\0".repeat(40), 4096), format!("{}a… (47 bytes were cut off)", "a\0".repeat(16)));
     }
 }

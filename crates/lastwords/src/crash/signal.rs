@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use std::time::Duration;
 
 use super::stack;
@@ -130,28 +130,21 @@ pub fn prepare_thread() -> Result<(), InstallError> {
     Ok(())
 }
 
-/// The crash that is being recorded. One at a time; others wait a little.
-struct Crash {
-    /// Thread id of the recording thread, or 0.
-    owner: AtomicU32,
-    signal: AtomicI32,
-    code: AtomicI32,
-    address: AtomicU64,
-    pc: AtomicU64,
-    /// Set while the unwinder runs: a fault then is the unwinder's.
-    unwinding: AtomicBool,
-    frames: Frames,
+/// A signal that kills, as its handler was given it.
+pub(super) struct Fault {
+    signal: c_int,
+    code: i32,
+    address: u64,
+    at: Registers,
 }
 
-static CRASH: Crash = Crash {
-    owner: AtomicU32::new(0),
-    signal: AtomicI32::new(0),
-    code: AtomicI32::new(0),
-    address: AtomicU64::new(0),
-    pc: AtomicU64::new(0),
-    unwinding: AtomicBool::new(false),
-    frames: Frames::new(),
-};
+/// Thread id of the thread whose fault is being recorded, or 0. One at a time; others wait a little.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The fault of the owner, on its stack: only the owner reads this, where a signal comes inside its handler.
+static FAULT: AtomicPtr<Fault> = AtomicPtr::new(std::ptr::null_mut());
+/// Set while the unwinder runs: a fault then is the unwinder's.
+static UNWINDING: AtomicBool = AtomicBool::new(false);
+static FRAMES: Frames = Frames::new();
 
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let _errno = ErrnoKept::new();
@@ -160,19 +153,17 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         return;
     }
     let tid = identity::tid();
-    if CRASH.owner.load(Acquire) == tid {
-        nested();
+    if OWNER.load(Acquire) == tid {
+        nested(signal);
     }
-    let owned = claim(tid);
-    if owned {
+    if claim(tid) {
         // SAFETY: the kernel passes the context of the interrupted code, and a siginfo.
         let (at, code, address) = unsafe { (Registers::of(context.cast()), (*info).si_code, (*info).si_addr() as u64) };
-        CRASH.signal.store(signal, Relaxed);
-        CRASH.code.store(code, Relaxed);
-        CRASH.address.store(if code > 0 { address } else { 0 }, Relaxed);
-        CRASH.pc.store(at.pc, Relaxed);
-        stack::run(&at, look_and_record);
-        CRASH.owner.store(0, Release);
+        let mut fault = Fault { signal, code, address: if code > 0 { address } else { 0 }, at };
+        FAULT.store(&raw mut fault, Release);
+        stack::run(&fault, look_and_record);
+        FAULT.store(std::ptr::null_mut(), Release);
+        OWNER.store(0, Release);
     }
     if let Some((_, handler)) = FATAL.iter().zip(&HANDLERS).find(|(known, _)| **known == signal) {
         // SAFETY: the arguments are those of this very signal, as they came.
@@ -181,20 +172,24 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
 }
 
 /// The work of the handler, on a stack of its own.
-extern "C" fn look_and_record(at: &Registers) {
+extern "C" fn look_and_record(fault: &Fault) {
     listener::give_up();
-    CRASH.unwinding.store(true, Release);
-    interrupted(&CRASH.frames, *at);
-    CRASH.unwinding.store(false, Release);
-    end();
+    UNWINDING.store(true, Release);
+    interrupted(&FRAMES, fault.at);
+    UNWINDING.store(false, Release);
+    end(fault);
 }
 
 /// A fault inside the handler. If the unwinder made it, what was found is recorded; the process dies of the first signal.
-fn nested() -> ! {
-    let first = CRASH.signal.load(Relaxed);
-    if CRASH.unwinding.swap(false, AcqRel) {
-        end();
+fn nested(signal: c_int) -> ! {
+    // SAFETY: null, or what this thread stored in the handler that it is still in.
+    let first = unsafe { FAULT.load(Acquire).as_ref() };
+    if UNWINDING.swap(false, AcqRel)
+        && let Some(first) = first
+    {
+        end(first);
     }
+    let first = first.map_or(signal, |fault| fault.signal);
     // SAFETY: plain calls; the process ends here by the signal that was first.
     unsafe {
         libc::signal(first, libc::SIG_DFL);
@@ -206,7 +201,7 @@ fn nested() -> ! {
 /// Waits up to two seconds for another thread's crash to be recorded; it ends the process, most likely.
 fn claim(tid: u32) -> bool {
     for _ in 0..2000 {
-        if CRASH.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok() {
+        if OWNER.compare_exchange(0, tid, AcqRel, Relaxed).is_ok() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -215,25 +210,13 @@ fn claim(tid: u32) -> bool {
 }
 
 /// Marks the sessions with the signal and records it.
-fn end() {
-    ending::mark_all(Ending::Signal(CRASH.signal.load(Relaxed) as u8));
-    record();
-}
-
-fn record() {
-    let Some(signal) = Signal::of(CRASH.signal.load(Relaxed)) else { return };
+fn end(fault: &Fault) {
+    ending::mark_all(Ending::Signal(fault.signal as u8));
+    let Some(signal) = Signal::of(fault.signal) else { return };
     let me = identity::identity();
     let mut room = [hex(0); MAX_FRAMES];
-    let payload: Payload<'_> = (
-        signal,
-        CRASH.code.load(Relaxed),
-        hex(CRASH.address.load(Relaxed)),
-        me.pid,
-        me.tid,
-        ThreadName(me.name),
-        hex(CRASH.pc.load(Relaxed)),
-        CRASH.frames.copy(&mut room),
-    );
+    let (address, pc, backtrace) = (hex(fault.address), hex(fault.at.pc), FRAMES.copy(&mut room));
+    let payload: Payload<'_> = (signal, fault.code, address, me.pid, me.tid, ThreadName(me.name), pc, backtrace);
     if __LW_CALLSITE.enabled() != 0 {
         callsite::record(&__LwSite, &__LW_CALLSITE, payload);
     }

@@ -7,7 +7,7 @@
 use std::arch::naked_asm;
 use std::cell::UnsafeCell;
 
-use super::unwind::Registers;
+use super::signal::Fault;
 
 const LEN: usize = 128 << 10;
 
@@ -22,7 +22,7 @@ static STACK: Stack = Stack(UnsafeCell::new([0; LEN]));
 /// Calls `run` with the argument on the stack that ends at `top`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn on_stack(argument: *const Registers, run: extern "C" fn(&Registers), top: *mut u8) {
+unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault), top: *mut u8) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -43,7 +43,7 @@ unsafe extern "C" fn on_stack(argument: *const Registers, run: extern "C" fn(&Re
 /// Calls `run` with the argument on the stack that ends at `top`.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn on_stack(argument: *const Registers, run: extern "C" fn(&Registers), top: *mut u8) {
+unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault), top: *mut u8) {
     naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, #-16]!",
@@ -65,7 +65,7 @@ unsafe extern "C" fn on_stack(argument: *const Registers, run: extern "C" fn(&Re
 }
 
 /// Calls `run` on the stack for it. One thread at a time.
-pub(super) fn run(argument: &Registers, run: extern "C" fn(&Registers)) {
+pub(super) fn run(argument: &Fault, run: extern "C" fn(&Fault)) {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     // SAFETY: the top is 16-aligned, as the ABI asks for at a call, with the whole stack below it, which only the owner of the
     // crash uses; the argument outlives the call; `run` does not unwind (it is `extern "C"`).

@@ -234,11 +234,6 @@ impl<'a> Bytes<'a> {
         if self.full { None } else { Some(self.take()) }
     }
 
-    /// Bytes collected so far.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The bytes collected; more are collected behind them.
     fn take(&mut self) -> &'a [u8] {
         let (taken, rest) = std::mem::take(&mut self.buffer).split_at_mut(std::mem::take(&mut self.len));
