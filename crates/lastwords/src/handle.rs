@@ -51,11 +51,9 @@ impl Session {
 
     /// The session; refused where it is disabled.
     fn shared(&self) -> Result<&'static SessionShared, Error> {
-        self.session.as_ref().copied().map_err(|disabled| Error::Unsupported {
-            what: "a session that is disabled",
-            why: disabled.1.to_string(),
-            remedy: "remove the reason why it did not start",
-        })
+        let remedy = "remove the reason why it did not start";
+        let refused = |why: &Error| Error::unsupported("a session that is disabled", why.to_string(), remedy);
+        self.session.as_ref().copied().map_err(|disabled| refused(&disabled.1))
     }
 
     /// Name of the session.

@@ -1,6 +1,7 @@
 //! The start of a session: it is made or joined, and callsites begin to record in it.
 
 use lastwords_abi::session::MAX_CHANNELS;
+use lastwords_ring::os;
 
 use crate::handle::{Session, close};
 use crate::record::{callsite, slot};
@@ -53,7 +54,7 @@ impl Builder {
     /// # Errors
     /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
     pub fn start(mut self) -> Result<Session, Error> {
-        let problems = environment::asked().apply(&mut self);
+        let problems = environment::apply(&mut self);
         let mut session = self.begin()?;
         if !problems.is_empty() {
             let separator = if session.note.is_empty() { "" } else { "; " };
@@ -66,31 +67,20 @@ impl Builder {
         check_name(&self.name)?;
         let channels = self.channels();
         if channels.len() > MAX_CHANNELS {
-            let remedy = "use fewer channels";
-            return Err(Error::Full { what: "channel", limit: MAX_CHANNELS, remedy });
+            return Err(Error::Full { what: "channel", limit: MAX_CHANNELS, remedy: "use fewer channels" });
         }
         let twice = |c: &&ChannelConfig| channels.iter().filter(|other| other.name == c.name).count() > 1;
         if let Some(channel) = channels.iter().find(twice) {
             return Err(Error::Name { name: channel.name.clone(), why: "two channels have it" });
         }
         lost_memory::watch();
-        processes::prepare();
+        os::call_in_child(processes::in_child);
         callsite::observe(OBSERVERS);
         ending::watch_exit();
-        let made = match self.join_or_create()? {
-            Made::New(made) => *made,
-            Made::Ours(session) => return self.again(session),
-        };
-        let session = shared::publish(made).map_err(|unpublished| {
-            let created = unpublished.view().info.creator_pid == lastwords_ring::os::pid();
-            processes::leave(unpublished.view().processes());
-            if created && processes::joined(unpublished.view().processes()).is_empty() {
-                remove(&unpublished);
-            }
-            give_back(&unpublished);
-            let remedy = "close a session of this process";
-            Error::Full { what: "session", limit: MAX_SESSIONS, remedy }
-        })?;
+        let (session, is_new) = self.join_or_create()?;
+        if !is_new {
+            return self.again(session);
+        }
         let contexts = |name: &str| self.contexts_of(name);
         if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| slot::install(session, contexts)) {
             close(session, Ending::Closed(None), true);
@@ -119,32 +109,40 @@ impl Builder {
         channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
     }
 
-    fn join_or_create(&self) -> Result<Made, Error> {
-        let new = |made| Made::New(Box::new(made));
+    /// The session that this process is to record in, and whether it is new to the process.
+    fn join_or_create(&self) -> Result<(&'static SessionShared, bool), Error> {
         let path = self.dir.clone().unwrap_or_else(dirs::base_path);
         let base = match Base::make(&path) {
             Ok(base) => base,
             // On the heap the folder is only there to be listed.
-            Err(_) if self.memory == Memory::Heap => return create(self, None, false).map(new),
+            Err(_) if self.memory == Memory::Heap => return publish(create(self, None, false)?),
             Err(error) => return Err(error),
         };
         if self.scope == Scope::Process {
-            return create(self, Some(&base), false).map(new);
+            return publish(create(self, Some(&base), false)?);
         }
         let _lock = base.lock()?;
         match find(&base, &self.name)? {
             Some(folder) => match ours(&folder) {
-                Some(session) => Ok(Made::Ours(session)),
-                None => join(self, folder).map(new),
+                Some(session) => Ok((session, false)),
+                None => publish(join(self, folder)?),
             },
-            None => create(self, Some(&base), true).map(new),
+            None => publish(create(self, Some(&base), true)?),
         }
     }
 }
 
-/// What [`Builder::start`] records in.
-enum Made {
-    New(Box<SessionShared>),
-    /// This process does so already.
-    Ours(&'static SessionShared),
+/// Lists the session among those of this process. Where there is no room for it, the process leaves it, and removes it if nobody
+/// else has it.
+fn publish(session: SessionShared) -> Result<(&'static SessionShared, bool), Error> {
+    let published = shared::publish(session).map_err(|unpublished| {
+        let created = unpublished.view().info.creator_pid == os::pid();
+        processes::leave(unpublished.view().processes());
+        if created && processes::joined(unpublished.view().processes()).is_empty() {
+            remove(&unpublished);
+        }
+        give_back(&unpublished);
+        Error::Full { what: "session", limit: MAX_SESSIONS, remedy: "close a session of this process" }
+    });
+    Ok((published?, true))
 }

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use lastwords_ring::{ClockKind, rseq_available};
 
-use super::config::{ChannelConfig, Memory, Reservation, Scope, setters};
-use super::error::Error;
+use super::config::setters;
 use super::layout::cpus;
-use super::retention::Retention;
 use super::rules::RuleSpec;
+use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
 
 /// Configures a session. [`Builder::start`] begins it.
 #[derive(Debug, Clone)]
@@ -159,17 +158,15 @@ impl Builder {
 
     /// The reservation's code; the default where none was asked for.
     pub(crate) fn reservation_code(&self, persistent: bool) -> Result<u32, Error> {
+        let unsupported = |why, remedy| Err(Error::unsupported("reservation rseq", why, remedy));
         match self.reservation {
-            Some(Reservation::Rseq) if !rseq_available() => Err(Error::Unsupported {
-                what: "reservation rseq",
-                why: "restartable sequences are not registered for this thread".to_owned(),
-                remedy: "use glibc 2.35 or newer without GLIBC_TUNABLES=glibc.pthread.rseq=0, or choose lockless",
-            }),
-            Some(Reservation::Rseq) if persistent => Err(Error::Unsupported {
-                what: "reservation rseq",
-                why: "it does not flush persistent memory".to_owned(),
-                remedy: "choose locked or lockless",
-            }),
+            Some(Reservation::Rseq) if !rseq_available() => unsupported(
+                "restartable sequences are not registered for this thread",
+                "use glibc 2.35 or newer without GLIBC_TUNABLES=glibc.pthread.rseq=0, or choose lockless",
+            ),
+            Some(Reservation::Rseq) if persistent => {
+                unsupported("it does not flush persistent memory", "choose locked or lockless")
+            }
             Some(chosen) => Ok(chosen as u32),
             None if persistent => Ok(Reservation::Locked as u32),
             None if rseq_available() => Ok(Reservation::Rseq as u32),

@@ -209,11 +209,8 @@ impl ChannelConfig {
             return wrong("sub_buffers", u64::from(count), "it must be a power of two from 2 to 1048576");
         }
         if !size.is_power_of_two() || size < least || size > 1 << 30 {
-            return wrong(
-                "sub_buffer_size",
-                size,
-                "it must be a power of two from 256 (4096 on the heap) to 2^30 bytes",
-            );
+            let rule = "it must be a power of two from 256 (4096 on the heap) to 2^30 bytes";
+            return wrong("sub_buffer_size", size, rule);
         }
         if size * u64::from(count) > 1 << 40 {
             return wrong("sub_buffers", u64::from(count), "all sub-buffers together take at most 2^40 bytes");

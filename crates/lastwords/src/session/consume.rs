@@ -3,7 +3,6 @@
 //! A consumer learns how far each ring can be read so that nothing before that place is still to come, reads up to there by
 //! whatever means, and then says that it did. One that dies before has consumed nothing.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use lastwords_abi::session::snapshot_has;
@@ -11,7 +10,7 @@ use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
 use crate::session::Error;
-use crate::session::dirs::Folder;
+use crate::session::dirs::{Folder, Lock};
 use crate::session::regions::{Regions, StreamRegion};
 use crate::session::snapshot::{self, SnapshotReader};
 
@@ -38,12 +37,12 @@ pub struct Consumer<'a> {
     /// The snapshot, where that is consumed. Without it, the live halves are.
     reader: Option<SnapshotReader<'a>>,
     /// Held while live halves are consumed, so that nobody else does the same.
-    _lock: Option<OwnedFd>,
+    _lock: Option<Lock>,
     /// Snapshots that were taken before the last look.
     snapshots: u32,
     clock: Option<u64>,
     /// Losses are counted for both halves of a ring, which two consumers may read at a time: one of them tells of the losses.
-    teller: Option<OwnedFd>,
+    teller: Option<Lock>,
 }
 
 /// What became of a consuming read.
@@ -54,20 +53,12 @@ pub struct Consumed {
 }
 
 impl<'a> Consumer<'a> {
-    pub(crate) fn live(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
-        let lock = folder.lock()?.ok_or(Error::Busy { what: "the consuming of the session's events", owner: 0 })?;
-        Self::new(regions, folder, None, Some(lock))
-    }
-
-    pub(crate) fn snapshot(regions: &'a Regions, folder: &Folder) -> Result<Self, Error> {
-        Self::new(regions, folder, Some(regions.read_snapshot()?), None)
-    }
-
-    fn new(
+    /// `reader` is the snapshot, where that is consumed; `lock` that of the folder, where live halves are.
+    pub(crate) fn new(
         regions: &'a Regions,
         folder: &Folder,
         reader: Option<SnapshotReader<'a>>,
-        lock: Option<OwnedFd>,
+        lock: Option<Lock>,
     ) -> Result<Self, Error> {
         let teller = folder.lock_losses()?;
         let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock: lock, snapshots: 0, clock: None, teller };
@@ -81,7 +72,8 @@ impl<'a> Consumer<'a> {
         let regions = self.regions;
         self.snapshots = regions.view.control().snapshots.load(Acquire);
         // Before the first ring is looked at: an event that is not in its ring by then is later.
-        self.clock = order_clock(regions);
+        let kind = regions.view.clock_kind().filter(|kind| *kind != ClockKind::Realtime);
+        self.clock = kind.map(ClockKind::now_ordered);
         let word = regions.view.control().snapshot_stream.load(Acquire);
         let half = |index: usize, stream: &StreamRegion| match self.reader {
             None => Some(stream.spare(&regions.view) ^ 1),
@@ -150,11 +142,6 @@ impl<'a> Consumer<'a> {
         }
         Ok(Consumed { in_snapshot })
     }
-}
-
-fn order_clock(regions: &Regions) -> Option<u64> {
-    let kind = regions.view.clock_kind()?;
-    (kind != ClockKind::Realtime).then(|| kind.now_ordered())
 }
 
 /// `tells`: this consumer tells of what was lost.

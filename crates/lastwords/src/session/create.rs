@@ -1,10 +1,7 @@
 //! Making a session: memory, identity, tables, rules, streams; then its folder is published, whole.
 
 use std::mem::offset_of;
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicUsize};
 
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
@@ -17,13 +14,11 @@ use lastwords_ring::backend::{self, Backend, Mapping, flush, write_places};
 use lastwords_ring::{ClockKind, StreamSpec, init, init_stream};
 use rustix::process::geteuid;
 
-use super::builder::Builder;
-use super::config::{ChannelConfig, Memory, Scope};
-use super::error::Error;
 use super::layout::{Layout, Shape};
 use super::regions::{Regions, StreamRegion};
 use super::session_region::SessionRegion;
-use super::shared::{STAYS, SessionShared};
+use super::shared::SessionShared;
+use super::{Builder, ChannelConfig, Error, Memory, Scope};
 use crate::process::{clock, cut};
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
@@ -43,24 +38,10 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
     let uuid = new_uuid();
     let unique = unique_of(&uuid);
     let mut folder = base.map(|base| base.new_folder(&builder.name, &unique)).transpose()?;
-    let made = create_in(builder, uuid, folder.as_ref())
-        .and_then(|(regions, backend, note)| finish(regions, &backend, note, folder.as_mut(), &removed));
-    match made {
-        Ok((regions, note)) => Ok(SessionShared {
-            outside: outside(&regions, folder.as_ref()),
-            regions,
-            note,
-            folder,
-            handles: AtomicUsize::new(1),
-            removal: AtomicU8::new(STAYS),
-            slots: OnceLock::new(),
-        }),
-        Err(error) => {
-            // The reason that is told is the first one.
-            drop(folder.map(|folder| folder.remove()));
-            Err(error)
-        }
-    }
+    let made = create_in(builder, uuid, folder.as_mut(), &removed);
+    // The error that is reported is the first one.
+    let made = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)));
+    made.map(|(regions, note)| SessionShared::new(regions, folder, note))
 }
 
 /// Where the session is, if that is another place than it should be.
@@ -70,9 +51,14 @@ fn place_note(folder: &Folder) -> Option<String> {
     Some(format!("in {}, as {} is another user's", place.display(), other.display()))
 }
 
-/// Memory, tables and streams; where the memory is from, and what is to be said of it.
-fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Result<(Regions, Backend, String), Error> {
-    let backend = backend(&builder.memory, folder, &unique_of(&uuid))?;
+/// Makes memory, tables and streams, and publishes the folder. Returns the regions, and a note for people.
+fn create_in(
+    builder: &Builder,
+    uuid: [u8; 16],
+    folder: Option<&mut Folder>,
+    removed: &Removed,
+) -> Result<(Regions, String), Error> {
+    let backend = backend(&builder.memory, folder.as_deref(), &unique_of(&uuid))?;
     let layout = Layout::new(builder, uuid, &backend)?;
     let (mappings, note) = backend.allocate(&layout.plans)?;
     let mut mappings = mappings.into_iter();
@@ -86,16 +72,14 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     fill_tables(builder, &view, &layout);
     let regions = Regions::new(session, view, registry, spans, streams);
     init_others(builder, &layout, &regions);
-    Ok((regions, backend, note))
+    let note = finish(&regions, &backend, note, folder, removed)?;
+    Ok((regions, note))
 }
 
 fn backend(memory: &Memory, folder: Option<&Folder>, unique: &str) -> Result<Backend, Error> {
     let in_folder = || {
-        let folder = folder.ok_or_else(|| Error::Unsupported {
-            what: "back-end",
-            why: "it needs the session's folder".to_owned(),
-            remedy: "use another back-end",
-        })?;
+        let missing = || Error::unsupported("back-end", "it needs the session's folder", "use another back-end");
+        let folder = folder.ok_or_else(missing)?;
         let fd = folder.fd()?.try_clone_to_owned().map_err(|error| Error::io("dup", &folder.path, error))?;
         Ok::<_, Error>(backend::Folder { fd, path: folder.path.display().to_string() })
     };
@@ -174,7 +158,7 @@ fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<Stre
 /// Channels, rules, clock, this process; then recording is on.
 fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
     for (id, channel) in layout.channels.iter().enumerate().take(MAX_CHANNELS) {
-        let (first_stream, streams) = layout.of_channel[id];
+        let streams = || layout.specs.iter().filter(|spec| spec.channel == id as u32);
         let entry = Channel {
             state: 0.into(),
             recording: 1.into(),
@@ -182,8 +166,8 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
             mode: channel.mode,
             flags: if channel.payload_size { CHANNEL_PAYLOAD_SIZE } else { 0 },
             contexts: channel.context_bits(builder.scope),
-            first_stream,
-            streams,
+            first_stream: streams().map(|spec| spec.index).min().unwrap_or(0),
+            streams: streams().count() as u32,
             sub_buffer_size: channel.sub_buffer_size,
             sub_buffers: channel.sub_buffers,
             reserved: 0,
@@ -250,12 +234,12 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
 
 /// Notes what was chosen, flushes, says where the regions are and publishes the folder.
 fn finish(
-    regions: Regions,
+    regions: &Regions,
     backend: &Backend,
     note: String,
     folder: Option<&mut Folder>,
     removed: &Removed,
-) -> Result<(Regions, String), Error> {
+) -> Result<String, Error> {
     let mut notes = vec![note];
     regions.registry.append(KIND_ENV, &env_body("backend", &notes[0]));
     regions.view.control().removed.store(removed.sessions, Relaxed);
@@ -276,13 +260,5 @@ fn finish(
         notes.extend(place_note(folder));
     }
     notes.retain(|note| !note.is_empty());
-    Ok((regions, notes.join("; ")))
-}
-
-/// The file of a hugetlbfs, which lies outside the folder and is the session's own.
-fn outside(regions: &Regions, folder: Option<&Folder>) -> Option<PathBuf> {
-    let (path, _) = regions.session.place()?;
-    let own = regions.view.info.backend == lastwords_abi::session::BACKEND_HUGE;
-    let path = PathBuf::from(path);
-    (own && !folder.is_some_and(|folder| path.starts_with(&folder.path))).then_some(path)
+    Ok(notes.join("; "))
 }

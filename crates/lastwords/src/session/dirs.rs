@@ -5,15 +5,17 @@
 //! with the rights of another than its caller (setuid, file capabilities) does not look at the environment. Folders are 0700 and
 //! their own; a link, a FIFO or another user's folder in their place is refused, never followed.
 
+use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_ring::backend::{PLACES_FILE, VerifiedFile};
+use lastwords_ring::backend::{PLACES_FILE, Place, VerifiedFile, open_places};
 use rustix::fs::{self as sys, Access, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
@@ -109,23 +111,27 @@ pub(crate) struct Base {
 pub(crate) struct Folder {
     /// Where it is once it is published.
     pub(crate) path: PathBuf,
-    base: VerifiedFile,
     fd: VerifiedFile,
     /// Its name in the base folder now.
-    name: String,
+    pub(crate) name: String,
 }
 
-/// Held while a session is looked for or made; the system takes it back when its holder dies.
+/// The lock of a file or folder. The system takes it back when its holder dies.
 #[derive(Debug)]
-pub(crate) struct BaseLock {
-    file: OwnedFd,
+pub(crate) struct Lock(OwnedFd);
+
+impl Lock {
+    /// Takes the lock, unless another process has it.
+    fn take(file: OwnedFd, shown: &Path) -> Result<Option<Self>, Error> {
+        Ok(has_locked(&file, shown)?.then(|| Self(file)))
+    }
 }
 
-impl Drop for BaseLock {
+impl Drop for Lock {
     fn drop(&mut self) {
         // A child that another thread forked meanwhile has the descriptor, too, and would keep the lock while it lives. Where the
         // call fails, closing the descriptor is all that can be done.
-        let _ = sys::flock(&self.file, FlockOperation::Unlock);
+        let _ = sys::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -146,17 +152,13 @@ impl Base {
     }
 
     /// Takes the lock of the folder itself, for retention, unless another process has it.
-    pub(crate) fn try_lock_itself(&self) -> Option<BaseLock> {
-        Self::try_lock_of(open_dir(&self.fd, ".", &self.path).ok()?)
+    pub(crate) fn try_lock_itself(&self) -> Option<Lock> {
+        Lock::take(open_dir(&self.fd, ".", &self.path).ok()?, &self.path).ok()?
     }
 
     /// Takes the lock that [`Base::lock`] waits for, unless another process has it.
-    pub(crate) fn try_lock(&self) -> Option<BaseLock> {
-        Self::try_lock_of(self.lock_file().ok()?)
-    }
-
-    fn try_lock_of(file: OwnedFd) -> Option<BaseLock> {
-        has_locked(&file).unwrap_or(false).then_some(BaseLock { file })
+    pub(crate) fn try_lock(&self) -> Option<Lock> {
+        Lock::take(self.lock_file().ok()?, &self.path).ok()?
     }
 
     fn lock_file(&self) -> Result<OwnedFd, Error> {
@@ -165,10 +167,10 @@ impl Base {
     }
 
     /// Waits, for a bounded time, until no other process of the user is making a session.
-    pub(crate) fn lock(&self) -> Result<BaseLock, Error> {
+    pub(crate) fn lock(&self) -> Result<Lock, Error> {
         let file = self.lock_file()?;
         let (start, mut since, mut holder) = (Instant::now(), Instant::now(), None);
-        while !has_locked(&file).map_err(|error| Error::io("flock", self.path.join(".lock"), error))? {
+        while !has_locked(&file, &self.path.join(".lock"))? {
             // Each holder sets the time of the file: where many start at once, there is progress.
             let now = sys::fstat(&file).ok().map(|stat| (stat.st_mtime, stat.st_mtime_nsec));
             if holder != now {
@@ -182,7 +184,7 @@ impl Base {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         // Where it fails, others wait less.
         let _ = sys::futimens(&file, &Timestamps { last_access: now, last_modification: now });
-        Ok(BaseLock { file })
+        Ok(Lock(file))
     }
 
     /// Makes an unpublished folder for a session of that name; `unique` is [`unique_of`] its UUID.
@@ -192,19 +194,11 @@ impl Base {
         let shown = self.path.join(&temporary);
         sys::mkdirat(&self.fd, &temporary, Mode::RWXU).map_err(|error| Error::io("mkdir", &shown, error))?;
         let path = self.path.join(format!("{name}-{unique}"));
-        let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| self.held(path, fd, temporary.clone()));
+        let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| Folder::of(path, fd, temporary.clone()));
         // It is empty.
         folder.inspect_err(|_| {
             let _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR);
         })
-    }
-
-    /// A folder in this one that was opened.
-    fn held(&self, path: PathBuf, fd: OwnedFd, name: String) -> Result<Folder, Error> {
-        let base = self.fd.try_clone().and_then(VerifiedFile::new);
-        let base = base.map_err(|error| Error::io("dup", &self.path, error))?;
-        let fd = VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error))?;
-        Ok(Folder { path, base, fd, name })
     }
 
     /// Opens the folder of a published session.
@@ -212,7 +206,7 @@ impl Base {
         let path = self.path.join(name);
         let fd = open_dir(&self.fd, name, &path)?;
         check_owner(&fd, &path, 0o077)?;
-        self.held(path, fd, name.to_owned())
+        Folder::of(path, fd, name.to_owned())
     }
 
     /// What is in the folder, with its name.
@@ -232,6 +226,14 @@ impl Base {
         let mut names: Vec<String> = self.entries()?.filter(is_session).map(|(name, _)| name).collect();
         names.sort();
         Ok(names)
+    }
+
+    /// Names of the folders of published sessions of that name, the newest first.
+    pub(crate) fn sessions_of(&self, name: &str) -> Result<Vec<String>, Error> {
+        let mut folders = self.sessions()?;
+        folders.retain(|folder| name_of(folder) == name);
+        folders.sort_by_cached_key(|folder| Reverse(self.modified(folder)));
+        Ok(folders)
     }
 
     /// When a file was last made or removed in a session's folder.
@@ -254,6 +256,12 @@ impl Base {
 }
 
 impl Folder {
+    /// The folder that was opened as `fd`.
+    fn of(path: PathBuf, fd: OwnedFd, name: String) -> Result<Self, Error> {
+        let fd = VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error))?;
+        Ok(Self { path, fd, name })
+    }
+
     /// Opens the folder of a session by its path.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let absolute = fs::canonicalize(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
@@ -266,72 +274,79 @@ impl Folder {
     /// Gives the folder its own name: from here on others find it, whole.
     pub(crate) fn publish(&mut self) -> Result<(), Error> {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let base = self.get(&self.base)?;
-        sys::renameat(base, &self.name, base, &name).map_err(|error| Error::io("rename", &self.path, error))?;
+        let base = open_base(self.fd()?, &self.path)?;
+        sys::renameat(&base, &self.name, &base, &name).map_err(|error| Error::io("rename", &self.path, error))?;
         self.name = name;
         Ok(())
     }
 
-    /// Closes the descriptors.
+    /// Closes the descriptor.
     ///
     /// # Safety
     /// No other call for this folder is under way.
     pub(crate) unsafe fn give_up(&self) {
-        // SAFETY: descriptors are used during calls only, and there are none.
-        unsafe {
-            self.base.give_up();
-            self.fd.give_up();
-        }
+        // SAFETY: the descriptor is used during calls only, and there are none.
+        unsafe { self.fd.give_up() }
     }
 
     /// The open folder.
     pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.get(&self.fd)
+        self.fd.get().ok_or_else(|| Error::io("use", &self.path, Errno::BADF))
     }
 
-    /// Takes the lock of the folder, which is held as long as the descriptor is open; none where another has it.
-    pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, Error> {
-        self.try_lock(open_dir(self.fd()?, ".", &self.path)?)
+    /// Where the session's regions are, if they are no files in the folder.
+    pub(crate) fn places(&self) -> Result<Option<Vec<Place>>, Error> {
+        Ok(open_places(self.fd()?, &self.path.to_string_lossy())?)
+    }
+
+    /// Takes the lock of the folder, unless another has it.
+    pub(crate) fn lock(&self) -> Result<Option<Lock>, Error> {
+        Lock::take(open_dir(self.fd()?, ".", &self.path)?, &self.path)
     }
 
     /// The same for a second lock, that of the file that leads to the session's memory.
-    pub(crate) fn lock_losses(&self) -> Result<Option<OwnedFd>, Error> {
+    pub(crate) fn lock_losses(&self) -> Result<Option<Lock>, Error> {
         let folder = self.fd()?;
         let open = |name: &str| open_at(folder, name, OFlags::RDONLY | OFlags::NONBLOCK, &self.path.join(name));
-        self.try_lock(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?)
+        Lock::take(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?, &self.path)
     }
 
-    fn try_lock(&self, own: OwnedFd) -> Result<Option<OwnedFd>, Error> {
-        let locked = has_locked(&own).map_err(|error| Error::io("flock", &self.path, error))?;
-        Ok(locked.then_some(own))
-    }
-
-    fn get<'a>(&self, held: &'a VerifiedFile) -> Result<BorrowedFd<'a>, Error> {
-        held.get().ok_or_else(|| Error::io("use", &self.path, Errno::BADF))
-    }
-
-    /// Removes the folder and the files in it; no folder in it is entered. A folder that holds what is no session's, or that
-    /// has no session's name, stays as it is.
+    /// Removes the folder with its files, and the session's file in a hugetlbfs; no folder in it is entered. A folder that holds
+    /// what is no session's, or that has no session's name, stays as it is.
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        if let (Some(base), Some(fd)) = (self.base.get(), self.fd.get()) {
-            return self.remove_at(base, fd);
+        if let Some(fd) = self.fd.get() {
+            return self.remove_at(fd);
         }
-        // The program closed our descriptors: by its path, if the folder is there still.
+        // The program closed our descriptor: by its path, if the folder is there still.
         let path = self.path.with_file_name(&self.name);
         let again = Self::open(&path)?;
-        let (base, fd) = (again.get(&again.base)?, again.fd()?);
+        let fd = again.fd()?;
         if !self.fd.is(fd) {
             return Err(Error::Untrusted { path, what: "it is another folder than that of the session".to_owned() });
         }
-        again.remove_at(base, fd)
+        again.remove_at(fd)
     }
 
-    fn remove_at(&self, base: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<(), Error> {
-        for name in self.files(fd)? {
+    fn remove_at(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        let (base, names) = (open_base(fd, &self.path)?, self.files(fd)?);
+        if let Some(path) = self.outside()
+            && let Err(error) = fs::remove_file(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(Error::io("unlink", path, error));
+        }
+        for name in names {
             // What stays is reported by the removal of the folder below.
             let _ = sys::unlinkat(fd, name, AtFlags::empty());
         }
         sys::unlinkat(base, &self.name, AtFlags::REMOVEDIR).map_err(|error| Error::io("rmdir", &self.path, error))
+    }
+
+    /// The session's own file in a hugetlbfs, known by its name.
+    fn outside(&self) -> Option<PathBuf> {
+        let (_, unique) = self.name.rsplit_once('-')?;
+        let path = PathBuf::from(&self.places().ok()??.first()?.path);
+        (path.file_name()?.to_str()? == format!("lastwords-{unique}")).then_some(path)
     }
 
     /// Names of the files in the folder, which are all a session's.
@@ -401,6 +416,11 @@ pub(crate) fn new_uuid() -> [u8; 16] {
     uuid
 }
 
+/// Opens the base folder of a session's folder.
+fn open_base(folder: BorrowedFd<'_>, shown: &Path) -> Result<OwnedFd, Error> {
+    open_dir(folder, "..", shown)
+}
+
 /// Opens a folder without following a link in its place.
 fn open_dir(at: impl AsFd, name: impl Arg + Copy, shown: &Path) -> Result<OwnedFd, Error> {
     open_at(at, name, OFlags::RDONLY | OFlags::DIRECTORY, shown)
@@ -414,11 +434,10 @@ fn open_at(at: impl AsFd, name: impl Arg + Copy, flags: OFlags, shown: &Path) ->
 }
 
 /// Takes the lock of a file or folder; false where another has it.
-fn has_locked(file: &OwnedFd) -> Result<bool, Errno> {
+fn has_locked(file: &OwnedFd, shown: &Path) -> Result<bool, Error> {
     match sys::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error),
+        locked => locked.map(|()| true).map_err(|error| Error::io("flock", shown, error)),
     }
 }
 
@@ -446,7 +465,7 @@ mod tests {
         let base = Base::make(&dir.path().join("base")).expect("made");
         for take in [Base::try_lock, Base::try_lock_itself] {
             let lock = take(&base).expect("nobody has it");
-            let _of_a_child = lock.file.try_clone().expect("a descriptor");
+            let _of_a_child = lock.0.try_clone().expect("a descriptor");
             assert!(take(&base).is_none(), "it is held");
             drop(lock);
             assert!(take(&base).is_some());

@@ -16,88 +16,56 @@
 //! The variable comes after what the program asks for itself. A directive that is wrong is passed over, and the session's note
 //! says so.
 
-use super::builder::Builder;
-use super::config::Level;
-use super::rules::RuleSpec;
+use super::rules::{PATTERN_LEN, RuleSpec};
+use super::{Builder, Level};
 use crate::process::is_secure;
 
 /// The variable.
 const NAME: &str = "LASTWORDS";
 /// Most directives for events; a session has room for 64 rules.
 const MOST_RULES: usize = 32;
-/// Most bytes of a rule's pattern.
-const MOST_PATTERN: usize = 112;
 
-/// What is asked for.
-#[derive(Default)]
-pub(crate) struct Asked {
-    rules: Vec<RuleSpec>,
-    size: Option<u64>,
-    retain: Option<usize>,
-    retain_size: Option<u64>,
-    /// Directives that were passed over, and why.
-    problems: Vec<String>,
+/// Asks of a session what the environment of this process asks for; returns what could not be understood, for its note.
+pub(crate) fn apply(builder: &mut Builder) -> String {
+    let asked = std::env::var_os(NAME).filter(|_| !is_secure()).unwrap_or_default();
+    let asked = asked.to_string_lossy();
+    let (mut rules, mut problems) = (Vec::new(), Vec::new());
+    for directive in asked.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
+        let rule = follow(builder, directive).and_then(|rule| match rule {
+            Some(_) if rules.len() == MOST_RULES => Err(format!("only {MOST_RULES} directives for events are taken")),
+            rule => Ok(rule),
+        });
+        match rule {
+            Ok(rule) => rules.extend(rule),
+            Err(why) => problems.push(format!("{NAME}: {directive:?} is passed over: {why}")),
+        }
+    }
+    if rules.iter().any(|rule| rule.enable) {
+        builder.rules.push(RuleSpec::disable("*"));
+    }
+    builder.rules.extend(rules);
+    problems.join("; ")
 }
 
-/// What the environment of this process asks for.
-pub(crate) fn asked() -> Asked {
-    match std::env::var_os(NAME) {
-        Some(text) if !is_secure() => parse(&text.to_string_lossy()),
-        _ => Asked::default(),
-    }
-}
-
-impl Asked {
-    /// Asks it of a session; what could not be understood, for its note.
-    pub(crate) fn apply(self, builder: &mut Builder) -> String {
-        builder.size = self.size.or(builder.size);
-        builder.retention.sessions = self.retain.unwrap_or(builder.retention.sessions);
-        builder.retention.bytes = self.retain_size.unwrap_or(builder.retention.bytes);
-        if self.rules.iter().any(|rule| rule.enable) {
-            builder.rules.push(RuleSpec::disable("*"));
-        }
-        builder.rules.extend(self.rules);
-        self.problems.join("; ")
-    }
-
-    fn add(&mut self, directive: &str) -> Result<(), String> {
-        let (key, value) = match directive.split_once('=') {
-            Some((key, value)) => (key.trim(), Some(value.trim())),
-            None => (directive, None),
-        };
-        match (key, value) {
-            ("size", Some(value)) => self.size = Some(bytes(value)?),
-            ("retain", Some(value)) => {
-                self.retain = Some(value.parse().map_err(|_| format!("{value:?} is no number"))?);
-            }
-            ("retain_size", Some(value)) => self.retain_size = Some(bytes(value)?),
-            (target, None) => match level(target) {
-                Some(level) => self.rules.push(rule("*".to_owned(), level)),
-                None => self.rules.push(rule(pattern(target)?, Some(Level::Trace))),
-            },
-            (target, Some(value)) => {
-                let known = level(value);
-                let known =
-                    known.ok_or_else(|| format!("{value:?} is none of off, error, warn, info, debug, trace"))?;
-                self.rules.push(rule(pattern(target)?, known));
-            }
-        }
-        if self.rules.len() > MOST_RULES {
-            self.rules.pop();
-            return Err(format!("only {MOST_RULES} directives for events are taken"));
-        }
-        Ok(())
-    }
-}
-
-fn parse(text: &str) -> Asked {
-    let mut asked = Asked::default();
-    for directive in text.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
-        if let Err(why) = asked.add(directive) {
-            asked.problems.push(format!("{NAME}: {directive:?} is passed over: {why}"));
+/// Follows a directive; returns its rule if it is one for events.
+fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, String> {
+    let Some((key, value)) = directive.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
+        return Ok(Some(match level(directive) {
+            Some(level) => rule("*".to_owned(), level),
+            None => rule(pattern(directive)?, Some(Level::Trace)),
+        }));
+    };
+    match key {
+        "size" => builder.size = Some(bytes(value)?),
+        "retain" => builder.retention.sessions = value.parse().map_err(|_| format!("{value:?} is no number"))?,
+        "retain_size" => builder.retention.bytes = bytes(value)?,
+        target => {
+            let known = level(value);
+            let known = known.ok_or_else(|| format!("{value:?} is none of off, error, warn, info, debug, trace"))?;
+            return Ok(Some(rule(pattern(target)?, known)));
         }
     }
-    asked
+    Ok(None)
 }
 
 /// A rule for events up to a level; none: they are off.
@@ -122,7 +90,7 @@ fn pattern(target: &str) -> Result<String, String> {
     let pattern = if is_glob { target.to_owned() } else { format!("{target}:*") };
     match pattern.len() {
         _ if target.is_empty() => Err("it names no target".to_owned()),
-        len if len > MOST_PATTERN => Err(format!("it is longer than {MOST_PATTERN} bytes")),
+        len if len > PATTERN_LEN => Err(format!("it is longer than {PATTERN_LEN} bytes")),
         _ => Ok(pattern),
     }
 }

@@ -115,6 +115,10 @@ impl Error {
         Self::Io { call, path: path.as_ref().to_owned(), source: source.into() }
     }
 
+    pub(crate) fn unsupported(what: &'static str, why: impl Into<String>, remedy: &'static str) -> Self {
+        Self::Unsupported { what, why: why.into(), remedy }
+    }
+
     pub(crate) fn region(path: impl Into<String>, offset: u64, what: impl Into<String>) -> Self {
         Self::Region { path: path.into(), offset, what: what.into() }
     }

@@ -1,21 +1,18 @@
 //! Joining a session of a user, which another process made.
 
-use std::cmp::Reverse;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, MODE_OVERWRITE, SCOPE_USER};
+use lastwords_abi::session::{
+    CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, word_of,
+};
 
-use super::builder::Builder;
-use super::config::{ChannelConfig, Scope};
-use super::error::Error;
 use super::regions::{Regions, look};
 use super::session_region::{SessionRegion, text};
 use super::shared::{self, SessionShared};
 use super::user_context::UserContext;
-use crate::session::dirs::{Base, Folder, name_of};
+use super::{Builder, ChannelConfig, Error, Scope};
+use crate::session::dirs::{Base, Folder};
 use crate::session::processes::{self, Identity};
-use crate::session::remote_control::reservation_name;
 
 /// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
 /// finished.
@@ -27,10 +24,8 @@ pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
         let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
         ours && view.control().finished.load(Acquire) == 0
     };
-    let mut names = base.sessions()?;
-    names.retain(|candidate| name_of(candidate) == name);
-    // The newest first, which is the one where there is one: the others are not opened.
-    names.sort_by_cached_key(|candidate| Reverse(base.modified(candidate)));
+    // The newest is the one where there is one: the others are not opened.
+    let names = base.sessions_of(name)?;
     let mut folders = names.iter().filter_map(|candidate| base.folder(candidate).ok());
     Ok(folders.find(|folder| look(folder, can_be_joined).unwrap_or(false)))
 }
@@ -43,18 +38,9 @@ pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, E
         regions.enable_snapshots()?;
     }
     if !processes::join(regions.view.processes()) {
-        let remedy = "end a process of the session";
-        return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy });
+        return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy: "end a process of the session" });
     }
-    Ok(SessionShared {
-        regions,
-        folder: Some(folder),
-        note,
-        handles: AtomicUsize::new(1),
-        removal: Default::default(),
-        outside: None,
-        slots: Default::default(),
-    })
+    Ok(SessionShared::new(regions, Some(folder), note))
 }
 
 /// The session of this process whose folder that is: this process records in it, and one more of its parts wants to.
@@ -81,7 +67,7 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
     }
     if let Some(asked) = builder.reservation.map(|asked| asked as u32) {
         let made = regions.view.info.reservation;
-        differs.extend((asked != made).then(|| format!("reservation {}", reservation_name(made))));
+        differs.extend((asked != made).then(|| format!("reservation {}", word_of(&RESERVATION_WORDS, made))));
     }
     let clock = regions.view.clock_kind();
     if builder.clock.is_some() && builder.clock != clock {

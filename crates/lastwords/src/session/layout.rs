@@ -13,9 +13,7 @@ use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::StreamSpec;
 use lastwords_ring::backend::{ARENA_FILE, Backend, PLACES_FILE, Plan};
 
-use super::builder::Builder;
-use super::config::ChannelConfig;
-use super::error::Error;
+use super::{Builder, ChannelConfig, Error};
 
 /// Names of the regions, which are those of their files.
 pub(crate) const SESSION: &str = "session";
@@ -56,40 +54,22 @@ pub(crate) struct Layout {
     pub(crate) channels: Vec<ChannelConfig>,
     pub(crate) cpus: u32,
     pub(crate) reservation: u32,
-    page_size: u32,
     pub(crate) plans: Vec<Plan>,
     pub(crate) specs: Vec<StreamSpec>,
-    /// For each channel, its first stream and how many it has.
-    pub(crate) of_channel: Vec<(u32, u32)>,
-    /// Bytes of memory that the session takes.
-    needs: u64,
 }
 
 impl Layout {
     /// The layout of the session that is asked for; an error where it cannot be, or takes too much memory.
     pub(crate) fn new(builder: &Builder, uuid: [u8; 16], backend: &Backend) -> Result<Self, Error> {
         let reservation = builder.reservation_code(backend.is_persistent())?;
-        let (channels, page_size) = (builder.channels(), backend.page_size());
+        let (channels, cpus, page_size) = (builder.channels(), cpus(), backend.page_size());
         channels.iter().try_for_each(|channel| channel.check(page_size != 0))?;
-        let (plans, specs, of_channel) = (Vec::new(), Vec::new(), Vec::new());
-        let mut layout =
-            Self { uuid, channels, cpus: cpus(), reservation, page_size, plans, specs, of_channel, needs: 0 };
-        layout.add_streams();
-        layout.add_regions(builder);
-        if layout.needs > builder.size_limit {
-            return Err(Error::TooLarge { needs: layout.needs, limit: builder.size_limit });
-        }
-        Ok(layout)
-    }
-
-    fn add_streams(&mut self) {
-        let unbound = (self.reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
-        let of_channel: Vec<_> = (0..self.cpus).map(|cpu| (cpu, self.reservation)).chain(unbound).collect();
-        for (channel, config) in (0..).zip(&self.channels) {
-            let first = self.specs.len() as u32;
-            self.of_channel.push((first, of_channel.len() as u32));
-            self.specs.extend((first..).zip(&of_channel).map(|(index, (cpu, reservation))| StreamSpec {
-                session: self.uuid,
+        let unbound = (reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
+        let streams: Vec<_> = (0..cpus).map(|cpu| (cpu, reservation)).chain(unbound).collect();
+        let mut specs = Vec::new();
+        for (channel, config) in (0..).zip(&channels) {
+            specs.extend((specs.len() as u32..).zip(&streams).map(|(index, (cpu, reservation))| StreamSpec {
+                session: uuid,
                 index,
                 channel,
                 cpu: *cpu,
@@ -97,24 +77,28 @@ impl Layout {
                 mode: config.mode,
                 sub_buffer_size: config.sub_buffer_size,
                 sub_buffers: config.sub_buffers,
-                page_size: self.page_size,
+                page_size,
             }));
         }
-    }
-
-    fn add_regions(&mut self, builder: &Builder) {
-        let mut plan = |name: &str, len: u64| self.plans.push(Plan::whole(name, len.next_multiple_of(REGION_ALIGN)));
-        plan(SESSION, size_of::<Shape>() as u64);
-        plan(REGISTRY, builder.registry_len);
-        if builder.spans > 0 {
-            plan(SPANS, (SPANS_OFF + builder.spans as usize * size_of::<Span>()) as u64);
-        }
-        self.plans.extend(self.specs.iter().map(|spec| stream_plan(spec, builder.snapshot)));
+        let plans = plans(builder, &specs);
         let paged_halves = if builder.snapshot { 2 } else { 1 };
-        let pages: u64 = self.specs.iter().filter(|s| s.page_size != 0).map(|s| s.half_size() * paged_halves).sum();
-        self.needs =
-            pages + self.plans.iter().map(|plan| plan.len - (plan.sparse.end - plan.sparse.start)).sum::<u64>();
+        let pages: u64 = specs.iter().filter(|s| s.page_size != 0).map(|s| s.half_size() * paged_halves).sum();
+        let needs = pages + plans.iter().map(|plan| plan.len - (plan.sparse.end - plan.sparse.start)).sum::<u64>();
+        if needs > builder.size_limit {
+            return Err(Error::TooLarge { needs, limit: builder.size_limit });
+        }
+        Ok(Self { uuid, channels, cpus, reservation, plans, specs })
     }
+}
+
+/// The memory that is asked for: the regions in their order.
+fn plans(builder: &Builder, specs: &[StreamSpec]) -> Vec<Plan> {
+    let plan = |name: &str, len: u64| Plan::whole(name, len.next_multiple_of(REGION_ALIGN));
+    let spans_len = (SPANS_OFF + builder.spans as usize * size_of::<Span>()) as u64;
+    let mut plans = vec![plan(SESSION, size_of::<Shape>() as u64), plan(REGISTRY, builder.registry_len)];
+    plans.extend((builder.spans > 0).then(|| plan(SPANS, spans_len)));
+    plans.extend(specs.iter().map(|spec| stream_plan(spec, builder.snapshot)));
+    plans
 }
 
 /// The spare half needs no memory until snapshots are enabled.

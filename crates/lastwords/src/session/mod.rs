@@ -29,6 +29,7 @@ use lastwords_ring::backend::{Mapping, flush};
 pub use crate::handle::Session;
 pub use builder::Builder;
 pub use config::{ChannelConfig, Context, Level, Memory, Reservation, Scope};
+use dirs::Folder;
 pub use ending::{Ended, Ending};
 pub use error::Error;
 pub use retention::Retention;
@@ -36,13 +37,8 @@ use shared::SessionShared;
 
 /// Removes what the session left in file systems, and its mark in memory that stays.
 pub(crate) fn remove(session: &SessionShared) {
-    if let Some(folder) = &session.folder {
-        // A folder that cannot be removed is listed as finished.
-        drop(folder.remove());
-    }
-    if let Some(path) = &session.outside {
-        drop(std::fs::remove_file(path));
-    }
+    // A folder that cannot be removed is listed as finished.
+    drop(session.folder.as_ref().map(Folder::remove));
     wipe(&session.regions);
 }
 

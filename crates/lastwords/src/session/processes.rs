@@ -232,12 +232,8 @@ pub(crate) fn boot_id() -> [u8; 16] {
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0).to_be_bytes()
 }
 
-/// Sees to it that forked children join the sessions of their parent.
-pub(crate) fn prepare() {
-    os::call_in_child(in_child);
-}
-
-fn in_child() {
+/// In a forked child: joins the sessions of its parent. Async-signal-safe.
+pub(crate) fn in_child() {
     for session in shared::all() {
         session.view().tell_namespace();
         join(session.view().processes());

@@ -1,9 +1,7 @@
 //! The rate of earlier sessions, for rings that are to hold what is recorded in a number of seconds.
 
-use std::cmp::Reverse;
-
 use super::builder::Builder;
-use super::dirs::{Base, name_of};
+use super::dirs::Base;
 use super::ending;
 use super::regions::Regions;
 
@@ -23,9 +21,7 @@ pub(crate) fn with_measured(builder: &Builder, base: Option<&Base>) -> Builder {
 
 /// Bytes a second that the busiest ring of the first channel took in the newest session of this name that shows it.
 fn measured(base: &Base, name: &str) -> Option<u64> {
-    let mut folders = base.sessions().ok()?;
-    folders.retain(|folder| name_of(folder) == name);
-    folders.sort_by_cached_key(|folder| Reverse(base.modified(folder)));
+    let folders = base.sessions_of(name).ok()?;
     folders.iter().take(MOST_LOOKS).find_map(|folder| rate_of(&Regions::open(&base.folder(folder).ok()?).ok()?))
 }
 

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
+use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS, KIND_STREAM};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL};
 use lastwords_ring::Stream;
-use lastwords_ring::backend::{Mapping, Place, open_places, open_region};
+use lastwords_ring::backend::{Mapping, Place, open_region};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
-use super::session_region::{SessionRegion, check_header, uuid_of};
+use super::session_region::{SessionRegion, check_header, path_of};
 use crate::session::dirs::{Folder, unique_of};
 use crate::session::registry::Registry;
 
@@ -41,9 +41,7 @@ struct Finder<'a> {
 
 impl<'a> Finder<'a> {
     fn of(folder: &'a Folder) -> Result<Self, Error> {
-        let shown = folder.path.display().to_string();
-        let places = open_places(folder.fd()?, &shown)?;
-        Ok(Self { folder, shown, places })
+        Ok(Self { folder, shown: folder.path.display().to_string(), places: folder.places()? })
     }
 
     /// Maps the region of that name, where there is one.
@@ -104,11 +102,9 @@ impl Regions {
         let finder = Finder::of(folder)?;
         let (session, view) = open_view(&finder)?;
         let registry_mapping = finder.must(REGISTRY)?;
-        check_header(&registry_mapping, KIND_REGISTRY, &format!("{}/{REGISTRY}", finder.shown))?;
+        check_header(&registry_mapping, KIND_REGISTRY)?;
         let spans = finder.open(SPANS)?;
-        if let Some(spans) = &spans {
-            check_header(spans, KIND_SPANS, &format!("{}/{SPANS}", finder.shown))?;
-        }
+        spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS).map(drop))?;
         let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         let mut streams = Vec::new();
         for index in 0..count.unwrap_or(0) {
@@ -143,12 +139,12 @@ impl StreamRegion {
     /// The stream in a mapping, which must be of the session.
     pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
         let stream = attach(&mapping)?;
-        let path = || mapping.place().map_or(mapping.name(), |(path, _)| path).to_owned();
-        if uuid_of(&mapping) != *session {
-            return Err(Error::region(path(), 40, "it belongs to another session"));
+        let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
+        if check_header(&mapping, KIND_STREAM)?.session != *session {
+            return wrong(40, "it belongs to another session");
         }
         if stream.info().page_size != 0 && mapping.place().is_some() {
-            return Err(Error::region(path(), 156, "its pages are in its process's memory, not in this file"));
+            return wrong(156, "its pages are in its process's memory, not in this file");
         }
         Ok(Self { mapping, stream })
     }
@@ -201,10 +197,8 @@ pub(crate) fn attach(mapping: &Mapping) -> Result<Stream, Error> {
     // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up before), or, where
     // nobody records in them, until their `Regions` are dropped, of which the streams are a part;
     // pages that a table names are those of this process, as files with tables are refused above.
-    unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) }.map_err(|error| {
-        let path = mapping.place().map_or(mapping.name(), |(path, _)| path);
-        Error::region(path, 0, error.to_string())
-    })
+    let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
+    attached.map_err(|error| Error::region(path_of(mapping), 0, error.to_string()))
 }
 
 /// Whether a back-end's memory needs flushes to be kept.

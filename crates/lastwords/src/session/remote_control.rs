@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use lastwords_abi::session::{
     BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
-use lastwords_ring::backend::open_places;
 
 use crate::session::consume::Consumer;
 use crate::session::dirs::{self, Base, Folder};
@@ -111,31 +110,25 @@ pub struct ChannelSummary {
 /// # Errors
 /// `dir` cannot be read or trusted. Places that are only candidates are passed over.
 pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
-    let mut found = Vec::new();
-    if let Some(dir) = dir {
-        list_in(&Base::open(dir)?, &mut found)?;
-        return Ok(found);
-    }
     // Two places may be the same folder.
     let mut seen = HashSet::new();
-    for base in dirs::candidates().iter().filter_map(|path| Base::open(path).ok()) {
-        if seen.insert(std::fs::canonicalize(&base.path).unwrap_or_else(|_| base.path.clone())) {
-            list_in(&base, &mut found)?;
-        }
+    let is_new = |base: &Base| seen.insert(std::fs::canonicalize(&base.path).unwrap_or_else(|_| base.path.clone()));
+    let bases: Vec<Base> = match dir {
+        Some(dir) => vec![Base::open(dir)?],
+        None => dirs::candidates().iter().filter_map(|path| Base::open(path).ok()).filter(is_new).collect(),
+    };
+    let mut found = Vec::new();
+    for base in bases {
+        let folders = base.sessions()?;
+        found.extend(folders.iter().filter_map(|name| base.folder(name).ok()).map(|folder| summary(&folder)));
     }
     Ok(found)
 }
 
-fn list_in(base: &Base, found: &mut Vec<Summary>) -> Result<(), Error> {
-    let folders = base.sessions()?;
-    found.extend(folders.iter().filter_map(|name| base.folder(name).ok()).map(|folder| summary(&folder)));
-    Ok(())
-}
-
 fn summary(folder: &Folder) -> Summary {
-    let file = folder.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let name = dirs::name_of(&file).to_owned();
+    let name = dirs::name_of(&folder.name).to_owned();
     let details = look(folder, details);
+    let is_dead = |pid: &u32| Identity { pid: *pid, start: 0, pidns: 0 }.life() == Life::Dead;
     let gone_with = if details.is_err() { maker_of_memory(folder).filter(is_dead) } else { None };
     let details = details.map_err(|error| match gone_with {
         Some(pid) => format!("its memory went with process {pid}"),
@@ -146,14 +139,10 @@ fn summary(folder: &Folder) -> Summary {
 
 /// The process in whose memory a session is, where it is in no file.
 fn maker_of_memory(folder: &Folder) -> Option<u32> {
-    let places = open_places(folder.fd().ok()?, "").ok()??;
+    let places = folder.places().ok()??;
     let path = &places.first()?.path;
     let rest = path.strip_prefix("heap:").or_else(|| path.strip_prefix("/proc/"))?;
     rest.split([':', '/']).next()?.parse().ok()
-}
-
-fn is_dead(pid: &u32) -> bool {
-    Identity { pid: *pid, start: 0, pidns: 0 }.life() == Life::Dead
 }
 
 fn details(view: &SessionRegion) -> Details {
@@ -181,8 +170,8 @@ fn details(view: &SessionRegion) -> Details {
         removed: control.removed.load(Relaxed),
         bytes: retention::bytes(view),
         is_users: info.scope == SCOPE_USER,
-        backend: backend_name(info.backend),
-        reservation: reservation_name(info.reservation),
+        backend: word_of(&BACKEND_WORDS, info.backend),
+        reservation: word_of(&RESERVATION_WORDS, info.reservation),
         snapshot: word_of(&SNAPSHOT_WORDS, control.snapshot.load(Acquire)),
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
@@ -201,18 +190,6 @@ fn channel(id: u32, entry: &Channel) -> ChannelSummary {
         streams: entry.streams,
         events: entry.next_id.load(Acquire),
     }
-}
-
-/// Name of a back-end's code.
-#[must_use]
-pub fn backend_name(code: u32) -> &'static str {
-    word_of(&BACKEND_WORDS, code)
-}
-
-/// Name of a reservation's code.
-#[must_use]
-pub fn reservation_name(code: u32) -> &'static str {
-    word_of(&RESERVATION_WORDS, code)
 }
 
 /// A session of any process, reached through its folder.
@@ -254,7 +231,8 @@ impl Handle {
     /// # Errors
     /// Another process does; the folder cannot be locked.
     pub fn consume_live(&self) -> Result<Consumer<'_>, Error> {
-        Consumer::live(&self.regions, &self.folder)
+        let held = Error::Busy { what: "the consuming of the session's events", owner: 0 };
+        Consumer::new(&self.regions, &self.folder, None, Some(self.folder.lock()?.ok_or(held)?))
     }
 
     /// Reads the snapshot to consume it.
@@ -262,7 +240,7 @@ impl Handle {
     /// # Errors
     /// There is no snapshot, or another process reads it.
     pub fn consume_snapshot(&self) -> Result<Consumer<'_>, Error> {
-        Consumer::snapshot(&self.regions, &self.folder)
+        Consumer::new(&self.regions, &self.folder, Some(self.regions.read_snapshot()?), None)
     }
 }
 
@@ -317,22 +295,5 @@ pub fn destroy(folder: &Path) -> Result<(), Error> {
         regions.view.announce();
         wipe(&regions);
     }
-    erase(&folder)
-}
-
-/// Removes the files of a session that nobody records in, and its folder.
-pub(crate) fn erase(folder: &Folder) -> Result<(), Error> {
-    if let Some(path) = outside(folder) {
-        std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
-    }
     folder.remove()
-}
-
-/// A session's own file in a hugetlbfs, known by its name.
-fn outside(folder: &Folder) -> Option<PathBuf> {
-    let shown = folder.path.display().to_string();
-    let unique = shown.rsplit_once('-')?.1;
-    let places = open_places(folder.fd().ok()?, &shown).ok()??;
-    let path = PathBuf::from(&places.first()?.path);
-    (path.file_name()?.to_str()? == format!("lastwords-{unique}")).then_some(path)
 }

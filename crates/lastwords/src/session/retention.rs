@@ -6,12 +6,11 @@ use std::sync::atomic::Ordering::Acquire;
 use lastwords_abi::session::{SCOPE_USER, SNAPSHOT_OFF};
 use lastwords_ring::os;
 
-use super::dirs::{Base, name_of};
+use super::dirs::{Base, Folder, name_of};
 use super::ending;
 use super::error::Error;
 use super::processes::{self, Life};
 use super::regions::{is_persistent, look};
-use super::remote_control::erase;
 use super::session_region::SessionRegion;
 
 /// How many ended sessions stay. A program's sessions are those of one session name.
@@ -66,12 +65,10 @@ impl Removed {
 
 /// An ended session.
 struct Candidate {
-    name: String,
+    folder: String,
     /// CLOCK_REALTIME at its end, ns.
     at: u64,
     bytes: u64,
-    /// It is of the name of the session that begins.
-    own: bool,
     /// Another process may join it yet.
     joinable: bool,
 }
@@ -88,7 +85,7 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
     let boot = processes::boot_id();
     let mut ended = candidates(base, name, &boot);
     ended.sort_by_key(|candidate| candidate.at);
-    for candidate in chosen(&ended, retention) {
+    for candidate in chosen(&ended, name, retention) {
         match remove(base, candidate, locked, &boot) {
             Ok(true) => {
                 removed.sessions += 1;
@@ -101,13 +98,14 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
     removed
 }
 
-/// Those to remove, of ended sessions in the order of their ends.
-fn chosen(ended: &[Candidate], retention: Retention) -> Vec<&Candidate> {
-    let excess = ended.iter().filter(|candidate| candidate.own).count().saturating_sub(retention.sessions);
-    let mut own = 0;
+/// Those to remove, of ended sessions in the order of their ends; `name` is that of the session that begins.
+fn chosen<'a>(ended: &'a [Candidate], name: &str, retention: Retention) -> Vec<&'a Candidate> {
+    let is_own = |candidate: &&Candidate| name_of(&candidate.folder) == name;
+    let mut excess = ended.iter().filter(is_own).count().saturating_sub(retention.sessions);
     let (mut chosen, rest): (Vec<_>, Vec<_>) = ended.iter().partition(|candidate| {
-        own += usize::from(candidate.own);
-        candidate.own && own <= excess
+        let goes = excess > 0 && is_own(candidate);
+        excess -= usize::from(goes);
+        goes
     });
     let mut bytes = rest.iter().map(|candidate| candidate.bytes).fold(0, u64::saturating_add);
     for candidate in rest {
@@ -125,11 +123,9 @@ fn chosen(ended: &[Candidate], retention: Retention) -> Vec<&Candidate> {
 fn candidates(base: &Base, name: &str, boot: &[u8; 16]) -> Vec<Candidate> {
     let (own, others): (Vec<_>, Vec<_>) =
         base.sessions().unwrap_or_default().into_iter().partition(|folder| name_of(folder) == name);
-    let others_too = oldest(base, others, MOST_LOOKS / 2);
-    let own = oldest(base, own, MOST_LOOKS - others_too.len());
-    let own = own.into_iter().map(|folder| (folder, true));
-    let others = others_too.into_iter().map(|folder| (folder, false));
-    own.chain(others).filter_map(|(folder, own)| candidate(base, folder, own, boot)).collect()
+    let others = oldest(base, others, MOST_LOOKS / 2);
+    let own = oldest(base, own, MOST_LOOKS - others.len());
+    own.into_iter().chain(others).filter_map(|folder| candidate(base, folder, boot)).collect()
 }
 
 /// The folders that were changed last the longest ago, and, as living sessions may be the oldest, some of the others.
@@ -148,7 +144,7 @@ fn oldest(base: &Base, mut folders: Vec<String>, most: usize) -> Vec<String> {
     folders
 }
 
-fn candidate(base: &Base, folder: String, own: bool, boot: &[u8; 16]) -> Option<Candidate> {
+fn candidate(base: &Base, folder: String, boot: &[u8; 16]) -> Option<Candidate> {
     let opened = base.folder(&folder).ok()?;
     let seen = |view: &SessionRegion| {
         let info = &view.info;
@@ -157,7 +153,7 @@ fn candidate(base: &Base, folder: String, own: bool, boot: &[u8; 16]) -> Option<
         has_ended.then(|| (ending::read(view).at, bytes(view), joinable))
     };
     let (at, bytes, joinable) = look(&opened, seen).ok()??;
-    Some(Candidate { name: folder, at, bytes, own, joinable })
+    Some(Candidate { folder, at, bytes, joinable })
 }
 
 /// Whether no process has the session. Unlike for a listing, nothing is searched for: processes of other pid namespaces live.
@@ -184,23 +180,19 @@ pub(crate) fn bytes(view: &SessionRegion) -> u64 {
 /// Removes it, unless somebody has it again, or another removed it meanwhile.
 fn remove(base: &Base, candidate: &Candidate, locked: bool, boot: &[u8; 16]) -> Result<bool, Error> {
     // While the folder is locked nobody joins a session.
-    let needs_lock = candidate.joinable && !locked;
-    let lock = if needs_lock { base.try_lock() } else { None };
-    if needs_lock && lock.is_none() {
+    let lock = (candidate.joinable && !locked).then(|| base.try_lock());
+    if matches!(lock, Some(None)) {
         return Ok(false);
     }
-    let Ok(folder) = base.folder(&candidate.name) else { return Ok(false) };
-    if !look(&folder, |view| has_ended(view, boot)).unwrap_or(false) {
-        return Ok(false);
-    }
-    erase(&folder).map(|()| true)
+    let has_ended = |folder: &Folder| look(folder, |view| has_ended(view, boot)).unwrap_or(false);
+    let folder = base.folder(&candidate.folder).ok().filter(has_ended);
+    folder.map_or(Ok(false), |folder| folder.remove().map(|()| true))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::session::Session;
-    use crate::session::dirs::Folder;
 
     #[test]
     fn a_session_lives_though_no_boot_is_known() {

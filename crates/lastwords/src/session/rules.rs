@@ -15,8 +15,8 @@ use crate::session::config::{Level, setters};
 use crate::session::registry::EventDesc;
 use crate::session::session_region::{SessionRegion, text, until_nul};
 
-/// Bytes of a pattern.
-const PATTERN_LEN: usize = 112;
+/// Most bytes of a pattern.
+pub(crate) const PATTERN_LEN: usize = 112;
 /// How often a reader tries for rules that do not change while it reads.
 const READ_TRIES: u32 = 1000;
 
@@ -70,13 +70,14 @@ pub(crate) fn takes(rules: &Rules, channel: u32, desc: &EventDesc) -> bool {
 
 fn decide(rules: &[Rule], channel: u32, desc: &EventDesc) -> bool {
     let level = u32::from(desc.level);
+    let event = desc.provider.bytes().chain([b':']).chain(desc.name.bytes());
     let is_own = |rule: &Rule| rule.channel.load(Relaxed) == channel + 1;
     let limit_of = |rule: &Rule| Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0);
     let enables = |rule: &Rule| rule.enable.load(Relaxed) != 0;
     let matches = |rule: &&Rule| {
         (rule.channel.load(Relaxed) == 0 || is_own(rule))
             && limit_of(rule).is_none_or(|limit| level < limit)
-            && glob_of_event(until_nul(&pattern(rule)), desc)
+            && glob(until_nul(&pattern(rule)), event.clone())
     };
     let decided = rules.iter().rev().find(matches).is_none_or(enables);
     let limit = rules.iter().rev().filter(|rule| enables(rule) && is_own(rule)).find_map(limit_of);
@@ -181,75 +182,53 @@ pub(crate) fn write(rules: &Rules, lines: &[RuleSpec]) {
     rules.turn.store(next, Release);
 }
 
-/// Matches `provider:name`.
-fn glob_of_event(pattern: &[u8], desc: &EventDesc) -> bool {
-    let (provider, name) = (desc.provider.as_bytes(), desc.name.as_bytes());
-    glob_of(pattern, provider.len() + 1 + name.len(), |at| match at.checked_sub(provider.len()) {
-        None => provider[at],
-        Some(0) => b':',
-        Some(behind) => name[behind - 1],
-    })
-}
-
-/// Matches a text of `len` bytes against a pattern of `*`, `?` and classes. Time is at most the product of the lengths.
-fn glob_of(pattern: &[u8], len: usize, text: impl Fn(usize) -> u8) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < len {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, t));
-                p += 1;
-                continue;
-            }
-            Some(_) => {
-                if let Some(next) = one(pattern, p, text(t)) {
-                    p = next;
-                    t += 1;
-                    continue;
-                }
-            }
-            None => {}
+/// Matches a text against a pattern of `*`, `?` and classes. Time is at most the product of the lengths.
+fn glob(mut pattern: &[u8], mut text: impl Iterator<Item = u8> + Clone) -> bool {
+    // The pattern after the last star, and the text from which that part was tried last.
+    let mut star = None;
+    loop {
+        if let [b'*', after @ ..] = pattern {
+            (pattern, star) = (after, Some((after, text.clone())));
+            continue;
+        }
+        let Some(byte) = text.next() else { return pattern.is_empty() };
+        if let Some(rest) = one(pattern, byte) {
+            pattern = rest;
+            continue;
         }
         // The last star takes one more byte.
-        let Some((after, from)) = star else { return false };
-        star = Some((after, from + 1));
-        (p, t) = (after, from + 1);
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
-}
-
-/// Matches one byte; where the pattern goes on, if it does.
-fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
-    match pattern[p] {
-        b'?' => Some(p + 1),
-        b'[' => match class(&pattern[p + 1..], byte) {
-            Some((matches, len)) => matches.then_some(p + 1 + len),
-            // No closing bracket: the bracket stands for itself.
-            None => (byte == b'[').then_some(p + 1),
-        },
-        literal => (literal == byte).then_some(p + 1),
+        let Some((after, from)) = &mut star else { return false };
+        from.next();
+        (pattern, text) = (after, from.clone());
     }
 }
 
-/// A class behind its opening bracket: whether it matches, and its length with the closing bracket.
-fn class(body: &[u8], byte: u8) -> Option<(bool, usize)> {
+/// Matches one byte; returns the rest of the pattern if the byte matches.
+fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
+    let (first, rest) = pattern.split_first()?;
+    let (matches, rest) = match first {
+        b'?' => (true, rest),
+        // Without a closing bracket the bracket stands for itself.
+        b'[' => class(rest, byte).unwrap_or((byte == b'[', rest)),
+        literal => (*literal == byte, rest),
+    };
+    matches.then_some(rest)
+}
+
+/// Matches a class, given without its opening bracket: whether the byte is in it, and the pattern after its closing bracket.
+fn class(body: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let negated = matches!(body.first(), Some(b'!' | b'^'));
-    let mut at = usize::from(negated);
-    let first = at;
-    let mut found = false;
+    let members = &body[usize::from(negated)..];
+    let (mut rest, mut found) = (members, false);
     loop {
-        let low = *body.get(at)?;
-        if low == b']' && at > first {
-            return Some((found != negated, at + 1));
-        }
-        if body.get(at + 1) == Some(&b'-') && body.get(at + 2).is_some_and(|high| *high != b']') {
-            found |= (low..=body[at + 2]).contains(&byte);
-            at += 3;
-        } else {
-            found |= low == byte;
-            at += 1;
-        }
+        let member;
+        (member, rest) = match rest {
+            [b']', rest @ ..] if rest.len() + 1 < members.len() => return Some((found != negated, rest)),
+            [low, b'-', high, rest @ ..] if *high != b']' => (*low..=*high, rest),
+            [only, rest @ ..] => (*only..=*only, rest),
+            [] => return None,
+        };
+        found |= member.contains(&byte);
     }
 }
 

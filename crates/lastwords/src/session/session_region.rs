@@ -30,22 +30,17 @@ impl SessionRegion {
     /// Checks a mapped region and looks into it.
     pub(crate) fn of(mapping: &Mapping) -> Result<Self, Error> {
         let (base, len) = (mapping.as_ptr(), mapping.len());
-        let path = mapping.place().map_or_else(|| mapping.name().to_owned(), |(path, _)| path.to_owned());
-        check_header(mapping, region::KIND_SESSION, &path)?;
-        let least = u64::from(region::HEADER_SIZE) + size_of::<SessionInfo>() as u64;
-        if len < least {
-            return Err(Error::region(path, 0, format!("{len} bytes, a session takes more")));
-        }
-        // SAFETY: inside the mapping by the check above; aligned as the mapping is page-aligned; plain integers.
+        let path = path_of(mapping);
+        let header = check_header(mapping, region::KIND_SESSION)?;
+        const { assert!(region::HEADER_SIZE as usize + size_of::<SessionInfo>() <= region::REGION_ALIGN as usize) };
+        // SAFETY: inside the mapping, as no region is smaller than a page; aligned as the mapping is; plain integers.
         let info = unsafe { base.add(region::HEADER_SIZE as usize).cast::<SessionInfo>().read() };
-        // SAFETY: `check_header` found a header there.
-        let header = unsafe { base.cast::<RegionHeader>().read() };
         let computed = init::check_of(&header, init::bytes_of(&info));
         if header.check != computed {
             let what = format!("checksum {:#x}, computed {computed:#x}", header.check);
             return Err(Error::region(path, 112, what));
         }
-        check_offsets(&info, len, &path)?;
+        check_offsets(&info, len, path)?;
         Ok(Self { base, info, uuid: header.session })
     }
 
@@ -153,9 +148,14 @@ pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether a mapping begins with the header of a region of this kind and of a version that this program writes.
-pub(crate) fn check_header(mapping: &Mapping, kind: u32, path: &str) -> Result<(), Error> {
-    let wrong = |offset, what: String| Err(Error::region(path, offset, what));
+/// The file of a region, for messages; its name where it is in no file.
+pub(crate) fn path_of(mapping: &Mapping) -> &str {
+    mapping.place().map_or(mapping.name(), |(path, _)| path)
+}
+
+/// The header of a mapped region, which must be of this kind and of a version that this program writes.
+pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<RegionHeader, Error> {
+    let wrong = |offset, what: String| Err(Error::region(path_of(mapping), offset, what));
     if mapping.len() < region::REGION_ALIGN {
         return wrong(0, format!("{} bytes are no region", mapping.len()));
     }
@@ -173,13 +173,7 @@ pub(crate) fn check_header(mapping: &Mapping, kind: u32, path: &str) -> Result<(
     if header.size != mapping.len() {
         return wrong(32, format!("size {}, the mapping has {} bytes", header.size, mapping.len()));
     }
-    Ok(())
-}
-
-/// The UUID in a region's header.
-pub(crate) fn uuid_of(mapping: &Mapping) -> [u8; 16] {
-    // SAFETY: callers have checked the header.
-    unsafe { mapping.as_ptr().cast::<RegionHeader>().read_volatile() }.session
+    Ok(header)
 }
 
 fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> {

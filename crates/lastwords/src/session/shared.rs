@@ -1,7 +1,6 @@
 //! The sessions of this process. A session's memory and its handle live as long as the process; closing it takes its
 //! slots away and puts private memory in the place of the files.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
@@ -39,13 +38,17 @@ pub(crate) struct SessionShared {
     pub(crate) handles: AtomicUsize,
     /// Whether something is left of it when it is closed: one of [`STAYS`], [`GOES`], [`GOES_AT_ONCE`]. Only ever grows.
     pub(crate) removal: AtomicU8,
-    /// A file outside the folder that is removed with the session.
-    pub(crate) outside: Option<PathBuf>,
     /// Places of its recorder slots.
     pub(crate) slots: OnceLock<Vec<usize>>,
 }
 
 impl SessionShared {
+    /// A session that this process made or joined, with one handle.
+    pub(crate) fn new(regions: Regions, folder: Option<Folder>, note: String) -> Self {
+        let (handles, removal) = (AtomicUsize::new(1), AtomicU8::new(STAYS));
+        Self { regions, folder, note, handles, removal, slots: OnceLock::new() }
+    }
+
     /// The session region.
     pub(crate) fn view(&self) -> &SessionRegion {
         &self.regions.view

@@ -51,22 +51,22 @@ impl Rings {
         }
     }
 
-    /// Indices of those streams; none for all.
+    /// Indices of those streams; `None` for all.
     fn indices(self, regions: &Regions) -> Result<Option<Vec<usize>>, Error> {
-        let of = |wanted: &dyn Fn(usize, u32) -> bool| {
-            let cpus = regions.streams.iter().map(|stream| stream.stream.info().cpu);
-            cpus.enumerate().filter(|(index, cpu)| wanted(*index, *cpu)).map(|stream| stream.0).collect::<Vec<_>>()
-        };
-        let (chosen, what) = match self {
+        let streams = regions.streams.iter().map(|stream| stream.stream.info().cpu).enumerate();
+        let (chosen, what): (Vec<_>, _) = match self {
             Self::All => return Ok(None),
-            Self::Stream(only) => (of(&|index, _| index == only as usize), format!("stream {only}")),
-            Self::Cpu(only) => (of(&|_, cpu| cpu == only && cpu != ANY_CPU), format!("CPU {only}")),
+            Self::Stream(only) => {
+                (streams.filter(|stream| stream.0 == only as usize).collect(), format!("stream {only}"))
+            }
+            Self::Cpu(ANY_CPU) => (Vec::new(), format!("CPU {ANY_CPU}")),
+            Self::Cpu(only) => (streams.filter(|stream| stream.1 == only).collect(), format!("CPU {only}")),
         };
-        if !chosen.is_empty() {
-            return Ok(Some(chosen));
+        if chosen.is_empty() {
+            let why = format!("no ring of the session is that of {what}");
+            return Err(Error::unsupported("snapshot of a part", why, "name one that is there"));
         }
-        let why = format!("no ring of the session is that of {what}");
-        Err(Error::Unsupported { what: "snapshot of a part", why, remedy: "name one that is there" })
+        Ok(Some(chosen.into_iter().map(|stream| stream.0).collect()))
     }
 }
 
@@ -152,7 +152,9 @@ impl Regions {
             if !matches!(control.snapshot.load(Acquire), SNAPSHOT_TAKEN | SNAPSHOT_READING) {
                 return Err(missing(self, "there is no snapshot", "take one first"));
             }
-            let mark = reader_mark(&Identity::current());
+            let me = Identity::current();
+            // The lower half of the start time, then the process id.
+            let mark = (me.start << 32) | u64::from(me.pid);
             control.snapshot_reader.store(mark, Relaxed);
             control.snapshot.store(SNAPSHOT_READING, Release);
             Ok(SnapshotReader { regions: self, mark })
@@ -182,11 +184,6 @@ fn free_spare(regions: &Regions, stream: &StreamRegion) -> Result<(), Error> {
 pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let control = regions.view.control();
     regions.view.locked(&control.snapshot_lock, "the session's snapshot", || change(control))
-}
-
-/// `start_low << 32 | pid` of this process, for the reader's mark.
-fn reader_mark(identity: &Identity) -> u64 {
-    (identity.start << 32) | u64::from(identity.pid)
 }
 
 /// Refuses while a living process reads the snapshot.
