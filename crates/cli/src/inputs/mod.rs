@@ -16,6 +16,7 @@ use lastwords::remote_control::Handle;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{Session, Upto};
 use lastwords_walk::{Options, Recovered};
+use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +89,14 @@ pub(crate) fn check(words: &[String]) -> anyhow::Result<()> {
     }
 }
 
+/// Raises the number of files that this program may open to what the system allows: a folder of sessions has thousands of streams.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where it is refused, the files beyond the limit are reported as missing.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 /// Finds the sessions of all words, in order; those that `which` does not want are left out. Remarks go to stderr, what
 /// cannot be had among them.
 ///
@@ -136,16 +145,17 @@ pub(crate) fn reading<T>(
 
 /// The places of all words, each once.
 fn resolve(words: &[String], which: &Which) -> anyhow::Result<Vec<Candidate>> {
+    allow_many_files();
     let mut all: Vec<Candidate> = words.iter().flat_map(|word| places::of_word(word)).collect();
     if let Some(pid) = which.pid {
         all.extend(places::of_process(pid)?);
     }
     let mut candidates: Vec<Candidate> = Vec::new();
+    let mut known = HashMap::new();
     for candidate in all {
-        let is = |other: &&mut Candidate| {
-            candidate.place.as_ref().is_ok_and(|place| other.place.as_ref().is_ok_and(|other| place.is(other)))
-        };
-        match candidates.iter_mut().find(is) {
+        let key = candidate.place.as_ref().ok().map(Place::key);
+        let at = key.map_or(candidates.len(), |key| *known.entry(key).or_insert(candidates.len()));
+        match candidates.get_mut(at) {
             Some(before) => before.is_named |= candidate.is_named,
             None => candidates.push(candidate),
         }

@@ -33,10 +33,9 @@ impl Place {
         Self { shown: path.to_path_buf(), open: path.to_path_buf(), unique: None }
     }
 
-    /// The other place is the same file or folder.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        self.unique == other.unique && (self.open == other.open || real(&self.open) == real(&other.open))
+    /// Equal for places that are the same file or folder.
+    pub(super) fn key(&self) -> (Option<String>, PathBuf) {
+        (self.unique.clone(), self.open.canonicalize().unwrap_or_else(|_| self.open.clone()))
     }
 }
 
