@@ -64,17 +64,16 @@ unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault)
     );
 }
 
+/// Calls `run` with the argument on the stack that this thread has.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault), _top: *mut u8) {
+    // SAFETY: the caller passes a reference.
+    run(unsafe { &*argument });
+}
+
 /// Calls `run` on the stack for it. One thread at a time.
 pub(super) fn run(argument: &Fault, run: extern "C" fn(&Fault)) {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     // SAFETY: the top is 16-aligned, as the ABI asks for at a call, with the whole stack below it, which only the owner of the
     // crash uses; the argument outlives the call; `run` does not unwind (it is `extern "C"`).
-    unsafe {
-        on_stack(argument, run, STACK.0.get().cast::<u8>().add(LEN));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let _ = &STACK;
-        run(argument);
-    }
+    unsafe { on_stack(argument, run, STACK.0.get().cast::<u8>().add(LEN)) }
 }

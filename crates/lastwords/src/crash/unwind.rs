@@ -17,10 +17,6 @@ impl Frames {
         Self { pc: [const { AtomicU64::new(0) }; MAX_FRAMES], len: AtomicUsize::new(0) }
     }
 
-    pub(super) fn clear(&self) {
-        self.len.store(0, Relaxed);
-    }
-
     fn len(&self) -> usize {
         self.len.load(Relaxed).min(MAX_FRAMES)
     }
@@ -153,7 +149,7 @@ impl Registers {
 /// The backtrace of interrupted code: its pc first, then by the unwind tables; where these do not reach (a call to
 /// nowhere, code without tables), the word on top of the stack and the frame pointers.
 pub(super) fn interrupted(frames: &Frames, at: Registers) {
-    frames.clear();
+    frames.len.store(0, Relaxed);
     // At an address that is not mapped there is nothing to unwind by: the unwinder would look for code there, and fault.
     if read_word(at.pc).is_some() {
         unwind(frames, at.pc);

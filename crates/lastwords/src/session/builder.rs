@@ -63,12 +63,6 @@ impl Builder {
         }
     }
 
-    /// Adds a channel. Without any, the session has two: `main`, and [`ChannelConfig::errors`] for warnings and errors besides.
-    pub fn channel(mut self, channel: ChannelConfig) -> Self {
-        self.channels.push(channel);
-        self
-    }
-
     /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.
     pub fn errors_channel(mut self) -> Self {
         if self.channels.is_empty() {
@@ -81,6 +75,9 @@ impl Builder {
     }
 
     setters! {
+        /// Adds a channel. Without any, the session has two: `main`, and [`ChannelConfig::errors`] for warnings and errors besides.
+        channel(it, channel: ChannelConfig) => it.channels.push(channel);
+
         /// Where the memory comes from. Default: shared-memory files.
         backend(it, memory: Memory) => it.memory = memory;
 

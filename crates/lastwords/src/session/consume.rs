@@ -131,7 +131,10 @@ impl<'a> Consumer<'a> {
                 } else {
                     in_snapshot += 1;
                 }
-                tell(stream, bound);
+                stream.stream.told_of_dropped(bound.half, bound.dropped);
+                for (told, lost) in stream.stream.control().told.iter().zip(bound.lost) {
+                    told.fetch_max(lost, Relaxed);
+                }
             }
             Ok(in_snapshot)
         })?;
@@ -160,11 +163,4 @@ fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> 
 fn is_left(regions: &Regions, stream: &StreamRegion, bound: &Bound, swaps: u32) -> bool {
     let first = || stream.stream.control().half[bound.half & 1].first.load(Acquire);
     stream.spare(&regions.view) != bound.half && (swaps == 0 || first() <= bound.position)
-}
-
-fn tell(stream: &StreamRegion, bound: &Bound) {
-    stream.stream.told_of_dropped(bound.half, bound.dropped);
-    for (told, lost) in stream.stream.control().told.iter().zip(bound.lost) {
-        told.fetch_max(lost, Relaxed);
-    }
 }

@@ -23,7 +23,7 @@ use crate::process::{clock, cut};
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
 use crate::session::rate;
-use crate::session::registry::{context_body, env_body};
+use crate::session::registry::{context_bodies, env_body};
 use crate::session::retention::{self, Removed};
 use crate::session::rules::{self, RuleSpec};
 
@@ -212,8 +212,7 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
         regions.registry.append(KIND_ENV, &env_body(key, value));
     }
     for (id, channel) in layout.channels.iter().enumerate() {
-        for (index, context) in channel.user_contexts.iter().enumerate() {
-            let body = context_body(id as u16, index as u16, context.name(), &context.ty());
+        for body in context_bodies(id as u16, &channel.user_contexts) {
             regions.registry.append(KIND_CONTEXT, &body);
         }
     }

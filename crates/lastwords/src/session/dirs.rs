@@ -209,21 +209,15 @@ impl Base {
         Folder::of(path, fd, name.to_owned())
     }
 
-    /// What is in the folder, with its name.
-    fn entries(&self) -> Result<impl Iterator<Item = (String, fs::DirEntry)>, Error> {
+    /// Names of what is in the folder.
+    fn names(&self) -> Result<impl Iterator<Item = String>, Error> {
         let entries = fs::read_dir(&self.path).map_err(|error| Error::io("read", &self.path, error))?;
-        Ok(entries.filter_map(|entry| {
-            let entry = entry.ok()?;
-            Some((entry.file_name().into_string().ok()?, entry))
-        }))
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
     }
 
-    /// Names of the folders of published sessions, sorted.
+    /// Names of the folders of published sessions, sorted. Files that are there, too, are among them: [`Base::folder`] opens none.
     pub(crate) fn sessions(&self) -> Result<Vec<String>, Error> {
-        let is_session = |(name, entry): &(String, fs::DirEntry)| {
-            !name.starts_with('.') && entry.file_type().is_ok_and(|kind| kind.is_dir())
-        };
-        let mut names: Vec<String> = self.entries()?.filter(is_session).map(|(name, _)| name).collect();
+        let mut names: Vec<String> = self.names()?.filter(|name| !name.starts_with('.')).collect();
         names.sort();
         Ok(names)
     }
@@ -243,7 +237,7 @@ impl Base {
 
     /// Removes folders whose makers died before they were done.
     fn remove_abandoned(&self) {
-        for (name, _) in self.entries().into_iter().flatten().filter(|(name, _)| name.starts_with(UNFINISHED)) {
+        for name in self.names().into_iter().flatten().filter(|name| name.starts_with(UNFINISHED)) {
             let age = self.modified(&name).and_then(|then| then.elapsed().ok());
             if age > Some(ABANDONED)
                 && let Ok(folder) = self.folder(&name)

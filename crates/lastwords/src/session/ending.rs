@@ -64,17 +64,12 @@ impl Ending {
         }
     }
 
-    /// None where nothing was said, or what this version does not know.
+    /// The ending of a word; `None` where the word says nothing, or what this version does not know.
     fn of(word: u32) -> Option<Self> {
         let number = (word & ENDING_NUMBER != 0).then_some((word >> 8) as u8);
-        Some(match word & 0xff {
-            abi::ENDING_CLOSED => Self::Closed(number),
-            abi::ENDING_ERROR => Self::Error,
-            abi::ENDING_PANIC => Self::Panic,
-            abi::ENDING_SIGNAL => Self::Signal(number.unwrap_or(0)),
-            abi::ENDING_EXIT => Self::Exit(number),
-            _ => return None,
-        })
+        let known =
+            [Self::Closed(number), Self::Error, Self::Panic, Self::Signal(number.unwrap_or(0)), Self::Exit(number)];
+        known.into_iter().find(|how| how.word() & 0xff == word & 0xff)
     }
 }
 

@@ -13,6 +13,7 @@ use super::user_context::UserContext;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::session::dirs::{Base, Folder};
 use crate::session::processes::{self, Identity};
+use crate::session::registry::context_bodies;
 
 /// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
 /// finished.
@@ -54,11 +55,10 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
     let mut differs = Vec::new();
     for config in &builder.channels {
         let found = regions.view.channels().find(|(_, entry)| text(&entry.name) == config.name);
-        let (_, entry) = found.ok_or_else(|| Error::Unsupported {
-            what: "a channel of a joined session",
-            why: format!("the session was made without channel {:?}", config.name),
-            remedy: "ask for the same channels in all programs, or for another session name",
-        })?;
+        let why = || format!("the session was made without channel {:?}", config.name);
+        let remedy = "ask for the same channels in all programs, or for another session name";
+        let missing = || Error::unsupported("a channel of a joined session", why(), remedy);
+        let (_, entry) = found.ok_or_else(missing)?;
         if !is_as_asked(config, entry) {
             let (count, size) = (entry.sub_buffers, entry.sub_buffer_size);
             let mode = if entry.mode == MODE_OVERWRITE { "overwriting" } else { "discarding" };
@@ -91,16 +91,11 @@ pub(crate) fn check_contexts(regions: &Regions, contexts: impl Fn(&str) -> Vec<U
     for (id, entry) in regions.view.channels() {
         let name = text(&entry.name);
         let given = contexts(&name);
-        let body = |(index, context): (usize, &UserContext)| {
-            crate::session::registry::context_body(id as u16, index as u16, context.name(), &context.ty())
-        };
         let described = regions.registry.contexts_of(id as u16);
-        if described != given.iter().enumerate().map(body).collect::<Vec<_>>() {
-            return Err(Error::Unsupported {
-                what: "contexts of a joined session",
-                why: format!("channel {name:?} has {}, this process gives {}", described.len(), given.len()),
-                remedy: "give the channel the same contexts in all programs, or another session name",
-            });
+        if described != context_bodies(id as u16, &given).collect::<Vec<_>>() {
+            let why = format!("channel {name:?} has {}, this process gives {}", described.len(), given.len());
+            let remedy = "give the channel the same contexts in all programs, or another session name";
+            return Err(Error::unsupported("contexts of a joined session", why, remedy));
         }
     }
     Ok(())

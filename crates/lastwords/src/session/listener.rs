@@ -39,10 +39,9 @@ static WAKE: AtomicU32 = AtomicU32::new(0);
 
 /// Stack of the thread, bytes.
 const STACK: usize = 256 << 10;
-/// Longest sleep, ns; and where several words cannot be waited on (kernels before 5.16, filters of system calls), the shortest
-/// notice.
-const SLEEP: u64 = SECOND;
+/// The shortest notice where several words cannot be waited on (kernels before 5.16, filters of system calls).
 const POLL: Duration = Duration::from_millis(50);
+/// Longest sleep, ns.
 const SECOND: u64 = 1_000_000_000;
 
 /// 1 while there is to be a thread and is none. Written where a session starts, in a forked child, and by [`poll`]; read when
@@ -247,7 +246,7 @@ fn sleep(words: &[Word]) {
         wait.uaddr = WaitPtr::new(address.cast_mut().cast());
         wait.flags = WaitFlags::SIZE_U32;
     }
-    let until = ClockKind::Monotonic.now() + SLEEP;
+    let until = ClockKind::Monotonic.now() + SECOND;
     let until = Timespec { tv_sec: (until / SECOND) as i64, tv_nsec: (until % SECOND) as i64 };
     let result = futex::waitv(&waits[..words.len()], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
     // Changed already, interrupted, or all the time slept. Whatever else the kernel, or a filter of its calls, says comes back

@@ -154,20 +154,15 @@ const START_ROUNDS: u32 = 25;
 
 /// Whether a child of this process, joined or not yet, maps the file; if so, a little later.
 fn has_child(file: &MappedFile) -> bool {
-    let has = children().iter().any(|child| maps(child, file));
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    let mut lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let maps_it = |child: Identity| child.life() == Life::Alive && maps(&child, file);
+    let child = |pid: &str| Some(Identity { pid: pid.parse().ok()?, start: 0, pidns: 0 });
+    let has = lists.any(|list| list.split_whitespace().map_while(child).any(maps_it));
     if has {
         std::thread::sleep(Duration::from_millis(2));
     }
     has
-}
-
-/// Living children of this process.
-fn children() -> Vec<Identity> {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let pids = lists.flat_map(|list| list.split_whitespace().map_while(|pid| pid.parse().ok()).collect::<Vec<u32>>());
-    let children = pids.map(|pid| Identity { pid, start: 0, pidns: 0 });
-    children.filter(|child| child.life() == Life::Alive).collect()
 }
 
 /// Device and inode, as /proc writes them.

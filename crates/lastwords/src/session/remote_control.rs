@@ -218,12 +218,8 @@ impl Handle {
     /// What the session says of itself.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        Summary {
-            folder: self.folder.path.clone(),
-            name: self.name(),
-            details: Ok(details(&self.regions.view)),
-            gone_with: None,
-        }
+        let details = Ok(details(&self.regions.view));
+        Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None }
     }
 
     /// Reads the live rings to consume them, while recording goes on; no other may meanwhile.

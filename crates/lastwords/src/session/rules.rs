@@ -86,7 +86,7 @@ fn decide(rules: &[Rule], channel: u32, desc: &EventDesc) -> bool {
 
 /// The rules of a session, as they stood at one moment; none where they do not stop changing.
 pub(crate) fn read(rules: &Rules) -> Vec<RuleSpec> {
-    at_one_moment(rules, copy).unwrap_or_default()
+    at_one_moment(rules, |lines| lines.iter().map(spec_of).collect()).unwrap_or_default()
 }
 
 /// What `look` sees in the current table while that stays as it is. `None` if it changed in each of [`READ_TRIES`] rounds.
@@ -110,10 +110,6 @@ fn table(rules: &Rules, turn: u32) -> &[Rule] {
     let which = (turn & 1) as usize;
     let used = (rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
     &rules.tables[which][..used]
-}
-
-fn copy(table: &[Rule]) -> Vec<RuleSpec> {
-    table.iter().map(spec_of).collect()
 }
 
 /// The pattern, NUL-padded.
@@ -153,7 +149,7 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
     let rules = &view.control().rules;
     view.locked(&rules.lock, "the list of rules", || {
         // The holder of the lock is the only writer.
-        let mut lines = copy(table(rules, rules.turn.load(Acquire)));
+        let mut lines: Vec<_> = table(rules, rules.turn.load(Acquire)).iter().map(spec_of).collect();
         lines.retain(|old| !old.is_shadowed_by(rule));
         lines.push(rule.clone());
         if lines.len() > MAX_RULES {

@@ -5,6 +5,7 @@ use lastwords_abi::registry::field;
 
 use super::{EventDesc, FieldType};
 use crate::process::cut;
+use crate::session::user_context::UserContext;
 
 /// Body of a record in the making: passes its bytes on, one piece after the other.
 pub(crate) struct Body<'a>(pub(crate) &'a mut dyn FnMut(&[u8]));
@@ -78,11 +79,14 @@ pub(super) fn event_body(put: &mut dyn FnMut(&[u8]), channel: u16, id: u16, desc
     }
 }
 
-/// Body of the record of a user-defined context.
-pub(crate) fn context_body(channel: u16, index: u16, name: &str, ty: &FieldType) -> Vec<u8> {
-    body_of(|body| {
-        body.u16(channel).u16(index).str(name).field(ty);
-    })
+/// Bodies of the records of a channel's user-defined contexts.
+pub(crate) fn context_bodies(channel: u16, contexts: &[UserContext]) -> impl Iterator<Item = Vec<u8>> {
+    let body = move |(index, context): (u16, &UserContext)| {
+        body_of(|body| {
+            body.u16(channel).u16(index).str(context.name()).field(&context.ty());
+        })
+    };
+    (0..).zip(contexts).map(body)
 }
 
 /// Body of the record of a trace property.

@@ -16,7 +16,7 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::{Mapping, flush};
 
 use self::body::{ID_AT, event_body};
-pub(crate) use self::body::{body_of, context_body, env_body};
+pub(crate) use self::body::{body_of, context_bodies, env_body};
 use self::index::Index;
 use crate::session::session_region::locked;
 
@@ -106,10 +106,10 @@ impl FieldType {
     #[must_use]
     pub fn fixed_size(&self) -> Option<usize> {
         match self {
-            Self::Unsigned { bytes, .. } | Self::Signed { bytes, .. } | Self::Float { bytes } => {
-                Some(usize::from(*bytes))
-            }
-            Self::Enum { bytes, .. } => Some(usize::from(*bytes)),
+            Self::Unsigned { bytes, .. }
+            | Self::Signed { bytes, .. }
+            | Self::Float { bytes }
+            | Self::Enum { bytes, .. } => Some(usize::from(*bytes)),
             Self::Bool => Some(1),
             Self::Text { bytes } => Some(*bytes as usize),
             Self::Array { count, element } => Some(element.fixed_size()? * *count as usize),
