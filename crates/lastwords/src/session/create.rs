@@ -36,8 +36,7 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
     // Before the memory is taken, as what is removed makes room.
     let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
     let uuid = new_uuid();
-    let unique = unique_of(&uuid);
-    let mut folder = base.map(|base| base.new_folder(&builder.name, &unique)).transpose()?;
+    let mut folder = base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
     let made = create_in(builder, uuid, folder.as_mut(), &removed);
     // The error that is reported is the first one.
     let made = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)));

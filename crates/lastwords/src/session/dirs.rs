@@ -79,24 +79,21 @@ fn in_shm(shm: &Path) -> Vec<PathBuf> {
     if !is_anothers(&place) {
         return vec![place];
     }
-    let name = |unique: &str| format!("{}-{unique}", place.file_name().unwrap_or_default().to_string_lossy());
-    let is_own = |entry: &fs::DirEntry| {
-        entry.file_name().to_string_lossy().starts_with(&name("")) && Base::open(&entry.path()).is_ok()
-    };
-    let entries = fs::read_dir(shm).into_iter().flatten().filter_map(Result::ok);
-    let mut own: Vec<PathBuf> = entries.filter(is_own).map(|entry| entry.path()).collect();
+    let prefix = format!("{}-", place.display());
+    let paths = fs::read_dir(shm).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_own = |path: &PathBuf| path.to_string_lossy().starts_with(&prefix) && Base::open(path).is_ok();
+    let mut own: Vec<PathBuf> = paths.filter(is_own).collect();
     own.sort();
     if own.is_empty() {
-        own.push(shm.join(name(&unique_of(&new_uuid()))));
+        own.push(PathBuf::from(prefix + &unique_of(&new_uuid())));
     }
     own
 }
 
 /// Whether a folder is this user's alone, as `sudo -E` and `su` leave it not, and can be written.
 fn is_runtime_dir(dir: &Path) -> bool {
-    let is_own = |fd: OwnedFd| check_owner(&fd, dir, 0o077).is_ok();
     let writable = || sys::access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    dir.is_absolute() && open_dir(CWD, dir, dir).is_ok_and(is_own) && writable()
+    dir.is_absolute() && open_own_dir(CWD, dir, dir, 0o077).is_ok() && writable()
 }
 
 /// An open base folder.
@@ -146,9 +143,7 @@ impl Base {
 
     /// Opens a folder that exists.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let fd = open_dir(CWD, path, path)?;
-        check_owner(&fd, path, 0o022)?;
-        Ok(Self { path: path.to_owned(), fd })
+        Ok(Self { path: path.to_owned(), fd: open_own_dir(CWD, path, path, 0o022)? })
     }
 
     /// Takes the lock of the folder itself, for retention, unless another process has it.
@@ -204,8 +199,7 @@ impl Base {
     /// Opens the folder of a published session.
     pub(crate) fn folder(&self, name: &str) -> Result<Folder, Error> {
         let path = self.path.join(name);
-        let fd = open_dir(&self.fd, name, &path)?;
-        check_owner(&fd, &path, 0o077)?;
+        let fd = open_own_dir(&self.fd, name, &path, 0o077)?;
         Folder::of(path, fd, name.to_owned())
     }
 
@@ -345,10 +339,8 @@ impl Folder {
 
     /// Names of the files in the folder, which are all a session's.
     fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Error> {
-        let refused = |why| {
-            let remedy = "only folders of sessions are removed: move away what is none of it";
-            Err(Error::Unsupported { what: "removal of a folder", why, remedy })
-        };
+        let remedy = "only folders of sessions are removed: move away what is none of it";
+        let refused = |why: String| Err(Error::unsupported("removal of a folder", why, remedy));
         if !is_of_session(&self.name) {
             return refused(format!("{} has no name of a session's folder", self.path.display()));
         }
@@ -435,18 +427,19 @@ fn has_locked(file: &OwnedFd, shown: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Refuses a folder of another user, or one with any of `forbidden` mode bits.
-fn check_owner(fd: &OwnedFd, path: &Path, forbidden: u32) -> Result<(), Error> {
-    let stat = sys::fstat(fd).map_err(|error| Error::io("stat", path, error))?;
+/// Opens a folder as [`open_dir`] does; refuses one of another user, or one with any of `forbidden` mode bits.
+fn open_own_dir(at: impl AsFd, name: impl Arg + Copy, shown: &Path, forbidden: u32) -> Result<OwnedFd, Error> {
+    let fd = open_dir(at, name, shown)?;
+    let stat = sys::fstat(&fd).map_err(|error| Error::io("stat", shown, error))?;
     let uid = geteuid().as_raw();
-    let untrusted = |what: String| Err(Error::Untrusted { path: path.to_owned(), what });
+    let untrusted = |what: String| Err(Error::Untrusted { path: shown.to_owned(), what });
     if stat.st_uid != uid {
         return untrusted(format!("it belongs to user {}, not to user {uid}", stat.st_uid));
     }
     if stat.st_mode & forbidden != 0 {
         return untrusted(format!("its mode is {:04o}: others may enter or write it", stat.st_mode & 0o7777));
     }
-    Ok(())
+    Ok(fd)
 }
 
 #[cfg(test)]

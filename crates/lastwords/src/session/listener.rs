@@ -199,27 +199,27 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     let _ = rustix::thread::set_name(c"lastwords");
     THREAD.store(identity::identity().word(), Relaxed);
     // The first round, too, comes before the application can forbid system calls.
-    let (mut seen, mut used) = follow(&[NOTHING; MAX_SESSIONS + 1]);
+    let mut seen = follow(&[NOTHING; MAX_SESSIONS + 1]);
     // A child that was forked meanwhile has its own word.
     RUNNING.store(RUNS, SeqCst);
     wake(&RUNNING);
     loop {
-        sleep(&seen[..used]);
+        sleep(&seen);
         shared::all().for_each(|session| clock::refresh(session.view().clock()));
         (calls().each_second)();
-        (seen, used) = follow(&seen);
+        seen = follow(&seen);
     }
 }
 
 /// Judges the callsites anew where a session changed since `seen`; a new session may have changed between its start and this
 /// look. Returns what [`look`] found.
-fn follow(seen: &Words) -> (Words, usize) {
-    let (now, used) = look();
+fn follow(seen: &Words) -> Words {
+    let now = look();
     if now[1..] != seen[1..] {
         // A panic of a re-evaluation must not take the application down.
         drop(std::panic::catch_unwind(calls().changed));
     }
-    (now, used)
+    now
 }
 
 /// A word that the thread waits on, and its value.
@@ -227,28 +227,28 @@ type Word = (*const AtomicU32, u32);
 const NOTHING: Word = (core::ptr::null(), 0);
 type Words = [Word; MAX_SESSIONS + 1];
 
-/// [`WAKE`] and the generations of all sessions, and how many these are.
-fn look() -> (Words, usize) {
-    let (mut words, mut used) = ([NOTHING; MAX_SESSIONS + 1], 0);
-    for word in std::iter::once(&WAKE).chain(shared::all().map(generation_of)) {
-        words[used] = (core::ptr::from_ref(word), word.load(Acquire));
-        used += 1;
+/// [`WAKE`] and the generations of all sessions; [`NOTHING`] in the places that are left.
+fn look() -> Words {
+    let mut words = [NOTHING; MAX_SESSIONS + 1];
+    for (place, word) in words.iter_mut().zip(std::iter::once(&WAKE).chain(shared::all().map(generation_of))) {
+        *place = (core::ptr::from_ref(word), word.load(Acquire));
     }
-    (words, used)
+    words
 }
 
 /// Sleeps until one of the words has another value, or the time is over. The words may be shared, and stay mapped for the life of
 /// the process.
-fn sleep(words: &[Word]) {
+fn sleep(words: &Words) {
     let mut waits = [Wait::new(); MAX_SESSIONS + 1];
-    for (wait, (address, value)) in waits.iter_mut().zip(words) {
+    let used = words.iter().take_while(|word| **word != NOTHING).count();
+    for (wait, (address, value)) in waits.iter_mut().zip(&words[..used]) {
         wait.val = u64::from(*value);
         wait.uaddr = WaitPtr::new(address.cast_mut().cast());
         wait.flags = WaitFlags::SIZE_U32;
     }
     let until = ClockKind::Monotonic.now() + SECOND;
     let until = Timespec { tv_sec: (until / SECOND) as i64, tv_nsec: (until % SECOND) as i64 };
-    let result = futex::waitv(&waits[..words.len()], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
+    let result = futex::waitv(&waits[..used], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
     // Changed already, interrupted, or all the time slept. Whatever else the kernel, or a filter of its calls, says comes back
     // at once each time.
     if !matches!(result, Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT)) {
