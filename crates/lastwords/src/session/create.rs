@@ -15,7 +15,7 @@ use lastwords_ring::{ClockKind, StreamSpec, init, init_stream};
 use rustix::process::geteuid;
 
 use super::layout::{Layout, Shape};
-use super::regions::{Regions, StreamRegion};
+use super::regions::{Mapped, Regions, StreamRegion};
 use super::session_region::SessionRegion;
 use super::shared::SessionShared;
 use super::{Builder, ChannelConfig, Error, Memory, Scope};
@@ -60,7 +60,7 @@ fn create_in(
     let backend = backend(&builder.memory, folder.as_deref(), &unique_of(&uuid))?;
     let layout = Layout::new(builder, uuid, &backend)?;
     let (mappings, note) = backend.allocate(&layout.plans)?;
-    let mut mappings = mappings.into_iter();
+    let mut mappings = mappings.into_iter().map(Mapped);
     let missing = || Error::region("back-end", 0, "it gave fewer regions than were asked for");
     let session = mappings.next().ok_or_else(missing)?;
     let registry = mappings.next().ok_or_else(missing)?;
@@ -144,7 +144,7 @@ fn program() -> [u8; 256] {
 }
 
 /// Makes a stream of a region; pages are allocated where its data is paged.
-fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<StreamRegion, Error> {
+fn init_ring(mapping: Mapped, spec: &StreamSpec, snapshot: bool) -> Result<StreamRegion, Error> {
     // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
     unsafe { init_stream(mapping.as_ptr(), spec) };
     let ring = StreamRegion::of(mapping, &spec.session)?;

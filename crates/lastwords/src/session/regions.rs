@@ -1,6 +1,6 @@
 //! The regions of a session, mapped: as its maker made them, or as another process finds them in its folder.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS, KIND_STREAM};
@@ -14,21 +14,41 @@ use super::session_region::{SessionRegion, check_header, path_of};
 use crate::session::dirs::{Folder, unique_of};
 use crate::session::registry::Registry;
 
+/// A region's mapping, unmapped when it is dropped. The sessions in which this process records are kept for ever; others are
+/// dropped, and so are those that could not start.
+#[derive(Debug)]
+pub(crate) struct Mapped(pub(crate) Mapping);
+
+impl Deref for Mapped {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.0
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nobody records in a region that is dropped, and who looks into it borrows its owner.
+        unsafe { self.0.unmap() }
+    }
+}
+
 /// A stream and its memory.
 #[derive(Debug)]
 pub(crate) struct StreamRegion {
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: Mapped,
     pub(crate) stream: Stream,
 }
 
 /// A session as this process has it mapped: all its regions.
 #[derive(Debug)]
 pub struct Regions {
-    pub(crate) session: Mapping,
+    pub(crate) session: Mapped,
     pub(crate) view: SessionRegion,
-    pub(crate) registry_mapping: Mapping,
+    pub(crate) registry_mapping: Mapped,
     pub(crate) registry: Registry,
-    pub(crate) spans: Option<Mapping>,
+    pub(crate) spans: Option<Mapped>,
     pub(crate) streams: Vec<StreamRegion>,
 }
 
@@ -45,55 +65,36 @@ impl<'a> Finder<'a> {
     }
 
     /// Maps the region of that name, where there is one.
-    fn open(&self, name: &str) -> Result<Option<Mapping>, Error> {
+    fn open(&self, name: &str) -> Result<Option<Mapped>, Error> {
         if let Some(places) = &self.places {
-            return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
+            return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?.map(Mapped));
         }
         match open_region(self.folder.fd()?, &self.shown, name) {
             Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            opened => Ok(Some(opened?)),
+            opened => Ok(Some(Mapped(opened?))),
         }
     }
 
-    fn must(&self, name: &str) -> Result<Mapping, Error> {
+    fn must(&self, name: &str) -> Result<Mapped, Error> {
         self.open(name)?.ok_or_else(|| Error::region(format!("{}/{name}", self.shown), 0, "the region is missing"))
     }
 }
 
 /// Looks into the session region alone, which is mapped meanwhile.
 pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
-    let (session, view) = open_view(&Finder::of(folder)?)?;
-    let seen = look(&view);
-    // SAFETY: callers take copies of what they see.
-    unsafe { session.unmap() };
-    Ok(seen)
+    let (_mapped, view) = open_view(&Finder::of(folder)?)?;
+    // Callers take copies of what they see.
+    Ok(look(&view))
 }
 
-fn open_view(finder: &Finder<'_>) -> Result<(Mapping, SessionRegion), Error> {
+fn open_view(finder: &Finder<'_>) -> Result<(Mapped, SessionRegion), Error> {
     let session = finder.must(SESSION)?;
-    let is_of_folder = |view: SessionRegion| {
-        if finder.shown.ends_with(&unique_of(&view.uuid)) {
-            return Ok(view);
-        }
+    let view = SessionRegion::of(&session)?;
+    if !finder.shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path names a process id, which another process may have by now.
-        Err(Error::region(&finder.shown, 40, "the session there is another than the folder's"))
-    };
-    match SessionRegion::of(&session).and_then(is_of_folder) {
-        Ok(view) => Ok((session, view)),
-        Err(error) => {
-            // SAFETY: nobody else has seen it.
-            unsafe { session.unmap() };
-            Err(error)
-        }
+        return Err(Error::region(&finder.shown, 40, "the session there is another than the folder's"));
     }
-}
-
-/// The sessions in which this process records are kept for ever; others are dropped, and so are those that could not start.
-impl Drop for Regions {
-    fn drop(&mut self) {
-        // SAFETY: nobody records in these regions, and who looks into them borrows this.
-        self.mappings().for_each(|mapping| unsafe { mapping.unmap() });
-    }
+    Ok((session, view))
 }
 
 impl Regions {
@@ -115,10 +116,10 @@ impl Regions {
     }
 
     pub(crate) fn new(
-        session: Mapping,
+        session: Mapped,
         view: SessionRegion,
-        registry_mapping: Mapping,
-        spans: Option<Mapping>,
+        registry_mapping: Mapped,
+        spans: Option<Mapped>,
         streams: Vec<StreamRegion>,
     ) -> Self {
         view.tell_namespace();
@@ -132,12 +133,13 @@ impl Regions {
             .into_iter()
             .chain(&self.spans)
             .chain(self.streams.iter().map(|stream| &stream.mapping))
+            .map(|mapped| &**mapped)
     }
 }
 
 impl StreamRegion {
     /// The stream in a mapping, which must be of the session.
-    pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
+    pub(crate) fn of(mapping: Mapped, session: &[u8; 16]) -> Result<Self, Error> {
         let stream = attach(&mapping)?;
         let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
         if check_header(&mapping, KIND_STREAM)?.session != *session {
