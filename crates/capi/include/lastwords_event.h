@@ -186,9 +186,10 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_P_BARE(...) __VA_ARGS__
 
 /* lw_p_scalar: type, bytes, what it is stored as, how the value becomes that, name, value. */
+#define LW_P_SCALAR(type, bytes, base, store, convert, ...) \
+    lw_p_scalar, LW_P_NUMBER(type, bytes, base), bytes, store, convert, LW_P_NAME(__VA_ARGS__), LW_P_VALUE(__VA_ARGS__)
 #define LW_P_INTEGER(type, bits, base, ...) \
-    lw_p_scalar, LW_P_NUMBER(type, bits / 8, base), bits / 8, uint##bits##_t, (uint##bits##_t), LW_P_NAME(__VA_ARGS__), \
-        LW_P_VALUE(__VA_ARGS__)
+    LW_P_SCALAR(type, bits / 8, base, uint##bits##_t, (uint##bits##_t), __VA_ARGS__)
 #define LW_P_AS_lw_u8(...) LW_P_INTEGER(LW_P_UNSIGNED, 8, 10, __VA_ARGS__)
 #define LW_P_AS_lw_u16(...) LW_P_INTEGER(LW_P_UNSIGNED, 16, 10, __VA_ARGS__)
 #define LW_P_AS_lw_u32(...) LW_P_INTEGER(LW_P_UNSIGNED, 32, 10, __VA_ARGS__)
@@ -201,16 +202,10 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_P_AS_lw_x16(...) LW_P_INTEGER(LW_P_UNSIGNED, 16, 16, __VA_ARGS__)
 #define LW_P_AS_lw_x32(...) LW_P_INTEGER(LW_P_UNSIGNED, 32, 16, __VA_ARGS__)
 #define LW_P_AS_lw_x64(...) LW_P_INTEGER(LW_P_UNSIGNED, 64, 16, __VA_ARGS__)
-#define LW_P_AS_lw_ptr(...) \
-    lw_p_scalar, LW_P_NUMBER(LW_P_UNSIGNED, 8, 16), 8, uint64_t, (uint64_t)(uintptr_t), LW_P_NAME(__VA_ARGS__), \
-        LW_P_VALUE(__VA_ARGS__)
-#define LW_P_AS_lw_bool(...) \
-    lw_p_scalar, LW_P_NUMBER(LW_P_BOOL, 1, 0), 1, uint8_t, !!, LW_P_NAME(__VA_ARGS__), LW_P_VALUE(__VA_ARGS__)
-#define LW_P_AS_lw_f32(...) \
-    lw_p_scalar, LW_P_NUMBER(LW_P_FLOAT, 4, 0), 4, uint32_t, (uint32_t)lw_p_bits32, LW_P_NAME(__VA_ARGS__), \
-        LW_P_VALUE(__VA_ARGS__)
-#define LW_P_AS_lw_f64(...) \
-    lw_p_scalar, LW_P_NUMBER(LW_P_FLOAT, 8, 0), 8, uint64_t, lw_p_bits64, LW_P_NAME(__VA_ARGS__), LW_P_VALUE(__VA_ARGS__)
+#define LW_P_AS_lw_ptr(...) LW_P_SCALAR(LW_P_UNSIGNED, 8, 16, uint64_t, (uint64_t)(uintptr_t), __VA_ARGS__)
+#define LW_P_AS_lw_bool(...) LW_P_SCALAR(LW_P_BOOL, 1, 0, uint8_t, !!, __VA_ARGS__)
+#define LW_P_AS_lw_f32(...) LW_P_SCALAR(LW_P_FLOAT, 4, 0, uint32_t, (uint32_t)lw_p_bits32, __VA_ARGS__)
+#define LW_P_AS_lw_f64(...) LW_P_SCALAR(LW_P_FLOAT, 8, 0, uint64_t, lw_p_bits64, __VA_ARGS__)
 #define LW_P_ENUMERATION(type, bits, name, value, labels) \
     lw_p_scalar, LW_P_LABELED(type, bits / 8, labels), bits / 8, uint##bits##_t, (uint##bits##_t), #name, (value)
 #define LW_P_AS_lw_enum(name, value, labels) LW_P_ENUMERATION(LW_P_SIGNED, 32, name, value, labels)
@@ -263,12 +258,13 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_P_DESC_lw_p_array(i, type, size, have, c, name, data) { name, LW_P_BARE type },
 #define LW_P_DESC_lw_p_end(i, zero) { 0, 0, 0, 0, 0, 0, 0 }
 
-/* The values, each evaluated once. */
+/* The values, each evaluated once; the last text is the tail. */
 #define LW_P_LOCAL_lw_p_scalar(i, type, bytes, store, convert, name, value) \
     const store lw_p_v##i = (store)(convert(value));
 #define LW_P_LOCAL_lw_p_string(i, type, name, value) \
     const char *const lw_p_v##i = lw_p_text(value); \
-    const size_t lw_p_n##i = strlen(lw_p_v##i) + 1;
+    const size_t lw_p_n##i = strlen(lw_p_v##i) + 1; \
+    lw_p_tail = lw_p_v##i;
 #define LW_P_LOCAL_lw_p_many(i, type, bytes, c, name, data, count) \
     const c *const lw_p_v##i = data; \
     const uint32_t lw_p_c##i = lw_p_count((size_t)(count)); \
@@ -288,24 +284,13 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_P_SIZE_lw_p_array(i, type, size, have, c, name, data) + size
 #define LW_P_SIZE_lw_p_end(i, zero)
 
-/* Bytes of the values of fixed sizes; whether there is another value, but for a text that is the last; that text. */
+/* Bytes of the values before a text that is the last: more than two words have where one of them has no fixed size. */
+#define LW_P_TOO_LONG 17
 #define LW_P_FIXED_lw_p_scalar(i, type, bytes, store, convert, name, value) + bytes
-#define LW_P_FIXED_lw_p_string(i, type, name, value)
-#define LW_P_FIXED_lw_p_many(i, type, bytes, c, name, data, count)
+#define LW_P_FIXED_lw_p_string(i, type, name, value) + (i == 2 ? 0 : LW_P_TOO_LONG)
+#define LW_P_FIXED_lw_p_many(i, type, bytes, c, name, data, count) + LW_P_TOO_LONG
 #define LW_P_FIXED_lw_p_array(i, type, size, have, c, name, data) + size
 #define LW_P_FIXED_lw_p_end(i, zero)
-
-#define LW_P_LONG_lw_p_scalar(i, type, bytes, store, convert, name, value)
-#define LW_P_LONG_lw_p_string(i, type, name, value) || i != 2
-#define LW_P_LONG_lw_p_many(i, type, bytes, c, name, data, count) || 1
-#define LW_P_LONG_lw_p_array(i, type, size, have, c, name, data)
-#define LW_P_LONG_lw_p_end(i, zero)
-
-#define LW_P_TAIL_lw_p_scalar(i, type, bytes, store, convert, name, value)
-#define LW_P_TAIL_lw_p_string(i, type, name, value) lw_p_tail = lw_p_v##i;
-#define LW_P_TAIL_lw_p_many(i, type, bytes, c, name, data, count)
-#define LW_P_TAIL_lw_p_array(i, type, size, have, c, name, data)
-#define LW_P_TAIL_lw_p_end(i, zero)
 
 #define LW_P_HEAD_lw_p_scalar(i, type, bytes, store, convert, name, value) lw_p_put(&lw_p_w, lw_p_v##i, bytes);
 #define LW_P_HEAD_lw_p_string(i, type, name, value)
@@ -345,13 +330,12 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
         }; \
         static struct lw_callsite lw_p_site = LW_P_CALLSITE; \
         if (__builtin_expect(__atomic_load_n(&lw_p_site.enabled, __ATOMIC_ACQUIRE) != 0, 0)) { \
-            LW_P_EACH(LW_P_LOCAL, __VA_ARGS__) \
             const char *lw_p_tail = 0; \
+            LW_P_EACH(LW_P_LOCAL, __VA_ARGS__) \
             const size_t lw_p_head = 0 LW_P_EACH(LW_P_FIXED, __VA_ARGS__); \
             const size_t lw_p_size = 0 LW_P_EACH(LW_P_SIZE, __VA_ARGS__); \
             struct lw_p_writer lw_p_w; \
-            LW_P_EACH(LW_P_TAIL, __VA_ARGS__) \
-            if (lw_p_tail && !(0 LW_P_EACH(LW_P_LONG, __VA_ARGS__)) && lw_p_head <= 16) { \
+            if (lw_p_tail && lw_p_head < LW_P_TOO_LONG) { \
                 LW_P_FILL(LW_P_EACH(LW_P_HEAD, __VA_ARGS__)) \
                 lw_record_text(&lw_p_site, &lw_p_event, lw_p_head, lw_p_w.words[0], lw_p_w.words[1], lw_p_tail); \
             } else if (lw_p_size <= 24) { \

@@ -48,12 +48,21 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a 
 /// # Safety
 /// `first` is null or leads to `count` values that nobody changes meanwhile.
 pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize, what: &str) -> Outcome<&'a [T]> {
-    match (first.is_null(), count) {
-        (true, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument(format!("{what} are a null pointer, their count is {count}"))),
-        // SAFETY: the caller vouches for it.
-        (false, _) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
+    // SAFETY: the caller vouches for it.
+    let values = unsafe { slice(first, count) };
+    values.ok_or_else(|| Failure::argument(format!("{what} are a null pointer, their count is {count}")))
+}
+
+/// The same, `None` where there should be values: it takes no memory from the heap.
+///
+/// # Safety
+/// As for `list`.
+pub(crate) unsafe fn slice<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
+    if count == 0 {
+        return Some(&[]);
     }
+    // SAFETY: the pointer is not null, and the caller vouches for the values.
+    (!first.is_null()).then(|| unsafe { std::slice::from_raw_parts(first, count) })
 }
 
 /// A structure whose fields have their defaults where all bytes are zero.
@@ -107,8 +116,8 @@ pub(crate) fn chosen<T: Clone>(what: &str, number: u32, choices: &[(u32, &str, T
     Err(Failure::argument(format!("{what} {number} is none of {}", names.join(", "))))
 }
 
-/// Choices of the header, with the names of their constants: `choices![LW_CLOCK_REALTIME = ClockKind::Realtime]`.
+/// Choices of the header, with the constants that stand for them: `choices![LW_CLOCK_REALTIME = 4 => ClockKind::Realtime]`.
 macro_rules! choices {
-    ($($name:ident = $choice:expr),* $(,)?) => { [$(($name, stringify!($name), $choice)),*] };
+    ($($name:ident = $number:literal => $choice:expr),* $(,)?) => { [$(($number, stringify!($name), $choice)),*] };
 }
 pub(crate) use choices;

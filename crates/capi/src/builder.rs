@@ -4,15 +4,13 @@ use std::ffi::{c_char, c_int};
 
 use lastwords::{Builder, ChannelConfig, ClockKind, Context, Level, Memory, Reservation, Retention, Scope, Session};
 
-use crate::args::{Growing, choices, chosen, path, sized, text};
+use crate::args::{Growing, choices, chosen, given, path, sized, text};
 use crate::context::{self, lw_context};
 use crate::error::{Failure, LW_OK, Outcome, boxed, lw_error_code, status, unboxed};
 use crate::session::lw_session;
 
-#[derive(Debug)]
-struct lw_builder {
-    builder: Builder,
-}
+/// What C has a pointer to.
+type lw_builder = Builder;
 
 #[repr(C)]
 struct lw_channel {
@@ -30,20 +28,6 @@ struct lw_channel {
 // SAFETY: pointers and numbers, which may all be zero, without padding.
 unsafe impl Growing for lw_channel {}
 
-const LW_MEMORY_HEAP: u32 = 1;
-const LW_MEMORY_SHM: u32 = 2;
-const LW_MEMORY_MEMFD: u32 = 3;
-const LW_MEMORY_HUGE: u32 = 4;
-
-const LW_RESERVATION_RSEQ: u32 = 1;
-const LW_RESERVATION_LOCKLESS: u32 = 2;
-const LW_RESERVATION_LOCKED: u32 = 3;
-
-const LW_CLOCK_MONOTONIC: u32 = 1;
-const LW_CLOCK_MONOTONIC_RAW: u32 = 2;
-const LW_CLOCK_BOOTTIME: u32 = 3;
-const LW_CLOCK_REALTIME: u32 = 4;
-
 /// Changes the builder in place. The builder stays as it was where that fails.
 ///
 /// # Safety
@@ -51,14 +35,9 @@ const LW_CLOCK_REALTIME: u32 = 4;
 unsafe fn with(builder: *mut lw_builder, change: impl FnOnce(Builder) -> Outcome<Builder>) -> c_int {
     status(|| {
         // SAFETY: the caller vouches for it.
-        let holder = unsafe { builder.as_mut() }.ok_or_else(no_builder)?;
-        holder.builder = change(holder.builder.clone())?;
+        unsafe { *builder = change(given(builder, "the builder")?.clone())? };
         Ok(())
     })
-}
-
-fn no_builder() -> Failure {
-    Failure::argument("the builder is a null pointer")
 }
 
 /// Functions of C that change a builder: `int NAME(struct lw_builder *builder, ARGUMENTS)`.
@@ -77,10 +56,10 @@ options! {
         builder.channel(config(&sized(channel, size, "the channel")?)?);
     fn lw_builder_errors_channel(builder) = builder.errors_channel();
     fn lw_builder_memory(builder, memory: u32) = builder.backend(chosen("memory", memory, &choices![
-        LW_MEMORY_HEAP = Memory::Heap,
-        LW_MEMORY_SHM = Memory::Shm,
-        LW_MEMORY_MEMFD = Memory::Memfd,
-        LW_MEMORY_HUGE = Memory::Huge,
+        LW_MEMORY_HEAP = 1 => Memory::Heap,
+        LW_MEMORY_SHM = 2 => Memory::Shm,
+        LW_MEMORY_MEMFD = 3 => Memory::Memfd,
+        LW_MEMORY_HUGE = 4 => Memory::Huge,
     ])?);
     fn lw_builder_dax(builder, file: *const c_char, reuse: c_int) =
         builder.backend(Memory::Dax { path: path(file)?.to_owned(), reuse: reuse != 0 });
@@ -88,15 +67,15 @@ options! {
         builder.backend(Memory::Physical { path: path(file)?.to_owned(), offset, len, reuse: reuse != 0 });
     fn lw_builder_reservation(builder, reservation: u32) =
         builder.reservation(chosen("reservation", reservation, &choices![
-            LW_RESERVATION_RSEQ = Reservation::Rseq,
-            LW_RESERVATION_LOCKLESS = Reservation::Lockless,
-            LW_RESERVATION_LOCKED = Reservation::Locked,
+            LW_RESERVATION_RSEQ = 1 => Reservation::Rseq,
+            LW_RESERVATION_LOCKLESS = 2 => Reservation::Lockless,
+            LW_RESERVATION_LOCKED = 3 => Reservation::Locked,
         ])?);
     fn lw_builder_clock(builder, clock: u32) = builder.clock(chosen("clock", clock, &choices![
-        LW_CLOCK_MONOTONIC = ClockKind::Monotonic,
-        LW_CLOCK_MONOTONIC_RAW = ClockKind::MonotonicRaw,
-        LW_CLOCK_BOOTTIME = ClockKind::Boottime,
-        LW_CLOCK_REALTIME = ClockKind::Realtime,
+        LW_CLOCK_MONOTONIC = 1 => ClockKind::Monotonic,
+        LW_CLOCK_MONOTONIC_RAW = 2 => ClockKind::MonotonicRaw,
+        LW_CLOCK_BOOTTIME = 3 => ClockKind::Boottime,
+        LW_CLOCK_REALTIME = 4 => ClockKind::Realtime,
     ])?);
     fn lw_builder_size_limit(builder, bytes: u64) = builder.size_limit(bytes);
     fn lw_builder_seconds(builder, seconds: u32, bytes_per_second: u64) = match bytes_per_second {
@@ -130,9 +109,7 @@ unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     if channel.contexts != 0 {
         config = config.contexts(Context::of(channel.contexts));
     }
-    if let Some(level) = Level::of(channel.max_level) {
-        config = config.max_level(level);
-    }
+    config = Level::of(channel.max_level).into_iter().fold(config, ChannelConfig::max_level);
     if channel.discard != 0 {
         config = config.discard();
     }
@@ -146,7 +123,7 @@ unsafe extern "C" fn lw_builder_new(name: *const c_char) -> *mut lw_builder {
     boxed(|| {
         // SAFETY: C passes null or a text that ends with a NUL.
         let name = unsafe { text(name, "the session's name") }?;
-        Ok(lw_builder { builder: Session::builder(name) })
+        Ok(Session::builder(name))
     })
 }
 
@@ -159,23 +136,23 @@ unsafe extern "C" fn lw_builder_free(builder: *mut lw_builder) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_session {
     // SAFETY: C gives the builder up.
-    let holder = unsafe { unboxed(builder) };
-    if holder.is_none() && lw_error_code() != LW_OK {
+    let builder = unsafe { unboxed(builder) };
+    if builder.is_none() && lw_error_code() != LW_OK {
         // The text of the call that gave no builder says more than this one could.
         return std::ptr::null_mut();
     }
     boxed(|| {
-        let holder = holder.ok_or_else(no_builder)?;
-        Ok(lw_session::of(holder.builder.start()?))
+        let builder = builder.ok_or_else(|| Failure::argument("the builder is a null pointer"))?;
+        Ok(lw_session::of(builder.start()?))
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_builder_start_or_disabled(builder: *mut lw_builder) -> *mut lw_session {
     // SAFETY: C gives the builder up.
-    let holder = unsafe { unboxed(builder) };
+    let builder = unsafe { unboxed(builder) };
     // No session begins under the empty name: the one without a builder is disabled.
-    let builder = holder.map_or_else(|| Session::builder(""), |holder| holder.builder);
+    let builder = builder.map_or_else(|| Session::builder(""), |builder| *builder);
     boxed(|| Ok(lw_session::of(builder.start_or_disabled())))
 }
 

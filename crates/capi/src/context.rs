@@ -16,24 +16,6 @@ pub struct lw_context {
     pub data: *mut c_void,
 }
 
-/// The callback and what belongs to it.
-struct Reader {
-    read: unsafe extern "C" fn(to: *mut c_void, data: *mut c_void),
-    data: *mut c_void,
-}
-
-// SAFETY: the header says that the callback runs in any thread, and what `data` leads to is the callback's alone.
-unsafe impl Send for Reader {}
-// SAFETY: as for Send.
-unsafe impl Sync for Reader {}
-
-impl Reader {
-    fn read(&self, room: &mut [u8]) {
-        // SAFETY: the room has the size of the type that the application gave with its callback.
-        unsafe { (self.read)(room.as_mut_ptr().cast(), self.data) }
-    }
-}
-
 /// The contexts in the library's own form.
 ///
 /// # Safety
@@ -56,7 +38,12 @@ unsafe fn one(index: u32, context: &lw_context) -> Outcome<UserContext> {
         .ok_or_else(|| Failure::argument(format!("context {:?}: its callback is a null pointer", field.name)))?;
     // Events are recorded after a plug-in was closed.
     library_of(read as *const c_void);
-    let reader = Reader { read, data: context.data };
-    let made = UserContext::of_type(field.name.to_owned(), field.ty, move |room| reader.read(room));
+    // The header says that the callback runs in any thread, and that it alone uses what `data` leads to. So the address goes from
+    // thread to thread.
+    let data = context.data.expose_provenance();
+    let made = UserContext::of_type(field.name.to_owned(), field.ty, move |room: &mut [u8]| {
+        // SAFETY: the room has the size of the type that the application gave with its callback.
+        unsafe { read(room.as_mut_ptr().cast(), std::ptr::with_exposed_provenance_mut(data)) }
+    });
     made.ok_or_else(|| Failure::argument(format!("context {:?}: its type has no fixed size", field.name)))
 }

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_char};
 use lastwords::__private::{keep, keep_all};
 use lastwords::{EventDesc, FieldDesc, FieldType};
 
+use crate::args::slice;
+
 #[repr(C)]
 pub struct lw_label {
     pub value: i64,
@@ -44,7 +46,7 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
     // SAFETY: the caller gives a whole static description; its texts end with NULs.
     unsafe {
         let event = &*event;
-        let fields = list(event.fields, event.field_count);
+        let fields = slice(event.fields, event.field_count).unwrap_or_default();
         // Nothing is kept of an event that cannot be described: it is asked for each time that it is reached.
         if !fields.iter().all(is_sound) {
             return None;
@@ -70,8 +72,13 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
         5 => FieldType::String,
         6 => FieldType::Sequence(keep(element()?)?),
         7 => FieldType::Array { count: field.count, element: keep(element()?)? },
-        // SAFETY: the caller vouches for the labels.
-        8 => FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels: unsafe { labels(field)? } },
+        8 => {
+            // SAFETY: the caller vouches for the labels and for their texts.
+            let labels = unsafe { slice(field.labels, field.count as usize) }.unwrap_or_default();
+            // SAFETY: as above.
+            let labels = keep_each(labels, |label| Some((label.value, unsafe { text(label.label)? })), (0, ""))?;
+            FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels }
+        }
         9 => FieldType::Text { bytes: field.count },
         10 => FieldType::Bytes,
         other => scalar(field, other)?,
@@ -103,15 +110,6 @@ fn scalar(field: &lw_field_desc, ty: u8) -> Option<FieldType> {
     }
 }
 
-/// # Safety
-/// As for `field_of`.
-unsafe fn labels(field: &lw_field_desc) -> Option<&'static [(i64, &'static str)]> {
-    // SAFETY: the caller vouches for the labels and for their texts.
-    let labels = unsafe { list(field.labels, field.count as usize) };
-    // SAFETY: as above.
-    keep_each(labels, |label| Some((label.value, unsafe { text(label.label)? })), (0, ""))
-}
-
 /// Keeps what `each` makes of the values, for ever; `None` where there is no memory, or `each` gave none for a value. `blank`
 /// stands in for such a value, as what was kept before it cannot be taken back.
 fn keep_each<T, U: Copy>(of: &[T], each: impl Fn(&T) -> Option<U>, blank: U) -> Option<&'static [U]> {
@@ -122,16 +120,6 @@ fn keep_each<T, U: Copy>(of: &[T], each: impl Fn(&T) -> Option<U>, blank: U) -> 
         made.unwrap_or(blank)
     }))?;
     whole.then_some(kept)
-}
-
-/// # Safety
-/// `first` leads to `count` values, static ones; it may be null where there are none.
-unsafe fn list<T>(first: *const T, count: usize) -> &'static [T] {
-    if count == 0 || first.is_null() {
-        return &[];
-    }
-    // SAFETY: the caller vouches for it.
-    unsafe { std::slice::from_raw_parts(first, count) }
 }
 
 /// The text; where it is not UTF-8, a copy that is kept for ever, with `?` for each byte that is not ASCII. `None` where there

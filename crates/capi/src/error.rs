@@ -74,28 +74,24 @@ impl From<InstallError> for Failure {
     }
 }
 
-/// The thread's last failure. Nothing of it needs to be dropped, so it is there as long as the thread.
-struct Last {
-    code: Cell<c_int>,
-    text: UnsafeCell<[u8; 1024]>,
-}
-
+// The thread's last failure. Nothing of it needs to be dropped, so it is there as long as the thread.
 thread_local! {
-    static LAST: Last = const { Last { code: Cell::new(LW_OK), text: UnsafeCell::new([0; 1024]) } };
+    static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
+    static TEXT: UnsafeCell<[u8; 1024]> = const { UnsafeCell::new([0; 1024]) };
 }
 
 /// Notes the failure, and gives its code back.
 fn note(failure: &Failure) -> c_int {
-    LAST.with(|last| {
+    TEXT.with(|text| {
         // SAFETY: the text is this thread's, and the reference ends here: C reads it by the pointer between calls.
-        let room = unsafe { &mut *last.text.get() };
+        let room = unsafe { &mut *text.get() };
         let fits = |end: &usize| *end < room.len() && failure.text.is_char_boundary(*end);
         let end = (0..=failure.text.len()).rev().find(fits).unwrap_or(0);
         for (to, byte) in room.iter_mut().zip(failure.text[..end].bytes().filter(|byte| *byte != 0).chain([0])) {
             *to = byte;
         }
-        last.code.set(failure.code);
     });
+    CODE.set(failure.code);
     failure.code
 }
 
@@ -126,12 +122,12 @@ pub(crate) unsafe fn unboxed<T>(made: *mut T) -> Option<Box<T>> {
 
 #[unsafe(no_mangle)]
 extern "C" fn lw_error() -> *const c_char {
-    LAST.with(|last| last.text.get().cast_const().cast())
+    TEXT.with(|text| text.get().cast_const().cast())
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn lw_error_code() -> c_int {
-    LAST.with(|last| last.code.get())
+    CODE.get()
 }
 
 #[unsafe(no_mangle)]

@@ -8,10 +8,6 @@ use crate::args::{Growing, choices, chosen, fill};
 use crate::error::{Outcome, boxed, status, unboxed};
 use crate::session::{actions, lw_session, of};
 
-const LW_RINGS_ALL: u32 = 1;
-const LW_RINGS_CPU: u32 = 2;
-const LW_RINGS_STREAM: u32 = 3;
-
 #[repr(C)]
 struct lw_taken {
     number: u32,
@@ -24,19 +20,17 @@ struct lw_taken {
 // SAFETY: numbers, which may all be zero, without padding.
 unsafe impl Growing for lw_taken {}
 
-#[derive(Debug)]
-struct lw_snapshot_reader {
-    reader: SnapshotReader<'static>,
-}
+/// What C has a pointer to.
+type lw_snapshot_reader = SnapshotReader<'static>;
 
 actions! {
     fn lw_session_enable_snapshots(session) = session.enable_snapshots()?;
     fn lw_session_disable_snapshots(session) = session.disable_snapshots()?;
     fn lw_session_snapshot_sized(session, rings: u32, index: u32, taken: *mut lw_taken, size: usize) = {
         let rings = chosen("rings", rings, &choices![
-            LW_RINGS_ALL = Rings::All,
-            LW_RINGS_CPU = Rings::Cpu(index),
-            LW_RINGS_STREAM = Rings::Stream(index),
+            LW_RINGS_ALL = 1 => Rings::All,
+            LW_RINGS_CPU = 2 => Rings::Cpu(index),
+            LW_RINGS_STREAM = 3 => Rings::Stream(index),
         ])?;
         let snapshot = session.snapshot(rings)?;
         let rest = &snapshot.rest;
@@ -55,7 +49,7 @@ unsafe extern "C" fn lw_session_read_snapshot(session: *const lw_session) -> *mu
     boxed(|| -> Outcome<_> {
         // SAFETY: C vouches that the session outlives the mark.
         let session = unsafe { of(session) }?;
-        Ok(lw_snapshot_reader { reader: session.read_snapshot()? })
+        Ok(session.read_snapshot()?)
     })
 }
 
@@ -64,7 +58,7 @@ unsafe extern "C" fn lw_snapshot_reader_end(reader: *mut lw_snapshot_reader, don
     status(|| {
         // SAFETY: C gives the mark up, before its session.
         if let Some(held) = unsafe { unboxed(reader) } {
-            if done != 0 { held.reader.release() } else { drop(held) }
+            if done != 0 { held.release() } else { drop(held) }
         }
         Ok(())
     });

@@ -55,22 +55,3 @@ pub(crate) unsafe fn len(text: *const c_char) -> usize {
     // SAFETY: as the caller vouches.
     unsafe { std::ffi::CStr::from_ptr(text) }.count_bytes()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn as_strlen_at_every_place() {
-        let mut page = [1u8; 4096];
-        for end in [1, 15, 16, 17, 100, 4095] {
-            page.fill(1);
-            page[end] = 0;
-            for start in 0..=end {
-                // SAFETY: the text ends at `end`.
-                let found = unsafe { len(page[start..].as_ptr().cast()) };
-                assert_eq!(found, end - start, "{start} to {end}");
-            }
-        }
-    }
-}

@@ -98,10 +98,10 @@ fn function(name: &str, arguments: &str, result: &str) -> String {
 fn defined(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let code: Vec<&str> = code.take_while(|line| *line != "#[cfg(test)]").collect();
+    let code: Vec<&str> = code.collect();
     for line in &code {
-        if let Some((name, value)) = line.strip_prefix("const LW_").and_then(|rest| rest.split_once(": u32 = ")) {
-            found.insert(format!("LW_{name} = {}", value.trim_end_matches(';').replace('_', "")));
+        if let Some((constant, _)) = line.trim_start().strip_prefix("LW_").and_then(|rest| rest.split_once(" => ")) {
+            found.insert(format!("LW_{constant}"));
         }
         if let Some((code, _)) = line.strip_prefix("    LW_").and_then(|rest| rest.split_once(", c\"")) {
             found.insert(format!("LW_{code}"));

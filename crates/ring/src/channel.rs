@@ -50,6 +50,14 @@ impl SessionParts {
         }
     }
 
+    /// The half of `stream` that recorders use now.
+    #[inline]
+    pub(crate) fn live_half(&self, stream: &Stream) -> usize {
+        // Acquire: whoever sees the flip sees the half as it was begun anew before.
+        let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
+        ((self.flip.load(order) ^ stream.control.flip.load(order)) & 1) as usize
+    }
+
     /// Whether owners of locks may be of another pid namespace.
     pub(crate) fn is_foreign(&self) -> bool {
         self.namespaces.load(Acquire) != 0
@@ -168,11 +176,10 @@ impl Channel {
         tail: Option<Tail<'_>>,
     ) -> Result<(), Lost> {
         let first = &bytes_of(&words)[..len.min(8 * W)];
-        let len = first.len() + tail.map_or(0, Tail::size);
         match tail {
-            None => self.record(&Record { id, parts: &[first], len }),
-            Some(Tail::Text(text)) => self.record(&Record { id, parts: &[first, text, b"\0"], len }),
-            Some(Tail::Bytes(bytes)) => self.record(&Record { id, parts: &[first, bytes], len }),
+            None => self.record_parts(id, &[first]),
+            Some(Tail::Text(text)) => self.record_parts(id, &[first, text, b"\0"]),
+            Some(Tail::Bytes(bytes)) => self.record_parts(id, &[first, bytes]),
         }
     }
 
@@ -181,8 +188,9 @@ impl Channel {
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
+    #[inline]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
-        self.record(&Record::new(id, parts))
+        self.record(&Record { id, parts, len: parts.iter().map(|part| part.len()).sum() })
     }
 
     #[inline(never)]
@@ -192,18 +200,16 @@ impl Channel {
 
     #[inline]
     fn record_in<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
-        let counted = |stream: &Stream, done: Result<(), Lost>| done.inspect_err(|cause| stream.count(*cause));
-        match self.reservation {
-            RESERVATION_RSEQ => rseq::record::<M>(self, record),
-            RESERVATION_LOCKED => {
-                let home = self.home();
-                counted(home, locked::record::<M>(self, home, record))
-            }
-            _ => {
-                let home = self.home();
-                counted(home, lockless::record::<M>(self, home, record))
-            }
+        if self.reservation == RESERVATION_RSEQ {
+            return rseq::record::<M>(self, record);
         }
+        let home = self.home();
+        let done = if self.reservation == RESERVATION_LOCKED {
+            locked::record::<M>(self, home, record)
+        } else {
+            lockless::record::<M>(self, home, record)
+        };
+        done.inspect_err(|cause| home.count(*cause))
     }
 
     /// Records in the stream that is bound to no CPU, for a thread in which no section completes.
@@ -229,14 +235,6 @@ impl Channel {
     #[inline]
     pub(crate) fn stream_of(&self, cpu: u32) -> Option<&Stream> {
         if cpu < self.cpus { self.streams.get(cpu as usize) } else { None }
-    }
-
-    /// The half of `stream` that recorders use now.
-    #[inline]
-    pub(crate) fn live_half(&self, stream: &Stream) -> u32 {
-        // Acquire: whoever sees the flip sees the half as it was begun anew before.
-        let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
-        (self.parts.flip.load(order) ^ stream.control.flip.load(order)) & 1
     }
 
     pub(crate) fn refresh_clock(&self) {

@@ -30,15 +30,12 @@ impl ClockKind {
     /// The clock of that code, if it can be read on this machine.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        match code {
-            abi::CLOCK_TSC if cfg!(target_arch = "x86_64") => Some(Self::Tsc),
-            abi::CLOCK_CNTVCT if cfg!(target_arch = "aarch64") => Some(Self::Cntvct),
-            abi::CLOCK_MONOTONIC => Some(Self::Monotonic),
-            abi::CLOCK_MONOTONIC_RAW => Some(Self::MonotonicRaw),
-            abi::CLOCK_BOOTTIME => Some(Self::Boottime),
-            abi::CLOCK_REALTIME => Some(Self::Realtime),
-            _ => None,
-        }
+        let all = [Self::Tsc, Self::Cntvct, Self::Monotonic, Self::MonotonicRaw, Self::Boottime, Self::Realtime];
+        all.into_iter().find(|kind| kind.code() == code).filter(|kind| match kind {
+            Self::Tsc => cfg!(target_arch = "x86_64"),
+            Self::Cntvct => cfg!(target_arch = "aarch64"),
+            _ => true,
+        })
     }
 
     /// A reading, ticks. Not ordered against the loads and stores around it.

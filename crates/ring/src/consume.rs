@@ -45,16 +45,12 @@ impl Stream {
     pub fn consume(&self, half: usize, end: u64) {
         // Before `first`: a reader that begins there knows why.
         raise(&self.half(half).consumed, end);
-        self.pass_over(half, end);
+        raise(&self.half(half).first, end);
     }
 
     /// Makes readers pass over all that is in `half` now; a ring that discards has that room again. Nobody swaps meanwhile.
     pub fn clear(&self, half: usize) {
-        self.pass_over(half, self.position(half));
-    }
-
-    fn pass_over(&self, half: usize, end: u64) {
-        raise(&self.half(half).first, end);
+        raise(&self.half(half).first, self.position(half));
     }
 }
 

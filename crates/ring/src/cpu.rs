@@ -82,13 +82,7 @@ pub(crate) fn area() -> Option<&'static Area> {
     #[cfg(not(loom))]
     {
         let offset = OFFSET.load(Relaxed);
-        if offset == UNKNOWN || offset == NONE {
-            return None;
-        }
-        let area = thread_pointer().wrapping_offset(offset).cast::<Area>();
-        // SAFETY: `init` found that every thread has, at this offset, a place for an area: glibc's in its thread
-        // block, or `OWN` in static thread-local storage. The reference is used by this thread only, while it runs.
-        Some(unsafe { &*area })
+        (!matches!(offset, UNKNOWN | NONE)).then(|| area_at(offset))
     }
 }
 
@@ -98,10 +92,11 @@ pub(crate) fn has_areas() -> bool {
 }
 
 /// The area at `offset`, which is [`OFFSET`] where [`has_areas`].
-#[cfg(all(target_arch = "aarch64", not(loom)))]
+#[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn area_at(offset: isize) -> &'static Area {
-    // SAFETY: as in `area`.
+    // SAFETY: `init` found that every thread has, at this offset, a place for an area: glibc's in its thread block, or `OWN` in
+    // static thread-local storage. The reference is used by this thread only, while it runs.
     unsafe { &*thread_pointer().wrapping_offset(offset).cast::<Area>() }
 }
 

@@ -9,12 +9,6 @@ use crate::record::Record;
 /// it most events have the 4 bytes of the compact header, which the fast path writes itself.
 pub(crate) const ALWAYS_FULL: bool = cfg!(feature = "full-headers");
 
-/// The clock has moved by more than 27 bits can tell (or back) since `last`.
-#[inline]
-fn overflows(clock: u64, last: u64) -> bool {
-    clock.wrapping_sub(last) >> abi::CLOCK_BITS != 0
-}
-
 /// The header of `record` at this clock, and its length. `last` is the reading of an event that is in the ring and not newer than
 /// the newest; `full` asks for the full time stamp in any case.
 #[inline]
@@ -25,7 +19,9 @@ pub(crate) fn encode(
     last: u64,
     full: bool,
 ) -> ([u8; abi::LEN_FULL], usize) {
-    let (tag, len) = if ALWAYS_FULL || full || overflows(clock, last) {
+    // The clock has moved by more than 27 bits can tell, or back.
+    let overflows = clock.wrapping_sub(last) >> abi::CLOCK_BITS != 0;
+    let (tag, len) = if ALWAYS_FULL || full || overflows {
         (abi::TAG_FULL, abi::LEN_FULL)
     } else if channel.payload_size {
         (abi::TAG_SIZE, abi::LEN_SIZE)

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use lastwords_abi::region::{self, RegionHeader};
-use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
+use lastwords_abi::stream::{self as abi, Slot, StreamControl, StreamInfo};
 use lastwords_abi::{VERSION_MAJOR, VERSION_MINOR};
 
 use crate::memory::PAGE;
@@ -172,22 +172,4 @@ pub unsafe fn write_header(region: *mut u8, header: &RegionHeader) {
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
         region.cast::<[u8; 16]>().write_volatile(header.magic);
     }
-}
-
-/// A half begun anew at `first`, a multiple of the half's size: nothing is in it. That is told before all else is changed: a
-/// produced position before the first one says that the half is empty.
-pub(crate) fn reset(half: &HalfControl, slots: &[Slot], sub_buffer_size: u64, first: u64) {
-    use lastwords_abi::sync::Ordering::{Relaxed, Release};
-    let laps = first / (sub_buffer_size * slots.len() as u64);
-    half.first.store(first, Relaxed);
-    half.dropped.store(0, Relaxed);
-    for slot in slots {
-        slot.committed.store(laps * sub_buffer_size, Release);
-        slot.content_end.store(0, Release);
-    }
-    half.last_clock.store(0, Relaxed);
-    half.contiguous.store(first, Relaxed);
-    half.consumed.store(first, Relaxed);
-    half.attempt.store(first, Relaxed);
-    half.reserve.store(first, Release);
 }

@@ -33,14 +33,6 @@ pub(crate) struct Record<'a> {
     pub len: usize,
 }
 
-impl<'a> Record<'a> {
-    /// An event of these parts.
-    #[must_use]
-    pub(crate) fn new(id: u16, parts: &'a [&'a [u8]]) -> Self {
-        Self { id, parts, len: parts.iter().map(|p| p.len()).sum() }
-    }
-}
-
 /// The last value of a payload, which is copied into the ring from where it lies.
 #[derive(Debug, Clone, Copy)]
 pub enum Tail<'a> {
@@ -60,6 +52,7 @@ impl<'a> Tail<'a> {
     }
 
     /// Bytes that it takes in the ring.
+    #[cfg(any(target_arch = "x86_64", loom))]
     #[inline(always)]
     pub(crate) fn size(self) -> usize {
         self.bytes().len() + usize::from(matches!(self, Self::Text(_)))

@@ -4,7 +4,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::region::{self, RegionHeader};
 use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
-use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
+use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use crate::init::{self, StreamSpec};
 use crate::record::Lost;
@@ -151,12 +151,20 @@ impl Stream {
     pub unsafe fn reset_half(&self, half: usize) {
         let other = self.position(half ^ 1).max(self.position(half));
         let size = self.half_size();
-        init::reset(
-            self.half(half),
-            self.slots(half),
-            self.info.sub_buffer_size,
-            (other / size + HEADROOM.div_ceil(size).max(3)) * size,
-        );
+        let laps = other / size + HEADROOM.div_ceil(size).max(3);
+        let (first, slots, half) = (laps * size, self.slots(half), self.half(half));
+        // That nothing is in the half is told before all else is changed: a produced position before the first one says so.
+        half.first.store(first, Relaxed);
+        half.dropped.store(0, Relaxed);
+        for slot in slots {
+            slot.committed.store(laps * self.info.sub_buffer_size, Release);
+            slot.content_end.store(0, Release);
+        }
+        half.last_clock.store(0, Relaxed);
+        half.contiguous.store(first, Relaxed);
+        half.consumed.store(first, Relaxed);
+        half.attempt.store(first, Relaxed);
+        half.reserve.store(first, Release);
     }
 
     /// What is in the spare, and was not consumed, is about to be dropped: the other half, which was recorded next, says so.

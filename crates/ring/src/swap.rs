@@ -6,7 +6,6 @@
 
 use lastwords_abi::session::Thread;
 use lastwords_abi::stream::{ANY_CPU, CLOSED_BIT};
-use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
 use crate::channel::SessionParts;
@@ -67,7 +66,12 @@ impl Swap<'_> {
             None => self.streams.to_vec(),
         };
         for stream in &chosen {
-            self.empty_spare(stream)?;
+            // A recorder that the last swap gave up to wait for would add to counters that are not its own any more.
+            if !fault!(NoWaitForSpare) {
+                close_spare(self.parts, stream)?;
+            }
+            // SAFETY: this is the spare, as nobody else swaps, and `close_spare` has found no living recorder in it.
+            unsafe { stream.reset_half(self.parts.live_half(stream) ^ 1) };
         }
         let mine = threads::lock_word();
         let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
@@ -77,8 +81,8 @@ impl Swap<'_> {
                 return Err(LockHeld { owner: 0 });
             }
         }
-        // SAFETY: these are the spares, as nobody else swaps, and `empty_spare` has found no living recorder in them.
-        chosen.iter().for_each(|s| unsafe { s.keep_ahead(live(self.parts.flip, s) ^ 1) });
+        // SAFETY: these are the spares, as nobody else swaps, and `close_spare` has found no living recorder in them.
+        chosen.iter().for_each(|s| unsafe { s.keep_ahead(self.parts.live_half(s) ^ 1) });
         point!(Swapping);
         match self.only {
             Some(_) => chosen.iter().for_each(|s| {
@@ -92,22 +96,11 @@ impl Swap<'_> {
         Ok(self.settle(&chosen))
     }
 
-    /// Begins the spare of a stream anew, when nobody can be in it: a recorder that the last swap gave up to wait for would
-    /// add to counters that are not its own any more.
-    fn empty_spare(&self, stream: &Stream) -> Result<(), LockHeld> {
-        if !fault!(NoWaitForSpare) {
-            close_spare(self.parts, stream)?;
-        }
-        // SAFETY: this is the spare, as nobody else swaps, and `close_spare` has found no living recorder in it.
-        unsafe { stream.reset_half(live(self.parts.flip, stream) ^ 1) };
-        Ok(())
-    }
-
     /// Waits until nobody writes in the old halves.
     fn settle(&self, chosen: &[&Stream]) -> Rest {
         let mut rest = Rest::default();
         for stream in chosen.iter().filter(|s| s.is_lockless()) {
-            let old = live(self.parts.flip, stream) ^ 1;
+            let old = self.parts.live_half(stream) ^ 1;
             if !fault!(NoClosedBit) {
                 stream.half(old).reserve.fetch_or(CLOSED_BIT, AcqRel);
             }
@@ -129,7 +122,7 @@ impl Swap<'_> {
 /// # Errors
 /// A living recorder is still in it.
 pub fn close_spare(parts: SessionParts, stream: &Stream) -> Result<(), LockHeld> {
-    let spare = live(parts.flip, stream) ^ 1;
+    let spare = parts.live_half(stream) ^ 1;
     if !stream.is_lockless() {
         return Ok(());
     }
@@ -143,10 +136,6 @@ pub fn close_spare(parts: SessionParts, stream: &Stream) -> Result<(), LockHeld>
 
 fn is_locked(stream: &Stream) -> bool {
     stream.info.reservation == lastwords_abi::session::RESERVATION_LOCKED
-}
-
-fn live(flip: &AtomicU32, stream: &Stream) -> usize {
-    ((flip.load(Acquire) ^ stream.control.flip.load(Acquire)) & 1) as usize
 }
 
 /// The living threads that have a reservation in a half.

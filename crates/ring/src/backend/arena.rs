@@ -6,7 +6,7 @@ use lastwords_abi::region::MAGIC;
 use rustix::mm::{MapFlags, munmap};
 
 use super::file::NamedFile;
-use super::{BackendError, Mapping, PAGE, Plan, flush, round_up};
+use super::{BackendError, Mapping, Plan, flush};
 
 /// One file that takes all regions, in one mapping.
 pub(super) struct Arena {
@@ -19,7 +19,7 @@ pub(super) struct Arena {
 
 /// Bytes of an arena for `plans`, a multiple of `step`.
 pub(super) fn length(plans: &[Plan], step: u64) -> u64 {
-    round_up(plans.iter().map(|plan| round_up(plan.len, PAGE)).sum(), step)
+    plans.iter().map(|plan| plan.len).sum::<u64>().next_multiple_of(step)
 }
 
 impl Arena {
@@ -37,7 +37,7 @@ impl Arena {
             for range in plan.needed() {
                 self.file.fallocate(at + range.start, range.end - range.start)?;
             }
-            at += round_up(plan.len, PAGE);
+            at += plan.len;
         }
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Arena {
         let cut = |plan: &Plan| {
             // SAFETY: `at` stays inside the mapping, whose length is the sum of the plans' lengths or more.
             let part = held.mapping(&plan.name, unsafe { start.add(at as usize) }, self.base + at, plan.len);
-            at += round_up(plan.len, PAGE);
+            at += plan.len;
             part
         };
         Ok(plans.iter().map(cut).collect())

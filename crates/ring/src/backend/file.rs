@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::mapping::{Backing, Mapping};
-use super::{BackendError, VerifiedFile, round_up};
+use super::{BackendError, PAGE, VerifiedFile};
 
 /// An open file, and the path that errors show.
 #[derive(Debug)]
@@ -129,40 +129,23 @@ impl NamedFile {
         }
     }
 
-    /// Keeps the descriptor with the path, for the regions that lie in the file.
-    pub(super) fn hold(self, blocks: bool) -> Result<Held, BackendError> {
+    /// Keeps the descriptor with the path, for the regions that lie in the file. `blocks` says whether its blocks come and go.
+    pub(super) fn hold(self, blocks: bool) -> Result<Backing, BackendError> {
         let Self { fd, path } = self;
         match VerifiedFile::new(fd) {
-            Ok(file) => Ok(Held { file: Arc::new(file), path, blocks }),
+            Ok(file) => Ok(Backing { file: Arc::new(file), path, offset: 0, blocks }),
             Err(error) => Err(BackendError::new("stat", &path, 0, 0, error)),
         }
     }
 
     /// Maps a region that lies at `offset`, in pages of `step` bytes.
     pub(super) fn region(self, name: &str, offset: u64, len: u64, step: u64) -> Result<Mapping, BackendError> {
-        let blocks = !self.look()?.is_device && step == super::PAGE;
+        let blocks = !self.look()?.is_device && step == PAGE;
         let before = offset % step;
-        let start = self.map(offset - before, round_up(before + len, step), MapFlags::SHARED)?;
+        let start = self.map(offset - before, (before + len).next_multiple_of(step), MapFlags::SHARED)?;
         // SAFETY: `before` is less than the mapping's length.
         let start = unsafe { start.add(before as usize) };
         Ok(self.hold(blocks)?.mapping(name, start, offset, len))
-    }
-}
-
-/// A file that is kept for the regions in it.
-pub(super) struct Held {
-    file: Arc<VerifiedFile>,
-    path: String,
-    /// Whether the file's blocks come and go.
-    blocks: bool,
-}
-
-impl Held {
-    /// The region of that name, which is mapped at `start` and lies at `offset` in the file.
-    pub(super) fn mapping(&self, name: &str, start: NonNull<u8>, offset: u64, len: u64) -> Mapping {
-        let (file, path) = (Arc::clone(&self.file), self.path.clone());
-        let backing = Some(Backing { file, path, offset, blocks: self.blocks });
-        Mapping { name: name.to_owned(), start, len, backing }
     }
 }
 
@@ -207,12 +190,4 @@ fn fill_holes(fd: BorrowedFd<'_>, path: &str, offset: u64, len: u64) -> Result<(
         }
     }
     Ok(())
-}
-
-/// Takes the blocks of a range back.
-pub(super) fn punch(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), Errno> {
-    if len == 0 {
-        return Ok(());
-    }
-    retry_on_intr(|| fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len))
 }

@@ -1,14 +1,14 @@
 //! Huge pages: fewer TLB misses for large rings. hugetlbfs where it has free pages, else transparent ones by advice.
 
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::CWD;
 use rustix::mm::{Advice, madvise, munmap};
 
 use super::arena::{Arena, length};
 use super::file::NamedFile;
-use super::{BackendError, Folder, Mapping, Plan};
+use super::{BackendError, Folder, Mapping, PAGE, Plan};
 
 /// Bytes of the huge pages that are asked for when the system does not say.
 const HUGE: u64 = 2 << 20;
@@ -22,10 +22,9 @@ pub(super) fn allocate(folder: &Folder, unique: &str, plans: &[Plan]) -> Result<
 /// A file in a mounted hugetlbfs, or why not.
 fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), String> {
     let mount = hugetlb_mount().ok_or("no hugetlbfs is mounted")?;
-    let step = page_bytes(&mount).unwrap_or(HUGE);
     let path = mount.join(unique).display().to_string();
     let file = NamedFile::create(CWD, &path, &*path).map_err(|error| error.to_string())?;
-    let mappings = reserve(file, plans, step).map_err(|error| {
+    let (mappings, step) = reserve(file, plans).map_err(|error| {
         // The file is ours and of no use; if it cannot be removed it is empty.
         drop(std::fs::remove_file(&path));
         error.to_string()
@@ -33,12 +32,15 @@ fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), Strin
     Ok((mappings, format!("{} KiB pages of hugetlbfs at {}", step >> 10, mount.display())))
 }
 
-fn reserve(file: NamedFile, plans: &[Plan], step: u64) -> Result<Vec<Mapping>, BackendError> {
+/// The regions, and the bytes of a huge page, which a hugetlbfs reports as the block size of its files.
+fn reserve(file: NamedFile, plans: &[Plan]) -> Result<(Vec<Mapping>, u64), BackendError> {
+    let block = file.look()?.block;
+    let step = if block.is_power_of_two() && block >= PAGE { block } else { HUGE };
     let len = length(plans, step);
     file.truncate(len)?;
     file.fallocate(0, len)?;
     // Huge pages are taken and given back whole: no part of the file is sparse.
-    Arena { file, base: 0, blocks: false }.allocate(plans, len)
+    Ok((Arena { file, base: 0, blocks: false }.allocate(plans, len)?, step))
 }
 
 fn transparent(folder: &Folder, plans: &[Plan], why_not: &str) -> Result<(Vec<Mapping>, String), BackendError> {
@@ -77,13 +79,6 @@ fn hugetlb_mount() -> Option<PathBuf> {
         let place = words.nth(1)?;
         (words.next()? == "hugetlbfs").then(|| PathBuf::from(place))
     })
-}
-
-/// Page size of a hugetlbfs, which it reports as its block size.
-fn page_bytes(mount: &Path) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt as _;
-    let bytes = std::fs::metadata(mount).ok()?.blksize();
-    bytes.is_power_of_two().then_some(bytes).filter(|bytes| *bytes >= 4096)
 }
 
 /// How much of the mapping at `start` is in huge pages, as /proc/self/smaps says, KiB.

@@ -5,7 +5,8 @@ use core::ptr::NonNull;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, OFlags};
+use rustix::fs::{CWD, FallocateFlags, OFlags, fallocate};
+use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::{BackendError, VerifiedFile, file};
@@ -21,7 +22,7 @@ pub struct Mapping {
 }
 
 /// The file, or a device that acts as one, behind a region.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Backing {
     pub(crate) file: Arc<VerifiedFile>,
     /// For messages and for other processes.
@@ -82,8 +83,12 @@ impl Mapping {
     pub fn release(&self, range: Range<u64>) -> Result<(), BackendError> {
         let range = self.bounded(range);
         let Some(backing) = &self.backing else { return Ok(()) };
-        let len = range.end - range.start;
-        let punch = |fd: BorrowedFd<'_>| file::punch(fd, backing.offset + range.start, len).is_ok();
+        let (at, len) = (backing.offset + range.start, range.end - range.start);
+        if len == 0 {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punch = |fd: BorrowedFd<'_>| retry_on_intr(|| fallocate(fd, hole, at, len)).is_ok();
         if backing.blocks && backing.with_file(punch).is_ok_and(|punched| punched) {
             return Ok(());
         }
@@ -147,6 +152,11 @@ impl Mapping {
 }
 
 impl Backing {
+    /// The region of that name, which is mapped at `start` and lies at `offset` in the file.
+    pub(super) fn mapping(&self, name: &str, start: NonNull<u8>, offset: u64, len: u64) -> Mapping {
+        Mapping { name: name.to_owned(), start, len, backing: Some(Self { offset, ..self.clone() }) }
+    }
+
     /// Runs `call` with the file: by the descriptor that is kept, or opened again where the program closed that one.
     fn with_file<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T, BackendError> {
         if let Some(fd) = self.file.get() {

@@ -120,23 +120,21 @@ impl Backend {
     /// What the system said, with the path and the length asked for. Nothing stays behind but empty files in the
     /// session's folder.
     pub fn allocate(&self, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
-        let (mappings, note) = match self {
-            Self::Huge { folder, unique } => return huge::allocate(folder, unique, plans),
-            Self::Dax { path, reuse } => return dax::allocate(path, *reuse, plans),
-            Self::Physical { path, offset, len, reuse } => {
-                return dax::allocate_physical(path, *offset, *len, *reuse, plans);
-            }
+        let noted = |mappings: Vec<Mapping>, note: &str| Ok((mappings, note.to_owned()));
+        match self {
+            Self::Huge { folder, unique } => huge::allocate(folder, unique, plans),
+            Self::Dax { path, reuse } => dax::allocate(path, *reuse, plans),
+            Self::Physical { path, offset, len, reuse } => dax::allocate_physical(path, *offset, *len, *reuse, plans),
             Self::Heap => {
                 let note = "pages of 4096 bytes on the heap; other processes cannot see them, a core has them";
-                (heap::allocate(plans)?, note)
+                noted(heap::allocate(plans)?, note)
             }
-            Self::Shm(folder) => (shared::allocate_files(folder, plans)?, "one file a region"),
+            Self::Shm(folder) => noted(shared::allocate_files(folder, plans)?, "one file a region"),
             Self::Memfd => {
                 let note = "one memfd; gone with the last process that has it, kept in its core";
-                (shared::allocate_memfd(plans)?, note)
+                noted(shared::allocate_memfd(plans)?, note)
             }
-        };
-        Ok((mappings, note.to_owned()))
+        }
     }
 
     /// Bytes of the pages in which stream data is given, or 0 when it is contiguous.
@@ -202,9 +200,4 @@ impl BackendError {
     pub(crate) fn invalid(path: &str, offset: u64, len: u64, what: impl Into<String>) -> Self {
         Self::new("use", path, offset, len, io::Error::new(io::ErrorKind::InvalidInput, what.into()))
     }
-}
-
-/// `value` rounded up to a multiple of `align`, a power of two.
-fn round_up(value: u64, align: u64) -> u64 {
-    (value + align - 1) & !(align - 1)
 }

@@ -16,14 +16,14 @@ pub(super) fn allocate_files(folder: &Folder, plans: &[Plan]) -> Result<Vec<Mapp
         file.truncate(plan.len)?;
         Arena { file, base: 0, blocks: true }.allocate(core::slice::from_ref(plan), plan.len)
     };
-    let mut mappings: Vec<Mapping> = Vec::with_capacity(plans.len());
+    let mut mappings = Vec::with_capacity(plans.len());
     for plan in plans {
         match make(plan) {
             Ok(mapping) => mappings.extend(mapping),
             Err(error) => {
                 // What is mapped would keep its memory after its file is removed.
                 // SAFETY: nobody else has these mappings.
-                mappings.iter().for_each(|mapping| unsafe { mapping.detach() });
+                mappings.iter().for_each(|mapping: &Mapping| unsafe { mapping.detach() });
                 return Err(error);
             }
         }

@@ -58,7 +58,7 @@ struct Plain {
 
 impl Publish for Plain {
     fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published {
-        let control = stream.half(at.half as usize);
+        let control = stream.half(at.half);
         if control.reserve.load(Relaxed) != at.position {
             return Err(Step::Aborted);
         }

@@ -93,7 +93,7 @@ fn attempt<M: Memory>(
     record: &Record<'_>,
     level: &Level<'_>,
 ) -> Result<Attempt, Lost> {
-    let half = channel.live_half(stream) as usize;
+    let half = channel.parts.live_half(stream);
     point!(Chosen);
     let control = stream.half(half);
     let word = control.reserve.load(Acquire);
@@ -101,7 +101,7 @@ fn attempt<M: Memory>(
         return Ok(Attempt::Closed);
     }
     // The half may have been swapped out and begun anew since the flip words were read; if it was, they say so now.
-    if channel.live_half(stream) as usize != half && !fault!(StaleHalf) {
+    if channel.parts.live_half(stream) != half && !fault!(StaleHalf) {
         return Ok(Attempt::Again);
     }
     let last = control.last_clock.load(Relaxed);
@@ -261,14 +261,7 @@ impl View<'_> {
 #[cold]
 fn arrive(slot: &Slot, number: u64) -> bool {
     let mark = number + 1;
-    let mut seen = slot.arrived.load(Acquire);
-    while seen < mark {
-        match slot.arrived.compare_exchange(seen, mark, AcqRel, Acquire) {
-            Ok(_) => return false,
-            Err(now) => seen = now,
-        }
-    }
-    seen == mark
+    slot.arrived.fetch_update(AcqRel, Acquire, |seen| (seen < mark).then_some(mark)) == Err(mark)
 }
 
 /// Tells the owner that the reserve word names that its reservation succeeded, before the word forgets it.
@@ -277,16 +270,12 @@ fn confirm(view: &View<'_>, owner: u64) {
     let Some(previous) = threads::level_of(view.channel.parts.threads, owner) else { return };
     let target = view.stream.target(view.half);
     let mine = (target << POSITION_BITS) | view.position;
-    loop {
-        let seen = previous.confirmed.load(Relaxed);
+    // An error says that the owner knows it, or has withdrawn the announcement since.
+    let _ = previous.confirmed.fetch_update(AcqRel, Relaxed, |seen| {
         let same_target = seen >> POSITION_BITS == mine >> POSITION_BITS;
-        if previous.target.load(Acquire) != target || (same_target && seen >= mine) {
-            return;
-        }
-        if previous.confirmed.compare_exchange(seen, mine, AcqRel, Relaxed).is_ok() {
-            return;
-        }
-    }
+        let is_announced = previous.target.load(Acquire) == target;
+        (is_announced && !(same_target && seen >= mine)).then_some(mine)
+    });
 }
 
 /// Leaves the sub-buffer of the position, in which the event does not fit, for the next that can be had.

@@ -103,10 +103,10 @@ impl Publish for Section<'_> {
         let commit = Commit {
             area: self.area,
             cpu: self.cpu,
-            half: at.half,
+            half: at.half as u32,
             flip: self.channel.parts.flip,
             stream_flip: &stream.control.flip,
-            control: stream.half(at.half as usize),
+            control: stream.half(at.half),
             position: at.position,
             end,
         };

@@ -146,24 +146,10 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     len: usize,
 ) -> bool {
     let Some(check) = check(lane, id, (LEN_COMPACT + len) as u64) else { return false };
-    // SAFETY: `check` leaves the trailer's 16 bytes behind the event; the section copies only while this CPU's position is
-    // the one from which `to` was computed.
-    let done = unsafe { publish_words::<W>(lane, &check, words, len) };
-    if done {
-        // The event is committed: its clock is not newer than the newest, whoever stores last.
-        lane.control.last_clock.store(check.clock, Release);
-    }
-    done
-}
-
-/// Stores the header and the words behind it that `len` bytes need, and publishes.
-///
-/// # Safety
-/// `to` is writable for 4 + `len` bytes rounded up to 8, plus 8; as for [`publish`].
-#[inline(always)]
-unsafe fn publish_words<const W: usize>(lane: &Lane, check: &Check, words: &[u64; W], len: usize) -> bool {
     let done: u64;
-    // SAFETY: as in `publish`; the copy stops behind the word that holds the last of `len` bytes, and `words` has it.
+    // SAFETY: as in `publish`: `check` leaves the trailer's 16 bytes behind the event, and the section copies only while this CPU's
+    // position is the one from which `to` was computed. The copy stops behind the word that holds the last of `len` bytes, and
+    // `words` has it.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -221,6 +207,10 @@ unsafe fn publish_words<const W: usize>(lane: &Lane, check: &Check, words: &[u64
             n = inout(reg) len.div_ceil(8) => _,
             options(nostack),
         );
+    }
+    if done != 0 {
+        // The event is committed: its clock is not newer than the newest, whoever stores last.
+        lane.control.last_clock.store(check.clock, Release);
     }
     done != 0
 }

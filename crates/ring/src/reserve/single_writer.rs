@@ -29,7 +29,7 @@ pub(crate) enum Step {
 /// The half and position from which a step was computed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At {
-    pub(crate) half: u32,
+    pub(crate) half: usize,
     pub(crate) position: u64,
 }
 
@@ -62,7 +62,7 @@ impl<P: Publish, M: Memory> Context<'_, P, M> {
         }
         if !matches!(done, Step::Progress) || self.place.within == 0 {
             // The reading of something committed: not newer than the newest event, whoever stores last.
-            self.stream.half(self.at.half as usize).last_clock.store(self.clock, Relaxed);
+            self.stream.half(self.at.half).last_clock.store(self.clock, Relaxed);
         }
         done
     }
@@ -89,15 +89,15 @@ pub(crate) fn step<M: Memory, P: Publish>(
     record: &Record<'_>,
     before: Before,
 ) -> Step {
-    let half = channel.live_half(stream);
-    let control = stream.half(half as usize);
+    let half = channel.parts.live_half(stream);
+    let control = stream.half(half);
     // Acquire: a close sums what others have published here.
     let position = control.reserve.load(Acquire);
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
     let at = At { half, position };
     // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
-    let memory = unsafe { M::at(stream.data[half as usize]) };
+    let memory = unsafe { M::at(stream.data[half]) };
     let context = Context { memory, stream, publish, at, place: stream.place(position), clock };
     if context.place.within < HEADER_LEN as u64 {
         return begin(&context);
@@ -116,7 +116,7 @@ pub(crate) fn step<M: Memory, P: Publish>(
 fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     let (stream, place) = (context.stream, context.place);
     let start = context.at.position - place.within;
-    if stream.is_full(stream.half(context.at.half as usize), start) {
+    if stream.is_full(stream.half(context.at.half), start) {
         return Step::Lost(Lost::Full);
     }
     // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
@@ -134,7 +134,7 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
         return Step::Lost(Lost::TooBig);
     }
     let next = stream.next_sub_buffer(context.at.position);
-    if stream.is_full(stream.half(context.at.half as usize), next) {
+    if stream.is_full(stream.half(context.at.half), next) {
         return Step::Lost(Lost::Full);
     }
     channel.refresh_clock();

@@ -1,0 +1,18 @@
+//! The length of a text, of the library's own source: what C calls cannot be linked into a test.
+
+#[path = "../src/text.rs"]
+mod text;
+
+#[test]
+fn as_strlen_at_every_place() {
+    let mut page = [1u8; 4096];
+    for end in [1, 15, 16, 17, 100, 4095] {
+        page.fill(1);
+        page[end] = 0;
+        for start in 0..=end {
+            // SAFETY: the text ends at `end`.
+            let found = unsafe { text::len(page[start..].as_ptr().cast()) };
+            assert_eq!(found, end - start, "{start} to {end}");
+        }
+    }
+}
