@@ -59,23 +59,18 @@ impl ClockKind {
     #[must_use]
     pub fn now_ordered(self) -> u64 {
         if matches!(self, Self::Tsc | Self::Cntvct) {
-            barrier();
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: LFENCE has no operands and is part of the x86_64 baseline (SSE2).
+            unsafe {
+                core::arch::x86_64::_mm_lfence();
+            }
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: ISB has no operands and no effect but ordering.
+            unsafe {
+                core::arch::asm!("isb", options(nostack, preserves_flags));
+            }
         }
         self.now()
-    }
-}
-
-#[inline]
-fn barrier() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: LFENCE has no operands and is part of the x86_64 baseline (SSE2).
-    unsafe {
-        core::arch::x86_64::_mm_lfence();
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: ISB has no operands and no effect but ordering.
-    unsafe {
-        core::arch::asm!("isb", options(nostack, preserves_flags));
     }
 }
 

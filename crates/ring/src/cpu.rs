@@ -29,14 +29,8 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    const fn new(cpu: u32) -> Self {
+    pub(crate) const fn new(cpu: u32) -> Self {
         Self { cpu_id_start: AtomicU32::new(0), cpu_id: AtomicU32::new(cpu), rseq_cs: UnsafeCell::new(0), rest: [0; 3] }
-    }
-
-    /// The area of a modelled thread.
-    #[cfg(loom)]
-    pub(crate) const fn modelled() -> Self {
-        Self::new(0)
     }
 }
 

@@ -124,6 +124,62 @@ pub fn check_of(header: &RegionHeader, fixed: &[u8]) -> u64 {
     region::checksum(&both)
 }
 
+/// A region is not one that this program can record in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachError {
+    /// Offset in the region of what is wrong, bytes.
+    pub offset: usize,
+    /// What is wrong there.
+    pub what: alloc::string::String,
+}
+
+impl core::fmt::Display for AttachError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "offset {}: {}", self.offset, self.what)
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// The header of a mapped region of that kind, all but its checksum checked.
+///
+/// # Errors
+/// The header is not one of this version, kind and length.
+///
+/// # Safety
+/// `region` is mapped readable for `len` bytes, 4096-aligned.
+pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<RegionHeader, AttachError> {
+    let wrong = |offset, what| Err(AttachError { offset, what });
+    if len < region::REGION_ALIGN {
+        return wrong(0, alloc::format!("the mapping has only {len} bytes"));
+    }
+    // SAFETY: the mapping has at least 4096 bytes and is aligned for the shape, which is plain integers.
+    let header = unsafe { region.cast::<RegionHeader>().read_volatile() };
+    if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
+        wrong(0, "no lastwords magic of this machine's byte order".into())
+    } else if header.major != VERSION_MAJOR {
+        wrong(16, alloc::format!("version {}, this program writes version {VERSION_MAJOR}", header.major))
+    } else if header.kind != kind {
+        wrong(20, alloc::format!("kind {}, expected {kind}", header.kind))
+    } else if header.size != len {
+        wrong(32, alloc::format!("size {}, the mapping has {len} bytes", header.size))
+    } else {
+        Ok(header)
+    }
+}
+
+/// Checks the checksum of `header`, which `fixed` follows.
+///
+/// # Errors
+/// It is another one.
+pub fn check_sum(header: &RegionHeader, fixed: &[u8]) -> Result<(), AttachError> {
+    let (check, computed) = (header.check, check_of(header, fixed));
+    if check == computed {
+        return Ok(());
+    }
+    Err(AttachError { offset: 112, what: alloc::format!("checksum {check:#x}, computed {computed:#x}") })
+}
+
 /// The bytes of a shape of the ABI that has no padding and no atomics.
 pub fn bytes_of<T: Fixed>(value: &T) -> &[u8] {
     // SAFETY: `Fixed` types are `repr(C)` integers without padding, so that all their bytes are initialised.

@@ -1,12 +1,12 @@
 //! A stream region that is mapped in this process.
 
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
-use lastwords_abi::region::{self, RegionHeader};
+use lastwords_abi::region;
 use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
-use crate::init::{self, StreamSpec};
+use crate::init::{self, AttachError, StreamSpec};
 use crate::record::Lost;
 
 /// A mapped stream. The mapping stays for the life of the process.
@@ -31,23 +31,6 @@ unsafe impl Sync for Stream {}
 /// How far ahead of the live half the spare begins, bytes: more than is recorded between its beginning and the swap.
 const HEADROOM: u64 = 1 << 28;
 
-/// A region is not a stream that this program can record in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachError {
-    /// Offset in the region of what is wrong, bytes.
-    pub offset: usize,
-    /// What is wrong there.
-    pub what: alloc::string::String,
-}
-
-impl core::fmt::Display for AttachError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "offset {}: {}", self.offset, self.what)
-    }
-}
-
-impl core::error::Error for AttachError {}
-
 impl Stream {
     /// The stream in a mapped region.
     ///
@@ -58,20 +41,25 @@ impl Stream {
     /// `region` is mapped readable and writable for `len` bytes, 4096-aligned, until the process ends. Where the stream is
     /// paged, the entries of its page table are addresses of pages of this process, for as long as they are not 0.
     pub unsafe fn attach(region: *mut u8, len: u64) -> Result<Self, AttachError> {
-        let wrong = |offset, what| Err(AttachError { offset, what });
-        if len < 4096 {
-            return wrong(0, alloc::format!("the mapping has only {len} bytes"));
-        }
-        // SAFETY: the mapping has at least 4096 bytes and is aligned for both shapes, which are plain integers.
-        let (header, info) = unsafe {
-            let info = region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>().read();
-            (region.cast::<RegionHeader>().read(), info)
+        // SAFETY: as the caller vouches.
+        let header = unsafe { init::check_header(region, len, region::KIND_STREAM) }?;
+        // SAFETY: the region has at least 4096 bytes, as `check_header` found, and is aligned for the shape of plain integers.
+        let info = unsafe { region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>().read() };
+        init::check_sum(&header, init::bytes_of(&info))?;
+        let spec = StreamSpec {
+            session: header.session,
+            index: header.index,
+            channel: info.channel,
+            cpu: info.cpu,
+            reservation: info.reservation,
+            mode: info.mode,
+            sub_buffer_size: info.sub_buffer_size,
+            sub_buffers: info.sub_buffers,
+            page_size: info.page_size,
         };
-        check_header(&header, &info, len)?;
-        let spec = spec_of(&header, &info);
         let is_whole = spec.is_valid() && spec.region_len() == len;
         if !is_whole || init::bytes_of(&spec.info()) != init::bytes_of(&info) {
-            return wrong(128, "the geometry is not that of a ring in this region".into());
+            return Err(AttachError { offset: 128, what: "the geometry is not that of a ring in this region".into() });
         }
         // SAFETY: all of `info`, the offsets of slots and data with it, is what `spec` computes: the slots lie behind the control,
         // aligned for their shape, and in front of the data, which end at `len`. Atomics may be shared with other processes;
@@ -221,39 +209,5 @@ impl Stream {
         }
         let gone = half.first.load(Acquire) & !(self.info.sub_buffer_size - 1);
         start.saturating_sub(gone) >= self.half_size()
-    }
-}
-
-fn check_header(header: &RegionHeader, info: &StreamInfo, len: u64) -> Result<(), AttachError> {
-    let own = lastwords_abi::VERSION_MAJOR;
-    let (major, kind, size, check) = (header.major, header.kind, header.size, header.check);
-    let computed = init::check_of(header, init::bytes_of(info));
-    let (offset, what) = if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
-        (0, "no lastwords magic".into())
-    } else if major != own {
-        (16, alloc::format!("version {major}, this program records version {own}"))
-    } else if kind != region::KIND_STREAM {
-        (20, alloc::format!("kind {kind}, a stream is kind {}", region::KIND_STREAM))
-    } else if size != len {
-        (32, alloc::format!("size {size}, the mapping has {len} bytes"))
-    } else if check != computed {
-        (112, alloc::format!("checksum {check:#x}, computed {computed:#x}"))
-    } else {
-        return Ok(());
-    };
-    Err(AttachError { offset, what })
-}
-
-fn spec_of(header: &RegionHeader, info: &StreamInfo) -> StreamSpec {
-    StreamSpec {
-        session: header.session,
-        index: header.index,
-        channel: info.channel,
-        cpu: info.cpu,
-        reservation: info.reservation,
-        mode: info.mode,
-        sub_buffer_size: info.sub_buffer_size,
-        sub_buffers: info.sub_buffers,
-        page_size: info.page_size,
     }
 }

@@ -200,7 +200,7 @@ pub(crate) fn attach(mapping: &Mapping) -> Result<Stream, Error> {
     // nobody records in them, until their `Regions` are dropped, of which the streams are a part;
     // pages that a table names are those of this process, as files with tables are refused above.
     let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
-    attached.map_err(|error| Error::region(path_of(mapping), 0, error.to_string()))
+    attached.map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
 }
 
 /// Whether a back-end's memory needs flushes to be kept.

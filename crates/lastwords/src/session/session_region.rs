@@ -35,11 +35,8 @@ impl SessionRegion {
         const { assert!(region::HEADER_SIZE as usize + size_of::<SessionInfo>() <= region::REGION_ALIGN as usize) };
         // SAFETY: inside the mapping, as no region is smaller than a page; aligned as the mapping is; plain integers.
         let info = unsafe { base.add(region::HEADER_SIZE as usize).cast::<SessionInfo>().read() };
-        let computed = init::check_of(&header, init::bytes_of(&info));
-        if header.check != computed {
-            let what = format!("checksum {:#x}, computed {computed:#x}", header.check);
-            return Err(Error::region(path, 112, what));
-        }
+        init::check_sum(&header, init::bytes_of(&info))
+            .map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, len, path)?;
         Ok(Self { base, info, uuid: header.session })
     }
@@ -155,25 +152,9 @@ pub(crate) fn path_of(mapping: &Mapping) -> &str {
 
 /// The header of a mapped region, which must be of this kind and of a version that this program writes.
 pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<RegionHeader, Error> {
-    let wrong = |offset, what: String| Err(Error::region(path_of(mapping), offset, what));
-    if mapping.len() < region::REGION_ALIGN {
-        return wrong(0, format!("{} bytes are no region", mapping.len()));
-    }
-    // SAFETY: the mapping is page-aligned and has at least 4096 bytes; plain integers.
-    let header = unsafe { mapping.as_ptr().cast::<RegionHeader>().read_volatile() };
-    if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
-        return wrong(0, "no lastwords magic of this machine's byte order".to_owned());
-    }
-    if header.major != lastwords_abi::VERSION_MAJOR {
-        return wrong(16, format!("version {}, this program writes {}", header.major, lastwords_abi::VERSION_MAJOR));
-    }
-    if header.kind != kind {
-        return wrong(20, format!("kind {}, expected {kind}", header.kind));
-    }
-    if header.size != mapping.len() {
-        return wrong(32, format!("size {}, the mapping has {} bytes", header.size, mapping.len()));
-    }
-    Ok(header)
+    // SAFETY: mappings are page-aligned, and readable for their length.
+    let header = unsafe { init::check_header(mapping.as_ptr(), mapping.len(), kind) };
+    header.map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
 }
 
 fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> {

@@ -77,13 +77,6 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level
     }
 }
 
-/// The clock, not older than that of the reservation that `word` tells of. Where that was this very thread's, the two
-/// readings are in program order; else the counter must not be read before the word was.
-#[inline(always)]
-fn clock_after(channel: &Channel, word: u64, level: &Level<'_>) -> u64 {
-    if word >> OWNER_SHIFT == level.owner && !cfg!(loom) { channel.clock.now() } else { channel.clock.now_ordered() }
-}
-
 /// Records, or makes room. It is not inlined into the loop around it: what does not change there would be computed before the
 /// loop and kept in memory.
 #[inline(never)]
@@ -105,7 +98,11 @@ fn attempt<M: Memory>(
         return Ok(Attempt::Again);
     }
     let last = control.last_clock.load(Relaxed);
-    let clock = super::not_before(clock_after(channel, word, level), last);
+    // The clock is not older than that of the reservation that `word` tells of. Where that was this very thread's, the two readings
+    // are in program order; else the counter must not be read before the word was.
+    let is_own = word >> OWNER_SHIFT == level.owner && !cfg!(loom);
+    let clock = if is_own { channel.clock.now() } else { channel.clock.now_ordered() };
+    let clock = super::not_before(clock, last);
     let view = &View { channel, stream, level, half, control, word, position: word & POSITION, clock };
     let place = stream.place(view.position);
     // The first event of a sub-buffer has the full clock, so that it can be read where the header was never written.

@@ -142,7 +142,7 @@ std::thread_local! {
     static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
     static CLOCK: Cell<u64> = const { Cell::new(0) };
     static WORLD: Cell<*const World> = const { Cell::new(core::ptr::null()) };
-    static AREAS: &'static [Area; MAX_TIDS] = Box::leak(Box::new([const { Area::modelled() }; MAX_TIDS]));
+    static AREAS: &'static [Area; MAX_TIDS] = Box::leak(Box::new([const { Area::new(0) }; MAX_TIDS]));
 }
 
 /// Checks all executions of `model`, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS` says otherwise, and returns
