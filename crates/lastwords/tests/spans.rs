@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lastwords::{ChannelConfig, Session};
-use support::{evicted_spans, open_spans, open_spans_and_threads};
+use support::{evicted_spans, open_spans, open_spans_and_threads, skipped_values};
 use tracing::info_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -57,6 +57,7 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
     let dir = tempfile::tempdir().expect("a folder");
     let (_alone, _session, folder) = alone(dir.path());
     let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
+    let mut missing = 0;
     for _ in 0..300 {
         tracing::dispatcher::with_default(&subscriber, || {
             let span = info_span!("shared", a = Empty, b = Empty, c = Empty);
@@ -74,9 +75,14 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
             let fields = spans[0].strip_prefix("spans|shared|").expect("its name");
             let mut fields: Vec<_> = fields.split(' ').filter(|field| !field.is_empty()).collect();
             fields.sort_unstable();
-            assert_eq!(fields, ["a=aaaaaaaaaaaaaaa", "b=bbbbbbbbbbb", "c=cccccccccccccccccccc"], "{spans:?}");
+            let all = ["a=aaaaaaaaaaaaaaa", "b=bbbbbbbbbbb", "c=cccccccccccccccccccc"];
+            assert!(fields.iter().all(|field| all.contains(field)), "{spans:?}");
+            // The scheduler may stop a thread while it adds its value; the others do not wait for it for ever, and count.
+            missing += (all.len() - fields.len()) as u64;
+            assert_eq!(missing, skipped_values(&folder), "{spans:?}");
         });
     }
+    assert!(missing < 30, "{missing} of 900 values were left out");
 }
 
 #[test]

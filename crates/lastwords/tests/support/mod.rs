@@ -209,8 +209,17 @@ pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
 
 /// Open spans that were evicted for newer ones.
 pub(crate) fn evicted_spans(folder: &Path) -> u64 {
+    counter_of_spans(folder, 152)
+}
+
+/// Values that were left out of open spans because another thread was adding to the same span.
+pub(crate) fn skipped_values(folder: &Path) -> u64 {
+    counter_of_spans(folder, 160)
+}
+
+fn counter_of_spans(folder: &Path, at: usize) -> u64 {
     let file = std::fs::read(folder.join("spans")).expect("the spans");
-    u64::from_ne_bytes(file[152..160].try_into().expect("eight bytes"))
+    u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
