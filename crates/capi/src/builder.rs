@@ -9,7 +9,7 @@ use crate::context::{self, lw_context};
 use crate::error::{Failure, LW_OK, Outcome, boxed, lw_error_code, status, unboxed};
 use crate::session::lw_session;
 
-/// What C has a pointer to.
+/// C code holds a pointer to this type and never looks into it.
 type lw_builder = Builder;
 
 #[repr(C)]

@@ -20,7 +20,7 @@ struct lw_taken {
 // SAFETY: numbers, which may all be zero, without padding.
 unsafe impl Growing for lw_taken {}
 
-/// What C has a pointer to.
+/// C code holds a pointer to this type and never looks into it.
 type lw_snapshot_reader = SnapshotReader<'static>;
 
 actions! {

@@ -27,8 +27,8 @@ pub(crate) fn cut_len(text: &[u8], most: usize) -> usize {
     len
 }
 
-/// Whether the program has the rights of another than its caller (set-user-ID, file capabilities): the environment is not to be
-/// trusted.
+/// Returns true if the program runs with other rights than its caller has (set-user-ID, file capabilities). Then the caller's
+/// environment is not to be trusted.
 pub(crate) fn is_secure() -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -87,7 +87,7 @@ impl Builder {
         /// The clock. Default: the CPU's counter where it is sound, else CLOCK_MONOTONIC.
         clock(it, clock: ClockKind) => it.clock = Some(clock);
 
-        /// Who records in it.
+        /// Chooses the processes that record in the session. Default: [`Scope::Process`], this one and its forked children.
         scope(it, scope: Scope) => it.scope = scope;
 
         /// The folder of sessions. Default: [`crate::dirs::base_path`].
@@ -111,7 +111,7 @@ impl Builder {
         /// Allocates the spare for snapshots from the start.
         snapshot(it, on: bool) => it.snapshot = on;
 
-        /// Whether a thread waits for changes by other processes, and once a second keeps the clock's calibration fresh. Default: yes.
+        /// Starts a thread that waits for changes by other processes and renews the clock's calibration each second. Default: yes.
         listen(it, on: bool) => it.listen = on;
 
         /// Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
@@ -127,10 +127,10 @@ impl Builder {
         spans(it, most: u32) => it.spans = most.min(1 << 20);
 
         /// Removes the session when it ends in good order: for tests, and for programs whose recordings nobody wants afterwards.
-        /// What ended by a panic, an error or a death stays. Default: it stays whatever its end is, as long as retention keeps it.
+        /// A session that ended by a panic, an error or a death stays. Default: every ended session stays as long as retention keeps it.
         remove_at_end(it, on: bool) => it.remove_at_end = on;
 
-        /// Which ended sessions stay when this one begins. Default: [`Retention::default`].
+        /// Limits the ended sessions that stay when this one begins. Default: [`Retention::default`].
         retention(it, retention: Retention) => it.retention = retention;
     }
 

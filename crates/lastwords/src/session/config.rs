@@ -179,7 +179,7 @@ impl ChannelConfig {
         /// Events that find no room are discarded and counted.
         discard(it) => it.mode = abi::MODE_DISCARD;
 
-        /// What is recorded with each event. Default: the thread id, and the process id in sessions of a user.
+        /// Chooses the contexts that are recorded with each event. Default: the thread id, and the process id in sessions of a user.
         contexts(it, contexts: Context) => it.contexts = Some(contexts);
 
         /// Every event header carries the size of its payload.

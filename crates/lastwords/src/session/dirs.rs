@@ -324,7 +324,7 @@ impl Folder {
             return Err(Error::io("unlink", path, error));
         }
         for name in names {
-            // What stays is reported by the removal of the folder below.
+            // The removal of the folder below fails, and reports it, if a file stays.
             let _ = sys::unlinkat(fd, name, AtFlags::empty());
         }
         sys::unlinkat(base, &self.name, AtFlags::REMOVEDIR).map_err(|error| Error::io("rmdir", &self.path, error))

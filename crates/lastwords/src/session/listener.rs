@@ -100,7 +100,7 @@ fn wait_until_it_runs() {
     }
 }
 
-/// Whether the word names the thread, whose signals are blocked for its life.
+/// Returns true if the word names the listener's thread. That thread's signals are blocked for its whole life.
 pub(crate) fn is_thread(word: u64) -> bool {
     THREAD.load(Relaxed) == word
 }

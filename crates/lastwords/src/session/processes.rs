@@ -199,7 +199,7 @@ pub(crate) fn joined(processes: &[Process]) -> Vec<Identity> {
     processes.iter().filter_map(Identity::of).collect()
 }
 
-/// Whether this process has joined, and alone can be recording.
+/// Returns true if this process has joined and no other living process can be recording.
 pub(crate) fn is_alone(processes: &[Process]) -> bool {
     let (me, joined) = (Identity::current(), joined(processes));
     joined.contains(&me) && joined.iter().all(|identity| *identity == me || identity.life() == Life::Dead)

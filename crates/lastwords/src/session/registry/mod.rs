@@ -191,7 +191,7 @@ impl Registry {
             let record = self.base.add(at as usize);
             let body = core::slice::from_raw_parts_mut(record.add(RECORD_HEADER_LEN), len);
             let mut room = &mut *body;
-            // What would go behind the end is left out.
+            // `write` stops at the end of the room.
             fill(&mut |bytes| {
                 let _ = room.write(bytes);
             });
