@@ -23,7 +23,9 @@ pub struct RegistryControl {
     pub end: AtomicU64,
     /// Records that found no room.
     pub dropped: AtomicU64,
-    pad0: [u64; 5],
+    /// Names of threads that were left out, because the registry was half full or its lock was not to be had.
+    pub names_dropped: AtomicU64,
+    pad0: [u64; 4],
 }
 const _: () = assert!(size_of::<RegistryControl>() == 64 || cfg!(loom));
 
@@ -55,7 +57,7 @@ pub const KIND_MODULE: u16 = 3;
 /// A property of the trace (CTF `env`). Body: key str, value str.
 pub const KIND_ENV: u16 = 4;
 /// A property whose key is this and a thread id in base 10 has the thread's name as its value. A thread id that was used again has a
-/// record for each name.
+/// record for each name, unless [`RegistryControl::names_dropped`] counts it.
 pub const ENV_THREAD: &str = "thread_";
 
 /// Field types: one byte, then what the line says.

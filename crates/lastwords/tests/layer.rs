@@ -482,3 +482,64 @@ fn threads_are_named_once_in_each_session() {
         assert_eq!(threads_named(&first, "a thread that records nothing"), [0; 0], "{silent}");
     });
 }
+
+/// Calls a function in the last round of destructors of a thread's end, when Rust's own thread-local data is gone.
+fn at_the_very_end_of_a_thread(call: extern "C" fn()) {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static KEY: AtomicU32 = AtomicU32::new(0);
+    static CALL: std::sync::OnceLock<extern "C" fn()> = std::sync::OnceLock::new();
+    extern "C" fn destructor(round: *mut libc::c_void) {
+        if round.addr() == 3 {
+            CALL.get().expect("set before")();
+        } else {
+            // SAFETY: the key was made below and is never deleted.
+            unsafe { libc::pthread_setspecific(KEY.load(Relaxed), round.wrapping_byte_add(1)) };
+        }
+    }
+    CALL.set(call).expect("one test");
+    let mut key = 0;
+    // SAFETY: `key` is a place for the key.
+    assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(destructor)) }, 0);
+    KEY.store(key, Relaxed);
+    // SAFETY: the key exists; the value is a number.
+    let begin = move || unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
+    let thread = std::thread::Builder::new().name("ending".into()).spawn(begin);
+    assert_eq!(thread.expect("a thread").join().expect("it ends"), 0);
+}
+
+#[test]
+fn a_thread_that_records_only_when_it_is_nearly_gone_has_a_name() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("late", dir.path());
+    static SUBSCRIBER: std::sync::OnceLock<tracing::Dispatch> = std::sync::OnceLock::new();
+    extern "C" fn record() {
+        let subscriber = SUBSCRIBER.get().expect("set before");
+        tracing::dispatcher::with_default(subscriber, || info!("late"));
+    }
+    with_layer(|| {
+        SUBSCRIBER.get_or_init(|| tracing::dispatcher::get_default(Clone::clone));
+        at_the_very_end_of_a_thread(record);
+        assert_eq!(threads_named(&folder, "ending").len(), 1);
+    });
+    assert_eq!(of_channel(&folder, 0), ["layer:late"]);
+}
+
+#[test]
+fn names_that_find_no_room_are_counted() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("many", dir.path());
+    let name = "a long name of a thread, ".repeat(40);
+    with_layer(|| {
+        let subscriber = tracing::dispatcher::get_default(Clone::clone);
+        let record = || tracing::dispatcher::with_default(&subscriber, || info!("one"));
+        let threads = 400;
+        (0..threads).for_each(|_| _ = in_thread(&name, record));
+        let registry = std::fs::read(folder.join("registry")).expect("the registry");
+        // `names_dropped` of the registry's control words.
+        let dropped = u64::from_ne_bytes(registry[128 + 24..][..8].try_into().expect("eight bytes"));
+        let written = threads_named(&folder, &name).len() as u64;
+        assert!(dropped > 0 && written > 0 && dropped + written == threads, "{dropped} + {written} of {threads}");
+    });
+}

@@ -202,7 +202,7 @@ fn threads_have_the_names_that_the_registry_has() {
         lastwords::event!(names, "it");
         session
     };
-    let _one = named("one", &["worker 1"]);
+    let one = named("one", &["worker 1"]);
     let _reused = named("reused", &["first", "second", "first"]);
     let shown = |session: &str, style: &str| place.ok(&["report", session, "--style", style]);
     let line = shown("one", "fields");
@@ -214,4 +214,11 @@ fn threads_have_the_names_that_the_registry_has() {
     place.ok(&["convert", "one", "--to", "perfetto", "-o", "perfetto"]);
     let perfetto = std::fs::read(place.at("perfetto")).expect("a trace");
     assert!(perfetto.windows(8).any(|bytes| bytes == b"worker 1"), "a track has the name");
+    // The count of names that were left out, of the registry's control words.
+    let registry = one.folder().expect("a folder").join("registry");
+    let file = std::fs::OpenOptions::new().write(true).open(registry).expect("the registry");
+    std::os::unix::fs::FileExt::write_all_at(&file, &3u64.to_ne_bytes(), 128 + 24).expect("written");
+    let ran = place.run(&["report", "one", "--style", "fields"]);
+    assert!(ran.out.contains(&format!("] worker 1|...-{thread} names:it")), "{}", ran.out);
+    assert!(ran.err.contains("3 threads found no room for their names"), "{}", ran.err);
 }

@@ -5,10 +5,9 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use lastwords_abi::registry::ENV_THREAD;
 use lastwords_ring::os;
 
-use crate::process::identity;
+use crate::process::identity::{Identity, NAME_LEN, identity};
 use crate::session::shared::{self, MAX_SESSIONS};
 
 /// Counts changes of the set of sessions. [`sessions_changed`] writes it.
@@ -54,16 +53,28 @@ pub(super) fn write_name() {
 #[inline(never)]
 fn write_to_new_sessions(written: &Written) {
     written.state.set(state());
-    let me = identity::identity();
+    let me = identity();
     let is_same_thread = written.tid.replace(me.tid) == me.tid;
-    let thread = std::thread::current();
-    let comm = || String::from_utf8_lossy(me.name.split(|byte| *byte == 0).next().unwrap_or_default());
-    let name = thread.name().map_or_else(comm, Into::into);
+    let name = name_of(&me);
     for (place, known) in written.sessions.iter().enumerate() {
         let Some(session) = shared::at(place) else { continue };
         let address = std::ptr::from_ref(session).addr();
         if known.replace(address) != address || !is_same_thread {
-            session.regions.registry.append_property(&format!("{ENV_THREAD}{}", me.tid), &name);
+            session.regions.registry.append_thread_name(me.tid, &name);
         }
     }
+}
+
+/// The name that this thread has in the kernel. Where the kernel may have cut it, Rust's longer one, if that begins so; the main
+/// thread, whose name is the program's, is `main`.
+///
+/// Rust's name is not asked for otherwise: `std::thread::current` panics late in a thread's end, when destructors still run.
+fn name_of(me: &Identity) -> String {
+    if me.tid == me.pid {
+        return "main".to_owned();
+    }
+    let comm = me.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let whole = (comm.len() == NAME_LEN - 1).then(std::thread::current);
+    let whole = whole.as_ref().and_then(|thread| thread.name()).filter(|name| name.as_bytes().starts_with(comm));
+    whole.map_or_else(|| String::from_utf8_lossy(comm).into_owned(), str::to_owned)
 }

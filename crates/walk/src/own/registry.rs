@@ -32,6 +32,8 @@ pub(crate) struct Registry {
     pub(crate) env: BTreeMap<String, String>,
     /// Descriptions that found no room.
     pub(crate) dropped: u64,
+    /// Names of threads that found no room.
+    names_dropped: u64,
     /// Offsets of runs of bytes in the region that are no records, and their lengths.
     pub(crate) damage: Vec<(u64, u64)>,
     pub(crate) notes: Vec<String>,
@@ -52,7 +54,24 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Regis
         registry.notes.push(format!("{error}: the registry is read up to there"));
         registry.damage.push((error.offset, region.size.saturating_sub(error.offset)));
     }
+    registry.mark_names();
     registry
+}
+
+impl Registry {
+    /// Where names of threads were left out, a thread id may have been used again by a thread without a name: each name says that
+    /// there may be another.
+    fn mark_names(&mut self) {
+        if self.names_dropped == 0 {
+            return;
+        }
+        let names = self.env.iter_mut().filter(|(key, _)| key.starts_with(abi::ENV_THREAD));
+        names.for_each(|(_, names)| add_name(names, "..."));
+        self.notes.push(format!(
+            "{} threads found no room for their names in the registry: `NAME|...` is that thread or a later one of the same id",
+            self.names_dropped
+        ));
+    }
 }
 
 fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Registry) -> Result<(), Error> {
@@ -60,6 +79,7 @@ fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Regi
     let control = part(image, region, abi::CONTROL_OFF as u64, size_of::<RegistryControl>(), budget)?;
     let r = Reader::new(&what, &control, region.order).based(abi::CONTROL_OFF as u64);
     registry.dropped = field!(r, 0, RegistryControl, dropped, u64_at)?;
+    registry.names_dropped = field!(r, 0, RegistryControl, names_dropped, u64_at)?;
     let end = field!(r, 0, RegistryControl, end, u64_at)?;
     let begin = abi::RECORDS_OFF as u64;
     let held = region.held.saturating_sub(begin);

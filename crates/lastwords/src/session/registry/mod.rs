@@ -162,12 +162,14 @@ impl Registry {
         self.locked(|| self.append_locked(kind, body.len(), |put| put(body))).unwrap_or(false)
     }
 
-    /// Appends a property of the trace. It is left out where that would leave the events less than half of the registry.
+    /// Appends a thread's name. It is left out, and counted, where it would leave the events less than half of the registry.
     #[cfg(feature = "tracing")]
-    pub(crate) fn append_property(&self, key: &str, value: &str) {
-        let body = env_body(key, value);
-        if self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.len / 2 {
-            self.append(abi::KIND_ENV, &body);
+    pub(crate) fn append_thread_name(&self, tid: u32, name: &str) {
+        let body = env_body(&format!("{}{tid}", abi::ENV_THREAD), name);
+        let fits = self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.len / 2;
+        if !fits || !self.append(abi::KIND_ENV, &body) {
+            // Relaxed: a count that says nothing of other memory.
+            self.control().names_dropped.fetch_add(1, Relaxed);
         }
     }
 
