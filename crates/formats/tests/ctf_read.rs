@@ -118,6 +118,41 @@ fn a_copy_is_the_same() {
     assert_eq!(report(&two).0, report(from.path()).0, "the other version says the same");
 }
 
+/// An event has a context of its stream, one of its own, both or none, and each can be empty.
+#[test]
+fn both_contexts_are_one_object_in_json() {
+    let integer = "integer { size = 8; align = 8; }";
+    let of = |name: &str| [String::new(), "struct { }".to_owned(), format!("struct {{ {integer} {name}; }}")];
+    for (common, stream) in of("c").iter().enumerate() {
+        for (own, event) in of("s").iter().enumerate() {
+            let part =
+                |key: &str, value: &str| if value.is_empty() { String::new() } else { format!("{key} := {value};") };
+            let metadata = format!(
+                "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }}; stream {{ {} }};
+                event {{ name = e; {} fields := struct {{ {integer} f; }}; }};",
+                part("event.context", stream),
+                part("context", event)
+            );
+            let values = [(common == 2, 7), (own == 2, 8), (true, 9)];
+            let bytes: Vec<u8> = values.iter().filter(|value| value.0).map(|value| value.1).collect();
+            let from = folder(metadata.as_bytes(), &[("stream", &bytes)]);
+            let found = read::open(from.path()).expect("opened");
+            let mut out = Vec::new();
+            let selection = Selection::default();
+            json::ctf::write(&found.traces, &selection, &mut out, &read::unwatched, &mut |fault| panic!("{fault}"))
+                .expect("written");
+            let line = String::from_utf8(out).expect("text").lines().nth(1).expect("an event").to_owned();
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let mut context = serde_json::Map::new();
+            context.extend((common == 2).then(|| ("c".to_owned(), 7.into())));
+            context.extend((own == 2).then(|| ("s".to_owned(), 8.into())));
+            let is_told = common > 0 || own > 0;
+            assert_eq!(line.get("context"), is_told.then_some(&context.into()), "{line}");
+            assert_eq!(line["fields"], serde_json::json!({ "f": 9 }), "{line}");
+        }
+    }
+}
+
 /// Whoever shows how far the work is hears of every byte once, and of no more than there are.
 #[test]
 fn all_that_is_read_is_told() {

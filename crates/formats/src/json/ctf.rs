@@ -248,9 +248,8 @@ fn scopes(out: &mut Vec<u8>, trace: &Trace, reader: &mut Reader<'_>, event: &Due
         }
         let described = trace.class().scope(scope, class, event.class).is_some();
         let Some(code) = program.code(scope, class, event.class).filter(|_| described) else { continue };
-        if scope != Scope::Payload {
-            out.extend_from_slice(if open { b"," } else { b",\"context\":{" });
-            open = true;
+        if scope != Scope::Payload && !std::mem::replace(&mut open, true) {
+            out.extend_from_slice(b",\"context\":{");
         }
         let mut fields = Fields { out, code, depth: 0 };
         match program.visit(decoder, code, &part, at, &mut fields) {

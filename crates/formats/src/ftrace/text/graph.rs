@@ -403,8 +403,9 @@ struct Leaf {
 /// The return of the entry before, if it is what follows on the CPU.
 fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_>) -> Option<Leaf> {
     let order = state.order;
-    let exit = state.exit?;
+    // Also where no event is known as a return: the entry is passed over in any case.
     merge.peek_same_cpu(|payload, _| {
+        let exit = state.exit?;
         let common = Common::read(payload, order);
         let is_it =
             common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;

@@ -219,6 +219,12 @@ fn function_graph() {
     let out = text(&tracing, &Options::default()).0;
     assert!(out.contains("#     TIME         TASK/PID                      FUNCTION CALLS\n"), "{out}");
     assert!(out.contains("    0.000250 |     worker-7    | } /* start_work */\n"), "{out}");
+    // Returns that have another name than the kernel gives them are events like others, and each entry is shown once.
+    tracing.formats.values_mut().find(|format| format.name == "funcgraph_exit").expect("it is there").name =
+        "other".into();
+    tracing.arrays[0].tracer_options.clear();
+    let (out, summary) = text(&tracing, &Options::default());
+    assert_eq!((out.matches("() {\n").count(), summary.events), (3, 8), "{out}");
 }
 
 proptest! {
