@@ -256,9 +256,14 @@ fn messages_are_filled_by_place_and_by_name() {
         ("none", " none n=7 text=\"a b\""),
         ("{} {} {}", " 7 a b {}"),
         ("{{{}}} } { {", " {7} } { { text=\"a b\""),
+        ("{1} before {0:#x}", " a b before 0x7"),
+        ("{} behind {arg1}", " 7 behind a b"),
     ] {
         let mut memory = memory();
         let class = &mut memory.schema.channels[0].events[1];
+        if format.contains('1') {
+            (class.fields[0].name, class.fields[1].name) = ("arg0".to_owned(), "arg1".to_owned());
+        }
         class.format = format.to_owned();
         class.name = format!("marker:{format}");
         let mut bytes = vec![0; HEADER];

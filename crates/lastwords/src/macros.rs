@@ -104,46 +104,65 @@ macro_rules! event_enabled {
 /// ```
 ///
 /// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ...; an argument `name = value` fills
-/// `{name}`. The provider of all markers is `marker`, their name the format string. Braces are doubled to stand for themselves,
-/// and a format string that does not fit its arguments does not compile:
+/// `{name}`. The provider of all markers is `marker`, their name the format string. Braces are doubled to stand for themselves.
+/// The compiler checks the format string as it checks that of `println!`, but that a name stands for an argument, and never for
+/// a variable; an argument with a name need not be shown:
 ///
 /// ```compile_fail
 /// lastwords::mark!("prev {} next {}", 1u32);
 /// ```
 /// ```compile_fail
+/// lastwords::mark!("prev {}", 1u32, 2u32);
+/// ```
+/// ```compile_fail
 /// # let prev = 1u32;
 /// lastwords::mark!("prev {prev}");
+/// ```
+/// ```compile_fail
+/// const PREV: u32 = 1;
+/// lastwords::mark!("prev {PREV}");
 /// ```
 #[macro_export]
 macro_rules! mark {
     ($format:literal $(, $($args:tt)*)?) => {
         $crate::__mark!(
-            $format, [], [],
+            $format, [], [], [], [],
             (arg0 arg1 arg2 arg3 arg4 arg5 arg6 arg7 arg8 arg9 arg10 arg11 arg12 arg13 arg14 arg15)
             $($($args)*)?
         )
     };
 }
 
-/// Sorts the arguments of a marker.
+/// Sorts the arguments of a marker. A number stands for each in the compiler's check of the format string: `$places` for those
+/// without a name, a variable for each of `$named`, where no other variable and no constant of the program is seen.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __mark {
-    ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt) => {{
-        const _: () = assert!(
-            $crate::__private::fits($format, &[$($names),*]),
-            "the format string needs a `{{}}` for each argument without a name, and names of arguments in all others"
-        );
+    ($format:literal, [$($names:expr),*], [$($values:expr),*], [$($places:expr),*], [$($named:ident),*], $free:tt) => {{
+        #[allow(dead_code, unused_variables)]
+        mod __lw_format {
+            fn fits() {
+                $(let $named = 0usize;)*
+                let _ = ::core::format_args!($format $(, $places)*);
+            }
+        }
         $crate::__record!(("marker"), $format, $format, INFO, [$($names),*], [$($values),*])
     }};
-    ($format:literal, [$($names:expr),*], [$($values:expr),*], $free:tt $name:ident = $value:expr $(, $($rest:tt)*)?) => {
+    (
+        $format:literal, [$($names:expr),*], [$($values:expr),*], $places:tt, [$($named:ident),*], $free:tt
+        $name:ident = $value:expr $(, $($rest:tt)*)?
+    ) => {
         $crate::__mark!(
-            $format, [$($names,)* stringify!($name)], [$($values,)* &$value], $free $($($rest)*)?
+            $format, [$($names,)* stringify!($name)], [$($values,)* &$value], $places, [$($named,)* $name], $free $($($rest)*)?
         )
     };
-    ($format:literal, [$($names:expr),*], [$($values:expr),*], ($first:ident $($free:ident)*) $value:expr $(, $($rest:tt)*)?) => {
+    (
+        $format:literal, [$($names:expr),*], [$($values:expr),*], [$($places:expr),*], $named:tt,
+        ($first:ident $($free:ident)*) $value:expr $(, $($rest:tt)*)?
+    ) => {
         $crate::__mark!(
-            $format, [$($names,)* stringify!($first)], [$($values,)* &$value], ($($free)*) $($($rest)*)?
+            $format, [$($names,)* stringify!($first)], [$($values,)* &$value], [$($places,)* 0usize], $named, ($($free)*)
+            $($($rest)*)?
         )
     };
 }

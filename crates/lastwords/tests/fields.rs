@@ -478,7 +478,7 @@ fn whether_an_event_is_enabled() {
 }
 
 /// What the compiler says of an event with the field, and whether it takes it.
-fn compile(field: &str) -> (bool, String) {
+fn compile(statement: &str) -> (bool, String) {
     let tests = std::env::current_exe().expect("this program");
     let deps = tests.parent().expect("a folder");
     let name = |path: &std::path::Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
@@ -490,8 +490,9 @@ fn compile(field: &str) -> (bool, String) {
     let library = libraries.last().expect("the library");
     let dir = tempfile::tempdir().expect("a folder");
     let source = dir.path().join("field.rs");
-    let program =
-        format!("#[derive(Debug)] pub struct Own; pub fn record() {{ lastwords::event!(p, \"e\", {field}); }}");
+    let program = format!(
+        "#[derive(Debug)] pub struct Own; pub const CONSTANT: u8 = 1; pub fn record(variable: u8) {{ {statement} }}"
+    );
     std::fs::write(&source, program).expect("a file");
     let said = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--edition=2024", "--crate-type=lib", "--emit=metadata", "--out-dir"])
@@ -506,32 +507,46 @@ fn compile(field: &str) -> (bool, String) {
 
 #[test]
 fn a_type_that_is_no_field_is_told_what_to_do() {
-    let (taken, said) = compile("value = ?Own");
+    let (taken, said) = compile("lastwords::event!(p, \"e\", value = ?Own);");
     assert!(taken, "{said}");
-    let (taken, said) = compile("value = Own");
+    let (taken, said) = compile("lastwords::event!(p, \"e\", value = Own);");
     assert!(!taken && said.contains("`Own` cannot be a field of an event"), "{said}");
     assert!(said.contains("`name = ?value` (`Debug`)") && said.contains("lastwords::labels!"), "{said}");
 }
 
 #[test]
-fn format_strings() {
-    let cases: [(&str, &[&str], bool); 13] = [
-        ("nothing", &[], true),
-        ("{} and {:x}", &["arg0", "arg1"], true),
-        ("{} and {}", &["arg0"], false),
-        ("{}", &["arg0", "arg1"], false),
-        ("{{}} {}", &["arg0"], true),
-        ("{{{}}}", &["arg0"], true),
-        ("{name} {}", &["arg0", "name"], true),
-        ("{name:#x}", &["name"], true),
-        ("{name}", &[], false),
-        ("{nam}", &["name"], false),
-        ("not shown", &["name"], true),
-        ("{", &[], false),
-        ("{0}", &["arg0"], false),
+fn a_format_string_fits_its_arguments() {
+    let mark = |arguments: &&str| format!("lastwords::mark!({arguments});");
+    let fit = [
+        r#""nothing""#,
+        r#""{} and {:x}", variable, 2u8"#,
+        r#""{1} before {0}", 1u8, 2u8"#,
+        r#""{{}} {}", 1u8"#,
+        r#""{{{}}}", 1u8"#,
+        r#""{name} {}", 1u8, name = "n""#,
+        r#""{} {name}", name = "n", 1u8"#,
+        r#""{name:#x} {type}", name = 1u8, r#type = 2u8"#,
+        r#""not shown", name = 1u8"#,
     ];
-    for (format, names, fit) in cases {
-        assert_eq!(lastwords::__private::fits(format, names), fit, "{format}");
+    let (taken, said) = compile(&fit.iter().map(mark).collect::<String>());
+    assert!(taken && said.is_empty(), "{said}");
+    let unfit = [
+        r#""{} and {}", 1u8"#,
+        r#""{}", 1u8, 2u8"#,
+        r#""{name}""#,
+        r#""{variable}""#,
+        r#""{CONSTANT}""#,
+        r#""{nam}", name = 1u8"#,
+        r#""{""#,
+        r#""{1}", 1u8"#,
+    ];
+    for arguments in unfit {
+        let (taken, said) = compile(&mark(&arguments));
+        assert!(!taken, "{arguments}: {said}");
     }
+}
+
+#[test]
+fn raw_identifiers_name_fields_without_their_mark() {
     assert_eq!(["r#type", "type", "r"].map(lastwords::__private::plain_name), ["type", "type", "r"]);
 }

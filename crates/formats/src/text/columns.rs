@@ -161,13 +161,14 @@ fn prefix(field: &Field) -> Constant {
     Constant::new(&text)
 }
 
-/// A marker's format string: `{name}` stands for the field of that name, `{}` for the next of those that are not named
-/// so; `{{` and `}}` for braces.
+/// A marker's format string: `{name}` stands for the field of that name, `{0}` for the field `arg0`, `{}` for the next of the
+/// fields that are not named so; `{{` and `}}` for braces.
 fn pieces(event: &EventClass) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text: Vec<u8> = Vec::new();
     let mut rest = event.format.as_str();
-    let mut unnamed = (0..event.fields.len()).filter(|i| !names(&event.format, &event.fields[*i].name));
+    let mut unnamed =
+        (0..event.fields.len()).filter(|i| !keys(&event.fields[*i].name).any(|key| names(&event.format, key)));
     if !rest.is_empty() {
         text.push(b' ');
     }
@@ -180,7 +181,7 @@ fn pieces(event: &EventClass) -> Vec<Piece> {
             rest = &from[2..];
         } else if let Some(end) = end {
             let (name, spec) = from[1..end].split_once(':').unwrap_or((&from[1..end], ""));
-            let named = event.fields.iter().position(|field| field.name == name);
+            let named = event.fields.iter().position(|field| keys(&field.name).any(|key| key == name));
             match named.or_else(|| unnamed.next()).filter(|_| pieces.len() < MAX_PIECES) {
                 Some(field) => {
                     pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
@@ -199,6 +200,11 @@ fn pieces(event: &EventClass) -> Vec<Piece> {
         pieces.push(Piece::Text(Constant::new(&text)));
     }
     pieces
+}
+
+/// What stands for a field in a format string: its name, and of `arg0` the number.
+fn keys(name: &str) -> impl Iterator<Item = &str> {
+    [Some(name), name.strip_prefix("arg")].into_iter().flatten()
 }
 
 /// `format` has `{name}` or `{name:...}`.

@@ -268,6 +268,17 @@ pub trait Site {
     const NAMES: &'static [&'static str];
 }
 
+/// The name of a field, without the `r#` of a raw identifier.
+#[must_use]
+pub const fn plain_name(name: &str) -> &str {
+    if let [b'r', b'#', plain @ ..] = name.as_bytes()
+        && let Ok(plain) = core::str::from_utf8(plain)
+    {
+        return plain;
+    }
+    name
+}
+
 /// The sum, where both are known.
 pub(crate) const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     match (a, b) {
