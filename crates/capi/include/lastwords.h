@@ -471,9 +471,6 @@ struct lw_part {
     size_t len;
 };
 
-/* Records a payload of len bytes that lies in whole words. */
-void lw_record_words(struct lw_callsite *site, const struct lw_event_desc *event, const uint64_t *words, size_t len);
-
 /* Records a payload of len bytes, at most 24, that lies in three words. */
 void lw_record_short(struct lw_callsite *site, const struct lw_event_desc *event, size_t len, uint64_t first, uint64_t second,
                      uint64_t third);

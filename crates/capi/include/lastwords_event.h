@@ -292,14 +292,9 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_P_FIXED_lw_p_array(i, type, size, have, c, name, data) + size
 #define LW_P_FIXED_lw_p_end(i, zero)
 
-#define LW_P_HEAD_lw_p_scalar(i, type, bytes, store, convert, name, value) lw_p_put(&lw_p_w, lw_p_v##i, bytes);
-#define LW_P_HEAD_lw_p_string(i, type, name, value)
-#define LW_P_HEAD_lw_p_many(i, type, bytes, c, name, data, count)
-#define LW_P_HEAD_lw_p_array(i, type, size, have, c, name, data) lw_p_put_memory(&lw_p_w, lw_p_v##i, size);
-#define LW_P_HEAD_lw_p_end(i, zero)
-
+/* The bytes in words, without the tail where one is recorded apart. */
 #define LW_P_PUT_lw_p_scalar(i, type, bytes, store, convert, name, value) lw_p_put(&lw_p_w, lw_p_v##i, bytes);
-#define LW_P_PUT_lw_p_string(i, type, name, value) lw_p_put_memory(&lw_p_w, lw_p_v##i, lw_p_n##i);
+#define LW_P_PUT_lw_p_string(i, type, name, value) lw_p_put_memory(&lw_p_w, lw_p_v##i, lw_p_apart ? 0 : lw_p_n##i);
 #define LW_P_PUT_lw_p_many(i, type, bytes, c, name, data, count) \
     lw_p_put(&lw_p_w, lw_p_c##i, 4); \
     lw_p_put_memory(&lw_p_w, lw_p_v##i, lw_p_n##i);
@@ -311,16 +306,6 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
 #define LW_P_PART_lw_p_many(i, type, bytes, c, name, data, count) { &lw_p_c##i, 4 }, { lw_p_v##i, lw_p_n##i },
 #define LW_P_PART_lw_p_array(i, type, size, have, c, name, data) { lw_p_v##i, size },
 #define LW_P_PART_lw_p_end(i, zero) { 0, 0 }
-
-/* The words of `lw_p_w`, filled by the statements given. */
-#define LW_P_FILL(...) \
-    lw_p_w.words[0] = lw_p_w.words[1] = lw_p_w.words[2] = 0; \
-    lw_p_w.word = 0; \
-    lw_p_w.index = 0; \
-    lw_p_w.used = 0; \
-    __VA_ARGS__ \
-    if (lw_p_w.used != 0) \
-        lw_p_w.words[lw_p_w.index] = lw_p_w.word;
 
 #define LW_P_EVENT(level, provider, event, format, ...) \
     do { \
@@ -334,16 +319,22 @@ static inline void lw_p_pad(char *to, const char *text, size_t size)
             LW_P_EACH(LW_P_LOCAL, __VA_ARGS__) \
             const size_t lw_p_head = 0 LW_P_EACH(LW_P_FIXED, __VA_ARGS__); \
             const size_t lw_p_size = 0 LW_P_EACH(LW_P_SIZE, __VA_ARGS__); \
-            struct lw_p_writer lw_p_w; \
-            if (lw_p_tail && lw_p_head < LW_P_TOO_LONG) { \
-                LW_P_FILL(LW_P_EACH(LW_P_HEAD, __VA_ARGS__)) \
-                lw_record_text(&lw_p_site, &lw_p_event, lw_p_head, lw_p_w.words[0], lw_p_w.words[1], lw_p_tail); \
-            } else if (lw_p_size <= 24) { \
-                LW_P_FILL(LW_P_EACH(LW_P_PUT, __VA_ARGS__)) \
-                lw_record_short(&lw_p_site, &lw_p_event, lw_p_size, lw_p_w.words[0], lw_p_w.words[1], lw_p_w.words[2]); \
-            } else if (lw_p_size <= 8 * LW_P_WORDS) { \
-                LW_P_FILL(LW_P_EACH(LW_P_PUT, __VA_ARGS__)) \
-                lw_record_words(&lw_p_site, &lw_p_event, lw_p_w.words, lw_p_size); \
+            const bool lw_p_apart = lw_p_tail && lw_p_head < LW_P_TOO_LONG; \
+            if (lw_p_apart || lw_p_size <= 8 * LW_P_WORDS) { \
+                struct lw_p_writer lw_p_w; \
+                lw_p_w.words[0] = lw_p_w.words[1] = lw_p_w.words[2] = lw_p_w.word = 0; \
+                lw_p_w.index = lw_p_w.used = 0; \
+                LW_P_EACH(LW_P_PUT, __VA_ARGS__) \
+                if (lw_p_w.used != 0) \
+                    lw_p_w.words[lw_p_w.index] = lw_p_w.word; \
+                if (lw_p_apart) \
+                    lw_record_text(&lw_p_site, &lw_p_event, lw_p_head, lw_p_w.words[0], lw_p_w.words[1], lw_p_tail); \
+                else if (lw_p_size <= 24) \
+                    lw_record_short(&lw_p_site, &lw_p_event, lw_p_size, lw_p_w.words[0], lw_p_w.words[1], lw_p_w.words[2]); \
+                else { \
+                    const struct lw_part lw_p_whole = { lw_p_w.words, lw_p_size }; \
+                    lw_record_parts(&lw_p_site, &lw_p_event, &lw_p_whole, 1); \
+                } \
             } else { \
                 const struct lw_part lw_p_parts[] = { LW_P_EACH(LW_P_PART, __VA_ARGS__) }; \
                 lw_record_parts(&lw_p_site, &lw_p_event, lw_p_parts, sizeof(lw_p_parts) / sizeof(lw_p_parts[0])); \

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use lastwords::__private::{Callsite, Part, record_parts, record_short, record_text, record_words, would_record};
+use lastwords::__private::{Callsite, Part, record_parts, record_short, record_text, would_record};
 
 use crate::desc::{describe, lw_event_desc};
 use crate::text;
@@ -29,27 +29,8 @@ pub struct lw_part {
 
 const _: () = assert!(size_of::<lw_part>() == size_of::<Part>());
 
-/// Records a payload of `len` bytes that lies in whole words. Called by `LW_EVENT` where `site->enabled` was
-/// not 0.
-///
-/// # Safety
-/// `site` and `event` are static, and of one callsite; `words` has `len` bytes rounded up to words.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_record_words(
-    site: *mut lw_callsite,
-    event: *const lw_event_desc,
-    words: *const u64,
-    len: usize,
-) {
-    // SAFETY: the caller gives a static callsite, of the library's own layout (asserted above), that changes by atomics
-    // only; and as many words as `len` needs.
-    let (site, words) = unsafe { (&*site.cast::<Callsite>(), std::slice::from_raw_parts(words, len.div_ceil(8))) };
-    // SAFETY: the caller gives a static description.
-    record_words(site, words, len, || unsafe { describe(event) });
-}
-
-/// Records a payload of `len` bytes, at most 24, that lies in three words, which stay in registers. Called by `LW_EVENT` as
-/// `lw_record_words`.
+/// Records a payload of `len` bytes, at most 24, that lies in three words, which stay in registers. Called by `LW_EVENT`
+/// where `site->enabled` was not 0.
 ///
 /// # Safety
 /// `site` and `event` are static, and of one callsite.
@@ -62,14 +43,14 @@ pub unsafe extern "C" fn lw_record_short(
     second: u64,
     third: u64,
 ) {
-    // SAFETY: as in `lw_record_words`.
+    // SAFETY: the caller gives a static callsite, of the library's own layout (asserted above), that changes by atomics only.
     let site = unsafe { &*site.cast::<Callsite>() };
     // SAFETY: the caller gives a static description.
     record_short(site, (first, second, third), len, move || unsafe { describe(event) });
 }
 
 /// Records a payload of `len` bytes, at most 16, that lies in two words, and `text` with its NUL behind it. Called by
-/// `LW_EVENT` as `lw_record_words`.
+/// `LW_EVENT` as `lw_record_short`.
 ///
 /// # Safety
 /// As for `lw_record_short`; `text` ends with a NUL.
@@ -82,7 +63,7 @@ pub unsafe extern "C" fn lw_record_text(
     second: u64,
     text: *const c_char,
 ) {
-    // SAFETY: as in `lw_record_words`; the text ends with a NUL, which is counted.
+    // SAFETY: as in `lw_record_short`; the text ends with a NUL, which is counted.
     let (site, text) =
         unsafe { (&*site.cast::<Callsite>(), std::slice::from_raw_parts(text.cast::<u8>(), text::len(text) + 1)) };
     // SAFETY: the caller gives a static description.
@@ -92,7 +73,7 @@ pub unsafe extern "C" fn lw_record_text(
 /// Records a payload given in parts. Called by `LW_EVENT` for long payloads.
 ///
 /// # Safety
-/// As for `lw_record_words`; `parts` are `count` parts whose bytes are readable.
+/// As for `lw_record_short`; `parts` are `count` parts whose bytes are readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_record_parts(
     site: *mut lw_callsite,
@@ -100,7 +81,7 @@ pub unsafe extern "C" fn lw_record_parts(
     parts: *const lw_part,
     count: usize,
 ) {
-    // SAFETY: as in `lw_record_words`; `lw_part` has the layout of `Part`: a pointer and a length.
+    // SAFETY: as in `lw_record_short`; `lw_part` has the layout of `Part`: a pointer and a length.
     unsafe {
         let (site, parts) = (&*site.cast::<Callsite>(), std::slice::from_raw_parts(parts.cast::<Part>(), count));
         record_parts(site, parts, || describe(event));
@@ -113,6 +94,6 @@ pub unsafe extern "C" fn lw_record_parts(
 /// `site` and `event` are static, and of one callsite.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_event_enabled(site: *mut lw_callsite, event: *const lw_event_desc) -> bool {
-    // SAFETY: as in `lw_record_words`.
+    // SAFETY: as in `lw_record_short`.
     unsafe { would_record(&*site.cast::<Callsite>(), || describe(event)) }
 }

@@ -1,6 +1,5 @@
 //! The panic hook.
 
-use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Once;
 
@@ -11,11 +10,11 @@ use super::unwind::{Frames, unwind};
 use crate::process::cut;
 use crate::record::callsite;
 use crate::record::dispatch::record_to;
-use crate::record::encode::{Hex, Joined, hex};
+use crate::record::encode::{Field as _, Formatted, Hex, Joined, hex};
 
 crate::__site!(("crash"), "panic", "", ERROR, ["message", "location", "thread", "backtrace"]);
 
-type Payload<'a> = (Joined<'a>, &'a str, &'a str, &'a [Hex<u64>]);
+type Payload<'a> = (Joined<'a>, Formatted<MOST_TEXT>, &'a str, &'a [Hex<u64>]);
 
 /// Records each panic as `crash:panic`, then calls the hook that was there. A second call changes nothing.
 pub fn install_panic_hook() {
@@ -42,12 +41,12 @@ fn record(info: &PanicHookInfo<'_>) {
     let payload = info.payload();
     let message =
         payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let mut room = [0u8; MOST_TEXT];
     let frames = Frames::new();
     unwind(&frames, 0);
     let mut addresses = [hex(0); MAX_FRAMES];
     let backtrace = frames.copy(&mut addresses);
-    let (message, location) = (message.unwrap_or("a payload that is no text"), location(info, &mut room));
+    let message = message.unwrap_or("a payload that is no text");
+    let location = info.location().map_or(Formatted::EMPTY, |at| Formatted::new(format_args!("{at}")));
     let current = std::thread::current();
     let thread = cut(current.name().unwrap_or(""), MOST_TEXT);
     callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
@@ -56,12 +55,12 @@ fn record(info: &PanicHookInfo<'_>) {
     // half, the message what is left.
     __LW_CALLSITE.each_slot(desc, &mut |slot, id| {
         let sub_buffer = slot.channel.streams().first().map_or(0, |stream| stream.room() as usize);
-        // The header may be needed twice where an event begins a sub-buffer; texts have a NUL, the backtrace a count.
-        let others = 2 * LEN_FULL + slot.contexts_len + location.len() + 1 + thread.len() + 1 + 4;
+        // The header may be needed twice where an event begins a sub-buffer; the backtrace has a count.
+        let others = 2 * LEN_FULL + slot.contexts_len + location.size() + thread.size() + 4;
         let room = sub_buffer.saturating_sub(others);
         let for_backtrace = room.saturating_sub(message.len() + 1).max(room / 2);
         let backtrace = &backtrace[..backtrace.len().min(for_backtrace / size_of::<u64>())];
-        let mut note = [0u8; 48];
+        let mut note = Formatted::EMPTY;
         let message = cut_to(message, room - size_of_val(backtrace), &mut note);
         let payload: Payload<'_> = (message, location, thread, backtrace);
         record_to(slot, id, payload);
@@ -70,44 +69,29 @@ fn record(info: &PanicHookInfo<'_>) {
 
 /// Most bytes of location and thread.
 const MOST_TEXT: usize = 256;
-
-/// `file:line:column`, cut where it is longer than the room.
-fn location<'a>(info: &PanicHookInfo<'_>, room: &'a mut [u8; MOST_TEXT]) -> &'a str {
-    let Some(at) = info.location() else { return "" };
-    written(room, format_args!("{}:{}:{}", at.file(), at.line(), at.column()))
-}
-
-/// The arguments as text, without allocation, cut to the room.
-fn written<'a>(room: &'a mut [u8], arguments: std::fmt::Arguments<'_>) -> &'a str {
-    let most = room.len();
-    let mut rest = &mut *room;
-    // An error says that there was no more room.
-    let _ = rest.write_fmt(arguments);
-    let len = most - rest.len();
-    room[..len].utf8_chunks().next().map_or("", |text| text.valid())
-}
+/// Bytes of the note of what was cut off: of the longest.
+const NOTE_ROOM: usize = 48;
 
 /// Most NULs inside a message: each is a piece of the payload of its own, of which there is a limited number.
 const MOST_NULS: usize = 16;
 
 /// As much of the text as fits into `room` bytes with its NUL, with a note of what was cut off where that is not all.
-fn cut_to<'a>(text: &'a str, room: usize, note: &'a mut [u8; 48]) -> Joined<'a> {
+fn cut_to<'a>(text: &'a str, room: usize, note: &'a mut Formatted<NOTE_ROOM>) -> Joined<'a> {
     let end = text.match_indices('\0').nth(MOST_NULS).map_or(text.len(), |(at, _)| at);
     if end == text.len() && end < room {
         return Joined([text, "", ""]);
     }
-    let kept = cut(text, end.min(room.saturating_sub(note.len() + 1)));
-    let note = written(note, format_args!("… ({} bytes were cut off)", text.len() - kept.len()));
-    Joined([kept, note, ""])
+    let kept = cut(text, end.min(room.saturating_sub(NOTE_ROOM + 1)));
+    *note = Formatted::new(format_args!("… ({} bytes were cut off)", text.len() - kept.len()));
+    Joined([kept, str::from_utf8(note.as_bytes()).unwrap_or_default(), ""])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::encode::Field as _;
 
     fn shown(text: &str, room: usize) -> String {
-        let mut note = [0; 48];
+        let mut note = Formatted::EMPTY;
         let message = cut_to(text, room, &mut note);
         assert!(message.size() <= room.max(49), "{message:?}");
         message.0.concat()

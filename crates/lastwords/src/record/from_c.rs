@@ -35,16 +35,9 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// Records a payload that lies in whole words: the first `len` bytes of `words`, the rest of the last word zero. `describe`
-/// is asked for the event's description when the callsite is reached for the first time.
-#[inline(never)]
-pub fn record_words(site: &'static Callsite, words: &[u64], len: usize, describe: impl Describe) {
-    let payload = &memory(words)[..len];
-    each_slot(site, describe, &mut |slot, id| dispatch::record_bytes(slot, id, payload));
-}
-
-/// Records the same of at most 24 bytes. The words are arguments of their own, so that they stay in registers up to the ring
-/// where nothing precedes them but the thread's id.
+/// Records a payload of at most 24 bytes that lies in whole words, the rest of the last one zero. The words are arguments of their
+/// own, so that they stay in registers up to the ring where nothing precedes them but the thread's id. `describe` is asked for
+/// the event's description when the callsite is reached for the first time.
 #[inline(always)]
 pub fn record_short(
     site: &'static Callsite,
@@ -58,7 +51,7 @@ pub fn record_short(
             let _ = slot.channel.record_words(id, [first, second, third], len);
         }
         Some((slot, id)) if slot.contexts == bits::TID => record_short_with_tid(slot, id, len, first, second, third),
-        _ => record_any_short(site, first, second, third, len, describe),
+        _ => record_any(site, [first, second, third], len, &[], describe),
     }
 }
 
@@ -66,11 +59,6 @@ pub fn record_short(
 fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, third: u64) {
     let words = prepend::<4>(identity::tid(), &[first, second, third]);
     let _ = slot.channel.record_words(id, words, len + 4);
-}
-
-#[inline(never)]
-fn record_any_short(site: &'static Callsite, first: u64, second: u64, third: u64, len: usize, describe: impl Describe) {
-    record_words(site, &[first, second, third], len.min(24), describe);
 }
 
 /// Records a payload of at most 16 bytes, which lies in whole words, and a text behind it whose NUL `text` includes.
@@ -90,7 +78,7 @@ pub fn record_text(
         (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == bits::TID && without_nul.len() >= 8 => {
             record_text_with_tid(slot, id, len, first, second, without_nul);
         }
-        _ => record_any_text(site, first, second, len.min(16), text, describe),
+        _ => record_any(site, [first, second, 0], len, text, describe),
     }
 }
 
@@ -100,10 +88,11 @@ fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first:
     let _ = slot.channel.record_tail(id, words, len + 4, Tail::Text(without_nul));
 }
 
+/// The same for all channels: `len` bytes of the words, and the text behind them.
 #[inline(never)]
-fn record_any_text(site: &'static Callsite, first: u64, second: u64, len: usize, text: &[u8], describe: impl Describe) {
-    let words = [first, second];
-    let payload = [&memory(&words)[..len], text];
+fn record_any(site: &'static Callsite, words: [u64; 3], len: usize, text: &[u8], describe: impl Describe) {
+    let words = memory(&words);
+    let payload = [&words[..len.min(words.len())], text];
     each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(&payload)));
 }
 
@@ -112,7 +101,10 @@ fn record_any_text(site: &'static Callsite, first: u64, second: u64, len: usize,
 /// # Safety
 /// Each part has `len` readable bytes that do not change during the call.
 pub unsafe fn record_parts(site: &'static Callsite, parts: &[Part], describe: impl Describe) {
-    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(parts)));
+    each_slot(site, describe, &mut |slot, id| match parts {
+        [whole] => dispatch::record_bytes(slot, id, whole.as_ref()),
+        _ => dispatch::record_to(slot, id, Parts(parts)),
+    });
 }
 
 /// Calls `record` for each slot that takes the event.

@@ -26,7 +26,7 @@ impl<const N: usize> Formatted<N> {
     pub(crate) const EMPTY: Self = Self { bytes: [0; N], len: 0, is_cut: false };
 
     #[inline]
-    fn new(arguments: fmt::Arguments<'_>) -> Self {
+    pub(crate) fn new(arguments: fmt::Arguments<'_>) -> Self {
         let mut text = Self::EMPTY;
         // A value whose formatting fails is recorded as far as it went.
         let _ = text.write_fmt(arguments);

@@ -56,7 +56,7 @@ impl Out for Count {
 pub(crate) struct Words<'a, const W: usize> {
     words: &'a mut [u64; W],
     index: usize,
-    /// The word in progress; `used` bytes of it are filled.
+    /// The word in progress; the lowest `used` bytes of it are filled, the lowest is the first in memory.
     acc: u64,
     used: usize,
 }
@@ -70,19 +70,16 @@ impl<'a, const W: usize> Words<'a, W> {
 
     /// Writes the word in progress.
     #[inline(always)]
-    pub(crate) fn finish(self) {
-        if self.used > 0 && self.index < W {
-            self.words[self.index] = self.acc;
+    pub(crate) fn finish(mut self) {
+        if self.used > 0 {
+            self.flush();
         }
     }
 
-    /// Puts the low `size` bytes of `value`, in the machine's byte order; its other bytes are zero.
+    /// Puts the low `size` bytes of `bytes`, of which the lowest comes first in memory; the others are zero.
     #[inline(always)]
-    fn push(&mut self, value: u64, size: usize) {
-        const LITTLE: bool = cfg!(target_endian = "little");
-        // The bytes that come first in memory order are at the lower end, or at the upper one.
-        let value = if LITTLE { value } else { value << (64 - size * 8) };
-        self.acc |= if LITTLE { value << (self.used * 8) } else { value >> (self.used * 8) };
+    fn push(&mut self, bytes: u64, size: usize) {
+        self.acc |= bytes << (self.used * 8);
         let total = self.used + size;
         if total < 8 {
             self.used = total;
@@ -90,35 +87,30 @@ impl<'a, const W: usize> Words<'a, W> {
         }
         self.flush();
         // Two shifts: one by 64 has no value.
-        let rest = 63 - self.used * 8;
-        self.acc = if LITTLE { (value >> 1) >> rest } else { (value << 1) << rest };
+        self.acc = (bytes >> 1) >> (63 - self.used * 8);
         self.used = total - 8;
     }
 
     #[inline(always)]
     fn flush(&mut self) {
         if self.index < W {
-            self.words[self.index] = self.acc;
+            self.words[self.index] = self.acc.to_le();
         }
         self.index += 1;
     }
 }
 
-/// Up to seven bytes as a number that [`Words::push`] takes.
+/// Up to seven bytes as [`Words::push`] takes them.
 #[inline(always)]
 fn tail_word(bytes: &[u8]) -> u64 {
     let n = bytes.len();
     if n >= 4 {
-        let first = u64::from(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-        let last = u64::from(u32::from_ne_bytes([bytes[n - 4], bytes[n - 3], bytes[n - 2], bytes[n - 1]]));
-        if cfg!(target_endian = "little") { first | last << ((n - 4) * 8) } else { first << ((n - 4) * 8) | last }
+        let first = u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        let last = u64::from(u32::from_le_bytes([bytes[n - 4], bytes[n - 3], bytes[n - 2], bytes[n - 1]]));
+        first | last << ((n - 4) * 8)
     } else if n > 0 {
         let (a, b, c) = (u64::from(bytes[0]), u64::from(bytes[n / 2]), u64::from(bytes[n - 1]));
-        if cfg!(target_endian = "little") {
-            a | b << (n / 2 * 8) | c << ((n - 1) * 8)
-        } else {
-            a << ((n - 1) * 8) | b << ((n - 1 - n / 2) * 8) | c
-        }
+        a | b << (n / 2 * 8) | c << ((n - 1) * 8)
     } else {
         0
     }
@@ -127,12 +119,11 @@ fn tail_word(bytes: &[u8]) -> u64 {
 /// The last `n` (0 to 7) bytes of `bytes`, read in one load where `bytes` has eight.
 #[inline(always)]
 fn last_bytes(bytes: &[u8], n: usize) -> u64 {
-    if n == 0 {
-        return 0;
+    match bytes.last_chunk::<8>() {
+        _ if n == 0 => 0,
+        Some(word) => u64::from_le_bytes(*word) >> ((8 - n) * 8),
+        None => tail_word(&bytes[bytes.len() - n..]),
     }
-    let Some(word) = bytes.last_chunk::<8>() else { return tail_word(&bytes[bytes.len() - n..]) };
-    let word = u64::from_ne_bytes(*word);
-    if cfg!(target_endian = "little") { word >> ((8 - n) * 8) } else { word & ((1 << (n * 8)) - 1) }
 }
 
 /// Returns true if a byte of `word` is zero.
@@ -148,9 +139,8 @@ pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         return !zero_in_16(first, last) && (bytes.len() <= 32 || middle_has_no_nul(bytes));
     }
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    let last = if rest.is_empty() { None } else { bytes.last_chunk::<8>() };
-    !chunks.iter().chain(last).any(|chunk| has_zero(u64::from_ne_bytes(*chunk)))
+    let words = bytes.as_chunks().0.iter().chain(bytes.last_chunk());
+    !words.copied().any(|word| has_zero(u64::from_ne_bytes(word)))
 }
 
 /// Returns true if one of the bytes is zero.
@@ -173,22 +163,27 @@ fn middle_has_no_nul(bytes: &[u8]) -> bool {
 }
 
 /// `word` with each of its zero bytes replaced by [`INNER_NUL`].
-#[cold]
+#[inline(always)]
 fn without_zeros(word: u64) -> u64 {
+    if has_zero(word) { replaced(word) } else { word }
+}
+
+#[cold]
+fn replaced(word: u64) -> u64 {
     u64::from_ne_bytes(word.to_ne_bytes().map(|byte| if byte == 0 { INNER_NUL } else { byte }))
 }
 
 impl<const W: usize> Out for Words<'_, W> {
     #[inline(always)]
     fn scalar(&mut self, value: u64, size: usize) {
-        self.push(value, size);
+        self.push(if cfg!(target_endian = "little") { value } else { value.swap_bytes() >> (64 - size * 8) }, size);
     }
 
     #[inline(always)]
     fn raw(&mut self, bytes: &[u8]) {
-        let (chunks, rest) = bytes.as_chunks::<8>();
+        let (chunks, rest) = bytes.as_chunks();
         for chunk in chunks {
-            self.push(u64::from_ne_bytes(*chunk), 8);
+            self.push(u64::from_le_bytes(*chunk), 8);
         }
         if !rest.is_empty() {
             self.push(last_bytes(bytes, rest.len()), rest.len());
@@ -197,23 +192,14 @@ impl<const W: usize> Out for Words<'_, W> {
 
     #[inline(always)]
     fn text(&mut self, bytes: &[u8]) {
-        let (chunks, rest) = bytes.as_chunks::<8>();
+        let (chunks, rest) = bytes.as_chunks();
         for chunk in chunks {
-            let mut word = u64::from_ne_bytes(*chunk);
-            if has_zero(word) {
-                word = without_zeros(word);
-            }
-            self.push(word, 8);
+            self.push(without_zeros(u64::from_le_bytes(*chunk)), 8);
         }
-        let n = rest.len();
-        let mut tail = last_bytes(bytes, n);
         // Bytes past the tail are made non-zero for the test.
-        let unused = if cfg!(target_endian = "little") { u64::MAX << (n * 8) } else { !((1 << (n * 8)) - 1) };
-        if has_zero(tail | unused) {
-            tail = without_zeros(tail | unused) & !unused;
-        }
-        let with_nul = if cfg!(target_endian = "little") { tail } else { tail << 8 };
-        self.push(with_nul, n + 1);
+        let unused = u64::MAX << (rest.len() * 8);
+        let tail = without_zeros(last_bytes(bytes, rest.len()) | unused) & !unused;
+        self.push(tail, rest.len() + 1);
     }
 }
 
