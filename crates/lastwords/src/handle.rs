@@ -236,7 +236,7 @@ pub(crate) fn close(session: &'static SessionShared, how: Ending, unwanted: bool
     }
     slot::remove(session);
     processes::leave(view.processes());
-    let is_left = processes::is_left(view, session.regions.session.as_ptr());
+    let is_left = processes::is_left(view);
     if is_left || ending::is_ours(view) {
         ending::mark(view, how);
     }

@@ -23,8 +23,8 @@ use crate::process::{clock, cut};
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
 use crate::session::rate;
-use crate::session::registry::{context_bodies, env_body};
-use crate::session::retention::{self, Removed};
+use crate::session::registry::{Registry, context_bodies, env_body};
+use crate::session::retention;
 use crate::session::rules::{self, RuleSpec};
 
 /// Makes the session that `builder` asks for, in a folder of `base`.
@@ -37,10 +37,12 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
     let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
     let uuid = new_uuid();
     let mut folder = base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
-    let made = create_in(builder, uuid, folder.as_mut(), &removed);
+    let made = create_in(builder, uuid, folder.as_mut(), removed.sessions);
     // The error that is reported is the first one.
-    let made = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)));
-    made.map(|(regions, note)| SessionShared::new(regions, folder, note))
+    let (regions, note) = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)))?;
+    let notes = [note].into_iter().chain(removed.notes()).chain(folder.as_ref().and_then(place_note));
+    let note = notes.collect::<Vec<_>>().join("; ");
+    Ok(SessionShared::new(regions, folder, note))
 }
 
 /// Where the session is, if that is another place than it should be.
@@ -50,12 +52,13 @@ fn place_note(folder: &Folder) -> Option<String> {
     Some(format!("in {}, as {} is another user's", place.display(), other.display()))
 }
 
-/// Makes memory, tables and streams, and publishes the folder. Returns the regions, and a note for people.
+/// Makes memory, tables and streams, and publishes the folder. Returns the regions, and for people what the back-end chose.
+/// `removed`: how many sessions retention removed for this one.
 fn create_in(
     builder: &Builder,
     uuid: [u8; 16],
     folder: Option<&mut Folder>,
-    removed: &Removed,
+    removed: u32,
 ) -> Result<(Regions, String), Error> {
     let backend = backend(&builder.memory, folder.as_deref(), &unique_of(&uuid))?;
     let layout = Layout::new(builder, uuid, &backend)?;
@@ -65,13 +68,15 @@ fn create_in(
     let session = mappings.next().ok_or_else(missing)?;
     let registry = mappings.next().ok_or_else(missing)?;
     let spans = (builder.spans > 0).then(|| mappings.next().ok_or_else(missing)).transpose()?;
-    let view = init_session(builder, &session, &layout, backend.kind())?;
+    let view = init_session(builder, session, &layout, backend.kind())?;
     let rings = layout.specs.iter().zip(mappings).map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot));
     let streams = rings.collect::<Result<_, _>>()?;
     fill_tables(builder, &view, &layout);
-    let regions = Regions::new(session, view, registry, spans, streams);
+    let regions = Regions { registry: Registry::of(registry, &view), view, spans, streams };
     init_others(builder, &layout, &regions);
-    let note = finish(&regions, &backend, note, folder, removed)?;
+    regions.registry.append(KIND_ENV, &env_body("backend", &note));
+    regions.view.control().removed.store(removed, Relaxed);
+    publish(&regions, &backend, folder)?;
     Ok((regions, note))
 }
 
@@ -95,7 +100,7 @@ fn backend(memory: &Memory, folder: Option<&Folder>, unique: &str) -> Result<Bac
 }
 
 /// Writes header and identity of the session region.
-fn init_session(builder: &Builder, mapping: &Mapping, layout: &Layout, backend: u32) -> Result<SessionRegion, Error> {
+fn init_session(builder: &Builder, mapping: Mapped, layout: &Layout, backend: u32) -> Result<SessionRegion, Error> {
     let me = Identity::current();
     let info = SessionInfo {
         created_realtime: ClockKind::Realtime.now(),
@@ -216,7 +221,7 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
         }
     }
     let header = |mapping: &Mapping, kind| init::region_header(kind, mapping.len(), layout.uuid, 0, &[]);
-    let registry = &regions.registry_mapping;
+    let registry = &regions.registry.mapping;
     // SAFETY: the region is ours and aligned.
     unsafe { init::write_header(registry.as_ptr(), &header(registry, KIND_REGISTRY)) };
     if let Some(spans) = &regions.spans {
@@ -230,18 +235,8 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     }
 }
 
-/// Notes what was chosen, flushes, says where the regions are and publishes the folder.
-fn finish(
-    regions: &Regions,
-    backend: &Backend,
-    note: String,
-    folder: Option<&mut Folder>,
-    removed: &Removed,
-) -> Result<String, Error> {
-    let mut notes = vec![note];
-    regions.registry.append(KIND_ENV, &env_body("backend", &notes[0]));
-    regions.view.control().removed.store(removed.sessions, Relaxed);
-    notes.extend(removed.notes());
+/// Flushes, says where the regions are and publishes the folder.
+fn publish(regions: &Regions, backend: &Backend, folder: Option<&mut Folder>) -> Result<(), Error> {
     if backend.is_persistent() {
         for mapping in regions.mappings() {
             // SAFETY: the mapping's own bytes. What lies behind was flushed by the back-end when it was zeroed.
@@ -255,8 +250,6 @@ fn finish(
             write_places(folder.fd()?, &folder.path.display().to_string(), &mappings)?;
         }
         folder.publish()?;
-        notes.extend(place_note(folder));
     }
-    notes.retain(|note| !note.is_empty());
-    Ok(notes.join("; "))
+    Ok(())
 }

@@ -129,13 +129,13 @@ pub(crate) fn leave(processes: &[Process]) {
 }
 
 /// Whether nobody has the session any more: neither the living nor the dead, whose last words are in it. Children that died
-/// before the process that made it are its own affair. `mapped` is where the session is mapped here.
-pub(crate) fn is_left(view: &SessionRegion, mapped: *const u8) -> bool {
+/// before the process that made it are its own affair.
+pub(crate) fn is_left(view: &SessionRegion) -> bool {
     let (me, here) = (os::pid(), os::pid_namespace());
     let info = &view.info;
     let in_charge = info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me, here);
     // None where it is on the heap: forked children have their own.
-    let file = file_at(&maps_of("self"), mapped as usize).filter(|(_, inode)| inode != "0");
+    let file = file_at(&maps_of("self"), view.mapping.as_ptr() as usize).filter(|(_, inode)| inode != "0");
     let has_it = |process: &Identity| match process.life() {
         // Its entry stays where /proc did not tell its start time.
         _ if in_charge && (process.pid, process.pidns) == (me, here) => false,
@@ -211,7 +211,7 @@ pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> boo
     if *process != Identity::current() {
         return false;
     }
-    let (maps, at) = (maps_of("self"), core::ptr::from_ref(view.control()) as usize);
+    let (maps, at) = (maps_of("self"), view.mapping.as_ptr() as usize);
     let Some(file) = file_at(&maps, at) else { return false };
     maps.lines().filter(|line| mapped_file(line).as_ref() == Some(&file)).all(|line| file_at(line, at).is_some())
 }

@@ -44,9 +44,7 @@ pub(crate) struct StreamRegion {
 /// A session as this process has it mapped: all its regions.
 #[derive(Debug)]
 pub struct Regions {
-    pub(crate) session: Mapped,
     pub(crate) view: SessionRegion,
-    pub(crate) registry_mapping: Mapped,
     pub(crate) registry: Registry,
     pub(crate) spans: Option<Mapped>,
     pub(crate) streams: Vec<StreamRegion>,
@@ -82,28 +80,26 @@ impl<'a> Finder<'a> {
 
 /// Looks into the session region alone, which is mapped meanwhile.
 pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
-    let (_mapped, view) = open_view(&Finder::of(folder)?)?;
     // Callers take copies of what they see.
-    Ok(look(&view))
+    open_view(&Finder::of(folder)?).map(|view| look(&view))
 }
 
-fn open_view(finder: &Finder<'_>) -> Result<(Mapped, SessionRegion), Error> {
-    let session = finder.must(SESSION)?;
-    let view = SessionRegion::of(&session)?;
+fn open_view(finder: &Finder<'_>) -> Result<SessionRegion, Error> {
+    let view = SessionRegion::of(finder.must(SESSION)?)?;
     if !finder.shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path names a process id, which another process may have by now.
         return Err(Error::region(&finder.shown, 40, "the session there is another than the folder's"));
     }
-    Ok((session, view))
+    Ok(view)
 }
 
 impl Regions {
     /// Maps all regions of the session in a folder.
     pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
         let finder = Finder::of(folder)?;
-        let (session, view) = open_view(&finder)?;
-        let registry_mapping = finder.must(REGISTRY)?;
-        check_header(&registry_mapping, KIND_REGISTRY)?;
+        let view = open_view(&finder)?;
+        let registry = finder.must(REGISTRY)?;
+        check_header(&registry, KIND_REGISTRY)?;
         let spans = finder.open(SPANS)?;
         spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS).map(drop))?;
         let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
@@ -112,24 +108,13 @@ impl Regions {
             let mapping = finder.must(&stream_name(index))?;
             streams.push(StreamRegion::of(mapping, &view.uuid)?);
         }
-        Ok(Self::new(session, view, registry_mapping, spans, streams))
-    }
-
-    pub(crate) fn new(
-        session: Mapped,
-        view: SessionRegion,
-        registry_mapping: Mapped,
-        spans: Option<Mapped>,
-        streams: Vec<StreamRegion>,
-    ) -> Self {
         view.tell_namespace();
-        let registry = Registry::of(&registry_mapping, &view.control().namespaces, is_persistent(view.info.backend));
-        Self { session, view, registry_mapping, registry, spans, streams }
+        Ok(Self { registry: Registry::of(registry, &view), view, spans, streams })
     }
 
     /// All mappings.
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
-        [&self.session, &self.registry_mapping]
+        [&self.view.mapping, &self.registry.mapping]
             .into_iter()
             .chain(&self.spans)
             .chain(self.streams.iter().map(|stream| &stream.mapping))

@@ -12,38 +12,33 @@ use lastwords_ring::backend::Mapping;
 use lastwords_ring::{ClockKind, init, os};
 
 use super::error::Error;
+use super::regions::Mapped;
 
-/// A session region that stays mapped for the life of the process.
+/// The session region. It is reached through atomics; what is not atomic in it is written before others see it.
 #[derive(Debug)]
 pub(crate) struct SessionRegion {
-    base: *mut u8,
+    pub(crate) mapping: Mapped,
     pub(crate) info: SessionInfo,
     pub(crate) uuid: [u8; 16],
 }
 
-// SAFETY: the region is reached through atomics; what is not atomic in it is written before others see it.
-unsafe impl Send for SessionRegion {}
-// SAFETY: as for Send.
-unsafe impl Sync for SessionRegion {}
-
 impl SessionRegion {
     /// Checks a mapped region and looks into it.
-    pub(crate) fn of(mapping: &Mapping) -> Result<Self, Error> {
-        let (base, len) = (mapping.as_ptr(), mapping.len());
-        let path = path_of(mapping);
-        let header = check_header(mapping, region::KIND_SESSION)?;
+    pub(crate) fn of(mapping: Mapped) -> Result<Self, Error> {
+        let path = path_of(&mapping);
+        let header = check_header(&mapping, region::KIND_SESSION)?;
         const { assert!(region::HEADER_SIZE as usize + size_of::<SessionInfo>() <= region::REGION_ALIGN as usize) };
         // SAFETY: inside the mapping, as no region is smaller than a page; aligned as the mapping is; plain integers.
-        let info = unsafe { base.add(region::HEADER_SIZE as usize).cast::<SessionInfo>().read() };
+        let info = unsafe { mapping.as_ptr().add(region::HEADER_SIZE as usize).cast::<SessionInfo>().read() };
         init::check_sum(&header, init::bytes_of(&info))
             .map_err(|error| Error::region(path, error.offset as u64, error.what))?;
-        check_offsets(&info, len, path)?;
-        Ok(Self { base, info, uuid: header.session })
+        check_offsets(&info, mapping.len(), path)?;
+        Ok(Self { mapping, info, uuid: header.session })
     }
 
     fn at<T>(&self, offset: u32) -> *mut T {
         // SAFETY: `check_offsets` found that the part lies in the mapping.
-        unsafe { self.base.add(offset as usize).cast() }
+        unsafe { self.mapping.as_ptr().add(offset as usize).cast() }
     }
 
     /// What changes at run time.
@@ -87,7 +82,7 @@ impl SessionRegion {
     /// What recorders need.
     pub(crate) fn parts(&self) -> SessionParts {
         // SAFETY: a checked session region, mapped for the life of the process.
-        unsafe { SessionParts::of_region(self.base) }
+        unsafe { SessionParts::of_region(self.mapping.as_ptr()) }
     }
 
     /// Tells the others, before this process takes a lock of the session, that it is not of the creator's pid namespace, if

@@ -13,12 +13,13 @@ use lastwords_abi::registry as abi;
 use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl};
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
-use lastwords_ring::backend::{Mapping, flush};
+use lastwords_ring::backend::flush;
 
 use self::body::{ID_AT, event_body};
 pub(crate) use self::body::{body_of, context_bodies, env_body};
 use self::index::Index;
-use crate::session::session_region::locked;
+use crate::session::regions::{Mapped, is_persistent};
+use crate::session::session_region::{SessionRegion, locked};
 
 /// What a callsite says of its event; `'static`, made once for each callsite.
 #[derive(Debug, Clone, Copy)]
@@ -118,11 +119,10 @@ impl FieldType {
     }
 }
 
-/// The registry region of a session.
+/// The registry region of a session. It is reached through atomics, and its records are written by the holder of its lock.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    base: *mut u8,
-    len: u64,
+    pub(crate) mapping: Mapped,
     namespaces: &'static AtomicU32,
     persistent: bool,
     index: Mutex<Index>,
@@ -135,21 +135,16 @@ pub(crate) struct Busy;
 /// Most ids of a channel. The two largest numbers are no ids: callsites use them for events that have none.
 pub(crate) const MOST_IDS: u32 = 65_534;
 
-// SAFETY: the region is reached through atomics, and its records are written by the holder of its lock.
-unsafe impl Send for Registry {}
-// SAFETY: as for Send.
-unsafe impl Sync for Registry {}
-
 impl Registry {
-    /// The registry in a mapped region whose header was checked.
-    pub(crate) fn of(mapping: &Mapping, namespaces: &'static AtomicU32, persistent: bool) -> Self {
-        let (base, len) = (mapping.as_ptr(), mapping.len());
-        Self { base, len, namespaces, persistent, index: Mutex::new(Index::default()) }
+    /// The registry of a session in a mapped region, whose header was checked or is still to be written.
+    pub(crate) fn of(mapping: Mapped, view: &SessionRegion) -> Self {
+        let (namespaces, persistent) = (&view.control().namespaces, is_persistent(view.info.backend));
+        Self { mapping, namespaces, persistent, index: Mutex::new(Index::default()) }
     }
 
     fn control(&self) -> &'static RegistryControl {
         // SAFETY: a region has at least 4096 bytes and stays mapped for the life of the process.
-        unsafe { &*self.base.add(abi::CONTROL_OFF).cast() }
+        unsafe { &*self.mapping.as_ptr().add(abi::CONTROL_OFF).cast() }
     }
 
     /// Makes the region an empty registry.
@@ -166,7 +161,7 @@ impl Registry {
     #[cfg(feature = "tracing")]
     pub(crate) fn append_thread_name(&self, tid: u32, name: &str) {
         let body = env_body(&format!("{}{tid}", abi::ENV_THREAD), name);
-        let fits = self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.len / 2;
+        let fits = self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.mapping.len() / 2;
         if !fits || !self.append(abi::KIND_ENV, &body) {
             // Relaxed: a count that says nothing of other memory.
             self.control().names_dropped.fetch_add(1, Relaxed);
@@ -183,14 +178,14 @@ impl Registry {
         let at = control.end.load(Acquire).max(RECORDS_OFF as u64);
         let whole = RECORD_HEADER_LEN + len;
         let end = at + (whole as u64).next_multiple_of(8);
-        if end > self.len {
+        if end > self.mapping.len() {
             control.dropped.fetch_add(1, Relaxed);
             return false;
         }
         // SAFETY: `at..end` lies in the region, behind all records, and the lock keeps other writers out; `at` is a multiple
         // of 8.
         unsafe {
-            let record = self.base.add(at as usize);
+            let record = self.mapping.as_ptr().add(at as usize);
             let body = core::slice::from_raw_parts_mut(record.add(RECORD_HEADER_LEN), len);
             let mut room = &mut *body;
             // `write` stops at the end of the room.
@@ -209,7 +204,7 @@ impl Registry {
     fn persist(&self, at: u64, len: u64) {
         if self.persistent {
             // SAFETY: callers name bytes of the region.
-            unsafe { flush::flush(self.base.add(at as usize), len as usize) };
+            unsafe { flush::flush(self.mapping.as_ptr().add(at as usize), len as usize) };
             flush::fence();
         }
     }
@@ -254,7 +249,7 @@ impl Registry {
             rest.is_some_and(<[u8]>::is_empty).then_some(id)
         };
         if let Some(index) = index
-            && index.is_there(self.len)
+            && index.is_there(self.mapping.len())
         {
             self.scan(index);
             return index.find(hash, |at| self.record(at).and_then(|(_, body)| equal(body)));
@@ -300,19 +295,19 @@ impl Registry {
 
     /// Kind and body of the record at this offset.
     fn record(&self, at: u64) -> Option<(u16, &[u8])> {
-        let end = self.control().end.load(Acquire).min(self.len);
+        let end = self.control().end.load(Acquire).min(self.mapping.len());
         if at + RECORD_HEADER_LEN as u64 > end {
             return None;
         }
         // SAFETY: the header lies before `end`, inside the region, on a multiple of 8.
-        let header = unsafe { self.base.add(at as usize).cast::<RecordHeader>().read() };
+        let header = unsafe { self.mapping.as_ptr().add(at as usize).cast::<RecordHeader>().read() };
         let len = u64::from(header.len);
         if len < RECORD_HEADER_LEN as u64 || at + len > end {
             return None;
         }
         // SAFETY: inside the region by the check above; records before `end` do not change.
         let body = unsafe {
-            let start = self.base.add(at as usize + RECORD_HEADER_LEN);
+            let start = self.mapping.as_ptr().add(at as usize + RECORD_HEADER_LEN);
             core::slice::from_raw_parts(start, header.len as usize - RECORD_HEADER_LEN)
         };
         Some((header.kind, body))
