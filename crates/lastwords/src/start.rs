@@ -10,9 +10,9 @@ use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
 use crate::session::create::create;
 use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
-use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
+use crate::session::shared::{self, SessionShared};
 use crate::session::user_context::UserContext;
-use crate::session::{Ending, Error, ending, environment, give_back, listener, lost_memory, processes, remove};
+use crate::session::{Ending, Error, ending, environment, listener, lost_memory, processes};
 
 /// What the listener calls when rules, channels or sessions changed, and once a second.
 const LISTENER: listener::Calls = listener::Calls {
@@ -81,15 +81,22 @@ impl Builder {
         if !is_new {
             return self.again(session);
         }
-        let contexts = |name: &str| self.contexts_of(name);
-        if let Err(error) = check_contexts(&session.regions, contexts).and_then(|()| slot::install(session, contexts)) {
-            close(session, Ending::Closed(None), true);
+        if let Err(error) = self.install(session) {
+            // What others recorded in it stays.
+            close(session, Ending::Closed(None), session.view().info.creator_pid == os::pid());
             return Err(error);
         }
         if self.listen {
             listener::ensure(&LISTENER);
         }
         Ok(Session::of(session, session.note.clone(), self.remove_at_end))
+    }
+
+    fn install(&self, session: &'static SessionShared) -> Result<(), Error> {
+        let contexts = |name: &str| self.contexts_of(name);
+        shared::check_listed(session)?;
+        check_contexts(&session.regions, contexts)?;
+        slot::install(session, contexts)
     }
 
     /// One more handle of a session that this process records in already.
@@ -115,34 +122,21 @@ impl Builder {
         let base = match Base::make(&path) {
             Ok(base) => base,
             // On the heap the folder is only there to be listed.
-            Err(_) if self.memory == Memory::Heap => return publish(create(self, None, false)?),
+            Err(_) if self.memory == Memory::Heap => return Ok((shared::publish(create(self, None, false)?), true)),
             Err(error) => return Err(error),
         };
         if self.scope == Scope::Process {
-            return publish(create(self, Some(&base), false)?);
+            return Ok((shared::publish(create(self, Some(&base), false)?), true));
         }
         let _lock = base.lock()?;
-        match find(&base, &self.name)? {
+        let session = match find(&base, &self.name)? {
             Some(folder) => match ours(&folder) {
-                Some(session) => Ok((session, false)),
-                None => publish(join(self, folder)?),
+                Some(session) => return Ok((session, false)),
+                None => join(self, folder)?,
             },
-            None => publish(create(self, Some(&base), true)?),
-        }
+            None => create(self, Some(&base), true)?,
+        };
+        // Before another thread of this process looks for it.
+        Ok((shared::publish(session), true))
     }
-}
-
-/// Lists the session among those of this process. Where there is no room for it, the process leaves it, and removes it if nobody
-/// else has it.
-fn publish(session: SessionShared) -> Result<(&'static SessionShared, bool), Error> {
-    let published = shared::publish(session).map_err(|unpublished| {
-        let created = unpublished.view().info.creator_pid == os::pid();
-        processes::leave(unpublished.view().processes());
-        if created && processes::joined(unpublished.view().processes()).is_empty() {
-            remove(&unpublished);
-        }
-        give_back(&unpublished);
-        Error::Full { what: "session", limit: MAX_SESSIONS, remedy: "close a session of this process" }
-    });
-    Ok((published?, true))
 }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
 
+use super::error::Error;
 use super::regions::Regions;
 use super::session_region::SessionRegion;
 use crate::session::dirs::Folder;
@@ -77,20 +78,25 @@ pub(crate) fn all() -> impl Iterator<Item = &'static SessionShared> {
     (0..USED.load(Acquire)).filter_map(at)
 }
 
-/// Keeps the session for the life of the process and lists it; gives it back when the list is full.
-pub(crate) fn publish(session: SessionShared) -> Result<&'static SessionShared, Box<SessionShared>> {
-    let raw = Box::into_raw(Box::new(session));
+/// Keeps the session for the life of the process and lists it, where the list is not full.
+pub(crate) fn publish(session: SessionShared) -> &'static SessionShared {
+    let session = Box::leak(Box::new(session));
+    let raw = core::ptr::from_mut(session);
     let take = |(at, slot): (usize, &AtomicPtr<_>)| {
         // Before the session is there: whoever looks for sessions looks at its slot from then on.
         USED.fetch_max(at + 1, AcqRel);
         slot.compare_exchange(core::ptr::null_mut(), raw, AcqRel, Acquire).is_ok()
     };
-    if SESSIONS.iter().enumerate().any(take) {
-        // SAFETY: made by `Box::into_raw` above and never freed from here on.
-        return Ok(unsafe { &*raw });
-    }
-    // SAFETY: nobody else has the pointer, as no slot took it.
-    Err(unsafe { Box::from_raw(raw) })
+    // Where there was no room, `check_listed` says so.
+    SESSIONS.iter().enumerate().any(take);
+    session
+}
+
+/// Refuses a session that found no room in the list.
+pub(crate) fn check_listed(session: &SessionShared) -> Result<(), Error> {
+    let is_listed = all().any(|listed| core::ptr::eq(listed, session));
+    let remedy = "close a session of this process";
+    if is_listed { Ok(()) } else { Err(Error::Full { what: "session", limit: MAX_SESSIONS, remedy }) }
 }
 
 /// Takes the session off the list.
