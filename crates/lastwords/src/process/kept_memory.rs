@@ -50,17 +50,12 @@ fn take(len: usize) -> Option<NonNull<u8>> {
                 return NonNull::new(chunk.cast::<u8>().wrapping_add(at));
             }
         }
-        let fresh = new_chunk()?;
+        let fresh = os::private_memory(CHUNK)?.cast::<AtomicUsize>().as_ptr();
+        // SAFETY: new memory of our own, page-aligned.
+        unsafe { fresh.write(AtomicUsize::new(16)) };
         if CHUNK_NOW.compare_exchange(chunk, fresh, AcqRel, Acquire).is_err() {
             // SAFETY: nobody else has seen this chunk.
             unsafe { libc::munmap(fresh.cast(), CHUNK) };
         }
     }
-}
-
-fn new_chunk() -> Option<*mut AtomicUsize> {
-    let fresh = os::private_memory(CHUNK)?.cast::<AtomicUsize>();
-    // SAFETY: new memory of our own, page-aligned.
-    unsafe { fresh.write(AtomicUsize::new(16)) };
-    Some(fresh.as_ptr())
 }

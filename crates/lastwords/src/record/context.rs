@@ -35,7 +35,7 @@ impl UserContext {
 pub fn len(mask: u32, user: &[UserContext]) -> usize {
     let fixed = [(bits::PID, 4), (bits::TID, 4), (bits::THREAD_NAME, NAME_LEN), (bits::CPU, 4)];
     let builtin: usize = fixed.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, len)| len).sum();
-    builtin + if mask & bits::USER == 0 { 0 } else { user.iter().map(UserContext::size).sum() }
+    builtin + if mask & bits::USER == 0 { 0 } else { user.iter().map(|context| context.size).sum() }
 }
 
 /// Writes the contexts; the CPU is the one of now, which the record can still leave.

@@ -9,8 +9,8 @@ use super::layout::cpus;
 use super::rules::RuleSpec;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
 
-/// Configures a session. [`Builder::start`] begins it.
-#[derive(Debug, Clone)]
+/// Configures a session. [`Builder::start`] begins it, unless it has no name, as one that [`Session::builder`] did not make.
+#[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
     pub(crate) name: String,
@@ -39,28 +39,7 @@ pub struct Builder {
 
 impl Builder {
     pub(crate) fn new(name: String) -> Self {
-        Self {
-            name,
-            channels: Vec::new(),
-            memory: Memory::default(),
-            reservation: None,
-            clock: None,
-            scope: Scope::default(),
-            dir: None,
-            size_limit: u64::MAX,
-            snapshot: false,
-            listen: true,
-            events: Vec::new(),
-            env: Vec::new(),
-            registry_len: 512 << 10,
-            spans: 512,
-            size: None,
-            seconds: None,
-            rate: None,
-            rules: Vec::new(),
-            remove_at_end: false,
-            retention: Retention::default(),
-        }
+        Self { name, size_limit: u64::MAX, listen: true, registry_len: 512 << 10, spans: 512, ..Self::default() }
     }
 
     /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.
@@ -156,18 +135,20 @@ impl Builder {
     /// The reservation's code; the default where none was asked for.
     pub(crate) fn reservation_code(&self, persistent: bool) -> Result<u32, Error> {
         let unsupported = |why, remedy| Err(Error::unsupported("reservation rseq", why, remedy));
-        match self.reservation {
-            Some(Reservation::Rseq) if !rseq_available() => unsupported(
+        let default = match persistent {
+            true => Reservation::Locked,
+            false if rseq_available() => Reservation::Rseq,
+            false => Reservation::Lockless,
+        };
+        match self.reservation.unwrap_or(default) {
+            Reservation::Rseq if !rseq_available() => unsupported(
                 "restartable sequences are not registered for this thread",
                 "use glibc 2.35 or newer without GLIBC_TUNABLES=glibc.pthread.rseq=0, or choose lockless",
             ),
-            Some(Reservation::Rseq) if persistent => {
+            Reservation::Rseq if persistent => {
                 unsupported("it does not flush persistent memory", "choose locked or lockless")
             }
-            Some(chosen) => Ok(chosen as u32),
-            None if persistent => Ok(Reservation::Locked as u32),
-            None if rseq_available() => Ok(Reservation::Rseq as u32),
-            None => Ok(Reservation::Lockless as u32),
+            chosen => Ok(chosen as u32),
         }
     }
 }

@@ -215,7 +215,7 @@ impl ChannelConfig {
         if size * u64::from(count) > 1 << 40 {
             return wrong("sub_buffers", u64::from(count), "all sub-buffers together take at most 2^40 bytes");
         }
-        let contexts: usize = self.user_contexts.iter().map(UserContext::size).sum();
+        let contexts: usize = self.user_contexts.iter().map(|context| context.size).sum();
         if contexts > MAX_LEN {
             return wrong("contexts", contexts as u64, "the application's own contexts take at most 192 bytes");
         }
@@ -225,15 +225,12 @@ impl ChannelConfig {
 
 /// Names of sessions and channels become names of files, and words of command lines.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let wrong = |why| Err(Error::Name { name: name.to_owned(), why });
-    if name.is_empty() || name.len() > 47 {
-        return wrong("its length is out of range");
-    }
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
-        return wrong("it holds a character that is not allowed");
-    }
-    if !name.as_bytes()[0].is_ascii_alphanumeric() {
-        return wrong("its first character is not allowed");
-    }
-    Ok(())
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let why = match name.as_bytes() {
+        _ if !(1..=47).contains(&name.len()) => "its length is out of range",
+        _ if !name.bytes().all(is_allowed) => "it holds a character that is not allowed",
+        [first, ..] if !first.is_ascii_alphanumeric() => "its first character is not allowed",
+        _ => return Ok(()),
+    };
+    Err(Error::Name { name: name.to_owned(), why })
 }

@@ -118,9 +118,12 @@ pub(crate) struct Folder {
 pub(crate) struct Lock(OwnedFd);
 
 impl Lock {
-    /// Takes the lock, unless another process has it.
+    /// Takes the lock, unless another has it.
     fn take(file: OwnedFd, shown: &Path) -> Result<Option<Self>, Error> {
-        Ok(has_locked(&file, shown)?.then(|| Self(file)))
+        match sys::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            locked => locked.map(|()| Some(Self(file))).map_err(|error| Error::io("flock", shown, error)),
+        }
     }
 }
 
@@ -163,11 +166,17 @@ impl Base {
 
     /// Waits, for a bounded time, until no other process of the user is making a session.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
-        let file = self.lock_file()?;
         let (start, mut since, mut holder) = (Instant::now(), Instant::now(), None);
-        while !has_locked(&file, &self.path.join(".lock"))? {
+        loop {
+            let file = self.lock_file()?;
             // Each holder sets the time of the file: where many start at once, there is progress.
             let now = sys::fstat(&file).ok().map(|stat| (stat.st_mtime, stat.st_mtime_nsec));
+            if let Some(lock) = Lock::take(file, &self.path.join(".lock"))? {
+                let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+                // Where it fails, others wait less.
+                let _ = sys::futimens(&lock.0, &Timestamps { last_access: now, last_modification: now });
+                return Ok(lock);
+            }
             if holder != now {
                 (holder, since) = (now, Instant::now());
             }
@@ -176,10 +185,6 @@ impl Base {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        // Where it fails, others wait less.
-        let _ = sys::futimens(&file, &Timestamps { last_access: now, last_modification: now });
-        Ok(Lock(file))
     }
 
     /// Makes an unpublished folder for a session of that name; `unique` is [`unique_of`] its UUID.
@@ -262,7 +267,7 @@ impl Folder {
     /// Gives the folder its own name: from here on others find it, whole.
     pub(crate) fn publish(&mut self) -> Result<(), Error> {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let base = open_base(self.fd()?, &self.path)?;
+        let base = open_dir(self.fd()?, "..", &self.path)?;
         sys::renameat(&base, &self.name, &base, &name).map_err(|error| Error::io("rename", &self.path, error))?;
         self.name = name;
         Ok(())
@@ -316,7 +321,7 @@ impl Folder {
     }
 
     fn remove_at(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
-        let (base, names) = (open_base(fd, &self.path)?, self.files(fd)?);
+        let (base, names) = (open_dir(fd, "..", &self.path)?, self.files(fd)?);
         if let Some(path) = self.outside()
             && let Err(error) = fs::remove_file(&path)
             && error.kind() != ErrorKind::NotFound
@@ -402,11 +407,6 @@ pub(crate) fn new_uuid() -> [u8; 16] {
     uuid
 }
 
-/// Opens the base folder of a session's folder.
-fn open_base(folder: BorrowedFd<'_>, shown: &Path) -> Result<OwnedFd, Error> {
-    open_dir(folder, "..", shown)
-}
-
 /// Opens a folder without following a link in its place.
 fn open_dir(at: impl AsFd, name: impl Arg + Copy, shown: &Path) -> Result<OwnedFd, Error> {
     open_at(at, name, OFlags::RDONLY | OFlags::DIRECTORY, shown)
@@ -417,14 +417,6 @@ fn open_at(at: impl AsFd, name: impl Arg + Copy, flags: OFlags, shown: &Path) ->
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = retry_on_intr(|| sys::openat(&at, name, flags, Mode::RUSR | Mode::WUSR));
     opened.map_err(|error| Error::io("open", shown, error))
-}
-
-/// Takes the lock of a file or folder; false where another has it.
-fn has_locked(file: &OwnedFd, shown: &Path) -> Result<bool, Error> {
-    match sys::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        locked => locked.map(|()| true).map_err(|error| Error::io("flock", shown, error)),
-    }
 }
 
 /// Opens a folder as [`open_dir`] does; refuses one of another user, or one with any of `forbidden` mode bits.

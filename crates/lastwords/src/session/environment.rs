@@ -31,13 +31,13 @@ pub(crate) fn apply(builder: &mut Builder) -> String {
     let asked = asked.to_string_lossy();
     let (mut rules, mut problems) = (Vec::new(), Vec::new());
     for directive in asked.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
-        let rule = follow(builder, directive).and_then(|rule| match rule {
-            Some(_) if rules.len() == MOST_RULES => Err(format!("only {MOST_RULES} directives for events are taken")),
-            rule => Ok(rule),
-        });
-        match rule {
+        let mut pass_over = |why| problems.push(format!("{NAME}: {directive:?} is passed over: {why}"));
+        match follow(builder, directive) {
+            Ok(Some(_)) if rules.len() == MOST_RULES => {
+                pass_over(format!("only {MOST_RULES} directives for events are taken"));
+            }
             Ok(rule) => rules.extend(rule),
-            Err(why) => problems.push(format!("{NAME}: {directive:?} is passed over: {why}")),
+            Err(why) => pass_over(why),
         }
     }
     if rules.iter().any(|rule| rule.enable) {
@@ -70,11 +70,9 @@ fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, St
 
 /// A rule for events up to a level; none: they are off.
 fn rule(pattern: String, level: Option<Level>) -> RuleSpec {
-    match level {
-        None => RuleSpec::disable(pattern),
-        Some(Level::Trace) => RuleSpec::enable(pattern),
-        Some(level) => RuleSpec::enable(pattern).up_to(level),
-    }
+    // All events have the level `trace` or a more severe one.
+    let limit = level.filter(|level| *level != Level::Trace);
+    RuleSpec { enable: level.is_some(), channel: None, level: limit, pattern }
 }
 
 /// The level of a word, where it is one: `Some(None)` for `off`.

@@ -97,17 +97,15 @@ fn plans(builder: &Builder, specs: &[StreamSpec]) -> Vec<Plan> {
     let spans_len = (SPANS_OFF + builder.spans as usize * size_of::<Span>()) as u64;
     let mut plans = vec![plan(SESSION, size_of::<Shape>() as u64), plan(REGISTRY, builder.registry_len)];
     plans.extend((builder.spans > 0).then(|| plan(SPANS, spans_len)));
-    plans.extend(specs.iter().map(|spec| stream_plan(spec, builder.snapshot)));
-    plans
-}
-
-/// The spare half needs no memory until snapshots are enabled.
-fn stream_plan(spec: &StreamSpec, snapshot: bool) -> Plan {
-    let mut plan = Plan::whole(stream_name(spec.index), spec.region_len());
-    if !snapshot && spec.page_size == 0 {
-        plan.sparse = spec.data_range(1);
+    for spec in specs {
+        let mut plan = Plan::whole(stream_name(spec.index), spec.region_len());
+        // The spare half needs no memory until snapshots are enabled.
+        if !builder.snapshot && spec.page_size == 0 {
+            plan.sparse = spec.data_range(1);
+        }
+        plans.push(plan);
     }
-    plan
+    plans
 }
 
 /// CPUs that are, or can be plugged in without a new board: one more than the highest of them.

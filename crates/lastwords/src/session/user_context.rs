@@ -16,7 +16,9 @@ pub(crate) type Read = dyn Fn(&mut [u8]) + Send + Sync;
 #[derive(Clone)]
 pub struct UserContext {
     pub(crate) name: Cow<'static, str>,
+    /// How its bytes are read.
     pub(crate) ty: FieldType,
+    /// Bytes of the value.
     pub(crate) size: usize,
     pub(crate) read: Arc<Read>,
 }
@@ -34,24 +36,6 @@ impl UserContext {
             read(room);
         };
         Some(Self { name: name.into(), ty, size: ty.fixed_size()?, read: Arc::new(write) })
-    }
-
-    /// Name of the field.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How its bytes are read.
-    #[must_use]
-    pub fn ty(&self) -> FieldType {
-        self.ty
-    }
-
-    /// Bytes of the value.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.size
     }
 }
 

@@ -83,7 +83,7 @@ pub(super) fn event_body(put: &mut dyn FnMut(&[u8]), channel: u16, id: u16, desc
 pub(crate) fn context_bodies(channel: u16, contexts: &[UserContext]) -> impl Iterator<Item = Vec<u8>> {
     let body = move |(index, context): (u16, &UserContext)| {
         body_of(|body| {
-            body.u16(channel).u16(index).str(context.name()).field(&context.ty());
+            body.u16(channel).u16(index).str(&context.name).field(&context.ty);
         })
     };
     (0..).zip(contexts).map(body)
