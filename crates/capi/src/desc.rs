@@ -42,7 +42,6 @@ pub struct lw_event_desc {
 /// # Safety
 /// `event` is static and whole.
 pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static EventDesc> {
-    const UNKNOWN: FieldDesc = FieldDesc { name: "", ty: FieldType::Bytes };
     // SAFETY: the caller gives a whole static description; its texts end with NULs.
     unsafe {
         let event = &*event;
@@ -51,7 +50,7 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
         if !fields.iter().all(is_sound) {
             return None;
         }
-        let fields = keep_each(fields, |field| field_of(field), UNKNOWN)?;
+        let fields = keep_all(fields.iter().map(|field| field_of(field)))?;
         let (provider, name) = (text(event.provider)?, text(event.name)?);
         let (format, file) = (text(event.format)?, text(event.file)?);
         let level = event.level.clamp(1, 5) as u8;
@@ -76,7 +75,7 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
             // SAFETY: the caller vouches for the labels and for their texts.
             let labels = unsafe { slice(field.labels, field.count as usize) }.unwrap_or_default();
             // SAFETY: as above.
-            let labels = keep_each(labels, |label| Some((label.value, unsafe { text(label.label)? })), (0, ""))?;
+            let labels = keep_all(labels.iter().map(|label| Some((label.value, unsafe { text(label.label)? }))))?;
             FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels }
         }
         9 => FieldType::Text { bytes: field.count },
@@ -110,18 +109,6 @@ fn scalar(field: &lw_field_desc, ty: u8) -> Option<FieldType> {
     }
 }
 
-/// Keeps what `each` makes of the values, for ever; `None` where there is no memory, or `each` gave none for a value. `blank`
-/// stands in for such a value, as what was kept before it cannot be taken back.
-fn keep_each<T, U: Copy>(of: &[T], each: impl Fn(&T) -> Option<U>, blank: U) -> Option<&'static [U]> {
-    let mut whole = true;
-    let kept = keep_all(of.iter().map(|one| {
-        let made = each(one);
-        whole &= made.is_some();
-        made.unwrap_or(blank)
-    }))?;
-    whole.then_some(kept)
-}
-
 /// The text; where it is not UTF-8, a copy that is kept for ever, with `?` for each byte that is not ASCII. `None` where there
 /// is no memory for the copy.
 ///
@@ -133,6 +120,6 @@ unsafe fn text(text: *const c_char) -> Option<&'static str> {
     }
     // SAFETY: the caller vouches for it.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-    let plain = || keep_all(bytes.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }));
+    let plain = || keep_all(bytes.iter().map(|byte| Some(if byte.is_ascii() { *byte } else { b'?' })));
     str::from_utf8(bytes).ok().or_else(|| str::from_utf8(plain()?).ok())
 }

@@ -14,16 +14,6 @@ use crate::session::shared::{self, SessionShared};
 use crate::session::user_context::UserContext;
 use crate::session::{Ending, Error, ending, environment, listener, lost_memory, processes};
 
-/// What the listener calls when rules, channels or sessions changed, and once a second.
-const LISTENER: listener::Calls = listener::Calls {
-    changed: callsite::refresh_all,
-    #[cfg(feature = "tracing")]
-    each_second: crate::record::spans::look_for_dead,
-    #[cfg(not(feature = "tracing"))]
-    each_second: || (),
-    watch,
-};
-
 /// No thread looks for changes: events do it, also those of which nothing is wanted.
 fn watch() {
     callsite::watch_all();
@@ -31,13 +21,19 @@ fn watch() {
     crate::layer::watch();
 }
 
-/// What follows a change of the events that are wanted.
-const OBSERVERS: callsite::Observers = callsite::Observers {
+/// What the sessions call in the layers above them.
+const CALLS: listener::Calls = listener::Calls {
     before: crate::crash::note_modules,
+    changed: callsite::refresh_all,
     #[cfg(feature = "tracing")]
     after: crate::layer::refresh,
+    #[cfg(feature = "tracing")]
+    each_second: crate::record::spans::look_for_dead,
     #[cfg(not(feature = "tracing"))]
     after: || (),
+    #[cfg(not(feature = "tracing"))]
+    each_second: || (),
+    watch,
 };
 
 impl Builder {
@@ -75,7 +71,7 @@ impl Builder {
         }
         lost_memory::watch();
         os::call_in_child(processes::in_child);
-        callsite::observe(OBSERVERS);
+        listener::set_calls(CALLS);
         ending::watch_exit();
         let (session, is_new) = self.join_or_create()?;
         if !is_new {
@@ -87,7 +83,7 @@ impl Builder {
             return Err(error);
         }
         if self.listen {
-            listener::ensure(&LISTENER);
+            listener::start();
         }
         Ok(Session::of(session, session.note.clone(), self.remove_at_end))
     }

@@ -122,8 +122,9 @@ fn what_is_kept_stays_apart() {
     let kept: Vec<&[u64; 100]> = (0..1000).map_while(|n| keep([n; 100])).collect();
     assert_eq!(kept.len(), 1000);
     assert!((0..).zip(kept).all(|(n, words)| *words == [n; 100]));
-    assert_eq!(keep_all(0..1000u16).map(<[_]>::to_vec), Some((0..1000).collect()));
-    assert_eq!(keep_all([0u8; 0]).map(<[_]>::len), Some(0));
-    let long = keep_all(0..100_000u32).map(<[_]>::to_vec);
+    assert_eq!(keep_all((0..1000u16).map(Some)).map(<[_]>::to_vec), Some((0..1000).collect()));
+    assert_eq!(keep_all([None::<u8>; 0]).map(<[_]>::len), Some(0));
+    let long = keep_all((0..100_000u32).map(Some)).map(<[_]>::to_vec);
     assert_eq!(long, Some((0..100_000).collect()), "more than a chunk has");
+    assert_eq!(keep_all([Some(1), None]), None);
 }

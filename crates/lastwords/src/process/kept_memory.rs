@@ -15,11 +15,12 @@ static CHUNK_NOW: AtomicPtr<AtomicUsize> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Keeps the value for ever; `None` where there is no memory. Async-signal-safe.
 pub fn keep<T>(value: T) -> Option<&'static T> {
-    keep_all([value])?.first()
+    keep_all([Some(value)])?.first()
 }
 
-/// Keeps the values for ever, one behind the other; `None` where there is no memory. Async-signal-safe.
-pub fn keep_all<T>(values: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> Option<&'static [T]> {
+/// Keeps the values for ever, one behind the other; `None` where there is no memory, or where a value is none. What was kept before
+/// that one is not given back. Async-signal-safe.
+pub fn keep_all<T>(values: impl IntoIterator<Item = Option<T>, IntoIter: ExactSizeIterator>) -> Option<&'static [T]> {
     const { assert!(align_of::<T>() <= 16) };
     let values = values.into_iter();
     let count = values.len();
@@ -29,7 +30,7 @@ pub fn keep_all<T>(values: impl IntoIterator<Item = T, IntoIter: ExactSizeIterat
     // were written.
     unsafe {
         for value in values.take(count) {
-            place.add(kept).write(value);
+            place.add(kept).write(value?);
             kept += 1;
         }
         Some(std::slice::from_raw_parts(place.as_ptr(), kept))

@@ -4,7 +4,6 @@
 //! of the sessions: types of the values are known there and nowhere before. From then on it is in a list, and whoever changes
 //! rules, sessions or channels calls [`refresh_all`].
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
@@ -253,24 +252,6 @@ impl Default for Callsite {
     }
 }
 
-/// Calls of the layers above when callsites are judged anew.
-#[derive(Debug)]
-pub(crate) struct Observers {
-    /// Called before that, without a lock.
-    pub(crate) before: fn(),
-    /// Called after that, under the lock of the callsites.
-    pub(crate) after: fn(),
-}
-
-/// Set when the first session starts.
-static OBSERVERS: OnceLock<Observers> = OnceLock::new();
-
-/// Gives the observers; those that are given first stay.
-pub(crate) fn observe(observers: Observers) {
-    // Each start of a session gives the same.
-    let _ = OBSERVERS.set(observers);
-}
-
 /// Judges every callsite anew: after a change of rules, channels or sessions.
 pub(crate) fn refresh_all() {
     change(|| ());
@@ -294,10 +275,7 @@ fn listed() -> impl Iterator<Item = &'static Callsite> {
 /// Changes [`SLOTS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
 /// has no ids any more when it is filled again. False, and nothing is changed, if the lock was not had.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
-    let observers = OBSERVERS.get();
-    if let Some(observers) = observers {
-        (observers.before)();
-    }
+    (listener::calls().before)();
     let Some(_guard) = Guard::take() else { return false };
     change();
     for site in listed() {
@@ -305,9 +283,7 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
         let desc = unsafe { &*site.desc.load(Relaxed) };
         site.refresh(desc);
     }
-    if let Some(observers) = observers {
-        (observers.after)();
-    }
+    (listener::calls().after)();
     true
 }
 

@@ -9,8 +9,9 @@
 //! fresh, and to ask who died where spans find no room. All its signals are blocked, so that no handler of the application ever
 //! runs on it.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use lastwords_abi::sync;
@@ -54,27 +55,37 @@ static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
 /// Time between two such tries, ns.
 const RETRY: u64 = 20_000_000;
 
-/// What the thread calls in the layers above.
+/// What the sessions call in the layers above.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    /// Rules, channels or sessions changed.
+    /// The callsites are about to be judged anew. Called without a lock.
+    pub(crate) before: fn(),
+    /// Rules, channels or sessions changed: the callsites are to be judged anew.
     pub(crate) changed: fn(),
+    /// The callsites were judged anew. Called under their lock.
+    pub(crate) after: fn(),
     /// A second has passed.
     pub(crate) each_second: fn(),
     /// There is no thread: every event has to call [`poll`] from now on. Called in forked children.
     pub(crate) watch: fn(),
 }
 
-/// The calls of the thread: null until a session asks for it. Written by [`ensure`] before the thread starts.
-static CALLS: AtomicPtr<Calls> = AtomicPtr::new(core::ptr::null_mut());
+/// Written where the first session starts, before anything is called.
+static CALLS: OnceLock<Calls> = OnceLock::new();
+const NO_CALLS: Calls = Calls { before: || (), changed: || (), after: || (), each_second: || (), watch: || () };
 
-/// Starts the thread, or tells the one that runs that the sessions changed. Async-signal-safe but for `pthread_create`.
-pub(crate) fn ensure(calls: &'static Calls) {
-    CALLS.store(core::ptr::from_ref(calls).cast_mut(), Release);
-    start();
+/// Gives the calls; those that are given first stay, and each start of a session gives the same.
+pub(crate) fn set_calls(calls: Calls) {
+    let _ = CALLS.set(calls);
 }
 
-fn start() {
+/// The calls; they do nothing before the first session.
+pub(crate) fn calls() -> &'static Calls {
+    CALLS.get().unwrap_or(&NO_CALLS)
+}
+
+/// Starts the thread, or tells the one that runs that the sessions changed. Async-signal-safe but for `pthread_create`.
+pub(crate) fn start() {
     // Before the thread runs: the first that it does is to judge the callsites anew, which need not poll any more.
     IS_MISSING.store(0, SeqCst);
     if RUNNING.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_err() {
@@ -149,11 +160,6 @@ pub(crate) fn tell() {
         WAKE.fetch_add(1, SeqCst);
         wake(&WAKE);
     }
-}
-
-fn calls() -> &'static Calls {
-    // SAFETY: `ensure` stored a `&'static Calls` before it started the thread that is here.
-    unsafe { &*CALLS.load(Acquire) }
 }
 
 /// In a forked child, which has no other thread than the one that forked: the thread is missing if the parent had one.
