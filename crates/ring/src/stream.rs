@@ -1,5 +1,7 @@
 //! A stream region that is mapped in this process.
 
+use core::sync::atomic::AtomicU64;
+
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::region;
 use lastwords_abi::session::MODE_DISCARD;
@@ -103,6 +105,15 @@ impl Stream {
     #[must_use]
     pub fn data(&self, half: usize) -> *mut u8 {
         self.data[half & 1]
+    }
+
+    /// The page table of a half: addresses in the memory of the process that made the stream, 0 where a page has no memory. Empty
+    /// where the stream is not paged.
+    #[must_use]
+    pub fn page_table(&self, half: usize) -> &'static [AtomicU64] {
+        let pages = self.half_size().checked_div(self.info.page_size.into()).unwrap_or(0);
+        // SAFETY: `attach` has found that a table of so many entries, aligned to a page, lies in the region.
+        unsafe { core::slice::from_raw_parts(self.data(half).cast(), pages as usize) }
     }
 
     /// What each place for a sub-buffer of a half has committed.

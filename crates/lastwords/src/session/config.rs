@@ -1,9 +1,8 @@
 //! What a session is asked to be.
 
-use std::path::PathBuf;
-
 use lastwords_abi::registry::level;
 use lastwords_abi::session as abi;
+pub use lastwords_ring::backend::Backend as Memory;
 
 use super::error::Error;
 use super::user_context::{MAX_LEN, UserContext};
@@ -87,38 +86,6 @@ impl core::ops::BitOr for Context {
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-}
-
-/// Where a session's memory comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Memory {
-    /// Pages on the heap; seen by nobody else, kept by a core.
-    Heap,
-    /// One shared-memory file a region, in the session's folder.
-    #[default]
-    Shm,
-    /// A memfd: shared, and kept by a core with the default filter.
-    Memfd,
-    /// Huge pages.
-    Huge,
-    /// A DAX file or device.
-    Dax {
-        /// The file or device.
-        path: PathBuf,
-        /// Overwrite a session that is recorded there.
-        reuse: bool,
-    },
-    /// A physical range through a device file, or a plain file.
-    Physical {
-        /// The file.
-        path: PathBuf,
-        /// Where the range begins, bytes, a multiple of 4096.
-        offset: u64,
-        /// Its length, bytes.
-        len: u64,
-        /// Overwrite a session that is recorded there.
-        reuse: bool,
-    },
 }
 
 /// Functions that take a value, change it and give it back: `name(it, argument: Type) => change of it`.

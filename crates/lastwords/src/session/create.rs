@@ -6,19 +6,19 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, Channel, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER, SNAPSHOT_OFF, SNAPSHOT_READY,
-    SessionInfo,
+    BACKEND_SHM, CHANNEL_PAYLOAD_SIZE, Channel, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER, SNAPSHOT_OFF,
+    SNAPSHOT_READY, SessionInfo,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span, SpansControl};
-use lastwords_ring::backend::{self, Backend, Mapping, flush, write_places};
-use lastwords_ring::{ClockKind, StreamSpec, init, init_stream};
+use lastwords_ring::backend::{Mapping, write_places};
+use lastwords_ring::{ClockKind, StreamSpec, flush, init, init_stream};
 use rustix::process::geteuid;
 
 use super::layout::{Layout, Shape};
-use super::regions::{Mapped, Regions, StreamRegion};
+use super::regions::{Mapped, Regions, StreamRegion, is_persistent};
 use super::session_region::SessionRegion;
 use super::shared::SessionShared;
-use super::{Builder, ChannelConfig, Error, Memory, Scope};
+use super::{Builder, ChannelConfig, Error, Scope};
 use crate::process::{clock, cut};
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
@@ -60,15 +60,16 @@ fn create_in(
     folder: Option<&mut Folder>,
     removed: u32,
 ) -> Result<(Regions, String), Error> {
-    let backend = backend(&builder.memory, folder.as_deref(), &unique_of(&uuid))?;
-    let layout = Layout::new(builder, uuid, &backend)?;
-    let (mappings, note) = backend.allocate(&layout.plans)?;
+    let layout = Layout::new(builder, uuid)?;
+    let place = folder.as_deref().map(Folder::for_ring).transpose()?;
+    let unique = format!("lastwords-{}", unique_of(&uuid));
+    let (mappings, note) = builder.memory.allocate(place, &unique, &layout.plans)?;
     let mut mappings = mappings.into_iter().map(Mapped);
     let missing = || Error::region("back-end", 0, "it gave fewer regions than were asked for");
     let session = mappings.next().ok_or_else(missing)?;
     let registry = mappings.next().ok_or_else(missing)?;
     let spans = (builder.spans > 0).then(|| mappings.next().ok_or_else(missing)).transpose()?;
-    let view = init_session(builder, session, &layout, backend.kind())?;
+    let view = init_session(builder, session, &layout)?;
     let rings = layout.specs.iter().zip(mappings).map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot));
     let streams = rings.collect::<Result<_, _>>()?;
     fill_tables(builder, &view, &layout);
@@ -76,31 +77,12 @@ fn create_in(
     init_others(builder, &layout, &regions);
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
     regions.view.control().removed.store(removed, Relaxed);
-    publish(&regions, &backend, folder)?;
+    publish(&regions, folder)?;
     Ok((regions, note))
 }
 
-fn backend(memory: &Memory, folder: Option<&Folder>, unique: &str) -> Result<Backend, Error> {
-    let in_folder = || {
-        let missing = || Error::unsupported("back-end", "it needs the session's folder", "use another back-end");
-        let folder = folder.ok_or_else(missing)?;
-        let fd = folder.fd()?.try_clone_to_owned().map_err(|error| Error::io("dup", &folder.path, error))?;
-        Ok::<_, Error>(backend::Folder { fd, path: folder.path.display().to_string() })
-    };
-    Ok(match memory {
-        Memory::Heap => Backend::Heap,
-        Memory::Memfd => Backend::Memfd,
-        Memory::Shm => Backend::Shm(in_folder()?),
-        Memory::Huge => Backend::Huge { folder: in_folder()?, unique: format!("lastwords-{unique}") },
-        Memory::Dax { path, reuse } => Backend::Dax { path: path.display().to_string(), reuse: *reuse },
-        Memory::Physical { path, offset, len, reuse } => {
-            Backend::Physical { path: path.display().to_string(), offset: *offset, len: *len, reuse: *reuse }
-        }
-    })
-}
-
 /// Writes header and identity of the session region.
-fn init_session(builder: &Builder, mapping: Mapped, layout: &Layout, backend: u32) -> Result<SessionRegion, Error> {
+fn init_session(builder: &Builder, mapping: Mapped, layout: &Layout) -> Result<SessionRegion, Error> {
     let me = Identity::current();
     let info = SessionInfo {
         created_realtime: ClockKind::Realtime.now(),
@@ -110,7 +92,7 @@ fn init_session(builder: &Builder, mapping: Mapped, layout: &Layout, backend: u3
         creator_pid: me.pid,
         uid: geteuid().as_raw(),
         reservation: layout.reservation,
-        backend,
+        backend: builder.memory.kind(),
         scope: if builder.scope == Scope::User { SCOPE_USER } else { SCOPE_PROCESS },
         cpus: layout.cpus,
         control_off: offset_of!(Shape, control) as u32,
@@ -236,8 +218,8 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
 }
 
 /// Flushes, says where the regions are and publishes the folder.
-fn publish(regions: &Regions, backend: &Backend, folder: Option<&mut Folder>) -> Result<(), Error> {
-    if backend.is_persistent() {
+fn publish(regions: &Regions, folder: Option<&mut Folder>) -> Result<(), Error> {
+    if is_persistent(regions.view.info.backend) {
         for mapping in regions.mappings() {
             // SAFETY: the mapping's own bytes. What lies behind was flushed by the back-end when it was zeroed.
             unsafe { flush::flush(mapping.as_ptr(), (mapping.len()).min(REGION_ALIGN * 64) as usize) };
@@ -245,9 +227,8 @@ fn publish(regions: &Regions, backend: &Backend, folder: Option<&mut Folder>) ->
         flush::fence();
     }
     if let Some(folder) = folder {
-        if !backend.is_in_folder() {
-            let mappings: Vec<&Mapping> = regions.mappings().collect();
-            write_places(folder.fd()?, &folder.path.display().to_string(), &mappings)?;
+        if regions.view.info.backend != BACKEND_SHM {
+            write_places(folder.for_ring()?, regions.mappings())?;
         }
         folder.publish()?;
     }

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_ring::backend::{PLACES_FILE, Place, VerifiedFile, open_places};
+use lastwords_ring::backend::{self, PLACES_FILE, Place, VerifiedFile, open_places};
 use rustix::fs::{self as sys, Access, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
@@ -289,7 +289,12 @@ impl Folder {
 
     /// Where the session's regions are, if they are no files in the folder.
     pub(crate) fn places(&self) -> Result<Option<Vec<Place>>, Error> {
-        Ok(open_places(self.fd()?, &self.path.to_string_lossy())?)
+        Ok(open_places(self.for_ring()?)?)
+    }
+
+    /// The folder as the ring knows it.
+    pub(crate) fn for_ring(&self) -> Result<backend::Folder<'_>, Error> {
+        Ok(backend::Folder { fd: self.fd()?, path: &self.path })
     }
 
     /// Takes the lock of the folder, unless another has it.

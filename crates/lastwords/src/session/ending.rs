@@ -11,8 +11,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use lastwords_abi::session as abi;
 use lastwords_abi::session::{ENDING_NUMBER, SCOPE_USER};
-use lastwords_ring::backend::flush;
-use lastwords_ring::{ClockKind, os};
+use lastwords_ring::{ClockKind, flush, os};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 

@@ -11,8 +11,9 @@ use lastwords_abi::session::{
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_ring::StreamSpec;
-use lastwords_ring::backend::{ARENA_FILE, Backend, PLACES_FILE, Plan};
+use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
 
+use super::regions::is_persistent;
 use super::{Builder, ChannelConfig, Error};
 
 /// Names of the regions, which are those of their files.
@@ -60,9 +61,9 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The layout of the session that is asked for; an error where it cannot be, or takes too much memory.
-    pub(crate) fn new(builder: &Builder, uuid: [u8; 16], backend: &Backend) -> Result<Self, Error> {
-        let reservation = builder.reservation_code(backend.is_persistent())?;
-        let (channels, cpus, page_size) = (builder.channels(), cpus(), backend.page_size());
+    pub(crate) fn new(builder: &Builder, uuid: [u8; 16]) -> Result<Self, Error> {
+        let reservation = builder.reservation_code(is_persistent(builder.memory.kind()))?;
+        let (channels, cpus, page_size) = (builder.channels(), cpus(), builder.memory.page_size());
         channels.iter().try_for_each(|channel| channel.check(page_size != 0))?;
         let unbound = (reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
         let streams: Vec<_> = (0..cpus).map(|cpu| (cpu, reservation)).chain(unbound).collect();

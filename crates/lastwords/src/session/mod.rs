@@ -24,7 +24,8 @@ pub(crate) mod shared;
 pub mod snapshot;
 pub(crate) mod user_context;
 
-use lastwords_ring::backend::{Mapping, flush};
+use lastwords_ring::backend::{Mapping, discard_pages};
+use lastwords_ring::flush;
 
 pub use crate::handle::Session;
 pub use builder::Builder;
@@ -63,9 +64,9 @@ pub(crate) fn give_back(session: &SessionShared) {
     // SAFETY: all but recorders, who need no files, is done by the session's owner, who is here.
     let detach = |mapping: &Mapping| unsafe { mapping.detach() };
     for stream in &regions.streams {
-        for (table, pages, size) in [0, 1].into_iter().filter_map(|half| stream.pages(half)) {
-            // SAFETY: these are the page tables of the stream.
-            unsafe { stream.mapping.discard_pages(table, pages, size) };
+        for half in [0, 1] {
+            // SAFETY: `StreamRegion::give` filled the table.
+            unsafe { discard_pages(stream.stream.page_table(half)) };
         }
     }
     regions.registry.forget();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Acquire;
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS, KIND_STREAM};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL};
 use lastwords_ring::Stream;
-use lastwords_ring::backend::{Mapping, Place, open_region};
+use lastwords_ring::backend::{Mapping, Place, fill_pages, free_pages, open_region};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
@@ -67,7 +67,7 @@ impl<'a> Finder<'a> {
         if let Some(places) = &self.places {
             return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?.map(Mapped));
         }
-        match open_region(self.folder.fd()?, &self.shown, name) {
+        match open_region(self.folder.for_ring()?, name) {
             Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             opened => Ok(Some(Mapped(opened?))),
         }
@@ -136,13 +136,6 @@ impl StreamRegion {
         Ok(Self { mapping, stream })
     }
 
-    /// Page table, number and size of the pages that hold a half's data; none where the data is in the region.
-    pub(crate) fn pages(&self, half: usize) -> Option<(u64, usize, u32)> {
-        let info = self.stream.info();
-        let pages = self.stream.half_size().checked_div(u64::from(info.page_size))?;
-        Some((info.data_off[half], pages as usize, info.page_size))
-    }
-
     /// Where a half's data lies in the region.
     fn data(&self, half: usize) -> Range<u64> {
         let start = self.stream.info().data_off[half];
@@ -151,9 +144,9 @@ impl StreamRegion {
 
     /// Gives a half its memory.
     pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
-        Ok(match self.pages(half) {
-            Some((table, pages, size)) => self.mapping.fill_pages(table, pages, size),
-            None => self.mapping.populate(self.data(half)),
+        Ok(match self.stream.page_table(half) {
+            [] => self.mapping.populate(self.data(half)),
+            table => fill_pages(table),
         }?)
     }
 
@@ -161,15 +154,15 @@ impl StreamRegion {
     ///
     /// # Safety
     /// No recorder is in that half, and nobody reads it.
-    pub(crate) unsafe fn free(&self, half: usize) -> Result<(), Error> {
-        // SAFETY: the caller vouches that nobody is in the half.
-        unsafe { self.stream.reset_half(half) };
-        let Some((table, pages, size)) = self.pages(half) else {
-            return Ok(self.mapping.release(self.data(half))?);
-        };
-        // SAFETY: the table that `give` filled; nobody is in the half, as the caller vouches.
-        unsafe { self.mapping.free_pages(table, pages, size) };
-        Ok(())
+    pub(crate) unsafe fn free(&self, half: usize) {
+        // SAFETY: the caller vouches that nobody is in the half; `give` filled the table.
+        unsafe {
+            self.stream.reset_half(half);
+            match self.stream.page_table(half) {
+                [] => self.mapping.release(self.data(half)),
+                table => free_pages(table),
+            }
+        }
     }
 
     /// Which half recorders do not use now.

@@ -82,8 +82,7 @@ impl Regions {
             }
             for (given, stream) in self.streams.iter().enumerate() {
                 if let Err(error) = stream.give(stream.spare(&self.view)) {
-                    // The error that is told is the first.
-                    self.streams[..given].iter().for_each(|stream| drop(free_spare(self, stream)));
+                    self.streams[..given].iter().for_each(|stream| free_spare(self, stream));
                     return Err(error);
                 }
             }
@@ -109,7 +108,8 @@ impl Regions {
             closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
             drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_OFF, Release);
-            self.streams.iter().try_for_each(|stream| free_spare(self, stream))
+            self.streams.iter().for_each(|stream| free_spare(self, stream));
+            Ok(())
         })
     }
 
@@ -174,7 +174,7 @@ impl Regions {
 }
 
 /// Frees the memory of a ring's spare. The caller holds the snapshot lock, and has made sure that no recorder is in the spare.
-fn free_spare(regions: &Regions, stream: &StreamRegion) -> Result<(), Error> {
+fn free_spare(regions: &Regions, stream: &StreamRegion) {
     // SAFETY: nobody swaps or reads it, as the snapshot lock is held and no reader is marked, and no recorder is in it: callers
     // see to that.
     unsafe { stream.free(stream.spare(&regions.view)) }

@@ -1,15 +1,19 @@
 //! Regions one after another in one file, device or memfd.
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use lastwords_abi::region::MAGIC;
 use rustix::mm::{MapFlags, munmap};
 
 use super::file::NamedFile;
-use super::{BackendError, Mapping, Plan, flush};
+use super::mapping::Backing;
+use super::{BackendError, Mapping, Plan};
+use crate::flush;
 
 /// One file that takes all regions, in one mapping.
-pub(super) struct Arena {
+pub(super) struct Arena<'a> {
+    pub(super) plans: &'a [Plan],
     pub(super) file: NamedFile,
     /// Offset in the file of the first region.
     pub(super) base: u64,
@@ -22,18 +26,18 @@ pub(super) fn length(plans: &[Plan], step: u64) -> u64 {
     plans.iter().map(|plan| plan.len).sum::<u64>().next_multiple_of(step)
 }
 
-impl Arena {
+impl Arena<'_> {
     /// Gives blocks to what is needed, maps `len` bytes and cuts the mapping into regions.
-    pub(super) fn allocate(self, plans: &[Plan], len: u64) -> Result<Vec<Mapping>, BackendError> {
-        self.back(plans)?;
+    pub(super) fn allocate(self, len: u64) -> Result<Vec<Mapping>, BackendError> {
+        self.back()?;
         let start = self.file.map(self.base, len, MapFlags::SHARED)?;
-        self.cut(start, plans)
+        Ok(self.cut(start))
     }
 
     /// Gives blocks to what the plans need.
-    pub(super) fn back(&self, plans: &[Plan]) -> Result<(), BackendError> {
+    pub(super) fn back(&self) -> Result<(), BackendError> {
         let mut at = self.base;
-        for plan in plans.iter().filter(|_| self.blocks) {
+        for plan in self.plans.iter().filter(|_| self.blocks) {
             for range in plan.needed() {
                 self.file.fallocate(at + range.start, range.end - range.start)?;
             }
@@ -43,16 +47,17 @@ impl Arena {
     }
 
     /// Names each plan's part of a mapping that begins at `start`.
-    pub(super) fn cut(self, start: NonNull<u8>, plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
-        let held = self.file.hold(self.blocks)?;
+    pub(super) fn cut(self, start: NonNull<u8>) -> Vec<Mapping> {
+        let (file, blocks) = (Arc::new(self.file), self.blocks);
         let mut at = 0u64;
         let cut = |plan: &Plan| {
+            let backing = Some(Backing { file: Arc::clone(&file), offset: self.base + at, blocks });
             // SAFETY: `at` stays inside the mapping, whose length is the sum of the plans' lengths or more.
-            let part = held.mapping(&plan.name, unsafe { start.add(at as usize) }, self.base + at, plan.len);
+            let start = unsafe { start.add(at as usize) };
             at += plan.len;
-            part
+            Mapping { name: plan.name.clone(), start, len: plan.len, backing }
         };
-        Ok(plans.iter().map(cut).collect())
+        self.plans.iter().map(cut).collect()
     }
 
     /// Zeroes a mapping, pushes the zeroes out of the caches and cuts the mapping into regions. Last words that it holds should be
@@ -64,7 +69,6 @@ impl Arena {
         self,
         start: NonNull<u8>,
         len: u64,
-        plans: &[Plan],
         reuse: bool,
     ) -> Result<Vec<Mapping>, BackendError> {
         // SAFETY: the mapping is longer than a magic, and nobody else uses it, as the caller vouches.
@@ -78,6 +82,6 @@ impl Arena {
             flush::flush(start.as_ptr(), len as usize);
         }
         flush::fence();
-        self.cut(start, plans)
+        Ok(self.cut(start))
     }
 }

@@ -1,26 +1,30 @@
 //! Memory that keeps its contents: a file on a DAX file system, a device-DAX node, or a fixed physical range through a device
 //! file, such as memory that the kernel was told to leave alone.
 
-use rustix::fs::{CWD, OFlags};
+use std::path::Path;
+
+use rustix::fs::OFlags;
 use rustix::mm::MapFlags;
 
 use super::arena::{Arena, length};
-use super::file::NamedFile;
-use super::{BackendError, Mapping, PAGE, Plan, flush};
+use super::file::{NamedFile, is_device, is_own};
+use super::{Allocated, BackendError, Folder, PAGE, Plan};
+use crate::flush;
 
 /// Device-DAX nodes are mapped in multiples of their alignment.
 const DEVICE_STEP: u64 = 2 << 20;
 
 /// All regions in one file or device on DAX; a file that is not there is made.
-pub(super) fn allocate(path: &str, reuse: bool, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
-    let file = NamedFile::open(CWD, path, path, OFlags::RDWR | OFlags::CREATE)?;
-    let look = file.look()?;
-    if !look.is_device && !look.is_own {
-        return Err(BackendError::invalid(path, 0, 0, "another user's file; name one of your own"));
+pub(super) fn allocate(path: &Path, reuse: bool, plans: &[Plan]) -> Allocated {
+    let file = NamedFile::open(Folder::here(), path, OFlags::RDWR | OFlags::CREATE)?;
+    let stat = file.look()?;
+    let is_device = is_device(&stat);
+    if !is_device && !is_own(&stat) {
+        return Err(BackendError::invalid(&file.path, 0, 0, "another user's file; name one of your own"));
     }
-    let len = length(plans, if look.is_device { DEVICE_STEP } else { PAGE });
-    if !look.is_device {
-        if look.len < len {
+    let len = length(plans, if is_device { DEVICE_STEP } else { PAGE });
+    if !is_device {
+        if (stat.st_size as u64) < len {
             file.truncate(len)?;
         }
         file.fallocate(0, len)?;
@@ -32,22 +36,16 @@ pub(super) fn allocate(path: &str, reuse: bool, plans: &[Plan]) -> Result<(Vec<M
             (start, "no MAP_SYNC here: contents survive the process, not the loss of power")
         }
     };
-    let arena = Arena { file, base: 0, blocks: false };
+    let arena = Arena { plans, file, base: 0, blocks: false };
     // SAFETY: a mapping of `len` bytes made just now.
-    let mappings = unsafe { arena.overwrite(start, len, plans, reuse) }?;
+    let mappings = unsafe { arena.overwrite(start, len, reuse) }?;
     Ok((mappings, format!("{what}; {}", flush::way())))
 }
 
 /// All regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file, which
 /// must exist.
-pub(super) fn allocate_physical(
-    path: &str,
-    offset: u64,
-    len: u64,
-    reuse: bool,
-    plans: &[Plan],
-) -> Result<(Vec<Mapping>, String), BackendError> {
-    let refused = |what: String| Err(BackendError::invalid(path, offset, len, what));
+pub(super) fn allocate_physical(path: &Path, offset: u64, len: u64, reuse: bool, plans: &[Plan]) -> Allocated {
+    let refused = |what: String| Err(BackendError::invalid(&path.display().to_string(), offset, len, what));
     if !offset.is_multiple_of(PAGE) {
         return refused("the offset is no multiple of 4096".to_owned());
     }
@@ -55,17 +53,17 @@ pub(super) fn allocate_physical(
     if needed > len {
         return refused(format!("the session takes {needed} bytes; ask for fewer or smaller sub-buffers"));
     }
-    let file = NamedFile::open(CWD, path, path, OFlags::RDWR)?;
-    let look = file.look()?;
-    if !look.is_device {
-        if offset.checked_add(len).is_none_or(|end| end > look.len) {
-            return refused(format!("the file has {} bytes; the range does not lie in it", look.len));
+    let file = NamedFile::open(Folder::here(), path, OFlags::RDWR)?;
+    let stat = file.look()?;
+    if !is_device(&stat) {
+        if offset.checked_add(len).is_none_or(|end| end > stat.st_size as u64) {
+            return refused(format!("the file has {} bytes; the range does not lie in it", stat.st_size));
         }
         file.fallocate(offset, len)?;
     }
     let start = file.map(offset, needed, MapFlags::SHARED)?;
-    let arena = Arena { file, base: offset, blocks: false };
+    let arena = Arena { plans, file, base: offset, blocks: false };
     // SAFETY: a mapping of `needed` bytes made just now.
-    let mappings = unsafe { arena.overwrite(start, needed, plans, reuse) }?;
-    Ok((mappings, format!("{len} bytes at {offset:#x} of {path}; {}", flush::way())))
+    let mappings = unsafe { arena.overwrite(start, needed, reuse) }?;
+    Ok((mappings, format!("{len} bytes at {offset:#x} of {}; {}", path.display(), flush::way())))
 }

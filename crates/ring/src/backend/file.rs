@@ -2,90 +2,126 @@
 
 use core::ptr::{NonNull, null_mut};
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, CWD, FallocateFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::mapping::{Backing, Mapping};
-use super::{BackendError, PAGE, VerifiedFile};
+use super::{BackendError, Folder, PAGE, VerifiedFile};
 
-/// An open file, and the path that errors show.
+/// A file, and the path that errors show. Its descriptor is kept while regions lie in it.
 #[derive(Debug)]
-pub(super) struct NamedFile {
-    pub(super) fd: OwnedFd,
+pub(crate) struct NamedFile {
+    pub(super) fd: VerifiedFile,
     pub(super) path: String,
 }
 
-/// What matters of a file that is to hold regions.
-pub(super) struct Look {
-    /// A character device, which has no length.
-    pub(super) is_device: bool,
-    /// It belongs to this user.
-    pub(super) is_own: bool,
-    /// Bytes of the file.
-    pub(super) len: u64,
-    /// Bytes of its blocks.
-    pub(super) block: u64,
-}
-
-/// `openat` with O_CLOEXEC and O_NOFOLLOW, again when it was interrupted. A file that it makes has mode 0600.
-pub(super) fn open_at(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+/// `openat` with O_CLOEXEC and O_NOFOLLOW, again when it was interrupted. A file that it makes has mode 0600. O_NONBLOCK: a FIFO in
+/// the place of the file must not stop us.
+pub(super) fn open_at(folder: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     retry_on_intr(|| fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
 }
 
 impl NamedFile {
-    /// Opens a file in a folder. O_NONBLOCK: a FIFO in the place of the file must not stop us.
-    pub(super) fn open(
-        folder: BorrowedFd<'_>,
-        name: &str,
-        path: impl Into<String>,
-        flags: OFlags,
-    ) -> Result<Self, BackendError> {
-        let path = path.into();
-        match open_at(folder, name, flags | OFlags::NONBLOCK) {
+    /// Keeps an open file.
+    pub(super) fn new(fd: OwnedFd, path: String) -> Result<Self, BackendError> {
+        match VerifiedFile::new(fd) {
             Ok(fd) => Ok(Self { fd, path }),
+            Err(error) => Err(BackendError::new("stat", &path, 0, 0, error)),
+        }
+    }
+
+    /// Opens a file in a folder.
+    pub(super) fn open(folder: Folder<'_>, name: impl AsRef<Path>, flags: OFlags) -> Result<Self, BackendError> {
+        let path = folder.shown(name.as_ref());
+        match open_at(folder.fd, name.as_ref(), flags) {
+            Ok(fd) => Self::new(fd, path),
             Err(error) => Err(BackendError::new("open", &path, 0, 0, error)),
         }
     }
 
     /// Creates a file that must not exist.
-    pub(super) fn create(folder: BorrowedFd<'_>, name: &str, path: impl Into<String>) -> Result<Self, BackendError> {
-        Self::open(folder, name, path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    pub(super) fn create(folder: Folder<'_>, name: impl AsRef<Path>) -> Result<Self, BackendError> {
+        Self::open(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    fn failed(&self, call: &'static str, offset: u64, len: u64) -> impl Fn(Errno) -> BackendError {
-        move |error| BackendError::new(call, &self.path, offset, len, error)
+    /// Asks the system for something of the file, again where a signal came in between: by the descriptor that is kept, or by a new
+    /// one where the program closed that.
+    pub(super) fn call<T>(
+        &self,
+        call: &'static str,
+        offset: u64,
+        len: u64,
+        mut ask: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Result<T, BackendError> {
+        let again;
+        let fd = match self.fd.get() {
+            Some(fd) => fd,
+            None => {
+                again = open_at(CWD, self.path.as_ref(), OFlags::RDWR).ok().filter(|fd| self.fd.is(fd.as_fd()));
+                let what = "the program closed the region's descriptor, and the file is not at its path any more";
+                again.as_ref().ok_or_else(|| BackendError::invalid(&self.path, 0, 0, what))?.as_fd()
+            }
+        };
+        retry_on_intr(|| ask(fd)).map_err(|error| BackendError::new(call, &self.path, offset, len, error))
     }
 
     /// Looks at the file, and refuses what is neither a regular file nor a device.
-    pub(super) fn look(&self) -> Result<Look, BackendError> {
-        let stat = fs::fstat(&self.fd).map_err(self.failed("stat", 0, 0))?;
-        let is_device = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => false,
-            FileType::CharacterDevice => true,
-            _ => return Err(BackendError::invalid(&self.path, 0, 0, "not a regular file, and not a device file")),
-        };
-        Ok(Look {
-            is_device,
-            is_own: stat.st_uid == geteuid().as_raw(),
-            len: u64::try_from(stat.st_size).unwrap_or(0),
-            block: u64::try_from(stat.st_blksize).unwrap_or(0),
-        })
+    pub(super) fn look(&self) -> Result<Stat, BackendError> {
+        let stat = self.call("stat", 0, 0, |fd| fs::fstat(fd))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::CharacterDevice => Ok(stat),
+            _ => Err(BackendError::invalid(&self.path, 0, 0, "not a regular file, and not a device file")),
+        }
     }
 
     pub(super) fn truncate(&self, len: u64) -> Result<(), BackendError> {
         check_limit("ftruncate", &self.path, 0, len)?;
-        retry_on_intr(|| fs::ftruncate(&self.fd, len)).map_err(self.failed("ftruncate", 0, len))
+        self.call("ftruncate", 0, len, |fd| fs::ftruncate(fd, len))
     }
 
-    /// Gives blocks to a range of the file.
+    /// Gives blocks to a range of the file. A file system that knows no fallocate gets zeroes written.
     pub(super) fn fallocate(&self, offset: u64, len: u64) -> Result<(), BackendError> {
-        fallocate(self.fd.as_fd(), &self.path, offset, len)
+        if len == 0 {
+            return Ok(());
+        }
+        let done = self.call("fallocate", offset, len, |fd| {
+            match fs::fallocate(fd, FallocateFlags::empty(), offset, len) {
+                // A file system or a kernel that has no such call, or a filter that forbids it.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => Ok(false),
+                done => done.map(|()| true),
+            }
+        })?;
+        if done { Ok(()) } else { self.fill_holes(offset, len) }
+    }
+
+    /// Writes back, page by page, what is there: holes get blocks, data stays.
+    fn fill_holes(&self, offset: u64, len: u64) -> Result<(), BackendError> {
+        check_limit("write", &self.path, offset, len)?;
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let mut page = [0u8; 4096];
+            let part = &mut page[..(end - at).min(4096) as usize];
+            at += self.call("write", at, part.len() as u64, |fd| {
+                // Where it cannot be read, nothing is there yet.
+                let _ = pread(fd, &mut *part, at);
+                pwrite(fd, part, at).and_then(|wrote| if wrote > 0 { Ok(wrote as u64) } else { Err(Errno::IO) })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks of a range away.
+    pub(super) fn punch_hole(&self, offset: u64, len: u64) -> Result<(), BackendError> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.call("fallocate", offset, len, |fd| fs::fallocate(fd, hole, offset, len))
     }
 
     /// `mmap`, shared, readable and writable, with `extra` flags.
@@ -104,10 +140,11 @@ impl NamedFile {
         flags: MapFlags,
     ) -> Result<NonNull<u8>, BackendError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: as the caller vouches.
-        let start = unsafe { mmap(place, len as usize, protection, flags, &self.fd, offset) };
-        let failed = self.failed("mmap", offset, len);
-        NonNull::new(start.map_err(&failed)?.cast()).ok_or_else(|| failed(Errno::NOMEM))
+        self.call("mmap", offset, len, |fd| {
+            // SAFETY: as the caller vouches.
+            let start = unsafe { mmap(place, len as usize, protection, flags, fd, offset) }?;
+            NonNull::new(start.cast()).ok_or(Errno::NOMEM)
+        })
     }
 
     /// Maps the whole file at a multiple of `align`, a power of two, as huge pages ask for.
@@ -129,24 +166,26 @@ impl NamedFile {
         }
     }
 
-    /// Keeps the descriptor with the path, for the regions that lie in the file. `blocks` says whether its blocks come and go.
-    pub(super) fn hold(self, blocks: bool) -> Result<Backing, BackendError> {
-        let Self { fd, path } = self;
-        match VerifiedFile::new(fd) {
-            Ok(file) => Ok(Backing { file: Arc::new(file), path, offset: 0, blocks }),
-            Err(error) => Err(BackendError::new("stat", &path, 0, 0, error)),
-        }
-    }
-
     /// Maps a region that lies at `offset`, in pages of `step` bytes.
     pub(super) fn region(self, name: &str, offset: u64, len: u64, step: u64) -> Result<Mapping, BackendError> {
-        let blocks = !self.look()?.is_device && step == PAGE;
+        let blocks = !is_device(&self.look()?) && step == PAGE;
         let before = offset % step;
         let start = self.map(offset - before, (before + len).next_multiple_of(step), MapFlags::SHARED)?;
         // SAFETY: `before` is less than the mapping's length.
         let start = unsafe { start.add(before as usize) };
-        Ok(self.hold(blocks)?.mapping(name, start, offset, len))
+        let backing = Backing { file: Arc::new(self), offset, blocks };
+        Ok(Mapping { name: name.to_owned(), start, len, backing: Some(backing) })
     }
+}
+
+/// It is a character device, which has no length.
+pub(super) fn is_device(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+}
+
+/// It belongs to this user.
+pub(super) fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == geteuid().as_raw()
 }
 
 /// Refuses what the process's limit on file sizes forbids: the system would not only refuse it but kill the process.
@@ -157,37 +196,4 @@ pub(super) fn check_limit(call: &'static str, path: &str, offset: u64, len: u64)
         }
         _ => Ok(()),
     }
-}
-
-/// Gives blocks to a range of a file. A file system that knows no fallocate gets zeroes written.
-pub(super) fn fallocate(fd: BorrowedFd<'_>, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
-    if len == 0 {
-        return Ok(());
-    }
-    match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), offset, len)) {
-        // A file system or a kernel that has no such call, or a filter that forbids it.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => fill_holes(fd, path, offset, len),
-        done => done.map_err(|error| BackendError::new("fallocate", path, offset, len, error)),
-    }
-}
-
-/// Writes back, page by page, what is there: holes get blocks, data stays.
-fn fill_holes(fd: BorrowedFd<'_>, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
-    check_limit("write", path, offset, len)?;
-    let end = offset + len;
-    let mut at = offset;
-    while at < end {
-        let mut page = [0u8; 4096];
-        let part = &mut page[..(end - at).min(4096) as usize];
-        // Where it cannot be read, nothing is there yet.
-        let _ = pread(fd, &mut *part, at);
-        match pwrite(fd, part, at) {
-            Ok(wrote) if wrote > 0 => at += wrote as u64,
-            other => {
-                let error = other.err().unwrap_or(Errno::IO);
-                return Err(BackendError::new("write", path, at, part.len() as u64, error));
-            }
-        }
-    }
-    Ok(())
 }

@@ -7,10 +7,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
-use super::{BackendError, Mapping, PAGE, Plan};
+use super::{Allocated, BackendError, Mapping, PAGE, Plan};
 
-/// Regions as blocks of the heap; the data of streams is pages that [`Mapping::fill_pages`] allocates.
-pub(super) fn allocate(plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
+/// Regions as blocks of the heap; the data of streams is pages that [`fill_pages`] allocates.
+pub(super) fn allocate(plans: &[Plan]) -> Allocated {
     let block = |plan: &Plan| {
         let layout = usize::try_from(plan.len)
             .ok()
@@ -21,82 +21,70 @@ pub(super) fn allocate(plans: &[Plan]) -> Result<Vec<Mapping>, BackendError> {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| no_memory(layout))?;
         Ok(Mapping { name: plan.name.clone(), start, len: plan.len, backing: None })
     };
-    plans.iter().map(block).collect()
+    let note = "pages of 4096 bytes on the heap; other processes cannot see them, a core has them";
+    Ok((plans.iter().map(block).collect::<Result<_, BackendError>>()?, note.to_owned()))
 }
 
 fn no_memory(layout: Layout) -> BackendError {
     BackendError::new("allocate", "the heap", 0, layout.size() as u64, Errno::NOMEM)
 }
 
-impl Mapping {
-    /// Enters fresh zeroed pages of `page_size` bytes in the page table of `pages` entries at `table` (byte offset in the
-    /// region), where it has none. Pages are taken from the heap in runs of 16.
-    ///
-    /// # Errors
-    /// The heap has no memory; pages that were entered stay.
-    pub fn fill_pages(&self, table: u64, pages: usize, page_size: u32) -> Result<(), BackendError> {
-        for run in self.table(table, pages).chunks(RUN) {
-            if run[0].load(Ordering::Relaxed) != 0 {
-                continue;
-            }
-            let layout = run_layout(run.len(), page_size);
-            // SAFETY: the layout has a size that is not 0.
-            let first = unsafe { alloc_zeroed(layout) } as u64;
-            if first == 0 {
-                return Err(no_memory(layout));
-            }
-            // The first entry is written last: it says that the run is there.
-            for (index, entry) in run.iter().enumerate().rev() {
-                entry.store(first + index as u64 * u64::from(page_size), Ordering::Release);
-            }
+/// Enters fresh zeroed pages in a page table, where it has none. Pages are taken from the heap in runs of 16.
+///
+/// # Errors
+/// The heap has no memory; pages that were entered stay.
+pub fn fill_pages(table: &[AtomicU64]) -> Result<(), BackendError> {
+    for run in table.chunks(RUN) {
+        if run[0].load(Ordering::Relaxed) != 0 {
+            continue;
         }
-        Ok(())
-    }
-
-    /// Frees the pages of a page table.
-    ///
-    /// # Safety
-    /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled, and nobody reads or writes
-    /// its pages, now or later.
-    pub unsafe fn free_pages(&self, table: u64, pages: usize, page_size: u32) {
-        for run in self.table(table, pages).chunks(RUN) {
-            let first = run[0].swap(0, Ordering::AcqRel) as *mut u8;
-            run.iter().for_each(|entry| entry.store(0, Ordering::Release));
-            if !first.is_null() {
-                // SAFETY: `fill_pages` made the run with this layout, and the swap gave it to us alone; nobody uses it, as the
-                // caller vouches.
-                unsafe { dealloc(first, run_layout(run.len(), page_size)) };
-            }
+        let layout = run_layout(run.len());
+        // SAFETY: the layout has a size that is not 0.
+        let first = unsafe { alloc_zeroed(layout) } as u64;
+        if first == 0 {
+            return Err(no_memory(layout));
+        }
+        // The first entry is written last: it says that the run is there.
+        for (index, entry) in run.iter().enumerate().rev() {
+            entry.store(first + index as u64 * PAGE, Ordering::Release);
         }
     }
+    Ok(())
+}
 
-    /// Gives the memory of a page table's pages back to the system but leaves them mapped: late recorders may write.
-    ///
-    /// # Safety
-    /// `table`, `pages` and `page_size` are those of a table that [`Mapping::fill_pages`] filled.
-    pub unsafe fn discard_pages(&self, table: u64, pages: usize, page_size: u32) {
-        for entry in self.table(table, pages) {
-            let page = entry.load(Ordering::Relaxed) as *mut core::ffi::c_void;
-            if !page.is_null() {
-                // SAFETY: a page that `fill_pages` made, aligned to its size, private and anonymous: it reads as zeroes after.
-                let _ = unsafe { madvise(page, page_size as usize, Advice::LinuxDontNeed) };
-            }
+/// Frees the pages of a page table.
+///
+/// # Safety
+/// [`fill_pages`] filled the table, and nobody reads or writes its pages, now or later.
+pub unsafe fn free_pages(table: &[AtomicU64]) {
+    for run in table.chunks(RUN) {
+        let first = run[0].swap(0, Ordering::AcqRel) as *mut u8;
+        run.iter().for_each(|entry| entry.store(0, Ordering::Release));
+        if !first.is_null() {
+            // SAFETY: `fill_pages` made the run with this layout, and the swap gave it to us alone; nobody uses it, as the
+            // caller vouches.
+            unsafe { dealloc(first, run_layout(run.len())) };
         }
     }
+}
 
-    fn table(&self, table: u64, pages: usize) -> &[AtomicU64] {
-        let end = table + pages as u64 * 8;
-        assert!(end <= self.len && table.is_multiple_of(8), "page table {table}..{end} lies outside the region");
-        // SAFETY: inside the region by the check above, aligned to 8, alive as long as the process, and only used as
-        // atomics.
-        unsafe { core::slice::from_raw_parts(self.as_ptr().add(table as usize).cast(), pages) }
+/// Gives the memory of a page table's pages back to the system but leaves them mapped: late recorders may write.
+///
+/// # Safety
+/// [`fill_pages`] filled the table.
+pub unsafe fn discard_pages(table: &[AtomicU64]) {
+    for entry in table {
+        let page = entry.load(Ordering::Relaxed) as *mut core::ffi::c_void;
+        if !page.is_null() {
+            // SAFETY: a page that `fill_pages` made, aligned to its size, private and anonymous: it reads as zeroes after.
+            let _ = unsafe { madvise(page, PAGE as usize, Advice::LinuxDontNeed) };
+        }
     }
 }
 
 /// Pages that are allocated at a time: `malloc` puts a header before each block, which would cost a page for every page.
 const RUN: usize = 16;
 
-fn run_layout(pages: usize, page_size: u32) -> Layout {
-    let size = page_size as usize;
-    Layout::from_size_align(pages * size, size).expect("a page size is a power of two")
+fn run_layout(pages: usize) -> Layout {
+    Layout::from_size_align(pages * PAGE as usize, PAGE as usize).expect("a page's size is a power of two")
 }

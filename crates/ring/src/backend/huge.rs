@@ -1,29 +1,27 @@
 //! Huge pages: fewer TLB misses for large rings. hugetlbfs where it has free pages, else transparent ones by advice.
 
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use rustix::fs::CWD;
 use rustix::mm::{Advice, madvise, munmap};
 
 use super::arena::{Arena, length};
 use super::file::NamedFile;
-use super::{BackendError, Folder, Mapping, PAGE, Plan};
+use super::{Allocated, BackendError, Folder, Mapping, PAGE, Plan};
 
 /// Bytes of the huge pages that are asked for when the system does not say.
 const HUGE: u64 = 2 << 20;
 /// Name of the file in the session's folder.
 pub const ARENA_FILE: &str = "arena";
 
-pub(super) fn allocate(folder: &Folder, unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
+pub(super) fn allocate(folder: Folder<'_>, unique: &str, plans: &[Plan]) -> Allocated {
     hugetlb(unique, plans).or_else(|why_not| transparent(folder, plans, &why_not))
 }
 
 /// A file in a mounted hugetlbfs, or why not.
 fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), String> {
     let mount = hugetlb_mount().ok_or("no hugetlbfs is mounted")?;
-    let path = mount.join(unique).display().to_string();
-    let file = NamedFile::create(CWD, &path, &*path).map_err(|error| error.to_string())?;
+    let path = mount.join(unique);
+    let file = NamedFile::create(Folder::here(), &path).map_err(|error| error.to_string())?;
     let (mappings, step) = reserve(file, plans).map_err(|error| {
         // The file is ours and of no use; if it cannot be removed it is empty.
         drop(std::fs::remove_file(&path));
@@ -34,21 +32,21 @@ fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), Strin
 
 /// The regions, and the bytes of a huge page, which a hugetlbfs reports as the block size of its files.
 fn reserve(file: NamedFile, plans: &[Plan]) -> Result<(Vec<Mapping>, u64), BackendError> {
-    let block = file.look()?.block;
+    let block = file.look()?.st_blksize as u64;
     let step = if block.is_power_of_two() && block >= PAGE { block } else { HUGE };
     let len = length(plans, step);
     file.truncate(len)?;
     file.fallocate(0, len)?;
     // Huge pages are taken and given back whole: no part of the file is sparse.
-    Ok((Arena { file, base: 0, blocks: false }.allocate(plans, len)?, step))
+    Ok((Arena { plans, file, base: 0, blocks: false }.allocate(len)?, step))
 }
 
-fn transparent(folder: &Folder, plans: &[Plan], why_not: &str) -> Result<(Vec<Mapping>, String), BackendError> {
-    let file = NamedFile::create(folder.fd.as_fd(), ARENA_FILE, format!("{}/{ARENA_FILE}", folder.path))?;
+fn transparent(folder: Folder<'_>, plans: &[Plan], why_not: &str) -> Allocated {
+    let file = NamedFile::create(folder, ARENA_FILE)?;
     let len = length(plans, HUGE);
     file.truncate(len)?;
     let start = file.map_aligned(len, HUGE)?;
-    let arena = Arena { file, base: 0, blocks: true };
+    let arena = Arena { plans, file, base: 0, blocks: true };
     let (memory, size) = (start.as_ptr().cast(), len as usize);
     // SAFETY: advice on a mapping of our own; it changes no contents.
     if unsafe { madvise(memory, size, Advice::LinuxHugepage) }.is_ok() {
@@ -56,7 +54,7 @@ fn transparent(folder: &Folder, plans: &[Plan], why_not: &str) -> Result<(Vec<Ma
         // SAFETY: populates a mapping of our own.
         let _ = unsafe { madvise(memory, size, Advice::LinuxPopulateWrite) };
     }
-    if let Err(error) = arena.back(plans) {
+    if let Err(error) = arena.back() {
         // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
         let _ = unsafe { munmap(memory, size) };
         return Err(error);
@@ -68,7 +66,7 @@ fn transparent(folder: &Folder, plans: &[Plan], why_not: &str) -> Result<(Vec<Ma
         }
         huge => format!("{huge} of {} KiB in transparent huge pages: {why_not}", len >> 10),
     };
-    Ok((arena.cut(start, plans)?, note))
+    Ok((arena.cut(start), note))
 }
 
 /// The first hugetlbfs of /proc/self/mounts.

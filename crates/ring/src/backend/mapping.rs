@@ -2,14 +2,12 @@
 
 use core::ops::Range;
 use core::ptr::NonNull;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FallocateFlags, OFlags, fallocate};
-use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::{BackendError, VerifiedFile, file};
+use super::BackendError;
+use super::file::NamedFile;
 
 /// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
 #[derive(Debug)]
@@ -22,11 +20,9 @@ pub struct Mapping {
 }
 
 /// The file, or a device that acts as one, behind a region.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Backing {
-    pub(crate) file: Arc<VerifiedFile>,
-    /// For messages and for other processes.
-    pub(crate) path: String,
+    pub(crate) file: Arc<NamedFile>,
     /// Offset of the region in the file.
     pub(crate) offset: u64,
     /// Whether the file's blocks come and go (false for devices).
@@ -62,7 +58,7 @@ impl Mapping {
     /// Path of the file behind it and the offset there, or `None` for the heap.
     #[must_use]
     pub fn place(&self) -> Option<(&str, u64)> {
-        self.backing.as_ref().map(|backing| (backing.path.as_str(), backing.offset))
+        self.backing.as_ref().map(|backing| (backing.file.path.as_str(), backing.offset))
     }
 
     /// Gives memory to `range`: what was sparse can be written from now on.
@@ -72,29 +68,18 @@ impl Mapping {
     pub fn populate(&self, range: Range<u64>) -> Result<(), BackendError> {
         let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
         let range = self.bounded(range);
-        let (at, len) = (backing.offset + range.start, range.end - range.start);
-        backing.with_file(|fd| file::fallocate(fd, &backing.path, at, len))?
+        backing.file.fallocate(backing.offset + range.start, range.end - range.start)
     }
 
-    /// Takes the memory of `range` back; it reads as zeroes after. Nobody may be writing there.
-    ///
-    /// # Errors
-    /// The file system refuses.
-    pub fn release(&self, range: Range<u64>) -> Result<(), BackendError> {
+    /// Takes the memory of `range` back, where the file can do without; it reads as zeroes after. Nobody may be writing there.
+    pub fn release(&self, range: Range<u64>) {
+        let Some(backing) = &self.backing else { return };
         let range = self.bounded(range);
-        let Some(backing) = &self.backing else { return Ok(()) };
         let (at, len) = (backing.offset + range.start, range.end - range.start);
-        if len == 0 {
-            return Ok(());
+        if !backing.blocks || backing.file.punch_hole(at, len).is_err() {
+            // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the process.
+            unsafe { self.as_ptr().add(range.start as usize).write_bytes(0, len as usize) };
         }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punch = |fd: BorrowedFd<'_>| retry_on_intr(|| fallocate(fd, hole, at, len)).is_ok();
-        if backing.blocks && backing.with_file(punch).is_ok_and(|punched| punched) {
-            return Ok(());
-        }
-        // SAFETY: `bounded` keeps the range inside the mapping, which lives as long as the process.
-        unsafe { self.as_ptr().add(range.start as usize).write_bytes(0, len as usize) };
-        Ok(())
     }
 
     /// Puts private zeroed memory in the place of the region, in this process only, and closes the file's descriptor. A ring of
@@ -109,7 +94,7 @@ impl Mapping {
         // A refusal leaves the file's memory there, which works as well.
         self.put_zeroes(self.as_ptr(), self.len as usize);
         // SAFETY: descriptors are used during calls only, and there are none.
-        unsafe { backing.file.give_up() }
+        unsafe { backing.file.fd.give_up() }
     }
 
     /// Puts a private zeroed page in the place of the one at `address`, which the file has lost; false where the address is not
@@ -148,27 +133,5 @@ impl Mapping {
     fn bounded(&self, range: Range<u64>) -> Range<u64> {
         let end = range.end.min(self.len);
         range.start.min(end)..end
-    }
-}
-
-impl Backing {
-    /// The region of that name, which is mapped at `start` and lies at `offset` in the file.
-    pub(super) fn mapping(&self, name: &str, start: NonNull<u8>, offset: u64, len: u64) -> Mapping {
-        Mapping { name: name.to_owned(), start, len, backing: Some(Self { offset, ..self.clone() }) }
-    }
-
-    /// Runs `call` with the file: by the descriptor that is kept, or opened again where the program closed that one.
-    fn with_file<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T, BackendError> {
-        if let Some(fd) = self.file.get() {
-            return Ok(call(fd));
-        }
-        let again = file::open_at(CWD, &self.path, OFlags::RDWR | OFlags::NONBLOCK).ok();
-        match again.filter(|fd| self.file.is(fd.as_fd())) {
-            Some(fd) => Ok(call(fd.as_fd())),
-            None => {
-                let what = "the program closed the region's descriptor, and the file is not at its path any more";
-                Err(BackendError::invalid(&self.path, 0, 0, what))
-            }
-        }
     }
 }

@@ -17,12 +17,13 @@ mod verified_file;
 
 use core::ops::Range;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
 use lastwords_abi::region::REGION_ALIGN as PAGE;
 use lastwords_abi::session as abi;
 
-pub use crate::flush;
+pub use heap::{discard_pages, fill_pages, free_pages};
 pub use huge::ARENA_FILE;
 pub use mapping::Mapping;
 pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};
@@ -53,52 +54,63 @@ impl Plan {
     }
 }
 
-/// The folder of a session.
-#[derive(Debug)]
-pub struct Folder {
+/// An open folder: that of a session, as a rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Folder<'a> {
     /// The folder, open.
-    pub fd: OwnedFd,
+    pub fd: BorrowedFd<'a>,
     /// Its path, for messages and for other processes.
-    pub path: String,
+    pub path: &'a Path,
+}
+
+impl Folder<'_> {
+    /// The folder in which the process is, from where a file is found by its path.
+    fn here() -> Self {
+        Self { fd: rustix::fs::CWD, path: Path::new("") }
+    }
+
+    /// The path of a file in it.
+    fn shown(&self, name: &Path) -> String {
+        self.path.join(name).display().to_string()
+    }
 }
 
 /// Where the memory of regions comes from.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// Pages on the heap of this process.
+    /// Pages on the heap of this process; seen by nobody else, kept by a core.
     Heap,
-    /// A file a region, in the session's folder.
-    Shm(Folder),
-    /// One memfd.
+    /// One shared-memory file a region, in the session's folder.
+    #[default]
+    Shm,
+    /// One memfd: shared, and kept by a core with the default filter.
     Memfd,
     /// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder with
     /// advice to the kernel. Pages of a hugetlbfs are given back when the process ends, not when its session does: they can be
     /// unmapped whole only, and late recorders may be in them.
-    Huge {
-        /// The session's folder.
-        folder: Folder,
-        /// Name of the session's file in a hugetlbfs.
-        unique: String,
-    },
+    Huge,
     /// A device-DAX node, an existing file of this user, or a file to be made.
     Dax {
-        /// The file.
-        path: String,
+        /// The file or device.
+        path: PathBuf,
         /// Whether a session that is recorded there may be overwritten; without it, it is refused.
         reuse: bool,
     },
     /// A range of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file.
     Physical {
         /// The file.
-        path: String,
-        /// Where the range begins, a multiple of 4096.
+        path: PathBuf,
+        /// Where the range begins, bytes, a multiple of 4096.
         offset: u64,
-        /// Its bytes.
+        /// Its length, bytes.
         len: u64,
         /// As for `Dax`.
         reuse: bool,
     },
 }
+
+/// Memory for each plan, in their order; and what was chosen, for people: "2 MiB pages of hugetlbfs", "no MAP_SYNC here".
+type Allocated = Result<(Vec<Mapping>, String), BackendError>;
 
 impl Backend {
     /// Which one, of [`lastwords_abi::session`]'s `BACKEND_`.
@@ -106,34 +118,30 @@ impl Backend {
     pub fn kind(&self) -> u32 {
         match self {
             Self::Heap => abi::BACKEND_HEAP,
-            Self::Shm(_) => abi::BACKEND_SHM,
+            Self::Shm => abi::BACKEND_SHM,
             Self::Memfd => abi::BACKEND_MEMFD,
-            Self::Huge { .. } => abi::BACKEND_HUGE,
+            Self::Huge => abi::BACKEND_HUGE,
             Self::Dax { .. } => abi::BACKEND_DAX,
             Self::Physical { .. } => abi::BACKEND_PHYSICAL,
         }
     }
 
     /// Memory for each plan, in their order; and what was chosen, for people: "2 MiB pages of hugetlbfs", "no MAP_SYNC here".
+    /// Regions that are files of their own names are made in the session's `folder`; [`write_places`] is to say there where others
+    /// are. `unique` is the name of the session's file in a hugetlbfs.
     ///
     /// # Errors
     /// What the system said, with the path and the length asked for. Nothing stays behind but empty files in the
     /// session's folder.
-    pub fn allocate(&self, plans: &[Plan]) -> Result<(Vec<Mapping>, String), BackendError> {
-        let noted = |mappings: Vec<Mapping>, note: &str| Ok((mappings, note.to_owned()));
+    pub fn allocate(&self, folder: Option<Folder<'_>>, unique: &str, plans: &[Plan]) -> Allocated {
+        let folder = || folder.ok_or_else(|| BackendError::invalid("the session's folder", 0, 0, "there is none"));
         match self {
-            Self::Huge { folder, unique } => huge::allocate(folder, unique, plans),
+            Self::Heap => heap::allocate(plans),
+            Self::Shm => shared::allocate_files(folder()?, plans),
+            Self::Memfd => shared::allocate_memfd(plans),
+            Self::Huge => huge::allocate(folder()?, unique, plans),
             Self::Dax { path, reuse } => dax::allocate(path, *reuse, plans),
             Self::Physical { path, offset, len, reuse } => dax::allocate_physical(path, *offset, *len, *reuse, plans),
-            Self::Heap => {
-                let note = "pages of 4096 bytes on the heap; other processes cannot see them, a core has them";
-                noted(heap::allocate(plans)?, note)
-            }
-            Self::Shm(folder) => noted(shared::allocate_files(folder, plans)?, "one file a region"),
-            Self::Memfd => {
-                let note = "one memfd; gone with the last process that has it, kept in its core";
-                noted(shared::allocate_memfd(plans)?, note)
-            }
         }
     }
 
@@ -141,19 +149,6 @@ impl Backend {
     #[must_use]
     pub fn page_size(&self) -> u32 {
         if matches!(self, Self::Heap) { PAGE as u32 } else { 0 }
-    }
-
-    /// Whether what is written must be flushed from the CPU's caches to be kept.
-    #[must_use]
-    pub fn is_persistent(&self) -> bool {
-        matches!(self, Self::Dax { .. } | Self::Physical { .. })
-    }
-
-    /// Whether the regions are files of their own names in the session's folder; if not, [`write_places`] is to say there
-    /// where they are.
-    #[must_use]
-    pub fn is_in_folder(&self) -> bool {
-        matches!(self, Self::Shm(_))
     }
 }
 

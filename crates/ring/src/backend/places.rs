@@ -4,13 +4,13 @@
 //! for the regions' magic need it only to find the file to scan.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::BorrowedFd;
+use std::io::{Read as _, Write as _};
 
-use rustix::fs::{CWD, OFlags};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-use super::file::{NamedFile, check_limit};
-use super::{BackendError, Mapping, PAGE};
+use super::file::{NamedFile, check_limit, is_device, is_own, open_at};
+use super::{BackendError, Folder, Mapping, PAGE};
 
 /// Name of the file.
 pub const PLACES_FILE: &str = "regions";
@@ -34,17 +34,19 @@ pub struct Place {
 ///
 /// # Errors
 /// What the system said.
-pub fn write_places(folder: BorrowedFd<'_>, shown: &str, mappings: &[&Mapping]) -> Result<(), BackendError> {
+pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a Mapping>) -> Result<(), BackendError> {
     let mut text = String::new();
     for mapping in mappings {
         let heap = format!("heap:{}:{:#x}", std::process::id(), mapping.as_ptr() as usize);
         let (path, offset) = mapping.place().unwrap_or((&heap, 0));
         text.push_str(&format!("{} {offset} {} {path}\n", mapping.name(), mapping.len()));
     }
-    let (path, len) = (format!("{shown}/{PLACES_FILE}"), text.len() as u64);
+    let (path, len) = (folder.shown(PLACES_FILE.as_ref()), text.len() as u64);
+    let failed = |call, error| BackendError::new(call, &path, 0, len, error);
     check_limit("write", &path, 0, len)?;
-    let file = NamedFile::create(folder, PLACES_FILE, &*path)?;
-    File::from(file.fd).write_all(text.as_bytes()).map_err(|error| BackendError::new("write", &path, 0, len, error))
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    let file = open_at(folder.fd, PLACES_FILE.as_ref(), flags).map_err(|error| failed("open", error.into()))?;
+    File::from(file).write_all(text.as_bytes()).map_err(|error| failed("write", error))
 }
 
 /// Reads the lines; those that are not of the form are left out.
@@ -64,15 +66,16 @@ pub fn parse_places(text: &str) -> Vec<Place> {
 ///
 /// # Errors
 /// What the system said.
-pub fn open_places(folder: BorrowedFd<'_>, shown: &str) -> Result<Option<Vec<Place>>, BackendError> {
-    let file = match NamedFile::open(folder, PLACES_FILE, format!("{shown}/{PLACES_FILE}"), OFlags::RDONLY) {
-        Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
+pub fn open_places(folder: Folder<'_>) -> Result<Option<Vec<Place>>, BackendError> {
+    let failed = |call, len, error| BackendError::new(call, &folder.shown(PLACES_FILE.as_ref()), 0, len, error);
+    let file = match open_at(folder.fd, PLACES_FILE.as_ref(), OFlags::RDONLY) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened.map_err(|error| failed("open", 0, error.into()))?,
     };
     let mut text = String::new();
-    match File::from(file.fd).take(LONGEST).read_to_string(&mut text) {
+    match File::from(file).take(LONGEST).read_to_string(&mut text) {
         Ok(_) => Ok(Some(parse_places(&text))),
-        Err(error) => Err(BackendError::new("read", &file.path, 0, LONGEST, error)),
+        Err(error) => Err(failed("read", LONGEST, error)),
     }
 }
 
@@ -91,15 +94,16 @@ impl Place {
             return Err(BackendError::invalid(name, 0, *len, what));
         }
         let is_link = path.starts_with("/proc/");
-        let file = if is_link { open_link(path)? } else { NamedFile::open(CWD, path, &**path, OFlags::RDWR)? };
-        let look = file.look()?;
-        let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| look.is_device || end <= look.len);
-        if !(fits && (look.is_device || look.is_own)) {
+        let file = if is_link { open_link(path)? } else { NamedFile::open(Folder::here(), path, OFlags::RDWR)? };
+        let stat = file.look()?;
+        let (is_device, block) = (is_device(&stat), stat.st_blksize as u64);
+        let fits = *len > 0 && offset.checked_add(*len).is_some_and(|end| is_device || end <= stat.st_size as u64);
+        if !(fits && (is_device || is_own(&stat))) {
             return Err(BackendError::invalid(path, *offset, *len, "no region of this user can be there"));
         }
         // hugetlbfs maps whole huge pages only; its block size is their size.
-        let is_huge = !look.is_device && look.block.is_power_of_two() && look.block > 65536;
-        file.region(name, *offset, *len, if is_huge { look.block } else { PAGE })
+        let is_huge = !is_device && block.is_power_of_two() && block > 65536;
+        file.region(name, *offset, *len, if is_huge { block } else { PAGE })
     }
 }
 
@@ -112,5 +116,5 @@ fn open_link(path: &str) -> Result<NamedFile, BackendError> {
         return Err(BackendError::invalid(path, 0, 0, what));
     }
     let fd = File::options().read(true).write(true).open(path).map_err(failed)?.into();
-    Ok(NamedFile { fd, path: path.to_owned() })
+    NamedFile::new(fd, path.to_owned())
 }

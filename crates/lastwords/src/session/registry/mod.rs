@@ -13,7 +13,7 @@ use lastwords_abi::registry as abi;
 use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl};
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
-use lastwords_ring::backend::flush;
+use lastwords_ring::flush;
 
 use self::body::{ID_AT, event_body};
 pub(crate) use self::body::{body_of, context_bodies, env_body};
