@@ -79,7 +79,7 @@ impl Builder {
         }
         if let Err(error) = self.install(session) {
             // What others recorded in it stays.
-            close(session, Ending::Closed(None), session.view().info.creator_pid == os::pid());
+            close(session, Ending::Closed(None), session.view().info.creator_pid == std::process::id());
             return Err(error);
         }
         if self.listen {

@@ -76,9 +76,10 @@ pub struct Channel {
     pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
-    /// Whether lines of the cache are flushed around each commit.
-    pub(crate) persist: bool,
-    refresh: Option<fn(&ClockArea)>,
+    /// Lines of the cache are flushed around each commit: for memory that must be whole after a loss of power.
+    pub persist: bool,
+    /// Called when a sub-buffer is closed, so that the clock's calibration stays fresh.
+    pub refresh: Option<fn(&ClockArea)>,
 }
 
 impl Channel {
@@ -91,11 +92,11 @@ impl Channel {
     pub fn new(parts: SessionParts, streams: alloc::vec::Vec<Stream>, clock: ClockKind, flags: u32) -> Self {
         cpu::init();
         os::prepare_process();
-        let first = streams[0].info;
+        let first = streams[0].spec;
         let same =
-            |s: &Stream| s.half_size() == streams[0].half_size() && s.info.sub_buffer_size == first.sub_buffer_size;
+            |s: &Stream| s.half_size() == streams[0].half_size() && s.spec.sub_buffer_size == first.sub_buffer_size;
         assert!(streams.iter().all(same), "the streams of a channel have one geometry");
-        let cpus = streams.iter().filter(|s| s.info.cpu != ANY_CPU).count() as u32;
+        let cpus = streams.iter().filter(|s| s.spec.cpu != ANY_CPU).count() as u32;
         let paged = first.page_size != 0;
         // A modelled section reads the model's clock.
         let counter = cfg!(loom) || matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
@@ -112,20 +113,6 @@ impl Channel {
             refresh: None,
             streams: streams.into_boxed_slice(),
         }
-    }
-
-    /// Flushes around each commit: for memory that must be whole after a loss of power.
-    #[must_use]
-    pub fn with_persist(mut self, persist: bool) -> Self {
-        self.persist = persist;
-        self
-    }
-
-    /// Calls `refresh` when a sub-buffer is closed, so that the clock's calibration stays fresh.
-    #[must_use]
-    pub fn with_refresh(mut self, refresh: fn(&ClockArea)) -> Self {
-        self.refresh = Some(refresh);
-        self
     }
 
     /// The streams, in order of index.
@@ -216,19 +203,14 @@ impl Channel {
     #[cold]
     pub(crate) fn record_unbound<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
         let last = &self.streams[self.streams.len() - 1];
-        debug_assert!(last.info.reservation == RESERVATION_LOCKLESS);
+        debug_assert!(last.spec.reservation == RESERVATION_LOCKLESS);
         lockless::record::<M>(self, last, record).inspect_err(|cause| last.count(*cause))
     }
 
     /// The stream of the CPU where the thread runs now.
     fn home(&self) -> &Stream {
-        #[cfg(loom)]
-        return &self.streams[0];
-        #[cfg(not(loom))]
-        {
-            let cpu = cpu::current() as usize;
-            &self.streams[cpu.min(self.cpus.max(1) as usize - 1)]
-        }
+        let cpu = cpu::current() as usize;
+        &self.streams[cpu.min(self.cpus.max(1) as usize - 1)]
     }
 
     /// The stream of a CPU; none for a CPU that the session does not know.

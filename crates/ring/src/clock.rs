@@ -21,17 +21,11 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
-    /// The value of [`abi::ClockArea::kind`].
-    #[must_use]
-    pub fn code(self) -> u32 {
-        self as u32
-    }
-
-    /// The clock of that code, if it can be read on this machine.
+    /// The clock of that code, a value of [`abi::ClockArea::kind`], if it can be read on this machine.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         let all = [Self::Tsc, Self::Cntvct, Self::Monotonic, Self::MonotonicRaw, Self::Boottime, Self::Realtime];
-        all.into_iter().find(|kind| kind.code() == code).filter(|kind| match kind {
+        all.into_iter().find(|kind| *kind as u32 == code).filter(|kind| match kind {
             Self::Tsc => cfg!(target_arch = "x86_64"),
             Self::Cntvct => cfg!(target_arch = "aarch64"),
             _ => true,

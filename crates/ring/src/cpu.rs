@@ -8,11 +8,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicI64, AtomicIsize, AtomicU32, Ordering::Relaxed};
 
 /// What precedes every abort handler; the value that glibc registers.
-#[cfg(target_arch = "x86_64")]
-pub(crate) const SIGNATURE: u32 = 0x5305_3053;
-/// What precedes every abort handler; the value that glibc registers.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) const SIGNATURE: u32 = 0xd428_bc00;
+const SIGNATURE: u32 = if cfg!(target_arch = "x86_64") { 0x5305_3053 } else { 0xd428_bc00 };
 
 /// The part of the kernel's `struct rseq` (include/uapi/linux/rseq.h) that every version has.
 #[repr(C, align(32))]
@@ -80,12 +76,7 @@ pub(crate) fn area() -> Option<&'static Area> {
     }
 }
 
-/// Threads have areas.
-pub(crate) fn has_areas() -> bool {
-    cfg!(loom) || !matches!(OFFSET.load(Relaxed), UNKNOWN | NONE)
-}
-
-/// The area at `offset`, which is [`OFFSET`] where [`has_areas`].
+/// The area at `offset`, which is [`OFFSET`] where threads have areas.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn area_at(offset: isize) -> &'static Area {
@@ -170,7 +161,6 @@ fn find() -> Option<isize> {
     if let Some(offset) = offset_of_libc() {
         return Some(offset);
     }
-    let own = OWN.with(core::ptr::from_ref);
     let offset = own_offset();
     // In a library that was loaded late each thread may have its own elsewhere: then there is no such offset.
     // Where no thread can be started, nobody can tell.
@@ -184,9 +174,8 @@ fn find() -> Option<isize> {
         return None;
     }
     END_OF_THREAD.store(i64::from(key), Relaxed);
-    // SAFETY: `own` is this thread's; another thread may find its own elsewhere (dynamic TLS), and then `register_thread`
-    // refuses it.
-    register(unsafe { &*own }).then_some(offset)
+    // Another thread may find its own elsewhere (dynamic TLS), and then `register_thread` refuses it.
+    OWN.with(register).then_some(offset)
 }
 
 /// From this thread's pointer to its [`OWN`].
@@ -196,25 +185,22 @@ fn own_offset() -> isize {
 
 /// From the thread pointer to the area that the C library has registered; none where it registers no areas.
 pub(crate) fn offset_of_libc() -> Option<isize> {
-    let [Some(offset), Some(size)] = symbols() else { return None };
+    let [offset, size] = symbols();
     // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
-    unsafe { (size.cast::<u32>().read() != 0).then(|| offset.cast::<isize>().read()) }
+    unsafe { (size.cast::<u32>().as_ref()? != &0).then_some(*offset.cast::<isize>().as_ref()?) }
 }
 
-/// Where glibc keeps `__rseq_offset` and `__rseq_size`.
+/// Where glibc keeps `__rseq_offset` and `__rseq_size`; null where nobody has them.
 #[cfg(not(target_feature = "crt-static"))]
-fn symbols() -> [Option<*mut u8>; 2] {
-    [c"__rseq_offset", c"__rseq_size"].map(|name| {
-        // SAFETY: the name is NUL-terminated; RTLD_DEFAULT needs no handle.
-        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        (!address.is_null()).then_some(address.cast())
-    })
+fn symbols() -> [*mut u8; 2] {
+    // SAFETY: the names are NUL-terminated; RTLD_DEFAULT needs no handle.
+    [c"__rseq_offset", c"__rseq_size"].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast())
 }
 
 /// Where glibc keeps `__rseq_offset` and `__rseq_size`: in a program without shared libraries the linker knows, and nobody
 /// else.
 #[cfg(target_feature = "crt-static")]
-fn symbols() -> [Option<*mut u8>; 2] {
+fn symbols() -> [*mut u8; 2] {
     let (offset, size): (*mut u8, *mut u8);
     // SAFETY: addresses from the table of such, which are null where no object has the symbol (another C library).
     unsafe {
@@ -245,5 +231,5 @@ fn symbols() -> [Option<*mut u8>; 2] {
             (offset, size) = (core::ptr::null_mut(), core::ptr::null_mut());
         }
     }
-    [offset, size].map(|address| (!address.is_null()).then_some(address))
+    [offset, size]
 }

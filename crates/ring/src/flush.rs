@@ -39,11 +39,7 @@ fn detect() -> u8 {
     }
     #[cfg(target_arch = "aarch64")]
     {
-        /// HWCAP_DCPOP, include/uapi/asm/hwcap.h of arm64.
-        const HWCAP_DCPOP: u64 = 1 << 16;
-        // SAFETY: getauxval reads a vector that the kernel made at start.
-        let features = unsafe { libc::getauxval(libc::AT_HWCAP) } as u64;
-        if features & HWCAP_DCPOP != 0 { 2 } else { 1 }
+        if std::arch::is_aarch64_feature_detected!("dpb") { 2 } else { 1 }
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     1
@@ -51,14 +47,10 @@ fn detect() -> u8 {
 
 #[inline]
 fn chosen() -> u8 {
-    match WAY.load(Relaxed) {
-        0 => {
-            let way = detect();
-            WAY.store(way, Relaxed);
-            way
-        }
-        way => way,
+    if WAY.load(Relaxed) == 0 {
+        WAY.store(detect(), Relaxed);
     }
+    WAY.load(Relaxed)
 }
 
 /// Writes back every cache line that `len` bytes at `start` touch. [`fence`] waits for it.
@@ -68,13 +60,10 @@ fn chosen() -> u8 {
 #[inline]
 pub unsafe fn flush(start: *const u8, len: usize) {
     let first = start as usize & !(LINE - 1);
-    let end = start as usize + len;
     let way = chosen();
-    let mut line = first;
-    while line < end {
+    for line in (first..start as usize + len).step_by(LINE) {
         // SAFETY: the line holds at least one byte of the caller's range, so its page is mapped.
         unsafe { flush_line(line as *const u8, way) };
-        line += LINE;
     }
 }
 

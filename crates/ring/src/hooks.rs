@@ -19,20 +19,12 @@ macro_rules! fault {
     }};
 }
 
-/// Ring bytes are written: the model checker looks for another thread at the same bytes.
-macro_rules! writes {
-    ($to:expr, $len:expr) => {
+/// This thread `writes` or `reads` ring bytes: the model checker looks for another thread at the same bytes.
+macro_rules! bytes {
+    ($does:ident, $at:expr, $len:expr) => {
         #[cfg(loom)]
-        crate::model::writes($to, $len);
+        crate::model::$does($at, $len);
     };
 }
 
-/// Ring bytes are read.
-macro_rules! reads {
-    ($from:expr, $len:expr) => {
-        #[cfg(loom)]
-        crate::model::reads($from, $len);
-    };
-}
-
-pub(crate) use {fault, point, reads, writes};
+pub(crate) use {bytes, fault, point};

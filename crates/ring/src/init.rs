@@ -68,11 +68,9 @@ impl StreamSpec {
     pub fn is_valid(&self) -> bool {
         let least = if self.page_size == 0 { 256 } else { PAGE as u64 };
         self.sub_buffer_size.is_power_of_two()
-            && self.sub_buffer_size >= least
-            && self.sub_buffer_size <= 1 << 30
+            && (least..=1 << 30).contains(&self.sub_buffer_size)
             && self.sub_buffers.is_power_of_two()
-            && self.sub_buffers >= 2
-            && self.sub_buffers <= 1 << 20
+            && (2..=1 << 20).contains(&self.sub_buffers)
             && self.half_size() <= 1 << 40
             && (self.page_size == 0 || self.page_size as usize == PAGE)
     }
@@ -118,10 +116,7 @@ pub fn region_header(kind: u32, size: u64, session: [u8; 16], index: u32, fixed:
 #[must_use]
 pub fn check_of(header: &RegionHeader, fixed: &[u8]) -> u64 {
     let covered = core::mem::offset_of!(RegionHeader, check);
-    let mut both = alloc::vec::Vec::with_capacity(covered + fixed.len());
-    both.extend_from_slice(&bytes_of(header)[..covered]);
-    both.extend_from_slice(fixed);
-    region::checksum(&both)
+    region::checksum(&[&bytes_of(header)[..covered], fixed].concat())
 }
 
 /// A region is not one that this program can record in.
@@ -168,16 +163,25 @@ pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<Reg
     }
 }
 
-/// Checks the checksum of `header`, which `fixed` follows.
+/// Header and fixed part of a mapped region of that kind, checked.
 ///
 /// # Errors
-/// It is another one.
-pub fn check_sum(header: &RegionHeader, fixed: &[u8]) -> Result<(), AttachError> {
-    let (check, computed) = (header.check, check_of(header, fixed));
-    if check == computed {
-        return Ok(());
+/// The header is not one of this version, kind and length, or its checksum is another.
+///
+/// # Safety
+/// As for [`check_header`].
+pub unsafe fn read_region<T: Fixed>(region: *const u8, len: u64, kind: u32) -> Result<(RegionHeader, T), AttachError> {
+    const { assert!(region::HEADER_SIZE as usize + size_of::<T>() <= region::REGION_ALIGN as usize) };
+    // SAFETY: as the caller vouches. The region has at least 4096 bytes, as `check_header` finds, and is aligned for the shape of
+    // plain integers.
+    let (header, fixed) =
+        unsafe { (check_header(region, len, kind)?, region.add(region::HEADER_SIZE as usize).cast::<T>().read()) };
+    let (check, computed) = (header.check, check_of(&header, bytes_of(&fixed)));
+    if check != computed {
+        let what = alloc::format!("checksum {check:#x}, computed {computed:#x}");
+        return Err(AttachError { offset: 112, what });
     }
-    Err(AttachError { offset: 112, what: alloc::format!("checksum {check:#x}, computed {computed:#x}") })
+    Ok((header, fixed))
 }
 
 /// The bytes of a shape of the ABI that has no padding and no atomics.
@@ -220,8 +224,7 @@ pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
 /// # Safety
 /// `region` is valid for writes of 128 bytes and 8-aligned.
 pub unsafe fn write_header(region: *mut u8, header: &RegionHeader) {
-    let mut unpublished = *header;
-    unpublished.magic = [0; 16];
+    let unpublished = RegionHeader { magic: [0; 16], ..*header };
     // SAFETY: as the caller vouches.
     unsafe {
         region.cast::<RegionHeader>().write(unpublished);

@@ -21,12 +21,6 @@ pub fn tid() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Process id in this pid namespace.
-#[must_use]
-pub fn pid() -> u32 {
-    std::process::id()
-}
-
 /// Start time of a thread (or process, by its first thread) in clock ticks since boot: field 22 of /proc/TID/stat. 0 where it
 /// cannot be read. Async-signal-safe: no allocation.
 #[must_use]
@@ -137,16 +131,11 @@ pub enum Lock {
     Usurped,
 }
 
-/// Takes an owner lock in bounded time, as [`take`] does; whether it was had.
-pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> bool {
-    take(word, mine, foreign) != Lock::Refused
-}
-
 /// Takes an owner lock in bounded time: spins, yields, and takes it from an owner that is dead.
 ///
 /// `foreign` says that owners may be of another pid namespace, where ids say nothing: a lock is then taken only from an
 /// owner that has kept it for the whole bound. It is asked each time an owner was seen, who told of its namespace before.
-pub fn take(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
+pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
     let (mut first, mut kept) = (None, true);
     for round in 0..LOCK_ROUNDS {
         let owner = match word.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire) {

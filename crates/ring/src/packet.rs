@@ -3,7 +3,7 @@
 use lastwords_abi::packet::{self as abi, at};
 use lastwords_abi::region::Checksum;
 
-use crate::hooks::reads;
+use crate::hooks::bytes;
 use crate::init::StreamSpec;
 use crate::memory::Memory;
 
@@ -37,18 +37,6 @@ pub fn header(stream: &StreamSpec, number: u64, begin: u64, closing: Closing) ->
     h
 }
 
-/// Reads the clock at which the sub-buffer at `offset` of a half was begun.
-///
-/// # Safety
-/// The sub-buffer's header was written whole and its memory is readable; only a closing thread may write it meanwhile, and
-/// never these bytes.
-pub(crate) unsafe fn begin_clock<M: Memory>(memory: M, offset: u64) -> u64 {
-    let (from, _) = memory.run(offset + at::TIMESTAMP_BEGIN as u64);
-    reads!(from, 8);
-    // SAFETY: as the caller vouches; a header lies in one page, as sub-buffers have whole pages, and at a multiple of 8.
-    unsafe { from.cast::<u64>().read_volatile() }
-}
-
 /// The trailer's checksum of a sub-buffer: `header` as it will stand, and the rest of its `content` bytes from memory.
 ///
 /// # Safety
@@ -61,12 +49,12 @@ pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; a
     let (from, _) = memory.run(offset + abi::HEADER_LEN as u64);
     // Another process may have written anything where the content's end is kept.
     let events = content.min(128).saturating_sub(abi::HEADER_LEN);
-    reads!(from, events);
+    bytes!(reads, from, events);
     // SAFETY: below `content`, as the caller vouches; the first 128 bytes of a sub-buffer lie in one page.
     first[abi::HEADER_LEN..][..events].copy_from_slice(unsafe { core::slice::from_raw_parts(from, events) });
     sum.add(&first[..content.min(128)]);
     for (from, len) in memory.runs(offset + 128, content.saturating_sub(128)) {
-        reads!(from, len);
+        bytes!(reads, from, len);
         // SAFETY: a run below `content`, as the caller vouches.
         sum.add(unsafe { core::slice::from_raw_parts(from, len) });
     }

@@ -1,7 +1,5 @@
 //! One event on its way into the ring.
 
-use core::mem::MaybeUninit;
-
 use lastwords_abi::stream as abi;
 
 use crate::memory::Memory;
@@ -93,40 +91,6 @@ pub(crate) struct Piece {
     pub src: *const u8,
     /// How many bytes.
     pub len: usize,
-}
-
-/// Most copies of a section: parts and page borders together. An event of more is recorded in the stream that is bound to no
-/// CPU, where there is no limit.
-pub(crate) const MAX_PIECES: usize = 48;
-
-/// The copies that put bytes into the ring.
-#[allow(missing_debug_implementations, reason = "raw copies, most of them not there")]
-pub(crate) struct Pieces {
-    list: [MaybeUninit<Piece>; MAX_PIECES],
-    used: usize,
-}
-
-impl Pieces {
-    /// No copies.
-    #[inline]
-    pub(crate) fn new() -> Self {
-        Self { list: [const { MaybeUninit::uninit() }; MAX_PIECES], used: 0 }
-    }
-
-    /// Adds a copy; false when there are too many.
-    #[inline]
-    pub(crate) fn add(&mut self, piece: Piece) -> bool {
-        let Some(place) = self.list.get_mut(self.used) else { return false };
-        place.write(piece);
-        self.used += 1;
-        true
-    }
-
-    /// The copies.
-    pub(crate) fn as_slice(&self) -> &[Piece] {
-        // SAFETY: `add` initialised the first `used` pieces.
-        unsafe { core::slice::from_raw_parts(self.list.as_ptr().cast(), self.used) }
-    }
 }
 
 /// Bytes that belong at an offset of a half: some at hand, and parts that follow them.

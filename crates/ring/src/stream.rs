@@ -17,7 +17,6 @@ pub struct Stream {
     pub(crate) control: &'static StreamControl,
     pub(crate) data: [*mut u8; 2],
     pub(crate) slots: [&'static [Slot]; 2],
-    pub(crate) info: StreamInfo,
     pub(crate) spec: StreamSpec,
     /// Logarithms of the sub-buffer size and of the number of sub-buffers.
     pub(crate) size_shift: u32,
@@ -44,10 +43,7 @@ impl Stream {
     /// paged, the entries of its page table are addresses of pages of this process, for as long as they are not 0.
     pub unsafe fn attach(region: *mut u8, len: u64) -> Result<Self, AttachError> {
         // SAFETY: as the caller vouches.
-        let header = unsafe { init::check_header(region, len, region::KIND_STREAM) }?;
-        // SAFETY: the region has at least 4096 bytes, as `check_header` found, and is aligned for the shape of plain integers.
-        let info = unsafe { region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>().read() };
-        init::check_sum(&header, init::bytes_of(&info))?;
+        let (header, info) = unsafe { init::read_region::<StreamInfo>(region, len, region::KIND_STREAM) }?;
         let spec = StreamSpec {
             session: header.session,
             index: header.index,
@@ -75,7 +71,6 @@ impl Stream {
                 control: &*region.add(abi::CONTROL_OFF).cast::<StreamControl>(),
                 data: [0, 1].map(|h: usize| region.add(info.data_off[h] as usize)),
                 slots: [slots(0), slots(1)],
-                info,
                 spec,
                 size_shift: info.sub_buffer_size.trailing_zeros(),
                 slots_shift: info.sub_buffers.trailing_zeros(),
@@ -83,10 +78,10 @@ impl Stream {
         }
     }
 
-    /// The geometry.
+    /// Identity and geometry.
     #[must_use]
-    pub fn info(&self) -> &StreamInfo {
-        &self.info
+    pub fn spec(&self) -> &StreamSpec {
+        &self.spec
     }
 
     /// What changes.
@@ -98,7 +93,7 @@ impl Stream {
     /// Bytes of a half's data.
     #[must_use]
     pub fn half_size(&self) -> u64 {
-        self.info.sub_buffer_size << self.slots_shift
+        self.spec.sub_buffer_size << self.slots_shift
     }
 
     /// Where a half's data begins, or the table of its pages where the stream is paged.
@@ -111,7 +106,7 @@ impl Stream {
     /// where the stream is not paged.
     #[must_use]
     pub fn page_table(&self, half: usize) -> &'static [AtomicU64] {
-        let pages = self.half_size().checked_div(self.info.page_size.into()).unwrap_or(0);
+        let pages = self.half_size().checked_div(self.spec.page_size.into()).unwrap_or(0);
         // SAFETY: `attach` has found that a table of so many entries, aligned to a page, lies in the region.
         unsafe { core::slice::from_raw_parts(self.data(half).cast(), pages as usize) }
     }
@@ -139,7 +134,7 @@ impl Stream {
     }
 
     pub(crate) fn is_lockless(&self) -> bool {
-        self.info.reservation == lastwords_abi::session::RESERVATION_LOCKLESS
+        self.spec.reservation == lastwords_abi::session::RESERVATION_LOCKLESS
     }
 
     /// Makes a half empty. Its first position lies far beyond all positions of the other half, which goes on, so that
@@ -156,7 +151,7 @@ impl Stream {
         half.first.store(first, Relaxed);
         half.dropped.store(0, Relaxed);
         for slot in slots {
-            slot.committed.store(laps * self.info.sub_buffer_size, Release);
+            slot.committed.store(laps * self.spec.sub_buffer_size, Release);
             slot.content_end.store(0, Release);
         }
         half.last_clock.store(0, Relaxed);
@@ -208,17 +203,17 @@ impl Stream {
     /// Bytes of events that a sub-buffer can hold.
     #[must_use]
     pub fn room(&self) -> u64 {
-        self.info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
+        self.spec.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
     }
 
     /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was neither consumed nor cleared. A start that
     /// lies before what was consumed is stale: the ring is not full, and the recorder that computed it will find another
     /// position when it reserves.
     pub(crate) fn is_full(&self, half: &HalfControl, start: u64) -> bool {
-        if self.info.mode != MODE_DISCARD {
+        if self.spec.mode != MODE_DISCARD {
             return false;
         }
-        let gone = half.first.load(Acquire) & !(self.info.sub_buffer_size - 1);
+        let gone = half.first.load(Acquire) & !(self.spec.sub_buffer_size - 1);
         start.saturating_sub(gone) >= self.half_size()
     }
 }

@@ -10,8 +10,9 @@ use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
 use crate::channel::SessionParts;
 use crate::hooks::{fault, point};
+use crate::os::{self, Lock};
 use crate::stream::Stream;
-use crate::{os, threads};
+use crate::threads;
 
 /// How sections that still run in the old half are made to restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl Swap<'_> {
         let mine = threads::lock_word();
         let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
         for (held, stream) in locked.iter().enumerate() {
-            if !os::lock(&stream.control.lock, mine, || self.parts.is_foreign()) {
+            if os::lock(&stream.control.lock, mine, || self.parts.is_foreign()) == Lock::Refused {
                 locked[..held].iter().for_each(|s| os::unlock(&s.control.lock, mine));
                 return Err(LockHeld { owner: 0 });
             }
@@ -109,7 +110,7 @@ impl Swap<'_> {
         if chosen.iter().any(|s| !s.is_lockless() && !is_locked(s)) {
             let done = self.quiesce == Quiesce::Membarrier && os::restart_sections();
             if !done {
-                rest.unvisited = os::visit_cpus(chosen.iter().map(|s| s.info.cpu).filter(|&c| c != ANY_CPU));
+                rest.unvisited = os::visit_cpus(chosen.iter().map(|s| s.spec.cpu).filter(|&c| c != ANY_CPU));
             }
         }
         rest
@@ -135,7 +136,7 @@ pub fn close_spare(parts: SessionParts, stream: &Stream) -> Result<(), LockHeld>
 }
 
 fn is_locked(stream: &Stream) -> bool {
-    stream.info.reservation == lastwords_abi::session::RESERVATION_LOCKED
+    stream.spec.reservation == lastwords_abi::session::RESERVATION_LOCKED
 }
 
 /// The living threads that have a reservation in a half.

@@ -125,7 +125,7 @@ pub(crate) fn assume(threads: &[Thread], entry: usize) {
 
 /// What an entry's owner word says of the thread `tid` of this process.
 fn owner_word(tid: u32) -> u64 {
-    (u64::from(tid) << 32) | u64::from(os::pid())
+    (u64::from(tid) << 32) | u64::from(std::process::id())
 }
 
 fn owner_number(entry: usize, level: usize) -> u64 {

@@ -46,7 +46,7 @@ fn a_living_recorder_keeps_its_place_for_many_laps() {
     };
     let index = channel.streams().iter().position(|s| std::ptr::eq(s, stream)).expect("its index") as u64;
     stalled.pidns.store(os::pid_namespace(), Relaxed);
-    stalled.owner.store(u64::from(os::pid()) << 32 | u64::from(os::pid()), Relaxed);
+    stalled.owner.store(u64::from(std::process::id()) << 32 | u64::from(std::process::id()), Relaxed);
     let level = &stalled.levels[0];
     level.begin.store(84, Relaxed);
     level.end.store(84 + 34, Relaxed);

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use lastwords_abi::session as abi;
 use lastwords_ring::SessionParts;
 use lastwords_ring::swap::{Quiesce, Swap};
-use lastwords_ring::{Channel, ClockKind, Stream, Tail};
+use lastwords_ring::{Channel, ClockKind, Stream, Tail, os};
 
 use super::arena::{Arena, Layout, RESULT_LOST, RESULT_OK};
 use super::fault::Fault;
@@ -118,7 +118,7 @@ impl Child {
         if !self.takes_snapshots(thread) && self.fault != Fault::PublishFirst {
             (0..self.scenario.skipped(self.seed, thread)).for_each(|_| self.record_next(LEVELS * thread));
         }
-        let tid = lastwords_ring::os::tid();
+        let tid = os::tid();
         progress.ready.store(tid, Release);
         // SAFETY: a signal to this very thread, which its tracer takes.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGSTOP) };
@@ -219,7 +219,8 @@ impl Child {
         while progress.threads[0].finished.load(Relaxed) == 0 {
             let number = progress.swaps[0].fetch_add(1, Relaxed);
             let mine = lastwords_ring::lock_word();
-            assert!(lastwords_ring::os::lock(&control.snapshot_lock, mine, || false), "nobody else takes snapshots");
+            let locked = os::lock(&control.snapshot_lock, mine, || false);
+            assert_eq!(locked, os::Lock::Held, "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
             let quiesce = if number.is_multiple_of(2) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
             let swap = Swap { parts: self.parts, streams: &streams, only: None, quiesce };
@@ -229,7 +230,7 @@ impl Child {
             let restless = done.is_ok_and(|rest| rest.in_flight > 0 || !rest.unvisited.is_empty());
             progress.restless.store(restless.into(), Relaxed);
             control.snapshot.store(state, Relaxed);
-            lastwords_ring::os::unlock(&control.snapshot_lock, mine);
+            os::unlock(&control.snapshot_lock, mine);
             progress.swaps[1].fetch_add(1, Release);
         }
     }

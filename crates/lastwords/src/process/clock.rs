@@ -110,7 +110,7 @@ pub(crate) fn read(kind: ClockKind) -> Reading {
 
 /// Fills the area of a new session.
 pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
-    area.kind.store(kind.code(), Relaxed);
+    area.kind.store(kind as u32, Relaxed);
     let frequency = match kind {
         ClockKind::Tsc | ClockKind::Cntvct => machine_frequency().unwrap_or_else(|| measure(kind)),
         _ => SECOND,

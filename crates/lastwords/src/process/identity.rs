@@ -52,7 +52,7 @@ fn read_identity() -> Identity {
     let mut name = [0u8; NAME_LEN];
     // SAFETY: PR_GET_NAME writes at most 16 bytes to the buffer given.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let identity = Identity { forks: os::forks(), pid: os::pid(), tid: os::tid(), name };
+    let identity = Identity { forks: os::forks(), pid: std::process::id(), tid: os::tid(), name };
     IDENTITY.set(identity);
     identity
 }

@@ -63,9 +63,9 @@ impl RecorderSlot {
             why: format!("the session's clock has code {code}, which cannot be read here"),
             remedy: "start a session of another name",
         })?;
-        let channel = Channel::new(view.parts(), streams, kind, entry.flags)
-            .with_refresh(clock::refresh)
-            .with_persist(regions::is_persistent(view.info.backend));
+        let mut channel = Channel::new(view.parts(), streams, kind, entry.flags);
+        channel.refresh = Some(clock::refresh);
+        channel.persist = regions::is_persistent(view.info.backend);
         let contexts = entry.contexts;
         let contexts_len = context::len(contexts, user);
         let channel_id = id as u16;

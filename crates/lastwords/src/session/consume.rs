@@ -77,7 +77,7 @@ impl<'a> Consumer<'a> {
         let word = regions.view.control().snapshot_stream.load(Acquire);
         let half = |index: usize, stream: &StreamRegion| match self.reader {
             None => Some(stream.spare(&regions.view) ^ 1),
-            Some(_) => snapshot_has(word, index as u32, stream.stream.info().cpu).then(|| stream.spare(&regions.view)),
+            Some(_) => snapshot_has(word, index as u32, stream.stream.spec().cpu).then(|| stream.spare(&regions.view)),
         };
         let tells = self.teller.is_some();
         let streams = regions.streams.iter().enumerate();

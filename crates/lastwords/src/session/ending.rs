@@ -76,7 +76,7 @@ impl Ending {
 pub(crate) fn mark(view: &SessionRegion, how: Ending) {
     let control = view.control();
     control.ended.store(ClockKind::Realtime.now(), Relaxed);
-    control.ended_by.store(os::pid(), Relaxed);
+    control.ended_by.store(std::process::id(), Relaxed);
     control.ending.store(how.word(), Release);
     keep(view);
 }
@@ -91,7 +91,7 @@ pub(crate) fn mark_all(how: Ending) {
 pub(crate) fn is_ours(view: &SessionRegion) -> bool {
     let info = &view.info;
     let here = info.creator_pidns == os::pid_namespace();
-    if info.scope == SCOPE_USER || (here && info.creator_pid == os::pid()) {
+    if info.scope == SCOPE_USER || (here && info.creator_pid == std::process::id()) {
         return true;
     }
     let has_joined = |process: &abi::Process| process.pid.load(Acquire) == info.creator_pid;
@@ -165,7 +165,7 @@ pub(crate) fn remember(session: &SessionShared) {
     if closed.len() == MOST_CLOSED {
         closed.remove(0);
     }
-    closed.push(Closed { pid: os::pid(), uuid: view.uuid, file, word });
+    closed.push(Closed { pid: std::process::id(), uuid: view.uuid, file, word });
 }
 
 impl Closed {
@@ -198,7 +198,7 @@ impl Closed {
 /// What is done when the process exits: by `exit`, or because `main` returns.
 fn at_exit(status: Option<u8>) {
     // A process that is not the one that began them is a forked child of it.
-    let pid = os::pid();
+    let pid = std::process::id();
     mark_all(Ending::Exit(status));
     // Where `exit` was called by a signal handler, the lock may be held by what it interrupted.
     if let Ok(closed) = CLOSED.try_lock() {

@@ -38,7 +38,7 @@ pub enum Life {
 impl Identity {
     /// This process. Async-signal-safe.
     pub(crate) fn current() -> Self {
-        let pid = os::pid();
+        let pid = std::process::id();
         Self { pid, start: os::start_time(pid), pidns: os::pid_namespace() }
     }
 
@@ -131,7 +131,7 @@ pub(crate) fn leave(processes: &[Process]) {
 /// Whether nobody has the session any more: neither the living nor the dead, whose last words are in it. Children that died
 /// before the process that made it are its own affair.
 pub(crate) fn is_left(view: &SessionRegion) -> bool {
-    let (me, here) = (os::pid(), os::pid_namespace());
+    let (me, here) = (std::process::id(), os::pid_namespace());
     let info = &view.info;
     let in_charge = info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me, here);
     // None where it is on the heap: forked children have their own.

@@ -1,6 +1,6 @@
 //! The regions of a session, mapped: as its maker made them, or as another process finds them in its folder.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS, KIND_STREAM};
@@ -130,22 +130,16 @@ impl StreamRegion {
         if check_header(&mapping, KIND_STREAM)?.session != *session {
             return wrong(40, "it belongs to another session");
         }
-        if stream.info().page_size != 0 && mapping.place().is_some() {
+        if stream.spec().page_size != 0 && mapping.place().is_some() {
             return wrong(156, "its pages are in its process's memory, not in this file");
         }
         Ok(Self { mapping, stream })
     }
 
-    /// Where a half's data lies in the region.
-    fn data(&self, half: usize) -> Range<u64> {
-        let start = self.stream.info().data_off[half];
-        start..start + self.stream.half_size().next_multiple_of(4096)
-    }
-
     /// Gives a half its memory.
     pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
         Ok(match self.stream.page_table(half) {
-            [] => self.mapping.populate(self.data(half)),
+            [] => self.mapping.populate(self.stream.spec().data_range(half)),
             table => fill_pages(table),
         }?)
     }
@@ -159,7 +153,7 @@ impl StreamRegion {
         unsafe {
             self.stream.reset_half(half);
             match self.stream.page_table(half) {
-                [] => self.mapping.release(self.data(half)),
+                [] => self.mapping.release(self.stream.spec().data_range(half)),
                 table => free_pages(table),
             }
         }

@@ -134,7 +134,7 @@ fn oldest(base: &Base, mut folders: Vec<String>, most: usize) -> Vec<String> {
         return folders;
     }
     // Another part of too many each time.
-    let start = os::pid() as usize % folders.len();
+    let start = std::process::id() as usize % folders.len();
     folders.rotate_left(start);
     folders.truncate(MOST_AGES);
     folders.sort_by_cached_key(|folder| base.modified(folder));

@@ -9,7 +9,8 @@ use lastwords_abi::session::{
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
-use lastwords_ring::{ClockKind, init, os};
+use lastwords_ring::os::{self, Lock};
+use lastwords_ring::{ClockKind, init};
 
 use super::error::Error;
 use super::regions::Mapped;
@@ -26,12 +27,9 @@ impl SessionRegion {
     /// Checks a mapped region and looks into it.
     pub(crate) fn of(mapping: Mapped) -> Result<Self, Error> {
         let path = path_of(&mapping);
-        let header = check_header(&mapping, region::KIND_SESSION)?;
-        const { assert!(region::HEADER_SIZE as usize + size_of::<SessionInfo>() <= region::REGION_ALIGN as usize) };
-        // SAFETY: inside the mapping, as no region is smaller than a page; aligned as the mapping is; plain integers.
-        let info = unsafe { mapping.as_ptr().add(region::HEADER_SIZE as usize).cast::<SessionInfo>().read() };
-        init::check_sum(&header, init::bytes_of(&info))
-            .map_err(|error| Error::region(path, error.offset as u64, error.what))?;
+        // SAFETY: mappings are page-aligned, and readable for their length.
+        let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
+        let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
         Ok(Self { mapping, info, uuid: header.session })
     }
@@ -122,7 +120,7 @@ impl SessionRegion {
 /// Runs `change` under a lock of a session. An error is the process that keeps the lock.
 pub(crate) fn locked<T>(lock: &OwnerLock, namespaces: &AtomicU32, change: impl FnOnce() -> T) -> Result<T, u32> {
     let mine = lastwords_ring::lock_word();
-    if !os::lock(lock, mine, || namespaces.load(Acquire) != 0) {
+    if os::lock(lock, mine, || namespaces.load(Acquire) != 0) == Lock::Refused {
         return Err((lock.load(Relaxed) >> 32) as u32);
     }
     let done = change();
@@ -142,7 +140,7 @@ pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
 
 /// The file of a region, for messages; its name where it is in no file.
 pub(crate) fn path_of(mapping: &Mapping) -> &str {
-    mapping.place().map_or(mapping.name(), |(path, _)| path)
+    mapping.place().map_or(&mapping.name, |(path, _)| path)
 }
 
 /// The header of a mapped region, which must be of this kind and of a version that this program writes.

@@ -53,7 +53,7 @@ impl Rings {
 
     /// Indices of those streams; `None` for all.
     fn indices(self, regions: &Regions) -> Result<Option<Vec<usize>>, Error> {
-        let streams = regions.streams.iter().map(|stream| stream.stream.info().cpu).enumerate();
+        let streams = regions.streams.iter().map(|stream| stream.stream.spec().cpu).enumerate();
         let (chosen, what): (Vec<_>, _) = match self {
             Self::All => return Ok(None),
             Self::Stream(only) => {
@@ -215,7 +215,7 @@ fn drop_snapshot(regions: &Regions, control: &Control) -> u64 {
     }
     let of = control.snapshot_stream.load(Relaxed);
     let streams = regions.streams.iter().enumerate();
-    let held = streams.filter(|(index, stream)| snapshot_has(of, *index as u32, stream.stream.info().cpu));
+    let held = streams.filter(|(index, stream)| snapshot_has(of, *index as u32, stream.stream.spec().cpu));
     held.map(|(_, stream)| stream.stream.drop_spare(stream.spare(&regions.view))).sum()
 }
 

@@ -12,7 +12,8 @@ use super::file::NamedFile;
 /// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
 #[derive(Debug)]
 pub struct Mapping {
-    pub(crate) name: String,
+    /// Name of the region in its session.
+    pub name: String,
     pub(crate) start: NonNull<u8>,
     pub(crate) len: u64,
     /// The file behind it; none for a block of the heap.
@@ -47,12 +48,6 @@ impl Mapping {
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
-    }
-
-    /// Name of the region in its session.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Path of the file behind it and the offset there, or `None` for the heap.

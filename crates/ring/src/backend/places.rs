@@ -39,7 +39,7 @@ pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a M
     for mapping in mappings {
         let heap = format!("heap:{}:{:#x}", std::process::id(), mapping.as_ptr() as usize);
         let (path, offset) = mapping.place().unwrap_or((&heap, 0));
-        text.push_str(&format!("{} {offset} {} {path}\n", mapping.name(), mapping.len()));
+        text.push_str(&format!("{} {offset} {} {path}\n", mapping.name, mapping.len()));
     }
     let (path, len) = (folder.shown(PLACES_FILE.as_ref()), text.len() as u64);
     let failed = |call, error| BackendError::new(call, &path, 0, len, error);

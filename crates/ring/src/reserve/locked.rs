@@ -7,10 +7,10 @@
 
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
-use super::single_writer::{self, At, Before, Publish, Published, Step};
+use super::single_writer::{self, Before, Context, Publish, Published, Step};
 use crate::channel::Channel;
 use crate::flush;
-use crate::hooks::{fault, point, writes};
+use crate::hooks::{bytes, fault, point};
 use crate::memory::Memory;
 use crate::os::{self, Lock};
 use crate::record::{Chunk, Lost, Piece, Record};
@@ -25,7 +25,7 @@ use crate::threads;
 pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
     let _signals = os::SignalsBlocked::new();
     let mine = threads::lock_word();
-    let before = match os::take(&stream.control.lock, mine, || channel.parts.is_foreign()) {
+    let before = match os::lock(&stream.control.lock, mine, || channel.parts.is_foreign()) {
         Lock::Refused => return Err(Lost::Lock),
         Lock::Held => Before::Done,
         Lock::Usurped if fault!(StayBeside) => Before::Done,
@@ -57,9 +57,9 @@ struct Plain {
 }
 
 impl Publish for Plain {
-    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published {
-        let control = stream.half(at.half);
-        if control.reserve.load(Relaxed) != at.position {
+    fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published {
+        let control = step.stream.half(step.half);
+        if control.reserve.load(Relaxed) != step.position {
             return Err(Step::Aborted);
         }
         control.attempt.store(end, Relaxed);
@@ -68,7 +68,7 @@ impl Publish for Plain {
         }
         let mut each = |p: Piece| {
             point!(Step);
-            writes!(p.dst, p.len);
+            bytes!(writes, p.dst, p.len);
             // SAFETY: the lock is held and the position stands, so that nobody else writes behind it (a recorder that takes
             // the lock from us here leaves this sub-buffer to us). `single_writer` lets each copy lie between position and
             // end, or in the header of the open sub-buffer. The payload is not ring memory.
@@ -80,14 +80,14 @@ impl Publish for Plain {
             true
         };
         for chunk in chunks {
-            chunk.pieces(memory, &mut each);
+            chunk.pieces(step.memory, &mut each);
         }
         if self.persist {
             flush::fence();
         }
         point!(Step);
         // Whoever took the lock from us has gone on from where we stood: the position is never put back.
-        let is_ours = control.reserve.compare_exchange(at.position, end, Release, Relaxed).is_ok();
+        let is_ours = control.reserve.compare_exchange(step.position, end, Release, Relaxed).is_ok();
         if fault!(Rewind) {
             control.reserve.store(end, Release);
         } else if !is_ours && !fault!(PublishFirst) {

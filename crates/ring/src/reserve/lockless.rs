@@ -182,7 +182,7 @@ impl View<'_> {
     #[inline(always)]
     fn commit<M: Memory>(&self, memory: M, number: u64, len: u64) {
         let slot = self.slot(number);
-        let size = self.stream.info.sub_buffer_size;
+        let size = self.stream.spec.sub_buffer_size;
         let order = if fault!(RelaxedCommit) { Relaxed } else { AcqRel };
         let sum = slot.committed.fetch_add(len, order).wrapping_add(len).wrapping_sub(self.lap_base(number));
         if sum == size - HEADER_LEN as u64 {
@@ -215,7 +215,7 @@ impl View<'_> {
     #[cold]
     #[inline(never)]
     fn close<M: Memory>(&self, memory: M, number: u64, slot: &Slot) {
-        let size = self.stream.info.sub_buffer_size;
+        let size = self.stream.spec.sub_buffer_size;
         point!(Closing);
         let end = slot.content_end.load(Acquire);
         let mut place = self.stream.place(number * size);
@@ -280,7 +280,7 @@ fn confirm(view: &View<'_>, owner: u64) {
 #[inline(never)]
 fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<(), Lost> {
     let stream = view.stream;
-    let size = stream.info.sub_buffer_size;
+    let size = stream.spec.sub_buffer_size;
     if stream.is_too_big(record) {
         return Err(Lost::TooBig);
     }
@@ -387,6 +387,6 @@ fn is_over(channel: &Channel, owner: u64, level: &InFlight) -> bool {
         let tagged = confirmed >> POSITION_BITS == (target << POSITION_BITS) >> POSITION_BITS;
         let reserved = word == end | (owner << OWNER_SHIFT) || (tagged && confirmed & POSITION >= end);
         let kept = stream.next_sub_buffer((word & POSITION).saturating_sub(1)).saturating_sub(stream.half_size());
-        !reserved || end <= kept.max(control.first.load(Relaxed) & !(stream.info.sub_buffer_size - 1))
+        !reserved || end <= kept.max(control.first.load(Relaxed) & !(stream.spec.sub_buffer_size - 1))
     })
 }

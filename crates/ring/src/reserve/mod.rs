@@ -10,12 +10,12 @@ pub(crate) mod rseq_fast;
 pub(crate) mod single_writer;
 
 use lastwords_abi::header::LEN_FULL;
-use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
+use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN, at};
 
-use crate::hooks::writes;
+use crate::hooks::bytes;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
-use crate::record::{Chunk, Record};
+use crate::record::{Chunk, Piece, Record};
 use crate::stream::Stream;
 
 /// Where a position lies in its ring.
@@ -33,7 +33,7 @@ impl Stream {
     /// Where `position` lies.
     #[inline]
     pub(crate) fn place(&self, position: u64) -> Place {
-        let size = self.info.sub_buffer_size;
+        let size = self.spec.sub_buffer_size;
         Place {
             sub_buffer: position & (self.half_size() - 1) & !(size - 1),
             within: position & (size - 1),
@@ -43,13 +43,13 @@ impl Stream {
 
     /// Position of the sub-buffer behind that of `position`.
     pub(crate) fn next_sub_buffer(&self, position: u64) -> u64 {
-        (position | (self.info.sub_buffer_size - 1)) + 1
+        (position | (self.spec.sub_buffer_size - 1)) + 1
     }
 
     /// An event of `len` bytes, header included, fits behind `within`.
     #[inline]
     pub(crate) fn fits(&self, within: u64, len: u64) -> bool {
-        within >= HEADER_LEN as u64 && within + len <= self.info.sub_buffer_size - TRAILER_LEN as u64
+        within >= HEADER_LEN as u64 && within + len <= self.spec.sub_buffer_size - TRAILER_LEN as u64
     }
 
     /// The event does not fit into an empty sub-buffer. The longest header is counted, which the first event may get: so the
@@ -63,8 +63,11 @@ impl Stream {
     /// # Safety
     /// All `within` bytes of the sub-buffer are committed, and nobody but closing threads writes them.
     pub(crate) unsafe fn closing<M: Memory>(&self, memory: M, place: Place, end: u64) -> ([u8; HEADER_LEN], [u8; 8]) {
-        // SAFETY: as the caller vouches; the header is part of the committed bytes.
-        let begin = unsafe { packet::begin_clock(memory, place.sub_buffer) };
+        let (from, _) = memory.run(place.sub_buffer + at::TIMESTAMP_BEGIN as u64);
+        bytes!(reads, from, 8);
+        // SAFETY: as the caller vouches; closing threads never write these bytes. A header lies in one page, as sub-buffers have
+        // whole pages, and at a multiple of 8.
+        let begin = unsafe { from.cast::<u64>().read_volatile() };
         let closing = Closing { end, content: place.within, discarded: self.lost() };
         let header = packet::header(&self.spec, place.number, begin, closing);
         // SAFETY: as the caller vouches.
@@ -85,21 +88,12 @@ pub(crate) fn not_before(clock: u64, last: u64) -> u64 {
 /// Those bytes are this thread's to write, in the half that `memory` is of.
 #[inline(always)]
 pub(crate) unsafe fn write<M: Memory>(memory: M, chunk: &Chunk<'_>) {
-    let mut offset = chunk.offset;
-    let mut write = |bytes: &[u8]| {
-        let mut from = bytes.as_ptr();
-        for (to, len) in memory.runs(offset, bytes.len()) {
-            writes!(to, len);
-            // SAFETY: `len` bytes lie behind `to` in the half, and the caller vouches for them; `bytes` are not ring memory.
-            unsafe { copy(from, to, len) };
-            from = from.wrapping_add(len);
-        }
-        offset += bytes.len() as u64;
-    };
-    write(chunk.first);
-    for part in chunk.parts {
-        write(part);
-    }
+    chunk.pieces(memory, |Piece { dst, src, len }| {
+        bytes!(writes, dst, len);
+        // SAFETY: `len` bytes lie behind `dst` in the half, and the caller vouches for them; `src` is not ring memory.
+        unsafe { copy(src, dst, len) };
+        true
+    });
 }
 
 /// Copies `len` bytes; short runs, of which events are made, without a call and without a loop, of which the compiler would make

@@ -7,26 +7,22 @@
 //! Everything that the section needs is computed before it, from a produced position that the section checks again: if the
 //! position still stands, nobody has recorded here in between, and the clock read since is not older than any event's.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 
 use lastwords_abi::stream::HalfControl;
 use lastwords_abi::sync::AtomicU32;
 
-use super::single_writer::{self, At, Before, Publish, Published, Step};
+use super::single_writer::{self, Before, Context, Publish, Published, Step};
 use crate::channel::Channel;
 use crate::cpu::{self, Area};
 use crate::memory::Memory;
-use crate::record::{Chunk, Lost, Pieces, Record};
-use crate::stream::Stream;
+use crate::record::{Chunk, Lost, Piece, Record};
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
-#[path = "rseq_none.rs"]
-pub(super) mod section;
-#[cfg(all(target_arch = "aarch64", not(loom)))]
-#[path = "rseq_aarch64.rs"]
-pub(super) mod section;
-#[cfg(all(target_arch = "x86_64", not(loom)))]
-#[path = "rseq_x86_64.rs"]
+#[cfg(not(loom))]
+#[cfg_attr(target_arch = "x86_64", path = "rseq_x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "rseq_aarch64.rs")]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "rseq_none.rs")]
 pub(super) mod section;
 #[cfg(loom)]
 pub(super) use crate::model::section;
@@ -34,6 +30,10 @@ pub(super) use crate::model::section;
 /// Times a section may be aborted before the event is recorded in the channel's lockless stream: under a debugger that
 /// steps, or valgrind, a section never ends.
 const RETRIES: u32 = 16;
+
+/// Most copies of a section: parts and page borders together. An event of more is recorded in the stream that is bound to no
+/// CPU, where there is no limit.
+const MAX_PIECES: usize = 48;
 
 /// What a section checks before it copies, and what it publishes.
 ///
@@ -95,25 +95,34 @@ struct Section<'a> {
 }
 
 impl Publish for Section<'_> {
-    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published {
-        let mut pieces = Pieces::new();
-        if !chunks.iter().all(|chunk| chunk.pieces(memory, |piece| pieces.add(piece))) {
+    fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published {
+        let mut list = [const { MaybeUninit::<Piece>::uninit() }; MAX_PIECES];
+        let mut used = 0;
+        let mut add = |piece| {
+            let Some(place) = list.get_mut(used) else { return false };
+            place.write(piece);
+            used += 1;
+            true
+        };
+        if !chunks.iter().all(|chunk| chunk.pieces(step.memory, &mut add)) {
             return Err(Step::TooManyPieces);
         }
+        // SAFETY: `add` wrote the first `used` pieces.
+        let pieces: &[Piece] = unsafe { core::slice::from_raw_parts(list.as_ptr().cast(), used) };
         let commit = Commit {
             area: self.area,
             cpu: self.cpu,
-            half: at.half as u32,
+            half: step.half as u32,
             flip: self.channel.parts.flip,
-            stream_flip: &stream.control.flip,
-            control: stream.half(at.half),
-            position: at.position,
+            stream_flip: &step.stream.control.flip,
+            control: step.stream.half(step.half),
+            position: step.position,
             end,
         };
         // SAFETY: `single_writer` lets each piece's destination lie in the half's data between the position and the end (or in
         // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
         // while this CPU's position stands there.
-        let done = unsafe { section::publish(&commit, pieces.as_slice()) };
+        let done = unsafe { section::publish(&commit, pieces) };
         if done { Ok(()) } else { Err(Step::Aborted) }
     }
 }

@@ -14,7 +14,6 @@ use core::sync::atomic::AtomicPtr;
 use loom::sync::atomic::AtomicPtr;
 
 use lastwords_abi::header::MAX_COMPACT_ID;
-use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::RESERVATION_RSEQ;
 use lastwords_abi::stream::{ANY_CPU, HalfControl};
 use lastwords_abi::sync::AtomicU32;
@@ -92,9 +91,9 @@ macro_rules! in_lane {
 impl RseqFast {
     /// The fast path over `streams`; one that is never taken where `possible` is false or the streams do not have it.
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
-        let info = streams[0].info;
-        let possible = possible && info.page_size == 0 && info.reservation == RESERVATION_RSEQ && cpu::has_areas();
-        let bound = streams.iter().filter(|s| possible && s.info.cpu != ANY_CPU);
+        let spec = streams[0].spec;
+        let possible = possible && spec.page_size == 0 && spec.reservation == RESERVATION_RSEQ && cpu::area().is_some();
+        let bound = streams.iter().filter(|s| possible && s.spec.cpu != ANY_CPU);
         let lanes = (0..).zip(bound).map(|(cpu, stream)| [0, 1].map(|half| Lane::new(stream, flip, cpu, half)));
         Self { lanes: lanes.collect() }
     }
@@ -176,7 +175,6 @@ pub(super) unsafe fn no_tail_section<const W: usize>(_: &Lane, _: u32, _: &[u64;
 
 impl Lane {
     fn new(stream: &Stream, flip: &'static AtomicU32, cpu: u32, half: u32) -> Self {
-        let info = stream.info;
         Self {
             owner: AtomicPtr::new(core::ptr::null_mut()),
             cpu,
@@ -185,9 +183,9 @@ impl Lane {
             stream_flip: &stream.control.flip,
             control: stream.half(half as usize),
             data: stream.data[half as usize],
-            sub_buffer_mask: info.sub_buffer_size - 1,
+            sub_buffer_mask: stream.spec.sub_buffer_size - 1,
             half_mask: stream.half_size() - 1,
-            room: info.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64,
+            room: stream.room(),
         }
     }
 }

@@ -26,43 +26,37 @@ pub(crate) enum Step {
     Lost(Lost),
 }
 
-/// The half and position from which a step was computed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct At {
-    pub(crate) half: usize,
-    pub(crate) position: u64,
-}
-
 /// How an attempt to publish ended; where nothing was published, the step that this makes.
 pub(crate) type Published = Result<(), Step>;
 
 /// Copies and publishes, if nobody else has recorded since the position was read.
-pub(crate) trait Publish {
-    /// Copies the chunks into the half that `memory` is of, and makes `end` the produced position, if `at` still stands.
+pub(crate) trait Publish: Sized {
+    /// Copies the chunks into the half, and makes `end` the produced position, if the position of the step still stands.
     ///
     /// # Errors
     /// Nothing was published: [`Step::Aborted`] or [`Step::TooManyPieces`].
-    fn publish<M: Memory>(&self, stream: &Stream, at: At, end: u64, memory: M, chunks: &[Chunk<'_>]) -> Published;
+    fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published;
 }
 
-/// One step.
-struct Context<'a, P, M> {
-    memory: M,
-    stream: &'a Stream,
+/// One step: the stream, its half that is live, with its memory, and the position from which the step is computed.
+pub(crate) struct Context<'a, P, M> {
+    pub(crate) memory: M,
+    pub(crate) stream: &'a Stream,
     publish: &'a P,
-    at: At,
+    pub(crate) half: usize,
+    pub(crate) position: u64,
     place: Place,
     clock: u64,
 }
 
 impl<P: Publish, M: Memory> Context<'_, P, M> {
     fn publish(&self, end: u64, chunks: &[Chunk<'_>], done: Step) -> Step {
-        if let Err(refused) = self.publish.publish(self.stream, self.at, end, self.memory, chunks) {
+        if let Err(refused) = self.publish.publish(self, end, chunks) {
             return refused;
         }
         if !matches!(done, Step::Progress) || self.place.within == 0 {
             // The reading of something committed: not newer than the newest event, whoever stores last.
-            self.stream.half(self.at.half).last_clock.store(self.clock, Relaxed);
+            self.stream.half(self.half).last_clock.store(self.clock, Relaxed);
         }
         done
     }
@@ -95,10 +89,9 @@ pub(crate) fn step<M: Memory, P: Publish>(
     let position = control.reserve.load(Acquire);
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
-    let at = At { half, position };
     // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
     let memory = unsafe { M::at(stream.data[half]) };
-    let context = Context { memory, stream, publish, at, place: stream.place(position), clock };
+    let context = Context { memory, stream, publish, half, position, place: stream.place(position), clock };
     if context.place.within < HEADER_LEN as u64 {
         return begin(&context);
     }
@@ -115,8 +108,8 @@ pub(crate) fn step<M: Memory, P: Publish>(
 /// Begins the sub-buffer at whose start the position stands.
 fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     let (stream, place) = (context.stream, context.place);
-    let start = context.at.position - place.within;
-    if stream.is_full(stream.half(context.at.half), start) {
+    let start = context.position - place.within;
+    if stream.is_full(stream.half(context.half), start) {
         return Step::Lost(Lost::Full);
     }
     // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
@@ -133,15 +126,15 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
     if stream.is_too_big(record) {
         return Step::Lost(Lost::TooBig);
     }
-    let next = stream.next_sub_buffer(context.at.position);
-    if stream.is_full(stream.half(context.at.half), next) {
+    let next = stream.next_sub_buffer(context.position);
+    if stream.is_full(stream.half(context.half), next) {
         return Step::Lost(Lost::Full);
     }
     channel.refresh_clock();
     // SAFETY: all bytes before the position that `publish` will check are committed, and only closing threads write them; a
     // close that computed with another position is not published.
     let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
-    let trailer = place.sub_buffer + stream.info.sub_buffer_size - CHECK_FROM_END as u64;
+    let trailer = place.sub_buffer + stream.spec.sub_buffer_size - CHECK_FROM_END as u64;
     let header = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
     context.publish(next, &[header, Chunk::of(trailer, &sum)], Step::Progress)
 }

@@ -135,7 +135,7 @@ pub(crate) unsafe fn copy(stream: &Stream, half: usize, first: u64, len: u64) ->
     let base = stream.data(half);
     // SAFETY: `Stream::attach` has found data or page table of the half; the caller vouches for the rest.
     let bytes = |at: *const u8, len: u64| unsafe { std::slice::from_raw_parts(at, len as usize) };
-    match u64::from(stream.info().page_size) {
+    match u64::from(stream.spec().page_size) {
         0 => bytes(base.wrapping_add(first as usize), len).to_vec(),
         page_size => {
             let pages = (first / page_size) as usize..((first + len) / page_size) as usize;
@@ -152,7 +152,7 @@ pub(crate) unsafe fn copy(stream: &Stream, half: usize, first: u64, len: u64) ->
 /// # Safety
 /// The half has memory, and nobody writes in that sub-buffer meanwhile.
 pub(crate) unsafe fn copy_sub_buffer(stream: &Stream, half: usize, number: u64) -> Vec<u8> {
-    let size = stream.info().sub_buffer_size;
+    let size = stream.spec().sub_buffer_size;
     // SAFETY: as the caller vouches.
     unsafe { copy(stream, half, number * size % stream.half_size(), size) }
 }
@@ -160,8 +160,8 @@ pub(crate) unsafe fn copy_sub_buffer(stream: &Stream, half: usize, number: u64) 
 /// Sub-buffer `number` is closed: its events and its header are complete, and nobody writes in it until the ring comes round to
 /// its place.
 fn is_closed(stream: &Stream, half: usize, number: u64) -> bool {
-    let size = stream.info().sub_buffer_size;
-    if stream.info().reservation != abi::RESERVATION_LOCKLESS {
+    let size = stream.spec().sub_buffer_size;
+    if stream.spec().reservation != abi::RESERVATION_LOCKLESS {
         return stream.position(half) >= (number + 1) * size;
     }
     let slots = stream.slots(half);
@@ -185,8 +185,8 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
 pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
     // SAFETY: callers read what is quiet.
     let bytes = unsafe { copy(stream, half, 0, stream.half_size()) };
-    let size = stream.info().sub_buffer_size;
-    let n = u64::from(stream.info().sub_buffers);
+    let size = stream.spec().sub_buffer_size;
+    let n = u64::from(stream.spec().sub_buffers);
     let position = stream.position(half);
     let first = stream.control().half[half].first.load(Relaxed);
     let last = position.div_ceil(size);
@@ -283,7 +283,7 @@ pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
 
 /// Consumes the oldest sub-buffer if it is closed; how many events were in it.
 pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
-    let size = stream.info().sub_buffer_size;
+    let size = stream.spec().sub_buffer_size;
     let consumed = stream.control().half[half].consumed.load(Relaxed);
     if !is_closed(stream, half, consumed / size) {
         return 0;
@@ -297,7 +297,7 @@ pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
 
 /// Events of the last sub-buffer of a quiet stream, which is open.
 pub(crate) fn read_open(stream: &Stream, half: usize) -> Vec<Event> {
-    let size = stream.info().sub_buffer_size;
+    let size = stream.spec().sub_buffer_size;
     let position = stream.position(half);
     if position.is_multiple_of(size) {
         return Vec::new();

@@ -89,7 +89,7 @@ pub(crate) fn owner_lock(dies: bool) {
         let guarded = Arc::new(Guarded(UnsafeCell::new(0)));
         let enter = |lock: &AtomicU64, guarded: &Guarded, tid: u32| {
             let mine = os::lock_word(tid, 0);
-            let had = os::lock(lock, mine, || false);
+            let had = os::lock(lock, mine, || false) == os::Lock::Held;
             if had {
                 // SAFETY: the lock is held; the model fails where that is not enough.
                 guarded.0.with_mut(|n| unsafe { *n += 1 });

@@ -102,7 +102,7 @@ impl World {
         let first = stream.half(half).first.load(Acquire);
         let last = position.div_ceil(SUB_BUFFER);
         let mut found = Found::default();
-        for number in last.saturating_sub(u64::from(stream.info.sub_buffers)).max(first / SUB_BUFFER)..last {
+        for number in last.saturating_sub(u64::from(stream.spec.sub_buffers)).max(first / SUB_BUFFER)..last {
             let at = stream.place(number * SUB_BUFFER).sub_buffer as usize;
             let packet = Packet { bytes: &bytes[at..at + SUB_BUFFER as usize], base: number * SUB_BUFFER, number };
             if stream.is_lockless() {
@@ -119,8 +119,8 @@ impl World {
 
     fn lockless(&self, index: usize, half: usize, packet: &Packet<'_>, position: u64, found: &mut Found) {
         let stream = &self.channel.streams()[index];
-        let slot = &stream.slots[half][(packet.number % u64::from(stream.info.sub_buffers)) as usize];
-        let laps = packet.number / u64::from(stream.info.sub_buffers);
+        let slot = &stream.slots[half][(packet.number % u64::from(stream.spec.sub_buffers)) as usize];
+        let laps = packet.number / u64::from(stream.spec.sub_buffers);
         let committed = slot.committed.load(Acquire).wrapping_sub(laps * SUB_BUFFER);
         if committed == SUB_BUFFER {
             packet.events(packet.closed_content(), &[], &mut found.events);
@@ -197,8 +197,8 @@ impl World {
     pub fn consume(&self, index: usize, half: usize, consumed: u64) -> Vec<(u16, u16)> {
         let stream = &self.channel.streams()[index];
         let place = stream.place(consumed);
-        let slot = &stream.slots[half][(place.number % u64::from(stream.info.sub_buffers)) as usize];
-        let laps = place.number / u64::from(stream.info.sub_buffers);
+        let slot = &stream.slots[half][(place.number % u64::from(stream.spec.sub_buffers)) as usize];
+        let laps = place.number / u64::from(stream.spec.sub_buffers);
         let mut events = Vec::new();
         if slot.committed.load(Acquire) == (laps + 1) * SUB_BUFFER {
             let mut bytes = vec![0; SUB_BUFFER as usize];
@@ -228,8 +228,8 @@ impl World {
             let base = number * SUB_BUFFER;
             let mut content = end.min(base + SUB_BUFFER) - base;
             if content == SUB_BUFFER {
-                let slot = &stream.slots[half][(number % u64::from(stream.info.sub_buffers)) as usize];
-                let laps = number / u64::from(stream.info.sub_buffers);
+                let slot = &stream.slots[half][(number % u64::from(stream.spec.sub_buffers)) as usize];
+                let laps = number / u64::from(stream.spec.sub_buffers);
                 assert_eq!(slot.committed.load(Acquire), (laps + 1) * SUB_BUFFER, "sub-buffer {number} is not closed");
                 content = slot.content_end.load(Acquire) - base;
             }
@@ -261,9 +261,9 @@ impl World {
         }
         // The bytes are not the model's, and always new: a reading of the newest position stands for the fences of both sides.
         let after = stream.half(half).reserve.fetch_or(0, Acquire) & ((1 << POSITION_BITS) - 1);
-        let given_up = (after.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.info.sub_buffers));
+        let given_up = (after.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.spec.sub_buffers));
         let mut events = Vec::new();
-        for number in (before.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.info.sub_buffers)).max(given_up).. {
+        for number in (before.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.spec.sub_buffers)).max(given_up).. {
             if number * SUB_BUFFER + HEADER_LEN as u64 >= before {
                 break;
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lastwords_abi::session::{MODE_OVERWRITE, RESERVATION_LOCKLESS, RESERVATION_RSEQ, Thread};
-use lastwords_abi::stream::{ANY_CPU, Slot, StreamControl, StreamInfo};
+use lastwords_abi::stream::{ANY_CPU, Slot, StreamControl};
 use lastwords_abi::sync::AtomicU32;
 use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
@@ -179,7 +179,7 @@ impl World {
     pub fn leak_channel(&self, streams: &[usize]) -> &'static Channel {
         let same = |index: &usize| {
             let of = &self.channel.streams()[*index];
-            Stream { control: of.control, data: of.data, slots: of.slots, spec: of.spec, info: of.info, ..*of }
+            Stream { control: of.control, data: of.data, slots: of.slots, spec: of.spec, ..*of }
         };
         let streams = streams.iter().map(same).collect();
         Box::leak(Box::new(Channel::new(self.parts, streams, ClockKind::Monotonic, 0)))
@@ -244,7 +244,6 @@ fn stream(
         control,
         data: [halves[0].base(), halves[1].base()],
         slots,
-        info: StreamInfo { slots_off: [0; 2], data_off: [0; 2], ..spec.info() },
         spec,
         size_shift: SUB_BUFFER.trailing_zeros(),
         slots_shift: shape.sub_buffers.trailing_zeros(),
