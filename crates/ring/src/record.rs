@@ -111,10 +111,10 @@ impl<'a> Chunk<'a> {
     }
 
     /// Calls `each` with every copy, in order, until it returns false; whether it never did.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pieces<M: Memory>(&self, memory: M, mut each: impl FnMut(Piece) -> bool) -> bool {
         let mut offset = self.offset;
-        core::iter::once(&self.first).chain(self.parts).all(|part| {
+        let mut part = |part: &[u8]| {
             let mut src = part.as_ptr();
             let mut runs = memory.runs(offset, part.len());
             offset += part.len() as u64;
@@ -123,6 +123,7 @@ impl<'a> Chunk<'a> {
                 src = src.wrapping_add(len);
                 each(piece)
             })
-        })
+        };
+        part(self.first) && self.parts.iter().all(|bytes| part(bytes))
     }
 }
