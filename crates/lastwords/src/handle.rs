@@ -32,9 +32,9 @@ impl Session {
         Builder::new(name.into())
     }
 
-    pub(crate) fn of(session: &'static SessionShared, note: String, remove_at_end: bool) -> Self {
+    pub(crate) fn of(session: &'static SessionShared, remove_at_end: bool) -> Self {
         session.removal.fetch_max(if remove_at_end { GOES } else { STAYS }, Relaxed);
-        Self { session: Ok(session), note }
+        Self { session: Ok(session), note: String::new() }
     }
 
     /// One that records nothing, for this reason.
@@ -203,29 +203,24 @@ impl Session {
 }
 
 impl Drop for Session {
+    /// Ends the session for this process: with what is known of its end, and with all its files where they are not to stay.
     fn drop(&mut self) {
-        if let Ok(session) = &self.session {
-            end(session);
-        }
+        let Ok(session) = self.session else { return };
+        let control = session.view().control();
+        let failed = control.ending.load(Acquire) & 0xff == ENDING_ERROR;
+        let how = match std::thread::panicking() {
+            true => Ending::Panic,
+            false if failed => Ending::Error,
+            false => Ending::Closed(None),
+        };
+        let in_good_order = how == Ending::Closed(None) && control.panics.load(Acquire) == 0;
+        let goes_from = if in_good_order { GOES } else { GOES_AT_ONCE };
+        close(session, how, session.removal.load(Relaxed) >= goes_from);
     }
 }
 
-/// Ends the session for this process: with what is known of its end, and with all its files where they are not to stay.
-fn end(session: &'static SessionShared) {
-    let control = session.view().control();
-    let failed = control.ending.load(Acquire) & 0xff == ENDING_ERROR;
-    let how = match std::thread::panicking() {
-        true => Ending::Panic,
-        false if failed => Ending::Error,
-        false => Ending::Closed(None),
-    };
-    let in_good_order = how == Ending::Closed(None) && control.panics.load(Acquire) == 0;
-    let goes_from = if in_good_order { GOES } else { GOES_AT_ONCE };
-    close(session, how, session.removal.load(Relaxed) >= goes_from);
-}
-
 /// Takes the session away from this process; where no other has it, it has ended.
-pub(crate) fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
+fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     let view = session.view();
     // Nobody joins between the look at the tables and the removal.
     let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());

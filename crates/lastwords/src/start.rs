@@ -3,7 +3,7 @@
 use lastwords_abi::session::MAX_CHANNELS;
 use lastwords_ring::os;
 
-use crate::handle::{Session, close};
+use crate::handle::Session;
 use crate::record::{callsite, slot};
 use crate::session::builder::Builder;
 use crate::session::config::{ChannelConfig, Memory, Scope, check_name};
@@ -12,7 +12,7 @@ use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
 use crate::session::user_context::UserContext;
-use crate::session::{Ending, Error, ending, environment, listener, lost_memory, processes};
+use crate::session::{Error, ending, environment, listener, lost_memory, processes};
 
 /// No thread looks for changes: events do it, also those of which nothing is wanted.
 fn watch() {
@@ -51,15 +51,6 @@ impl Builder {
     /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
     pub fn start(mut self) -> Result<Session, Error> {
         let problems = environment::apply(&mut self);
-        let mut session = self.begin()?;
-        if !problems.is_empty() {
-            let separator = if session.note.is_empty() { "" } else { "; " };
-            session.note.extend([separator, &problems]);
-        }
-        Ok(session)
-    }
-
-    fn begin(self) -> Result<Session, Error> {
         check_name(&self.name)?;
         let channels = self.channels();
         if channels.len() > MAX_CHANNELS {
@@ -73,38 +64,42 @@ impl Builder {
         os::call_in_child(processes::in_child);
         listener::set_calls(CALLS);
         ending::watch_exit();
-        let (session, is_new) = self.join_or_create()?;
-        if !is_new {
-            return self.again(session);
+        let (shared, origin) = self.join_or_create()?;
+        let is_made = matches!(origin, Origin::Made(_));
+        let mut session = Session::of(shared, self.remove_at_end);
+        match self.enter(shared, origin) {
+            Ok(notes) => session.note = [notes, problems].concat().join("; "),
+            Err(error) => {
+                // What others recorded in a session that was joined stays.
+                if is_made {
+                    session.remove();
+                }
+                return Err(error);
+            }
         }
-        if let Err(error) = self.install(session) {
-            // What others recorded in it stays.
-            close(session, Ending::Closed(None), session.view().info.creator_pid == std::process::id());
-            return Err(error);
-        }
-        if self.listen {
-            listener::start();
-        }
-        Ok(Session::of(session, session.note.clone(), self.remove_at_end))
+        Ok(session)
     }
 
-    fn install(&self, session: &'static SessionShared) -> Result<(), Error> {
-        let contexts = |name: &str| self.contexts_of(name);
+    /// Has callsites record in the session, where they do not yet. Returns what people should know of it.
+    fn enter(&self, session: &'static SessionShared, origin: Origin) -> Result<Vec<String>, Error> {
         shared::check_listed(session)?;
-        check_contexts(&session.regions, contexts)?;
-        slot::install(session, contexts)
-    }
-
-    /// One more handle of a session that this process records in already.
-    fn again(&self, session: &'static SessionShared) -> Result<Session, Error> {
-        let regions = &session.regions;
-        let mut session = Session::of(session, String::new(), self.remove_at_end);
-        session.note = note(self, regions)?;
-        check_contexts(regions, |name| self.contexts_of(name))?;
+        let (regions, contexts) = (&session.regions, |name: &str| self.contexts_of(name));
+        let is_new = !matches!(origin, Origin::Ours);
+        let notes = match origin {
+            Origin::Made(notes) => notes,
+            Origin::Joined | Origin::Ours => vec![note(self, regions)?],
+        };
+        check_contexts(regions, contexts)?;
         if self.snapshot {
             regions.enable_snapshots()?;
         }
-        Ok(session)
+        if is_new {
+            slot::install(session, contexts)?;
+        }
+        if is_new && self.listen {
+            listener::start();
+        }
+        Ok(notes)
     }
 
     fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
@@ -112,27 +107,35 @@ impl Builder {
         channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
     }
 
-    /// The session that this process is to record in, and whether it is new to the process.
-    fn join_or_create(&self) -> Result<(&'static SessionShared, bool), Error> {
+    /// The session that this process is to record in.
+    fn join_or_create(&self) -> Result<(&'static SessionShared, Origin), Error> {
         let path = self.dir.clone().unwrap_or_else(dirs::base_path);
         let base = match Base::make(&path) {
-            Ok(base) => base,
+            Ok(base) => Some(base),
             // On the heap the folder is only there to be listed.
-            Err(_) if self.memory == Memory::Heap => return Ok((shared::publish(create(self, None, false)?), true)),
+            Err(_) if self.memory == Memory::Heap => None,
             Err(error) => return Err(error),
         };
-        if self.scope == Scope::Process {
-            return Ok((shared::publish(create(self, Some(&base), false)?), true));
+        let shares = base.as_ref().filter(|_| self.scope == Scope::User);
+        // Held until the session is listed: another thread of this process may look for it, too.
+        let _lock = shares.map(Base::lock).transpose()?;
+        if let Some(folder) = shares.map(|base| find(base, &self.name)).transpose()?.flatten() {
+            return match ours(&folder) {
+                Some(session) => Ok((session, Origin::Ours)),
+                None => Ok((shared::publish(join(folder)?), Origin::Joined)),
+            };
         }
-        let _lock = base.lock()?;
-        let session = match find(&base, &self.name)? {
-            Some(folder) => match ours(&folder) {
-                Some(session) => return Ok((session, false)),
-                None => join(self, folder)?,
-            },
-            None => create(self, Some(&base), true)?,
-        };
-        // Before another thread of this process looks for it.
-        Ok((shared::publish(session), true))
+        let (session, notes) = create(self, base.as_ref(), shares.is_some())?;
+        Ok((shared::publish(session), Origin::Made(notes)))
     }
+}
+
+/// Where a session comes from.
+enum Origin {
+    /// This process made it now; what people should know of that.
+    Made(Vec<String>),
+    /// Another process made it.
+    Joined,
+    /// This process records in it already.
+    Ours,
 }

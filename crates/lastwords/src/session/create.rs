@@ -27,10 +27,14 @@ use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention;
 use crate::session::rules::{self, RuleSpec};
 
-/// Makes the session that `builder` asks for, in a folder of `base`.
+/// Makes the session that `builder` asks for, in a folder of `base`. Returns what people should know of it, too.
 ///
 /// `locked`: the caller holds the lock of `base`.
-pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Result<SessionShared, Error> {
+pub(crate) fn create(
+    builder: &Builder,
+    base: Option<&Base>,
+    locked: bool,
+) -> Result<(SessionShared, Vec<String>), Error> {
     // Before retention removes the session that shows the rate.
     let builder = &rate::with_measured(builder, base);
     // Before the memory is taken, as what is removed makes room.
@@ -41,8 +45,8 @@ pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Re
     // The error that is reported is the first one.
     let (regions, note) = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)))?;
     let notes = [note].into_iter().chain(removed.notes()).chain(folder.as_ref().and_then(place_note));
-    let note = notes.collect::<Vec<_>>().join("; ");
-    Ok(SessionShared::new(regions, folder, note))
+    let notes = notes.collect();
+    Ok((SessionShared::new(regions, folder), notes))
 }
 
 /// Where the session is, if that is another place than it should be.

@@ -25,8 +25,8 @@ const NAME: &str = "LASTWORDS";
 /// Most directives for events; a session has room for 64 rules.
 const MOST_RULES: usize = 32;
 
-/// Asks of a session what the environment of this process asks for; returns what could not be understood, for its note.
-pub(crate) fn apply(builder: &mut Builder) -> String {
+/// Asks of a session what the environment of this process asks for; returns what could not be understood, for its notes.
+pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
     let asked = std::env::var_os(NAME).filter(|_| !is_secure()).unwrap_or_default();
     let asked = asked.to_string_lossy();
     let (mut rules, mut problems) = (Vec::new(), Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn apply(builder: &mut Builder) -> String {
         builder.rules.push(RuleSpec::disable("*"));
     }
     builder.rules.extend(rules);
-    problems.join("; ")
+    problems
 }
 
 /// Follows a directive; returns its rule if it is one for events.

@@ -31,17 +31,13 @@ pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
     Ok(folders.find(|folder| look(folder, can_be_joined).unwrap_or(false)))
 }
 
-/// Joins the session in a folder. It must have the channels that are asked for; snapshots are enabled where they are.
-pub(crate) fn join(builder: &Builder, folder: Folder) -> Result<SessionShared, Error> {
+/// Joins the session in a folder.
+pub(crate) fn join(folder: Folder) -> Result<SessionShared, Error> {
     let regions = Regions::open(&folder)?;
-    let note = note(builder, &regions)?;
-    if builder.snapshot {
-        regions.enable_snapshots()?;
-    }
     if !processes::join(regions.view.processes()) {
         return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy: "end a process of the session" });
     }
-    Ok(SessionShared::new(regions, Some(folder), note))
+    Ok(SessionShared::new(regions, Some(folder)))
 }
 
 /// The session of this process whose folder that is: this process records in it, and one more of its parts wants to.
@@ -50,7 +46,8 @@ pub(crate) fn ours(folder: &Folder) -> Option<&'static SessionShared> {
     shared::all().find(|session| session.view().uuid == uuid && session.add_handle())
 }
 
-/// That it was joined, and what is not as it was asked for: the session is others' too.
+/// That it was joined, and what is not as it was asked for: the session is others' too. It must have the channels that are asked
+/// for.
 pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error> {
     let mut differs = Vec::new();
     for config in &builder.channels {

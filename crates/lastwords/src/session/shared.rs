@@ -33,8 +33,6 @@ pub(crate) struct SessionShared {
     pub(crate) regions: Regions,
     /// Its folder; none for a heap session where no folder could be made.
     pub(crate) folder: Option<Folder>,
-    /// What the back-end chose, for people.
-    pub(crate) note: String,
     /// Handles of this process; at 0 it is being closed.
     pub(crate) handles: AtomicUsize,
     /// Whether something is left of it when it is closed: one of [`STAYS`], [`GOES`], [`GOES_AT_ONCE`]. Only ever grows.
@@ -45,9 +43,9 @@ pub(crate) struct SessionShared {
 
 impl SessionShared {
     /// A session that this process made or joined, with one handle.
-    pub(crate) fn new(regions: Regions, folder: Option<Folder>, note: String) -> Self {
+    pub(crate) fn new(regions: Regions, folder: Option<Folder>) -> Self {
         let (handles, removal) = (AtomicUsize::new(1), AtomicU8::new(STAYS));
-        Self { regions, folder, note, handles, removal, slots: OnceLock::new() }
+        Self { regions, folder, handles, removal, slots: OnceLock::new() }
     }
 
     /// The session region.
