@@ -1,5 +1,6 @@
 //! Processes of a session: who joined, who is alive, and what a forked child does.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -135,17 +136,18 @@ pub(crate) fn is_left(view: &SessionRegion) -> bool {
     let info = &view.info;
     let in_charge = info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me, here);
     // None where it is on the heap: forked children have their own.
-    let file = file_at(&maps_of("self"), view.mapping.as_ptr() as usize).filter(|(_, inode)| inode != "0");
+    let own_maps = maps_of("self");
+    let file = file_of(&own_maps, view).filter(|(_, inode)| *inode != "0");
     let has_it = |process: &Identity| match process.life() {
         // Its entry stays where /proc did not tell its start time.
         _ if in_charge && (process.pid, process.pidns) == (me, here) => false,
         Life::Dead => !in_charge,
         Life::Unknown => true,
         // Programs that were executed have the id of the child that joined when it was forked, not its memory.
-        Life::Alive => file.as_ref().is_none_or(|file| maps(process, file)),
+        Life::Alive => file.is_none_or(|file| maps(process, file)),
     };
     let stays = |file| (0..START_ROUNDS).all(|_| has_child(file));
-    !file.as_ref().is_some_and(stays) && !joined(view.processes()).iter().any(has_it)
+    !file.is_some_and(stays) && !joined(view.processes()).iter().any(has_it)
 }
 
 /// How often children are looked at before they count as recording: one that was just forked may be about to execute another
@@ -153,7 +155,7 @@ pub(crate) fn is_left(view: &SessionRegion) -> bool {
 const START_ROUNDS: u32 = 25;
 
 /// Whether a child of this process, joined or not yet, maps the file; if so, a little later.
-fn has_child(file: &MappedFile) -> bool {
+fn has_child(file: MappedFile<'_>) -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
     let mut lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
     let maps_it = |child: Identity| child.life() == Life::Alive && maps(&child, file);
@@ -166,32 +168,33 @@ fn has_child(file: &MappedFile) -> bool {
 }
 
 /// Device and inode, as /proc writes them.
-type MappedFile = (String, String);
+type MappedFile<'a> = (&'a str, &'a str);
 
 fn maps_of(process: impl std::fmt::Display) -> String {
     std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()
 }
 
-fn mapped_file(line: &str) -> Option<MappedFile> {
-    let mut words = line.split(' ').skip(3);
-    Some((words.next()?.to_owned(), words.next()?.to_owned()))
+/// Addresses and file of each mapping that /proc/PID/maps lists.
+fn mappings(maps: &str) -> impl Iterator<Item = (Range<usize>, MappedFile<'_>)> {
+    maps.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        let number = |digits| usize::from_str_radix(digits, 16).ok();
+        Some((number(start)?..number(end)?, (words.nth(2)?, words.next()?)))
+    })
 }
 
-/// The file that is mapped at an address.
-fn file_at(maps: &str, address: usize) -> Option<MappedFile> {
-    let holds = |line: &&str| {
-        let (start, end) = line.split(' ').next()?.split_once('-')?;
-        let number = |digits| usize::from_str_radix(digits, 16).ok();
-        Some((number(start)?..number(end)?).contains(&address))
-    };
-    maps.lines().find(|line| holds(line) == Some(true)).and_then(mapped_file)
+/// The file in which the session is mapped.
+fn file_of<'a>(maps: &'a str, view: &SessionRegion) -> Option<MappedFile<'a>> {
+    let at = view.mapping.as_ptr() as usize;
+    mappings(maps).find(|(range, _)| range.contains(&at)).map(|(_, file)| file)
 }
 
 /// Whether a process maps the file; one that does not tell does.
-fn maps(process: &Identity, file: &MappedFile) -> bool {
+fn maps(process: &Identity, file: MappedFile<'_>) -> bool {
     let here = process.pidns == 0 || process.pidns == os::pid_namespace();
     let maps = if here { maps_of(process.pid) } else { String::new() };
-    maps.is_empty() || maps.lines().any(|line| mapped_file(line).as_ref() == Some(file))
+    maps.is_empty() || mappings(&maps).any(|(_, mapped)| mapped == file)
 }
 
 /// All processes that joined and did not leave: the dead died in the session.
@@ -212,8 +215,8 @@ pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> boo
         return false;
     }
     let (maps, at) = (maps_of("self"), view.mapping.as_ptr() as usize);
-    let Some(file) = file_at(&maps, at) else { return false };
-    maps.lines().filter(|line| mapped_file(line).as_ref() == Some(&file)).all(|line| file_at(line, at).is_some())
+    let file = file_of(&maps, view);
+    file.is_some() && mappings(&maps).filter(|(_, mapped)| Some(*mapped) == file).all(|(range, _)| range.contains(&at))
 }
 
 /// Whether a session is certainly of another boot than this one, by their ids.
