@@ -223,9 +223,8 @@ impl Drop for Session {
 fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     let view = session.view();
     // Nobody joins between the look at the tables and the removal.
-    let parent = session.folder.as_ref().and_then(|folder| folder.path.parent());
-    let base = parent.filter(|_| view.info.scope == SCOPE_USER).and_then(|path| Base::open(path).ok());
-    let lock = base.as_ref().and_then(|base| base.lock().ok());
+    let shared = session.folder.as_ref().filter(|_| view.info.scope == SCOPE_USER);
+    let lock = shared.and_then(|folder| Base::open(folder.path.parent()?).ok()?.lock().ok());
     if !session.drop_handle() {
         return;
     }

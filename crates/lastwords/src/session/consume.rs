@@ -10,8 +10,9 @@ use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
 use crate::session::Error;
-use crate::session::dirs::{Folder, Lock};
+use crate::session::dirs::Lock;
 use crate::session::regions::{Regions, StreamRegion};
+use crate::session::remote_control::Handle;
 use crate::session::snapshot::{self, SnapshotReader};
 
 /// How far a ring is to be read.
@@ -53,15 +54,13 @@ pub struct Consumed {
 }
 
 impl<'a> Consumer<'a> {
-    /// `reader` is the snapshot, where that is consumed; `lock` that of the folder, where live halves are.
-    pub(crate) fn new(
-        regions: &'a Regions,
-        folder: &Folder,
-        reader: Option<SnapshotReader<'a>>,
-        lock: Option<Lock>,
-    ) -> Result<Self, Error> {
+    /// `reader` is the snapshot, where that is consumed. Without it, the live halves are.
+    pub(crate) fn new(session: &'a Handle, reader: Option<SnapshotReader<'a>>) -> Result<Self, Error> {
+        let Handle { regions, folder } = session;
+        let held = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
+        let _lock = if reader.is_some() { None } else { Some(folder.lock()?.ok_or_else(held)?) };
         let teller = folder.lock_losses()?;
-        let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock: lock, snapshots: 0, clock: None, teller };
+        let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock, snapshots: 0, clock: None, teller };
         consumer.look();
         Ok(consumer)
     }

@@ -195,8 +195,8 @@ fn channel(id: u32, entry: &Channel) -> ChannelSummary {
 /// A session of any process, reached through its folder.
 #[derive(Debug)]
 pub struct Handle {
-    regions: Regions,
-    folder: Folder,
+    pub(crate) regions: Regions,
+    pub(crate) folder: Folder,
 }
 
 impl Handle {
@@ -227,8 +227,7 @@ impl Handle {
     /// # Errors
     /// Another process does; the folder cannot be locked.
     pub fn consume_live(&self) -> Result<Consumer<'_>, Error> {
-        let held = Error::Busy { what: "the consuming of the session's events", owner: 0 };
-        Consumer::new(&self.regions, &self.folder, None, Some(self.folder.lock()?.ok_or(held)?))
+        Consumer::new(self, None)
     }
 
     /// Reads the snapshot to consume it.
@@ -236,7 +235,7 @@ impl Handle {
     /// # Errors
     /// There is no snapshot, or another process reads it.
     pub fn consume_snapshot(&self) -> Result<Consumer<'_>, Error> {
-        Consumer::new(&self.regions, &self.folder, Some(self.regions.read_snapshot()?), None)
+        Consumer::new(self, Some(self.regions.read_snapshot()?))
     }
 }
 
