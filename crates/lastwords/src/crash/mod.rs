@@ -24,7 +24,7 @@ pub use self::modules::refresh_modules;
 pub use self::panic::install_panic_hook;
 pub use self::signal::{FATAL, InstallError, install_default_signal_handlers, install_signal_handlers, prepare_thread};
 
-use crate::record::encode::{Field, Out, short};
+use crate::record::encode::{Field, Out, copied, short};
 use crate::session::registry::FieldType;
 
 /// Most addresses of a backtrace.
@@ -34,12 +34,4 @@ const MAX_FRAMES: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct ThreadName([u8; 16]);
 
-impl Field for ThreadName {
-    const TYPE: FieldType = FieldType::Text { bytes: 16 };
-    const FIXED: Option<usize> = Some(16);
-    short!(Self);
-
-    fn write(&self, out: &mut impl Out) {
-        out.raw(&self.0);
-    }
-}
+copied!([] ThreadName, FieldType::Text { bytes: 16 }, Some(16), |value, out| out.raw(&value.0););

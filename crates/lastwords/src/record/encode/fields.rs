@@ -33,9 +33,9 @@ pub trait Integer: Element {
 }
 
 macro_rules! element {
-    ($T:ty, $ty:expr, |$value:ident| $word:expr $(, $slice:expr)?) => {
-        impl sealed::Plain for $T {}
-        impl Element for $T {
+    ([$($generic:tt)*] $T:ty, $ty:expr, |$value:ident| $word:expr $(, $slice:expr)?) => {
+        impl<$($generic)*> sealed::Plain for $T {}
+        impl<$($generic)*> Element for $T {
             const TYPE: FieldType = $ty;
             $(const SLICE: FieldType = $slice;)?
             #[inline(always)]
@@ -44,14 +44,16 @@ macro_rules! element {
                 $word
             }
         }
-        copied!([] $T, $ty, Some(size_of::<$T>()), |value, out| out.scalar(value.word(), size_of::<$T>()););
+        copied! {
+            [$($generic)*] $T, $ty, Some(size_of::<$T>()), |value, out| out.scalar(value.word(), size_of::<$T>());
+        }
     };
 }
 
 macro_rules! integer {
     ($($T:ident $bits:ident $class:ident $($slice:expr)?;)*) => { $(
         element!(
-            $T, FieldType::$class { bytes: size_of::<$T>() as u8, base: 10 }, |value| value as $bits as u64 $(, $slice)?
+            [] $T, FieldType::$class { bytes: size_of::<$T>() as u8, base: 10 }, |value| value as $bits as u64 $(, $slice)?
         );
         impl Integer for $T {
             const HEX: FieldType = FieldType::$class { bytes: size_of::<$T>() as u8, base: 16 };
@@ -71,24 +73,15 @@ integer! {
     i64 u64 Signed;
     isize usize Signed;
 }
-element!(f32, FieldType::Float { bytes: 4 }, |value| u64::from(value.to_bits()));
-element!(f64, FieldType::Float { bytes: 8 }, |value| value.to_bits());
-element!(bool, FieldType::Bool, |value| u64::from(value));
+element!([] f32, FieldType::Float { bytes: 4 }, |value| u64::from(value.to_bits()));
+element!([] f64, FieldType::Float { bytes: 8 }, |value| value.to_bits());
+element!([] bool, FieldType::Bool, |value| u64::from(value));
+element!([T: Integer] Hex<T>, T::HEX, |value| value.0.word());
 
 /// An integer shown in base 16; see [`hex`].
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub struct Hex<T>(T);
-
-impl<T: Integer> sealed::Plain for Hex<T> {}
-impl<T: Integer> Element for Hex<T> {
-    const TYPE: FieldType = T::HEX;
-
-    #[inline(always)]
-    fn word(self) -> u64 {
-        self.0.word()
-    }
-}
 
 /// Marks an integer to be shown in base 16.
 #[inline(always)]
@@ -99,7 +92,6 @@ pub fn hex<T: Integer>(value: T) -> Hex<T> {
 const ADDRESS: FieldType = FieldType::Unsigned { bytes: size_of::<usize>() as u8, base: 16 };
 
 copied! {
-    [T: Integer] Hex<T>, T::HEX, Some(size_of::<T>()), |value, out| out.scalar(value.0.word(), size_of::<T>());
     [T] *const T, ADDRESS, Some(size_of::<usize>()), |value, out| out.scalar(value.addr() as u64, size_of::<usize>());
     [T] *mut T, ADDRESS, Some(size_of::<usize>()), |value, out| out.scalar(value.addr() as u64, size_of::<usize>());
     [] char, FieldType::String, None, |value, out| out.text(value.encode_utf8(&mut [0; 4]).as_bytes());
