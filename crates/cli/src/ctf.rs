@@ -1,7 +1,7 @@
 //! Inputs that are folders of CTF traces.
 
 use crate::exit::Outcome;
-use crate::output::{Format, Line, Merged, to_file};
+use crate::output::{Format, Line, Merged, is_stdout, to_file};
 use crate::pager::Pager;
 use crate::progress::Shared;
 use crate::say;
@@ -18,7 +18,7 @@ use lastwords_formats::text::ctf::{self as text, Note};
 use lastwords_trace::parallel;
 use serde::Serialize;
 use std::fmt::Write;
-use std::io::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Opens all words as folders of CTF traces; none where the first is something else.
@@ -45,15 +45,14 @@ pub(crate) fn open_all(words: &[String]) -> anyhow::Result<Option<Found>> {
 /// Converts to CTF of either version, or to text; a line for each thing written.
 pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) -> anyhow::Result<(Line, Outcome)> {
     events.refuse_channels()?;
+    check(to)?;
     if to == Format::Json {
         return to_json(found, events, out);
     }
-    let Some(version) = to.ctf_version() else {
-        bail!("a CTF trace is converted to ctf, ctf2 or json; `report` prints it as text");
-    };
+    let Some(version) = to.ctf_version() else { return to_text(found, events, out) };
     if !events.is_default() {
         bail!(
-            "packets of a CTF trace are copied whole; --cpu, --event, --since, --until and --last are for json and `report`"
+            "packets of a CTF trace are copied whole; --cpu, --event, --since, --until and --last are for text, json and `report`"
         );
     }
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
@@ -65,6 +64,49 @@ pub(crate) fn convert(found: &Found, events: &Events, to: Format, out: &Path) ->
     })?;
     drop(bar);
     Ok(written(found, out, &totals, faults))
+}
+
+/// A CTF trace can be written in the format.
+///
+/// # Errors
+/// It cannot.
+pub(crate) fn check(to: Format) -> anyhow::Result<()> {
+    if matches!(to, Format::Perfetto | Format::TraceDat) {
+        bail!("a CTF trace, and a session of LTTng, is written as ctf, ctf2, json or text");
+    }
+    Ok(())
+}
+
+/// Writes the chosen events as text, as `report` prints it.
+fn to_text(found: &Found, events: &Events, out: &Path) -> anyhow::Result<(Line, Outcome)> {
+    let (mut totals, mut faults) = (Totals::default(), 0);
+    to_file(out, |file| {
+        let mut counted = Counted { out: file, bytes: 0 };
+        let title = (!is_stdout(out)).then(|| out.display().to_string());
+        let printed = print(found, events, &Zone::local(), &mut counted, title);
+        faults = printed.faults;
+        totals = Totals { bytes: counted.bytes, faults: faults as u64, ..printed.totals };
+        printed.failed.map_or(Ok(()), |failed| Err(lastwords_formats::Error::Output(failed)))
+    })?;
+    Ok(written(found, out, &totals, faults))
+}
+
+/// Counts what is written.
+struct Counted<'a> {
+    out: &'a mut dyn io::Write,
+    bytes: u64,
+}
+
+impl io::Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.out.write(bytes)?;
+        self.bytes += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Writes the chosen events as JSON lines.
@@ -95,6 +137,9 @@ fn merged(trace: &Trace) -> Merged {
 
 fn written(found: &Found, out: &Path, totals: &Totals, faults: usize) -> (Line, Outcome) {
     let first = found.traces.first();
+    if totals.lost_packets > 0 {
+        say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
+    }
     let line = Line {
         path: out.to_owned(),
         session: first.map(|trace| trace.name().to_owned()).unwrap_or_default(),
@@ -103,8 +148,9 @@ fn written(found: &Found, out: &Path, totals: &Totals, faults: usize) -> (Line, 
         streams: totals.streams,
         packets: totals.packets,
         bytes: totals.bytes,
-        lost_events: 0,
-        losses: faults > 0,
+        lost_events: totals.lost_events,
+        losses: faults > 0 || totals.lost_events > 0 || totals.lost_packets > 0,
+        unreadable: false,
         merged: found.traces.iter().skip(1).map(merged).collect(),
     };
     (line, if faults > 0 { Outcome::Negative } else { Outcome::Done })
@@ -119,6 +165,36 @@ pub(crate) fn report(
     mut out: Pager,
 ) -> anyhow::Result<Outcome> {
     events.refuse_channels()?;
+    let title = (!out.is_program()).then(|| "report".to_owned());
+    let printed = print(found, events, zone, &mut out, title);
+    out.finish()?;
+    if printed.failed.is_none() {
+        events.tell_none(printed.totals.events);
+    }
+    match printed.failed {
+        Some(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
+        _ => {}
+    }
+    let losses = printed.totals.lost_events > 0 || printed.totals.lost_packets > 0;
+    Ok(match (printed.faults, strict && losses) {
+        (0, true) => Outcome::Losses,
+        (0, false) => Outcome::Done,
+        _ => Outcome::Negative,
+    })
+}
+
+/// What [`print`] did.
+struct Printed {
+    totals: Totals,
+    /// What could not be read.
+    faults: usize,
+    /// Why writing ended.
+    failed: Option<io::Error>,
+}
+
+/// Writes the chosen events as text; what is missing and what cannot be read goes to stderr. `title` is that of the progress, which is
+/// shown if there is one.
+fn print(found: &Found, events: &Events, zone: &Zone, out: &mut dyn io::Write, title: Option<String>) -> Printed {
     let mut readers = read::readers(&found.traces);
     let selection = selection(found, events);
     readers.retain(|(trace, reader)| {
@@ -126,16 +202,15 @@ pub(crate) fn report(
         selection.cpus.is_empty() || selection.wants_cpu(cpu())
     });
     let total = readers.iter().map(|(_, reader)| reader.stream().bytes()).fold(0, u64::saturating_add);
-    let bar = Shared::new("report", total);
-    let tell = |bytes| bar.add(bytes);
-    if !out.is_program() {
-        readers = readers.into_iter().map(|(trace, reader)| (trace, reader.watched(&tell))).collect();
-    }
-    let (mut losses, mut faults) = (false, found.faults.len());
+    let bar = title.map(|title| Shared::new(title, total));
+    let tell = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
+    readers = readers.into_iter().map(|(trace, reader)| (trace, reader.watched(&tell))).collect();
+    let mut totals = Totals { streams: readers.len() as u64, ..Totals::default() };
+    let mut faults = found.faults.len();
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     let mut notes = |note: Note| match note {
-        Note::Loss(text) => {
-            losses = true;
+        Note::Loss(loss, text) => {
+            totals.lose(loss);
             say::warning(plain(&text));
         }
         Note::Fault(fault) => {
@@ -144,7 +219,7 @@ pub(crate) fn report(
         }
     };
     let printed = match selection.last {
-        None => text::print(&found.traces, &mut readers, &selection, zone, &mut out, &mut notes),
+        None => text::print(&found.traces, &mut readers, &selection, zone, out, &mut notes),
         Some(most) => {
             let mut last = LastLines::new(most);
             let printed = text::print(&found.traces, &mut readers, &selection, zone, &mut last, &mut notes);
@@ -153,21 +228,8 @@ pub(crate) fn report(
             text::Printed { failed, ..printed }
         }
     };
-    out.finish()?;
-    drop(readers);
-    drop(bar);
-    if printed.failed.is_none() {
-        events.tell_none(printed.events);
-    }
-    match printed.failed {
-        Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
-        _ => {}
-    }
-    Ok(match (faults, strict && losses) {
-        (0, true) => Outcome::Losses,
-        (0, false) => Outcome::Done,
-        _ => Outcome::Negative,
-    })
+    totals.events = printed.events;
+    Printed { totals, faults, failed: printed.failed }
 }
 
 fn fault_line(text: &str) {

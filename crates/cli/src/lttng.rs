@@ -1,6 +1,7 @@
 //! Inputs that hold sessions of LTTng.
 
 use crate::evidence::LIMIT;
+use crate::ftrace::Machine;
 use crate::progress::spinning;
 use crate::say;
 use crate::table::plain;
@@ -45,6 +46,11 @@ pub(crate) fn of_kernel(
             Vec::new()
         }
     }
+}
+
+/// The sessions of kernels' LTTng, taken from the machines.
+pub(crate) fn of_machines(machines: &mut [Machine]) -> Vec<Input> {
+    machines.iter_mut().map(|machine| (machine.from.clone(), std::mem::take(&mut machine.lttng))).collect()
 }
 
 /// The sessions of LTTng's user-space tracer in folders of shared memory, in files of it and in process cores; none where

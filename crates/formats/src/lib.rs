@@ -34,6 +34,10 @@ pub struct Totals {
     pub bytes: u64,
     /// Packets that could not be decoded to their end, or were mended.
     pub faults: u64,
+    /// Events that the packets of a CTF trace tell were discarded, of the streams that were read.
+    pub lost_events: u64,
+    /// Packets that are missing between those packets.
+    pub lost_packets: u64,
 }
 
 impl Totals {
@@ -44,5 +48,13 @@ impl Totals {
         self.events += other.events;
         self.bytes += other.bytes;
         self.faults += other.faults;
+        self.lost_events = self.lost_events.saturating_add(other.lost_events);
+        self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
+    }
+
+    /// Counts a loss that a stream's packets tell of. A count is what a file says: it may be of any size.
+    pub fn lose(&mut self, loss: ctf::read::Loss) {
+        let count = if loss.packets { &mut self.lost_packets } else { &mut self.lost_events };
+        *count = count.saturating_add(loss.count);
     }
 }

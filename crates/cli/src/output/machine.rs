@@ -90,6 +90,7 @@ pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
         bytes: totals.bytes,
         lost_events: 0,
         losses,
+        unreadable: false,
         merged: Vec::new(),
     })
 }

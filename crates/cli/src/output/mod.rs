@@ -75,6 +75,9 @@ pub(crate) struct Line {
     pub(crate) lost_events: u64,
     /// Something is lost by `--strict`'s measure, countable or not.
     pub(crate) losses: bool,
+    /// Its packets are there, and nothing can read them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unreadable: bool,
     /// What else is in the same file, merged by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) merged: Vec<Merged>,
@@ -109,9 +112,13 @@ pub(crate) fn tell(lines: &[Line], json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Exit status by what was lost.
+/// Exit status by what was lost, or cannot be read.
 pub(crate) fn outcome(strict: bool, lines: &[Line]) -> Outcome {
-    if strict && lines.iter().any(|line| line.losses) { Outcome::Losses } else { Outcome::Done }
+    match strict && lines.iter().any(|line| line.losses) {
+        true => Outcome::Losses,
+        false if lines.iter().any(|line| line.unreadable) => Outcome::Negative,
+        false => Outcome::Done,
+    }
 }
 
 /// One line of text.

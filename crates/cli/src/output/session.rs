@@ -64,6 +64,7 @@ pub(crate) fn line(input: &Input, path: &Path, totals: &Totals, counted: bool) -
         bytes: totals.bytes,
         lost_events: lastwords_formats::evidence::lost_events(source.evidence()),
         losses: source.evidence().has_losses() || totals.faults > 0,
+        unreadable: false,
         merged: Vec::new(),
     }
 }

@@ -4,13 +4,17 @@ use crate::evidence;
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
 use crate::inputs::{self, Input, Lacking};
+use crate::lttng;
 use crate::memory::Memory;
 use crate::names::Taken;
 use crate::output::machine::{Part, write};
 use crate::output::{self, Format, Line, Merged, session};
 use crate::select::{Events, Which};
+use crate::verbs::recover::kernel::{left_out, wants_lttng};
+use crate::verbs::recover::lttng::recovered;
 use anyhow::bail;
 use lastwords_formats::ctf;
+use lastwords_formats::ctf::read::Found;
 use lastwords_trace::source::Source;
 use std::path::PathBuf;
 
@@ -42,6 +46,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
+    /// Where the description of the events of LTTng's user-space streams is: a metadata file, or a core of its session or
+    /// consumer daemon
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+
     /// The kernel's log among the events, where its memory is the input: text, json, perfetto
     #[arg(long)]
     with_log: bool,
@@ -59,18 +68,25 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     inputs::check(&args.inputs)?;
     check_stdout(args)?;
-    if let Some(found) = crate::ctf::open_all(&args.inputs)? {
-        args.memory.refuse()?;
-        let (line, outcome) = crate::ctf::convert(&found, &args.events, args.to, &args.output)?;
-        let lines = [line];
-        tell(args, &lines)?;
-        return Ok(if args.strict { output::outcome(true, &lines) } else { outcome });
-    }
     let (lines, lacking) = match ftrace::open_all(&args.inputs, &args.memory)? {
+        Some(mut machines) if wants_lttng(&args.which, &machines) => {
+            return of_lttng(args, &mut lttng::of_machines(&mut machines));
+        }
         Some(machines) => (vec![of_kernel(args, &machines)?], Lacking::Nothing),
-        None if args.with_log => bail!("--with-log is for a kernel's memory; a session has no log"),
         None => {
             args.memory.refuse()?;
+            if let Some(mut inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? {
+                return of_lttng(args, &mut inputs);
+            }
+            if args.metadata.is_some() {
+                bail!("--metadata is for LTTng's user-space streams, and the input is none");
+            }
+            if let Some(found) = crate::ctf::open_all(&args.inputs)? {
+                return of_traces(args, &found, &[]);
+            }
+            if args.with_log {
+                bail!("--with-log is for a kernel's memory; a session has no log");
+            }
             inputs::reading(&args.inputs, &args.which, |found| Ok((of_sessions(args, &found.inputs)?, found.lacking)))?
         }
     };
@@ -99,6 +115,31 @@ fn tell(args: &Args, lines: &[Line]) -> anyhow::Result<()> {
     if output::is_stdout(&args.output) { Ok(()) } else { output::tell(lines, args.json) }
 }
 
+/// Converts CTF traces; `lines` tell how those were recovered that are no input themselves.
+fn of_traces(args: &Args, found: &Found, lines: &[Line]) -> anyhow::Result<Outcome> {
+    let (mut line, outcome) = crate::ctf::convert(found, &args.events, args.to, &args.output)?;
+    if let Some(first) = lines.first() {
+        (line.session, line.from) = (first.session.clone(), first.from.clone());
+        line.merged =
+            lines.iter().skip(1).map(|l| Merged { session: l.session.clone(), from: l.from.clone() }).collect();
+    }
+    line.losses |= lines.iter().any(|line| line.losses);
+    line.unreadable = lines.iter().any(|line| line.unreadable);
+    let lines = [line];
+    tell(args, &lines)?;
+    Ok(if args.strict || outcome == Outcome::Done { output::outcome(args.strict, &lines) } else { outcome })
+}
+
+/// Converts sessions of LTTng, merged by time.
+fn of_lttng(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome> {
+    if args.with_log {
+        bail!("--with-log is for the kernel's own trace; a session of LTTng has no log");
+    }
+    crate::ctf::check(args.to)?;
+    let recovered = recovered(&args.which, inputs)?;
+    of_traces(args, &recovered.traces, &recovered.lines)
+}
+
 fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
     args.events.refuse_channels()?;
     let [machine] = machines else {
@@ -114,6 +155,7 @@ fn of_kernel(args: &Args, machines: &[Machine]) -> anyhow::Result<Line> {
     let choice = ftrace::choice(machine, &arrays, &args.which, &args.events);
     let log = if args.with_log { ftrace::log(machine)? } else { Vec::new() };
     let part = Part { machine, arrays: &arrays, choice: &choice, log: &log };
+    left_out(machine, &args.which);
     write(&part, args.to, "trace", &args.output)
 }
 

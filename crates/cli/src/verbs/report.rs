@@ -3,17 +3,15 @@
 use crate::exit::Outcome;
 use crate::inputs::Written;
 use crate::memory::Memory;
-use crate::output::Line;
+use crate::output;
 use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::select::{Events, Which, once};
-use crate::verbs::recover::kernel::has_events;
-use crate::verbs::recover::lttng::{Names, write};
+use crate::verbs::recover::kernel::{left_out, wants_lttng};
+use crate::verbs::recover::lttng::recovered;
 use crate::{ctf, evidence, ftrace, inputs, lttng};
-use anyhow::{Context, bail};
-use ftrace::Machine;
-use lastwords_formats::create_folder;
-use lastwords_formats::ctf::read::{self, Found};
+use anyhow::bail;
+use lastwords_formats::ctf::read::Found;
 use lastwords_formats::ftrace::text as ftrace_text;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::source::Source;
@@ -107,11 +105,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return inputs::consuming(&args.inputs, &args.which, |found| report(args, found));
     }
     if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
-        if wants_lttng(args, &machines) {
-            let mut inputs: Vec<_> =
-                machines.iter_mut().map(|m| (m.from.clone(), std::mem::take(&mut m.lttng))).collect();
-            return recovered(args, &mut inputs);
+        if wants_lttng(&args.which, &machines) {
+            return of_lttng(args, &mut lttng::of_machines(&mut machines));
         }
+        machines.iter().for_each(|machine| left_out(machine, &args.which));
         let style = match args.style {
             None => ftrace_text::Style::AsSet,
             Some(Look::Ftrace) => ftrace_text::Style::Default,
@@ -130,7 +127,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     args.memory.refuse()?;
     if let Some(mut inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? {
-        return recovered(args, &mut inputs);
+        return of_lttng(args, &mut inputs);
     }
     if args.metadata.is_some() {
         bail!("--metadata is for LTTng's user-space streams, and the input is none");
@@ -149,34 +146,11 @@ fn ctf_traces(args: &Args, traces: &Found) -> anyhow::Result<Outcome> {
     ctf::report(traces, &args.events, &zone, args.strict, Pager::open(!args.no_pager))
 }
 
-/// A session of LTTng's is asked for, or nothing is and there is nothing else.
-fn wants_lttng(args: &Args, machines: &[Machine]) -> bool {
-    let mut sessions = machines.iter().flat_map(|machine| &machine.lttng).peekable();
-    match args.which.sessions.is_empty() {
-        true => sessions.peek().is_some() && !machines.iter().any(has_events),
-        false => sessions.any(|session| args.which.wants(&session.name)),
-    }
-}
-
-/// Reports sessions of LTTng's: they are recovered into a folder that is gone afterwards, and read from there.
-fn recovered(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome> {
-    let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
-    let (mut traces, mut losses) = (Found::default(), false);
-    for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
-        let folder = folder.path().join(number.to_string());
-        create_folder(&folder)?;
-        let lines = write(&args.which, from, sessions, &folder, Names::default(), None)?;
-        let is_described = |line: &Line| line.path.join("metadata").is_file();
-        // What has no description is no trace, and packets without one cannot be shown.
-        losses |= lines.iter().any(|line| line.losses || !is_described(line) && line.packets > 0);
-        for line in lines.iter().filter(|line| is_described(line)) {
-            let found = read::open(&line.path)?;
-            traces.traces.extend(found.traces);
-            traces.faults.extend(found.faults);
-        }
-    }
-    Ok(match ctf_traces(args, &traces)? {
-        Outcome::Done if args.strict && losses => Outcome::Losses,
+/// Reports sessions of LTTng's.
+fn of_lttng(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome> {
+    let recovered = recovered(&args.which, inputs)?;
+    Ok(match ctf_traces(args, &recovered.traces)? {
+        Outcome::Done => output::outcome(args.strict, &recovered.lines),
         outcome => outcome,
     })
 }

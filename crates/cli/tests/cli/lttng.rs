@@ -1,6 +1,7 @@
 //! Streams of LTTng's user-space tracer, made here from `frontend_types.h` of lttng-ust.
 
 use crate::support::Place;
+use std::path::{Path, PathBuf};
 
 const COUNT: usize = 4;
 const SIZE: usize = 512;
@@ -11,7 +12,7 @@ const DATA: usize = 0x1000;
 /// Bytes before the first event of a packet.
 const HEAD: usize = 84;
 
-/// Of packets without events.
+/// Events have no time of their own: that of their packet's beginning is theirs.
 const METADATA: &str = "/* CTF 1.8 */\n\
     typealias integer { size = 8; align = 8; signed = false; } := uint8_t;\n\
     typealias integer { size = 32; align = 8; signed = false; } := uint32_t;\n\
@@ -23,8 +24,11 @@ const METADATA: &str = "/* CTF 1.8 */\n\
     event.header := struct { uint32_t id; }; };\n\
     event { name = \"steps:step\"; id = 0; stream_id = 3; fields := struct { uint32_t n; }; };\n";
 
-/// A ring of four sub-buffers, all of them full, none lost.
-fn stream() -> Vec<u8> {
+/// Events of each packet, and those that the tracer discarded before its end, counted from the beginning.
+const EVENTS: [(usize, usize); COUNT] = [(3, 0), (0, 0), (5, 7), (1, 9)];
+
+/// A ring of four sub-buffers, all of them delivered. The n-th event of all has the number n.
+fn stream(packets: [(usize, usize); COUNT], cpu: usize) -> Vec<u8> {
     let mut bytes = vec![0; DATA + (COUNT + 1) * SIZE];
     let length = bytes.len() as u64;
     let mut put = |at: usize, len: usize, value: u64| bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
@@ -40,15 +44,22 @@ fn stream() -> Vec<u8> {
     [128, 8, 16].iter().enumerate().for_each(|(n, stride)| put(84 + 4 * n, 4, *stride));
     [COUNT * SIZE, SIZE, COUNT, 1].iter().enumerate().for_each(|(n, word)| put(96 + 8 * n, 8, *word as u64));
     put(0x80, 8, (COUNT * SIZE) as u64);
-    for slot in 0..COUNT {
+    let mut number = 0;
+    for (slot, (events, discarded)) in packets.into_iter().enumerate() {
         put(0x280 + 128 * slot + 8, 8, SIZE as u64);
         put(SLOTS + 8 * slot, 8, slot as u64);
         let at = DATA + slot * SIZE;
         put(at, 4, 0xc1fc_1fc1);
         put(at + 4, 8, 0x0706_0504_0302_0100);
         put(at + 20, 4, 3);
-        let context = [1000 * slot, 1000 * slot + 900, 8 * HEAD, 8 * SIZE, slot, 0, 1];
+        put(at + 24, 8, cpu as u64);
+        let content = 8 * (HEAD + 8 * events);
+        let context = [1000 * slot, 1000 * slot + 900, content, 8 * SIZE, slot, discarded, cpu];
         context.iter().enumerate().for_each(|(n, word)| put(at + 32 + 8 * n, if n == 6 { 4 } else { 8 }, *word as u64));
+        for event in 0..events {
+            put(at + HEAD + 8 * event + 4, 4, number);
+            number += 1;
+        }
     }
     for set in 0..=COUNT {
         put(SETS + 16 * set + 8, 8, (PAGES + 0x40 * set) as u64);
@@ -63,7 +74,7 @@ fn report_and_recover_call_the_same_a_loss() {
     std::fs::create_dir(place.at("shm")).unwrap();
     std::fs::write(place.at("shm/metadata"), METADATA).unwrap();
     for (damaged, expected) in [(false, 0), (true, 3)] {
-        let mut bytes = stream();
+        let mut bytes = stream([(0, 0); COUNT], 1);
         if damaged {
             bytes[DATA + SIZE] ^= 0xff;
         }
@@ -75,5 +86,127 @@ fn report_and_recover_call_the_same_a_loss() {
             assert_eq!(ran.err.contains("packet 1 is invalid"), damaged, "{args:?}: {}", ran.err);
         }
         assert_eq!(place.run(&["report", "shm"]).status, 0);
+    }
+}
+
+/// A folder of shared memory with two rings, with or without the description of their events.
+fn shm(place: &Place, described: bool) {
+    std::fs::create_dir(place.at("shm")).unwrap();
+    if described {
+        std::fs::write(place.at("shm/metadata"), METADATA).unwrap();
+    }
+    for cpu in 0..2 {
+        std::fs::write(place.at("shm").join(format!("steps_{cpu}")), stream(EVENTS, cpu)).unwrap();
+    }
+}
+
+/// Files below a folder, or the file itself, without the streams' indices; sorted.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return folder.is_file().then(|| folder.to_owned()).into_iter().collect();
+    };
+    let mut found: Vec<PathBuf> = entries.flat_map(|entry| files(&entry.unwrap().path())).collect();
+    found.retain(|path| path.extension().is_none_or(|suffix| suffix != "idx"));
+    found.sort();
+    found
+}
+
+/// The numbers that stand behind this text, sorted.
+fn numbers(text: &str, before: &str) -> Vec<usize> {
+    let numbers =
+        text.split(before).skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse());
+    let mut numbers: Vec<usize> = numbers.collect::<Result<_, _>>().unwrap();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn a_session_is_written_in_each_format_or_refused() {
+    let place = Place::new();
+    shm(&place, true);
+    let events: usize = EVENTS.iter().map(|(events, _)| events).sum();
+    let lost = 2 * EVENTS.iter().map(|(_, discarded)| discarded).max().unwrap();
+    let expected: Vec<usize> = (0..events).flat_map(|n| [n, n]).collect();
+    for verb in ["recover", "convert"] {
+        for (format, before) in [("json", "\"n\":"), ("text", "{ n = "), ("ctf", ""), ("ctf2", "")] {
+            let out = format!("{verb}-{format}");
+            let ran = place.run(&[verb, "shm", "--to", format, "-o", &out, "--strict"]);
+            assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
+            assert!(
+                ran.out.contains(&format!(": {} events, 2 streams, {lost} events lost\n", expected.len())),
+                "{out}: {}",
+                ran.out
+            );
+            let text = if before.is_empty() {
+                // What was written is read again.
+                place.ok(&["report", &out])
+            } else {
+                let written = files(&place.at(&out));
+                assert_eq!(written.len(), 1, "{written:?}");
+                std::fs::read_to_string(&written[0]).unwrap()
+            };
+            let before = if before.is_empty() { "{ n = " } else { before };
+            assert_eq!(numbers(&text, before), expected, "{out}: {text}");
+        }
+        for format in ["perfetto", "trace-dat"] {
+            let out = format!("{verb}-{format}");
+            let ran = place.run(&[verb, "shm", "--to", format, "-o", &out]);
+            assert_eq!(ran.status, 1, "{out}: {}", ran.out);
+            assert!(ran.err.contains("is written as ctf, ctf2, json or text"), "{out}: {}", ran.err);
+            assert!(!place.at(&out).exists(), "{out}");
+        }
+    }
+}
+
+#[test]
+fn events_without_a_description_are_told_and_kept() {
+    let place = Place::new();
+    shm(&place, false);
+    std::fs::write(place.at("description"), METADATA).unwrap();
+    let unread = "8 packets that nothing can read: the description of their events is missing";
+    for args in [
+        &["report", "shm"][..],
+        &["recover", "shm", "-o", "r", "--to", "json"],
+        &["convert", "shm", "-o", "c", "--to", "json"],
+        &["convert", "shm", "-o", "d", "--to", "ctf"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!((ran.status, &*ran.out), (1, ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(unread) && ran.err.contains("--metadata gives it"), "{args:?}: {}", ran.err);
+    }
+    assert_eq!(
+        [files(&place.at("r")), files(&place.at("c")), files(&place.at("d"))],
+        [[], [], []].map(Vec::<PathBuf>::from)
+    );
+    // The packets are kept, for whoever finds the description.
+    let ran = place.run(&["recover", "shm", "-o", "kept"]);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.err.contains(unread) && ran.out.contains("events not counted, 2 streams, 18 events lost"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert_eq!(files(&place.at("kept")).len(), 2);
+    for args in [&["report", "shm"][..], &["convert", "shm", "--to", "text", "-o", "-"]] {
+        let text = place.ok(&[args, &["--metadata", "description"]].concat());
+        assert_eq!(numbers(&text, "{ n = ").len(), 18, "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn what_the_tracer_discarded_is_told_when_a_folder_is_converted() {
+    let place = Place::new();
+    shm(&place, true);
+    place.run(&["recover", "shm", "-o", "out"]);
+    for format in ["ctf", "ctf2", "json", "text"] {
+        let to = format!("to-{format}");
+        for (strict, status) in [(&[][..], 0), (&["--strict"], 3)] {
+            let ran = place.run(&[&["convert", "out", "--to", format, "-o", &to][..], strict].concat());
+            assert_eq!(ran.status, status, "{to}: {}{}", ran.out, ran.err);
+            assert!(ran.out.ends_with(": 18 events, 2 streams, 18 events lost\n"), "{to}: {}", ran.out);
+            let made = place.at(&to);
+            if made.is_dir() { std::fs::remove_dir_all(made).unwrap() } else { std::fs::remove_file(made).unwrap() }
+        }
     }
 }

@@ -204,7 +204,9 @@ impl Sink for Lines<'_> {
         self.totals.packets += 1;
     }
 
-    fn loss(&mut self, _: usize, _: &mut Reader<'_>, _: Loss) {}
+    fn loss(&mut self, _: usize, _: &mut Reader<'_>, loss: Loss) {
+        self.totals.lose(loss);
+    }
 
     fn fault(&mut self, _: usize, fault: Error) {
         self.totals.faults += 1;

@@ -17,7 +17,7 @@ pub fn report(folder: &Path) -> (String, Vec<String>) {
     let mut readers = read::readers(&found.traces);
     let (selection, mut out) = (Selection::default(), Vec::new());
     let mut notes = |note: Note| match note {
-        Note::Loss(text) => remarks.push(text),
+        Note::Loss(_, text) => remarks.push(text),
         Note::Fault(fault) => remarks.push(fault.to_string()),
     };
     let printed = print(&found.traces, &mut readers, &selection, &Zone::utc(), &mut out, &mut notes);

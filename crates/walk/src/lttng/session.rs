@@ -450,6 +450,11 @@ impl Look<'_> {
                 self.gap("in the whole stream".to_owned(), cause, Some(events), None);
             }
         }
+        // Where a counter is damaged, packets that were delivered tell what was lost before their ends.
+        let told = self.packets.iter().map(|packet| packet.header.discarded).max().unwrap_or(0);
+        if let Some(events) = told.checked_sub(loss.total()).filter(|events| *events > 0) {
+            self.gap("as the packets tell".to_owned(), Cause::Discarded, Some(events), None);
+        }
         let Some(last) = self.packets.last_mut() else { return };
         if !last.is_as_delivered && last.verdict == Verdict::Open {
             last.header.discarded = last.header.discarded.max(loss.total());

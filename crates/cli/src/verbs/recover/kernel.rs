@@ -1,18 +1,26 @@
 //! `recover` of a kernel's trace.
 
 use super::{Args, lttng};
+use crate::ctf;
 use crate::exit::Outcome;
 use crate::ftrace::{self, Machine};
 use crate::names::Taken;
 use crate::output::machine::{Part, write};
 use crate::output::{self, Format, Line};
 use crate::say;
+use crate::select::Which;
 use crate::table::plain;
+use anyhow::Context;
 use lastwords_formats::ftrace::Choice;
 use std::path::Path;
 
 /// Writes each machine's trace.
 pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outcome> {
+    for machine in machines.iter().filter(|machine| !wants_ftrace(args, machine)) {
+        args.to.map_or(Ok(()), ctf::check).with_context(|| {
+            format!("{}: ftrace recorded nothing that is wanted, LTTng did", machine.from.display())
+        })?;
+    }
     output::folder(&args.output)?;
     let mut lines = Vec::new();
     let several = machines.len() > 1;
@@ -20,27 +28,45 @@ pub(super) fn run(args: &Args, machines: &mut [Machine]) -> anyhow::Result<Outco
         // Several dumps: a folder for each.
         let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
         output::folder(&folder)?;
-        // The version that is asked for; without one, the tracer's own.
-        let version = args.to.and_then(Format::ctf_version);
-        if args.to.is_some() && version.is_none() || machine.lttng.is_empty() {
-            lines.extend(one(args, machine, &folder)?);
-            continue;
-        }
         let own = if wants_ftrace(args, machine) { one(args, machine, &folder)? } else { Vec::new() };
         if own.is_empty() {
             machine.notes.iter().for_each(|note| say::note(plain(note)));
         }
-        let names = lttng::Names::beside(&own);
-        lines.extend(lttng::write(&args.which, &machine.from, &mut machine.lttng, &folder, names, version)?);
+        if args.to.is_some_and(|format| ctf::check(format).is_err()) {
+            left_out(machine, &args.which);
+        } else {
+            let names = lttng::Names::beside(&own);
+            lines.extend(lttng::write_as(args, &machine.from, &mut machine.lttng, &folder, names)?);
+        }
         lines.extend(own);
     }
     output::tell(&lines, args.json)?;
     Ok(output::outcome(args.strict, &lines))
 }
 
-/// The kernel's own tracer recorded something, and it is wanted: what is named may be sessions of LTTng alone.
+/// Its own tracer is wanted: it recorded something, and what is named are not sessions of LTTng alone; or there is nothing else.
 fn wants_ftrace(args: &Args, machine: &Machine) -> bool {
-    has_events(machine) && (args.which.sessions.is_empty() || ftrace::arrays(machine, &args.which).is_ok())
+    let is_named = args.which.sessions.is_empty() || ftrace::arrays(machine, &args.which).is_ok();
+    machine.lttng.is_empty() || has_events(machine) && is_named
+}
+
+/// A session of LTTng's is asked for, or nothing is and there is nothing else.
+pub(crate) fn wants_lttng(which: &Which, machines: &[Machine]) -> bool {
+    let mut sessions = machines.iter().flat_map(|machine| &machine.lttng).peekable();
+    match which.sessions.is_empty() {
+        true => sessions.peek().is_some() && !machines.iter().any(has_events),
+        false => sessions.any(|session| which.wants(&session.name)),
+    }
+}
+
+/// Says which sessions of LTTng are not in what is written or shown of the kernel's own tracer.
+pub(crate) fn left_out(machine: &Machine, which: &Which) {
+    for session in machine.lttng.iter().filter(|session| which.wants(&session.name)) {
+        let name = plain(&session.name);
+        say::note(format_args!(
+            "session {name} of LTTng is not in it: `--session {name}` reads it; it can be text, json, ctf, ctf2"
+        ));
+    }
 }
 
 /// The kernel's own tracer recorded something.

@@ -1,18 +1,21 @@
-//! `recover` of sessions of LTTng: a CTF folder for each, with the packets as they were in memory.
+//! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory. For other formats such folders are
+//! made for a while, and read.
 
 use super::Args;
+use crate::ctf;
 use crate::exit::Outcome;
 use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
 use crate::output::{self, Format, Line};
 use crate::progress::Shared;
-use crate::select::Which;
+use crate::select::{Events, Which};
 use crate::table::plain;
 use crate::{proof, say};
 use anyhow::{Context, bail};
-use lastwords_formats::Totals;
-use lastwords_formats::ctf::lttng::{self as ctf, Entry, StreamWriter};
+use lastwords_formats::ctf::lttng::{self as folder, Entry, StreamWriter};
+use lastwords_formats::ctf::read::{self, Found};
 use lastwords_formats::ctf::{Version, emit};
+use lastwords_formats::{Totals, create_folder};
 use lastwords_trace::schema::ByteOrder;
 use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,26 +28,87 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
 }
 
 fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outcome> {
-    if !matches!(args.to, None | Some(Format::Ctf | Format::Ctf2)) {
-        bail!("sessions of LTTng are written as CTF");
-    }
+    args.to.map_or(Ok(()), ctf::check)?;
     output::folder(&args.output)?;
     let mut lines = Vec::new();
     let several = inputs.len() > 1;
     for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
         let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
         output::folder(&folder)?;
-        lines.extend(write(
-            &args.which,
-            from,
-            sessions,
-            &folder,
-            Names::default(),
-            args.to.and_then(Format::ctf_version),
-        )?);
+        lines.extend(write_as(args, from, sessions, &folder, Names::default())?);
     }
     output::tell(&lines, args.json)?;
     Ok(output::outcome(args.strict, &lines))
+}
+
+/// Writes the sessions that are wanted into `folder`, in the format that is asked for: a folder or a file each.
+pub(super) fn write_as(
+    args: &Args,
+    from: &Path,
+    sessions: &mut [Session],
+    folder: &Path,
+    names: Names,
+) -> anyhow::Result<Vec<Line>> {
+    let Some(format) = args.to.filter(|format| format.ctf_version().is_none()) else {
+        return write(&args.which, from, sessions, folder, names, args.to.and_then(Format::ctf_version));
+    };
+    let made = tempfile::tempdir().context("a folder for the recovered trace")?;
+    let mut taken = names.taken;
+    let lines = write(&args.which, from, sessions, made.path(), Names::default(), None)?;
+    check_readable(&lines)?;
+    let (unreadable, lines): (Vec<Line>, Vec<Line>) = lines.into_iter().partition(|line| line.unreadable);
+    let lines = lines.into_iter().map(|line| write_other(line, format, folder, &mut taken));
+    // What was said of the others holds for the status of all.
+    lines.map(|line| Ok(Line { unreadable: !unreadable.is_empty(), ..line? })).collect()
+}
+
+/// Some of the sessions can be read, if there are any.
+fn check_readable(lines: &[Line]) -> anyhow::Result<()> {
+    if !lines.is_empty() && lines.iter().all(|line| line.unreadable) {
+        bail!("no session can be read: a description of its events is missing; --metadata gives it");
+    }
+    Ok(())
+}
+
+/// Writes what was recovered as CTF in another format.
+fn write_other(line: Line, format: Format, folder: &Path, taken: &mut Taken) -> anyhow::Result<Line> {
+    let path = format.path(folder, &taken.name(&line.session));
+    let (other, outcome) = ctf::convert(&read::open(&line.path)?, &Events::default(), format, &path)?;
+    Ok(Line {
+        session: line.session,
+        from: line.from,
+        losses: line.losses || other.losses || outcome != Outcome::Done,
+        lost_events: line.lost_events.max(other.lost_events),
+        ..other
+    })
+}
+
+/// What sessions of LTTng were recovered to, to be read from there: the folder is gone afterwards.
+pub(crate) struct Recovered {
+    pub(crate) traces: Found,
+    pub(crate) lines: Vec<Line>,
+    _folder: tempfile::TempDir,
+}
+
+/// Recovers the sessions that are wanted for a while.
+///
+/// # Errors
+/// None of them can be read.
+pub(crate) fn recovered(which: &Which, inputs: &mut [lttng::Input]) -> anyhow::Result<Recovered> {
+    let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
+    let (mut traces, mut lines) = (Found::default(), Vec::new());
+    for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
+        let folder = folder.path().join(number.to_string());
+        create_folder(&folder)?;
+        lines.extend(write(which, from, sessions, &folder, Names::default(), None)?);
+    }
+    check_readable(&lines)?;
+    for line in lines.iter().filter(|line| !line.unreadable) {
+        let found = read::open(&line.path)?;
+        traces.traces.extend(found.traces);
+        traces.faults.extend(found.faults);
+    }
+    Ok(Recovered { traces, lines, _folder: folder })
 }
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
@@ -58,8 +122,11 @@ impl Names {
     /// Names that differ from those of what is in the folder already.
     pub(super) fn beside(lines: &[Line]) -> Self {
         let mut names = Self::default();
-        for name in lines.iter().filter_map(|line| line.path.file_name()?.to_str()) {
-            names.taken.name(name);
+        for path in lines.iter().map(|line| &line.path) {
+            // A file's name, and what stands before its suffix.
+            for name in [path.file_name(), path.file_stem()].into_iter().flatten().filter_map(|name| name.to_str()) {
+                names.taken.name(name);
+            }
         }
         names
     }
@@ -101,7 +168,15 @@ pub(crate) fn write(
         if session.metadata.text.is_empty() && totals.packets == 0 {
             say::note(format_args!("session {}: nothing was ever recorded", plain(&session.name)));
         }
-        let losses = evidence(session, is_named);
+        let unreadable = session.metadata.text.is_empty() && totals.packets > 0;
+        let losses = evidence(session, is_named) || unreadable;
+        if unreadable {
+            say::error(format_args!(
+                "session {}: {} packets that nothing can read: the description of their events is missing",
+                plain(&session.name),
+                totals.packets
+            ));
+        }
         lines.push(Line {
             path,
             session: session.name.clone(),
@@ -112,6 +187,7 @@ pub(crate) fn write(
             bytes: totals.bytes,
             lost_events: lastwords_formats::evidence::lost_events(&session.evidence),
             losses,
+            unreadable,
             merged: Vec::new(),
         });
     }
@@ -142,8 +218,8 @@ fn bytes(session: &Session) -> u64 {
     packets.map(|packet| packet.header.packet_bits / 8).fold(0, u64::saturating_add)
 }
 
-fn write_one(session: &Session, folder: &Path, below: &str, bar: &Shared) -> anyhow::Result<(PathBuf, Totals)> {
-    let path = ctf::folder(folder, below)?;
+fn write_one(session: &Session, into: &Path, below: &str, bar: &Shared) -> anyhow::Result<(PathBuf, Totals)> {
+    let path = folder::folder(into, below)?;
     let mut totals = Totals::default();
     let mut files = Taken::default();
     let mut bytes = Vec::new();
@@ -166,7 +242,7 @@ fn write_one(session: &Session, folder: &Path, below: &str, bar: &Shared) -> any
     };
     // Readers stumble over a description that is empty; a folder without one is no trace to them.
     if !session.metadata.text.is_empty() {
-        totals.bytes += ctf::metadata(&path, &session.metadata.text, &session.uuid, order)?;
+        totals.bytes += folder::metadata(&path, &session.metadata.text, &session.uuid, order)?;
     }
     Ok((path, totals))
 }

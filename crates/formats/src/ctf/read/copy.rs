@@ -100,7 +100,7 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
     loop {
         match reader.advance() {
             Next::Event(_) => events += 1 + reader.pass(),
-            Next::Loss(_) => {}
+            Next::Loss(loss) => totals.lose(loss),
             Next::Fault(fault) => {
                 // What was read of this packet is not in the copy.
                 (pending, events) = (None, 0);

@@ -88,8 +88,8 @@ pub fn print(
 /// Something besides events.
 #[derive(Debug)]
 pub enum Note {
-    /// Events or packets are missing, in babeltrace2's words.
-    Loss(String),
+    /// Events or packets are missing; the same in babeltrace2's words.
+    Loss(Loss, String),
     /// Something cannot be read.
     Fault(Error),
 }
@@ -255,12 +255,13 @@ impl Sink for Printer<'_, '_, '_> {
         let id = class.streams.get(reader.stream().class).map_or(0, |class| class.id);
         let own = reader.stream().id.map_or("no stream ID".to_owned(), |id| format!("stream ID: {id}"));
         let file = reader.stream().files.first().map(|file| file.display().to_string()).unwrap_or_default();
-        (self.notes)(Note::Loss(format!(
+        let text = format!(
             "Tracer discarded {} {what}{plural} {range} in trace \"{}\" {uuid} within stream \"{file}\" (stream class ID: \
              {id}, {own}).",
             loss.count,
             trace.name()
-        )));
+        );
+        (self.notes)(Note::Loss(loss, text));
     }
 
     fn fault(&mut self, _: usize, fault: Error) {
