@@ -68,7 +68,7 @@ impl Builder {
         let is_made = matches!(origin, Origin::Made(_));
         let mut session = Session::of(shared, self.remove_at_end);
         match self.enter(shared, origin) {
-            Ok(notes) => session.note = [notes, problems].concat().join("; "),
+            Ok(note) => session.note = [vec![note], problems].concat().join("; "),
             Err(error) => {
                 // What others recorded in a session that was joined stays.
                 if is_made {
@@ -81,13 +81,13 @@ impl Builder {
     }
 
     /// Has callsites record in the session, where they do not yet. Returns what people should know of it.
-    fn enter(&self, session: &'static SessionShared, origin: Origin) -> Result<Vec<String>, Error> {
+    fn enter(&self, session: &'static SessionShared, origin: Origin) -> Result<String, Error> {
         shared::check_listed(session)?;
         let (regions, contexts) = (&session.regions, |name: &str| self.contexts_of(name));
         let is_new = !matches!(origin, Origin::Ours);
-        let notes = match origin {
-            Origin::Made(notes) => notes,
-            Origin::Joined | Origin::Ours => vec![note(self, regions)?],
+        let note = match origin {
+            Origin::Made(note) => note,
+            Origin::Joined | Origin::Ours => note(self, regions)?,
         };
         check_contexts(regions, contexts)?;
         if self.snapshot {
@@ -99,7 +99,7 @@ impl Builder {
         if is_new && self.listen {
             listener::start();
         }
-        Ok(notes)
+        Ok(note)
     }
 
     fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
@@ -125,15 +125,15 @@ impl Builder {
                 None => Ok((shared::publish(join(folder)?), Origin::Joined)),
             };
         }
-        let (session, notes) = create(self, base.as_ref(), shares.is_some())?;
-        Ok((shared::publish(session), Origin::Made(notes)))
+        let (session, note) = create(self, base.as_ref(), shares.is_some())?;
+        Ok((shared::publish(session), Origin::Made(note)))
     }
 }
 
 /// Where a session comes from.
 enum Origin {
     /// This process made it now; what people should know of that.
-    Made(Vec<String>),
+    Made(String),
     /// Another process made it.
     Joined,
     /// This process records in it already.

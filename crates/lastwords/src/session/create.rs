@@ -30,23 +30,23 @@ use crate::session::rules::{self, RuleSpec};
 /// Makes the session that `builder` asks for, in a folder of `base`. Returns what people should know of it, too.
 ///
 /// `locked`: the caller holds the lock of `base`.
-pub(crate) fn create(
-    builder: &Builder,
-    base: Option<&Base>,
-    locked: bool,
-) -> Result<(SessionShared, Vec<String>), Error> {
+pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Result<(SessionShared, String), Error> {
     // Before retention removes the session that shows the rate.
     let builder = &rate::with_measured(builder, base);
     // Before the memory is taken, as what is removed makes room.
     let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
     let uuid = new_uuid();
     let mut folder = base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
-    let made = create_in(builder, uuid, folder.as_mut(), removed.sessions);
+    let made = create_in(builder, uuid, folder.as_ref()).and_then(|(regions, note)| {
+        regions.view.control().removed.store(removed.sessions, Relaxed);
+        publish(&regions, folder.as_mut())?;
+        Ok((regions, note))
+    });
     // The error that is reported is the first one.
     let (regions, note) = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)))?;
     let notes = [note].into_iter().chain(removed.notes()).chain(folder.as_ref().and_then(place_note));
-    let notes = notes.collect();
-    Ok((SessionShared::new(regions, folder), notes))
+    let note = notes.collect::<Vec<_>>().join("; ");
+    Ok((SessionShared::new(regions, folder), note))
 }
 
 /// Where the session is, if that is another place than it should be.
@@ -56,16 +56,10 @@ fn place_note(folder: &Folder) -> Option<String> {
     Some(format!("in {}, as {} is another user's", place.display(), other.display()))
 }
 
-/// Makes memory, tables and streams, and publishes the folder. Returns the regions, and for people what the back-end chose.
-/// `removed`: how many sessions retention removed for this one.
-fn create_in(
-    builder: &Builder,
-    uuid: [u8; 16],
-    folder: Option<&mut Folder>,
-    removed: u32,
-) -> Result<(Regions, String), Error> {
+/// Makes memory, tables and streams. Returns the regions, and for people what the back-end chose.
+fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Result<(Regions, String), Error> {
     let layout = Layout::new(builder, uuid)?;
-    let place = folder.as_deref().map(Folder::for_ring).transpose()?;
+    let place = folder.map(Folder::for_ring).transpose()?;
     let unique = format!("lastwords-{}", unique_of(&uuid));
     let (mappings, note) = builder.memory.allocate(place, &unique, &layout.plans)?;
     let mut mappings = mappings.into_iter().map(Mapped);
@@ -80,8 +74,6 @@ fn create_in(
     let regions = Regions { registry: Registry::of(registry, &view), view, spans, streams };
     init_others(builder, &layout, &regions);
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
-    regions.view.control().removed.store(removed, Relaxed);
-    publish(&regions, folder)?;
     Ok((regions, note))
 }
 

@@ -172,13 +172,8 @@ pub(crate) fn note_fork() {
     }
 }
 
-/// Wakes the listeners of all processes that wait on a generation.
-pub(crate) fn announce(generation: &sync::AtomicU32) {
-    generation.fetch_add(1, SeqCst);
-    wake(generation);
-}
-
-fn wake(word: &AtomicU32) {
+/// Wakes the threads of all processes that wait on a word.
+pub(crate) fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS, KIND_STREAM};
+use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL};
 use lastwords_ring::Stream;
 use lastwords_ring::backend::{Mapping, Place, fill_pages, free_pages, open_region};
@@ -53,13 +53,12 @@ pub struct Regions {
 /// The folder of a session, and where its regions are if they are no files there.
 struct Finder<'a> {
     folder: &'a Folder,
-    shown: String,
     places: Option<Vec<Place>>,
 }
 
 impl<'a> Finder<'a> {
     fn of(folder: &'a Folder) -> Result<Self, Error> {
-        Ok(Self { folder, shown: folder.path.display().to_string(), places: folder.places()? })
+        Ok(Self { folder, places: folder.places()? })
     }
 
     /// Maps the region of that name, where there is one.
@@ -74,7 +73,8 @@ impl<'a> Finder<'a> {
     }
 
     fn must(&self, name: &str) -> Result<Mapped, Error> {
-        self.open(name)?.ok_or_else(|| Error::region(format!("{}/{name}", self.shown), 0, "the region is missing"))
+        let path = self.folder.path.join(name);
+        self.open(name)?.ok_or_else(|| Error::region(path.to_string_lossy(), 0, "the region is missing"))
     }
 }
 
@@ -86,9 +86,10 @@ pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -
 
 fn open_view(finder: &Finder<'_>) -> Result<SessionRegion, Error> {
     let view = SessionRegion::of(finder.must(SESSION)?)?;
-    if !finder.shown.ends_with(&unique_of(&view.uuid)) {
+    let shown = finder.folder.path.to_string_lossy();
+    if !shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path names a process id, which another process may have by now.
-        return Err(Error::region(&finder.shown, 40, "the session there is another than the folder's"));
+        return Err(Error::region(shown, 40, "the session there is another than the folder's"));
     }
     Ok(view)
 }
@@ -101,7 +102,7 @@ impl Regions {
         let registry = finder.must(REGISTRY)?;
         check_header(&registry, KIND_REGISTRY)?;
         let spans = finder.open(SPANS)?;
-        spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS).map(drop))?;
+        spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS))?;
         let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         let mut streams = Vec::new();
         for index in 0..count.unwrap_or(0) {
@@ -127,7 +128,7 @@ impl StreamRegion {
     pub(crate) fn of(mapping: Mapped, session: &[u8; 16]) -> Result<Self, Error> {
         let stream = attach(&mapping)?;
         let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
-        if check_header(&mapping, KIND_STREAM)?.session != *session {
+        if stream.spec().session != *session {
             return wrong(40, "it belongs to another session");
         }
         if stream.spec().page_size != 0 && mapping.place().is_some() {

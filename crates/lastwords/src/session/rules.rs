@@ -7,13 +7,13 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use lastwords_abi::session::{MAX_RULES, Rule, Rules};
+use lastwords_abi::session::{Control, MAX_RULES, Rule, Rules};
 use lastwords_ring::os;
 
 use crate::session::Error;
 use crate::session::config::{Level, setters};
 use crate::session::registry::EventDesc;
-use crate::session::session_region::{SessionRegion, text, until_nul};
+use crate::session::session_region::{SessionRegion, locked, text, until_nul};
 
 /// Most bytes of a pattern.
 pub(crate) const PATTERN_LEN: usize = 112;
@@ -146,8 +146,8 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
         let why = format!("{:?} has {} bytes", rule.pattern, rule.pattern.len());
         return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
     }
-    let rules = &view.control().rules;
-    view.locked(&rules.lock, "the list of rules", || {
+    let Control { rules, namespaces, .. } = view.control();
+    let added = locked(&rules.lock, namespaces, || {
         // The holder of the lock is the only writer.
         let mut lines: Vec<_> = table(rules, rules.turn.load(Acquire)).iter().map(spec_of).collect();
         lines.retain(|old| !old.is_shadowed_by(rule));
@@ -158,7 +158,8 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
         }
         write(rules, &lines);
         Ok(())
-    })?;
+    });
+    added.map_err(|owner| Error::Busy { what: "the list of rules", owner })??;
     view.announce();
     Ok(())
 }

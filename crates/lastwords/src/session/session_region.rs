@@ -1,8 +1,8 @@
 //! Typed access to a session region.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use lastwords_abi::region::{self, RegionHeader};
+use lastwords_abi::region;
 use lastwords_abi::session::{
     Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
 };
@@ -14,6 +14,7 @@ use lastwords_ring::{ClockKind, init};
 
 use super::error::Error;
 use super::regions::Mapped;
+use crate::session::listener;
 
 /// The session region. It is reached through atomics; what is not atomic in it is written before others see it.
 #[derive(Debug)]
@@ -96,16 +97,6 @@ impl SessionRegion {
         self.control().namespaces.load(Acquire) != 0
     }
 
-    /// Runs `change` under a lock of the session.
-    pub(crate) fn locked<T>(
-        &self,
-        lock: &OwnerLock,
-        what: &'static str,
-        change: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        locked(lock, &self.control().namespaces, change).map_err(|owner| Error::Busy { what, owner })?
-    }
-
     /// Name of the session.
     pub(crate) fn name(&self) -> String {
         text(&self.info.name)
@@ -113,7 +104,9 @@ impl SessionRegion {
 
     /// Tells all processes that something changed.
     pub(crate) fn announce(&self) {
-        crate::session::listener::announce(&self.control().generation);
+        let generation = &self.control().generation;
+        generation.fetch_add(1, SeqCst);
+        listener::wake(generation);
     }
 }
 
@@ -143,11 +136,11 @@ pub(crate) fn path_of(mapping: &Mapping) -> &str {
     mapping.place().map_or(&mapping.name, |(path, _)| path)
 }
 
-/// The header of a mapped region, which must be of this kind and of a version that this program writes.
-pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<RegionHeader, Error> {
+/// A mapped region must be of this kind and of a version that this program writes.
+pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<(), Error> {
     // SAFETY: mappings are page-aligned, and readable for their length.
     let header = unsafe { init::check_header(mapping.as_ptr(), mapping.len(), kind) };
-    header.map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
+    header.map(drop).map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
 }
 
 fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> {

@@ -16,6 +16,7 @@ use lastwords_ring::{ClockKind, Stream, os};
 use crate::session::Error;
 use crate::session::processes::{self, Identity, Life};
 use crate::session::regions::{Regions, StreamRegion};
+use crate::session::session_region;
 
 /// A snapshot that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,7 +184,8 @@ fn free_spare(regions: &Regions, stream: &StreamRegion) {
 /// Runs `change` under the snapshot lock.
 pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let control = regions.view.control();
-    regions.view.locked(&control.snapshot_lock, "the session's snapshot", || change(control))
+    let busy = |owner| Error::Busy { what: "the session's snapshot", owner };
+    session_region::locked(&control.snapshot_lock, &control.namespaces, || change(control)).map_err(busy)?
 }
 
 /// Refuses while a living process reads the snapshot.
