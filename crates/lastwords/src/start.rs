@@ -11,7 +11,6 @@ use crate::session::create::create;
 use crate::session::dirs::{self, Base};
 use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
-use crate::session::user_context::UserContext;
 use crate::session::{Error, ending, environment, listener, lost_memory, processes};
 
 /// No thread looks for changes: events do it, also those of which nothing is wanted.
@@ -83,7 +82,11 @@ impl Builder {
     /// Has callsites record in the session, where they do not yet. Returns what people should know of it.
     fn enter(&self, session: &'static SessionShared, origin: Origin) -> Result<String, Error> {
         shared::check_listed(session)?;
-        let (regions, contexts) = (&session.regions, |name: &str| self.contexts_of(name));
+        let regions = &session.regions;
+        let contexts = |channel: &str| {
+            let configs = self.channels.iter().filter(|config| config.name == channel);
+            configs.flat_map(|config| config.user_contexts.clone()).collect()
+        };
         let is_new = !matches!(origin, Origin::Ours);
         let note = match origin {
             Origin::Made(note) => note,
@@ -100,11 +103,6 @@ impl Builder {
             listener::start();
         }
         Ok(note)
-    }
-
-    fn contexts_of(&self, channel: &str) -> Vec<UserContext> {
-        let channel = self.channels.iter().find(|config| config.name == channel);
-        channel.map(|config| config.user_contexts.clone()).unwrap_or_default()
     }
 
     /// The session that this process is to record in.

@@ -98,10 +98,8 @@ impl Regions {
     /// The snapshot is being read, or a thread is still recording in a spare.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
         locked(self, |control| {
-            check_reader(self, control)?;
-            match control.snapshot.load(Acquire) {
-                SNAPSHOT_OFF => return Ok(()),
-                state => leave_swap(self, state),
+            if settled(self, control)? == SNAPSHOT_OFF {
+                return Ok(());
             }
             // A recorder that a swap gave up to wait for would write into pages that are somebody else's by then.
             let parts = self.view.parts();
@@ -121,10 +119,8 @@ impl Regions {
     pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
         let only = rings.indices(self)?;
         locked(self, |control| {
-            check_reader(self, control)?;
-            match control.snapshot.load(Acquire) {
-                SNAPSHOT_OFF => return Err(missing(self, "it has no spare buffers", "enable snapshots first")),
-                state => leave_swap(self, state),
+            if settled(self, control)? == SNAPSHOT_OFF {
+                return Err(missing(self, "it has no spare buffers", "enable snapshots first"));
             }
             let dropped = drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);
@@ -149,8 +145,7 @@ impl Regions {
     /// There is no snapshot, or another process reads it.
     pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
         locked(self, |control| {
-            check_reader(self, control)?;
-            if !matches!(control.snapshot.load(Acquire), SNAPSHOT_TAKEN | SNAPSHOT_READING) {
+            if !matches!(settled(self, control)?, SNAPSHOT_TAKEN | SNAPSHOT_READING) {
                 return Err(missing(self, "there is no snapshot", "take one first"));
             }
             let me = Identity::current();
@@ -188,26 +183,23 @@ pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Resu
     session_region::locked(&control.snapshot_lock, &control.namespaces, || change(control)).map_err(busy)?
 }
 
-/// Refuses while a living process reads the snapshot.
-fn check_reader(regions: &Regions, control: &Control) -> Result<(), Error> {
-    if control.snapshot.load(Acquire) != SNAPSHOT_READING {
-        return Ok(());
+/// The state of the snapshot, which the caller may change. Refused while a living process reads it.
+fn settled(regions: &Regions, control: &Control) -> Result<u32, Error> {
+    match control.snapshot.load(Acquire) {
+        // Where whoever swapped died, recorders may still be leaving the half that is to be emptied.
+        SNAPSHOT_SWAPPING => drop(os::visit_cpus(0..regions.view.info.cpus)),
+        SNAPSHOT_READING => {
+            let mark = control.snapshot_reader.load(Acquire);
+            let pidns = if regions.view.is_foreign() { 0 } else { os::pid_namespace() };
+            let reader = Identity { pid: mark as u32, start: mark >> 32, pidns };
+            if reader.life() != Life::Dead {
+                return Err(Error::Busy { what: "the session's snapshot", owner: reader.pid });
+            }
+        }
+        _ => {}
     }
-    let mark = control.snapshot_reader.load(Acquire);
-    let owner = mark as u32;
-    let pidns = if regions.view.is_foreign() { 0 } else { os::pid_namespace() };
-    let reader = Identity { pid: owner, start: mark >> 32, pidns };
-    match reader.life() {
-        Life::Dead => Ok(()),
-        Life::Alive | Life::Unknown => Err(Error::Busy { what: "the session's snapshot", owner }),
-    }
-}
-
-/// Where whoever swapped died, recorders may still be leaving the half that is to be emptied.
-fn leave_swap(regions: &Regions, state: u32) {
-    if state == SNAPSHOT_SWAPPING {
-        drop(os::visit_cpus(0..regions.view.info.cpus));
-    }
+    // Its reader may have left it meanwhile.
+    Ok(control.snapshot.load(Acquire))
 }
 
 /// What a snapshot holds that nobody has consumed is about to be lost: rings say so, to whoever reads what follows. Bytes.
