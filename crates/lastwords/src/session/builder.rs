@@ -9,7 +9,8 @@ use super::layout::cpus;
 use super::rules::RuleSpec;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
 
-/// Configures a session. [`Builder::start`] begins it, unless it has no name, as one that [`Session::builder`] did not make.
+/// Configures a session. [`Builder::start`] begins it. A builder that [`crate::Session::builder`] did not make has no name, and
+/// begins no session.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
