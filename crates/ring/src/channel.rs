@@ -177,15 +177,11 @@ impl Channel {
     /// The event was lost, and its stream counts why.
     #[inline]
     pub fn record_parts(&self, id: u16, parts: &[&[u8]]) -> Result<(), Lost> {
-        self.record(&Record { id, parts, len: parts.iter().map(|part| part.len()).sum() })
-    }
-
-    #[inline(never)]
-    fn record(&self, record: &Record<'_>) -> Result<(), Lost> {
+        let record = &Record { id, parts, len: parts.iter().map(|part| part.len()).sum() };
         if self.paged { self.record_in::<Paged>(record) } else { self.record_in::<Contiguous>(record) }
     }
 
-    #[inline]
+    #[inline(never)]
     fn record_in<M: Memory>(&self, record: &Record<'_>) -> Result<(), Lost> {
         if self.reservation == RESERVATION_RSEQ {
             return rseq::record::<M>(self, record);

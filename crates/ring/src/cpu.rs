@@ -123,7 +123,7 @@ pub(crate) fn register_thread() -> bool {
 fn register(area: &Area) -> bool {
     let Ok(key) = libc::pthread_key_t::try_from(END_OF_THREAD.load(Relaxed)) else { return false };
     let at = core::ptr::from_ref(area);
-    let _errno = crate::os::ErrnoKept::new();
+    let _errno = crate::os::ErrnoKept::now();
     // SAFETY: the key was created. The area is 32-aligned and 32 bytes long, and registered only until `unregister`, which the
     // C library calls before the thread's memory goes.
     unsafe {

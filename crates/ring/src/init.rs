@@ -43,18 +43,14 @@ impl StreamSpec {
         (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64 + slots * half as u64
     }
 
-    /// Bytes that a half takes in the region: its data, or its page table.
-    fn half_len(&self) -> u64 {
-        let len = if self.page_size == 0 { self.half_size() } else { self.half_size() / PAGE as u64 * 8 };
-        len.next_multiple_of(PAGE as u64)
-    }
-
     /// Where a half's data (or page table) lies in the region; page-aligned.
     #[must_use]
     pub fn data_range(&self, half: usize) -> Range<u64> {
-        let first = self.slots_off(2).next_multiple_of(PAGE as u64);
-        let at = first + self.half_len() * half as u64;
-        at..at + self.half_len()
+        let page = PAGE as u64;
+        let len = if self.page_size == 0 { self.half_size() } else { self.half_size() / page * 8 };
+        let len = len.next_multiple_of(page);
+        let at = self.slots_off(2).next_multiple_of(page) + len * half as u64;
+        at..at + len
     }
 
     /// Bytes of the region, both halves included.
@@ -88,28 +84,6 @@ impl StreamSpec {
             data_off: [self.data_range(0).start, self.data_range(1).start],
         }
     }
-}
-
-/// The header of a region, its checksum over `fixed` included.
-#[must_use]
-pub fn region_header(kind: u32, size: u64, session: [u8; 16], index: u32, fixed: &[u8]) -> RegionHeader {
-    let mut header = RegionHeader {
-        magic: region::MAGIC,
-        major: VERSION_MAJOR,
-        minor: VERSION_MINOR,
-        kind,
-        byte_order: region::BYTE_ORDER_MARK,
-        word_size: size_of::<usize>() as u32,
-        size,
-        session,
-        index,
-        fixed_len: fixed.len() as u32,
-        reserved: [0; 6],
-        check: 0,
-        reserved2: 0,
-    };
-    header.check = check_of(&header, fixed);
-    header
 }
 
 /// The checksum that belongs in `header`, which `fixed` follows.
@@ -163,6 +137,12 @@ pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<Reg
     }
 }
 
+/// Where the fixed part of a region begins, which lies in the region's first 4096 bytes.
+const fn fixed_off<T: Fixed>() -> usize {
+    assert!(region::HEADER_SIZE as usize + size_of::<T>() <= region::REGION_ALIGN as usize);
+    region::HEADER_SIZE as usize
+}
+
 /// Header and fixed part of a mapped region of that kind, checked.
 ///
 /// # Errors
@@ -171,11 +151,10 @@ pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<Reg
 /// # Safety
 /// As for [`check_header`].
 pub unsafe fn read_region<T: Fixed>(region: *const u8, len: u64, kind: u32) -> Result<(RegionHeader, T), AttachError> {
-    const { assert!(region::HEADER_SIZE as usize + size_of::<T>() <= region::REGION_ALIGN as usize) };
-    // SAFETY: as the caller vouches. The region has at least 4096 bytes, as `check_header` finds, and is aligned for the shape of
-    // plain integers.
+    // SAFETY: as the caller vouches. The region has at least 4096 bytes, as `check_header` finds, in which the shape lies, as
+    // `fixed_off` finds. The region is aligned for it, and plain integers may have any bytes.
     let (header, fixed) =
-        unsafe { (check_header(region, len, kind)?, region.add(region::HEADER_SIZE as usize).cast::<T>().read()) };
+        unsafe { (check_header(region, len, kind)?, region.add(const { fixed_off::<T>() }).cast::<T>().read()) };
     let (check, computed) = (header.check, check_of(&header, bytes_of(&fixed)));
     if check != computed {
         let what = alloc::format!("checksum {check:#x}, computed {computed:#x}");
@@ -205,29 +184,40 @@ unsafe impl Fixed for lastwords_abi::session::SessionInfo {}
 // SAFETY: an array of integers has no padding.
 unsafe impl<const N: usize> Fixed for [u64; N] {}
 
-/// Makes a stream of a zeroed region. The magic is stored last, so that a reader finds a whole region or none.
+/// Makes a stream of a region.
 ///
 /// # Safety
-/// `region` is valid for writes of [`StreamSpec::region_len`] bytes, zeroed, 4096-aligned, and nobody records in it yet.
+/// `region` is zeroed, 4096-aligned and valid for writes of [`StreamSpec::region_len`] bytes, and nobody records in it yet.
 pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
-    let info = spec.info();
-    let header = region_header(region::KIND_STREAM, spec.region_len(), spec.session, spec.index, bytes_of(&info));
-    // SAFETY: the caller gives `region_len` bytes, which is more than both shapes together; the region is aligned for all.
-    unsafe {
-        region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>().write(info);
-        write_header(region, &header);
-    }
+    // SAFETY: as the caller vouches.
+    unsafe { write_region(region, region::KIND_STREAM, spec.region_len(), spec.session, spec.index, spec.info()) }
 }
 
-/// Stores a region's header, its magic last.
+/// Writes the fixed part of a region and its header. The magic is stored last, so that a reader finds a whole region or none.
 ///
 /// # Safety
-/// `region` is valid for writes of 128 bytes and 8-aligned.
-pub unsafe fn write_header(region: *mut u8, header: &RegionHeader) {
-    let unpublished = RegionHeader { magic: [0; 16], ..*header };
-    // SAFETY: as the caller vouches.
+/// `region` is 4096-aligned and valid for writes of `size` bytes, 4096 or more, and nobody else writes it.
+pub unsafe fn write_region<T: Fixed>(region: *mut u8, kind: u32, size: u64, session: [u8; 16], index: u32, fixed: T) {
+    let mut header = RegionHeader {
+        magic: region::MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        kind,
+        byte_order: region::BYTE_ORDER_MARK,
+        word_size: size_of::<usize>() as u32,
+        size,
+        session,
+        index,
+        fixed_len: size_of::<T>() as u32,
+        reserved: [0; 6],
+        check: 0,
+        reserved2: 0,
+    };
+    header.check = check_of(&header, bytes_of(&fixed));
+    // SAFETY: both parts lie in the first 4096 bytes, as `fixed_off` finds, which the caller gives; the region is aligned for them.
     unsafe {
-        region.cast::<RegionHeader>().write(unpublished);
+        region.add(const { fixed_off::<T>() }).cast::<T>().write(fixed);
+        region.cast::<RegionHeader>().write(RegionHeader { magic: [0; 16], ..header });
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
         region.cast::<[u8; 16]>().write_volatile(header.magic);
     }

@@ -39,7 +39,7 @@ struct Stat {
 
 impl Stat {
     fn read(tid: u32) -> Option<Self> {
-        let _errno = ErrnoKept::new();
+        let _errno = ErrnoKept::now();
         let mut path = [0u8; 32];
         // Numbers are formatted without memory of the heap; a NUL follows.
         write!(&mut path[..31], "/proc/{tid}/stat").ok()?;
@@ -86,7 +86,7 @@ pub fn is_alive(tid: u32, start_low: u32) -> bool {
     return crate::model::is_alive(tid, start_low);
     #[cfg(not(loom))]
     {
-        let _errno = ErrnoKept::new();
+        let _errno = ErrnoKept::now();
         // A zombie exists: it writes no more, but its id is not reused either. Miri does not know the call.
         // SAFETY: signal 0 sends nothing.
         let exists = cfg!(miri)
@@ -184,7 +184,7 @@ pub fn pause(round: u32) {
     } else if round < 512 {
         std::thread::yield_now();
     } else {
-        let _errno = ErrnoKept::new();
+        let _errno = ErrnoKept::now();
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -194,7 +194,7 @@ pub fn pause(round: u32) {
 /// with a length that cannot be is refused with EINVAL, and with another error where there is a filter, or no such call.
 #[must_use]
 pub fn threads_can_start() -> bool {
-    let _errno = ErrnoKept::new();
+    let _errno = ErrnoKept::now();
     // SAFETY: the kernel refuses a length of 0 before it looks at the area.
     let done = unsafe { libc::syscall(libc::SYS_rseq, null_mut::<u8>(), 0u32, 0, 0) };
     let is_known = done == 0 || Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
@@ -209,8 +209,7 @@ pub struct ErrnoKept(i32);
 impl ErrnoKept {
     /// Notes the value. Async-signal-safe.
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "a value that acts when it is dropped is made on purpose")]
-    pub fn new() -> Self {
+    pub fn now() -> Self {
         // SAFETY: the place is this thread's, as long as the thread lives.
         Self(unsafe { *libc::__errno_location() })
     }
@@ -218,7 +217,7 @@ impl ErrnoKept {
 
 impl Drop for ErrnoKept {
     fn drop(&mut self) {
-        // SAFETY: as in `new`.
+        // SAFETY: as in `now`.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }
@@ -233,8 +232,7 @@ pub struct SignalsBlocked {
 impl SignalsBlocked {
     /// Blocks all signals of this thread. Async-signal-safe.
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "a default that blocks signals would surprise")]
-    pub fn new() -> Self {
+    pub fn now() -> Self {
         // SAFETY: both sets are places of this function for the calls to fill; an all-zero set is valid.
         unsafe {
             let mut all: libc::sigset_t = core::mem::zeroed();
@@ -252,7 +250,7 @@ impl SignalsBlocked {
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         if !cfg!(miri) {
-            // SAFETY: `new` had the set filled.
+            // SAFETY: `now` had the set filled.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
         }
     }

@@ -14,20 +14,11 @@ use crate::os::{self, Lock};
 use crate::stream::Stream;
 use crate::threads;
 
-/// How sections that still run in the old half are made to restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quiesce {
-    /// All recorders are threads of this process: one system call.
-    Membarrier,
-    /// Recorders are elsewhere: this thread runs for a moment on each CPU.
-    VisitCpus,
-}
-
 /// What could not be made sure of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rest {
     /// CPUs on which this thread may not run and whose sections were only waited for.
-    pub unvisited: alloc::vec::Vec<u32>,
+    pub unvisited: Vec<u32>,
     /// Reservations of living threads that were not finished in bounded time.
     pub in_flight: usize,
 }
@@ -41,8 +32,9 @@ pub struct Swap<'a> {
     pub streams: &'a [&'a Stream],
     /// Indices in `streams` of those to swap, each by a store of its own; none for all.
     pub only: Option<&'a [usize]>,
-    /// How sections are restarted.
-    pub quiesce: Quiesce,
+    /// All recorders are threads of this process: one system call restarts the sections that still run in the old half. Where
+    /// others record, this thread runs for a moment on each CPU.
+    pub is_alone: bool,
 }
 
 /// A living recorder kept the lock of a locked stream, or was still writing in the spare of a lockless one, for longer than
@@ -62,7 +54,7 @@ impl Swap<'_> {
     /// # Safety
     /// The spare halves have memory, and nobody else swaps these streams meanwhile.
     pub unsafe fn run(&self) -> Result<Rest, LockHeld> {
-        let chosen: alloc::vec::Vec<&Stream> = match self.only {
+        let chosen: Vec<&Stream> = match self.only {
             Some(indices) => indices.iter().filter_map(|index| self.streams.get(*index).copied()).collect(),
             None => self.streams.to_vec(),
         };
@@ -75,7 +67,7 @@ impl Swap<'_> {
             unsafe { stream.reset_half(self.parts.live_half(stream) ^ 1) };
         }
         let mine = threads::lock_word();
-        let locked: alloc::vec::Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
+        let locked: Vec<&&Stream> = chosen.iter().filter(|s| is_locked(s)).collect();
         for (held, stream) in locked.iter().enumerate() {
             if os::lock(&stream.control.lock, mine, || self.parts.is_foreign()) == Lock::Refused {
                 locked[..held].iter().for_each(|s| os::unlock(&s.control.lock, mine));
@@ -105,13 +97,11 @@ impl Swap<'_> {
             if !fault!(NoClosedBit) {
                 stream.half(old).reserve.fetch_or(CLOSED_BIT, AcqRel);
             }
-            rest.in_flight += wait_for_reservations(self.parts.threads, stream, old);
+            rest.in_flight += wait_for_reservations(self.parts.threads, stream, old).len();
         }
-        if chosen.iter().any(|s| !s.is_lockless() && !is_locked(s)) {
-            let done = self.quiesce == Quiesce::Membarrier && os::restart_sections();
-            if !done {
-                rest.unvisited = os::visit_cpus(chosen.iter().map(|s| s.spec.cpu).filter(|&c| c != ANY_CPU));
-            }
+        let has_sections = chosen.iter().any(|s| !s.is_lockless() && !is_locked(s));
+        if has_sections && !(self.is_alone && os::restart_sections()) {
+            rest.unvisited = os::visit_cpus(chosen.iter().map(|s| s.spec.cpu).filter(|&c| c != ANY_CPU));
         }
         rest
     }
@@ -128,11 +118,8 @@ pub fn close_spare(parts: SessionParts, stream: &Stream) -> Result<(), LockHeld>
         return Ok(());
     }
     stream.half(spare).reserve.fetch_or(CLOSED_BIT, AcqRel);
-    if wait_for_reservations(parts.threads, stream, spare) == 0 {
-        return Ok(());
-    }
-    let owner = writers(parts.threads, stream, spare).next().map_or(0, |thread| thread.owner.load(Acquire) as u32);
-    Err(LockHeld { owner })
+    let left = wait_for_reservations(parts.threads, stream, spare);
+    left.first().map_or(Ok(()), |thread| Err(LockHeld { owner: thread.owner.load(Acquire) as u32 }))
 }
 
 fn is_locked(stream: &Stream) -> bool {
@@ -145,15 +132,15 @@ fn writers<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> impl Iter
     threads::living(threads, move |level| level.target.load(Acquire) == target)
 }
 
-/// Waits for the reservations of living threads in a closed half; how many are left after a bounded time.
-fn wait_for_reservations(threads: &[Thread], stream: &Stream, half: usize) -> usize {
+/// Waits for the reservations of living threads in a closed half; the threads that still have one after a bounded time.
+fn wait_for_reservations<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> Vec<&'a Thread> {
     for round in 0..WAIT_ROUNDS {
         if writers(threads, stream, half).next().is_none() {
-            return 0;
+            return Vec::new();
         }
         os::pause(round);
     }
-    writers(threads, stream, half).count()
+    writers(threads, stream, half).collect()
 }
 
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };

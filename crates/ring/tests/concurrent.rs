@@ -9,7 +9,7 @@ use common::{Shape, channel_on, parts, payload, read, read_all, sequence};
 use lastwords_abi::session::{MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
 use lastwords_abi::stream::RECLAIMED;
 use lastwords_ring::SessionParts;
-use lastwords_ring::swap::{Quiesce, Swap};
+use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, Lost, Stream};
 
 const RESERVATIONS: [u32; 3] = [RESERVATION_LOCKLESS, RESERVATION_LOCKED, RESERVATION_RSEQ];
@@ -105,7 +105,7 @@ fn snapshots(parts: SessionParts, channel: &'static Channel) -> u32 {
     let mut taken = 0;
     for round in 0..ROUNDS {
         std::thread::yield_now();
-        let swap = Swap { parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier };
+        let swap = Swap { parts, streams: &streams, only: None, is_alone: true };
         // SAFETY: all halves have memory, and this thread alone swaps.
         let rest = unsafe { swap.run() };
         assert_eq!(rest.map(|r| r.in_flight), Ok(0));

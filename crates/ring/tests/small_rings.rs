@@ -8,7 +8,7 @@ use common::{Event, Shape, channel_on, parts, payload, read, read_all, sequence}
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
-use lastwords_ring::swap::{Quiesce, Swap};
+use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, ClockKind, Lost, Stream, Tail};
 
 /// Miri is some thousand times slower.
@@ -120,7 +120,7 @@ fn two_threads_and_a_swap() {
                 });
             }
             let streams: Vec<&Stream> = channel.streams().iter().collect();
-            let swap = Swap { parts, streams: &streams, only: None, quiesce: Quiesce::VisitCpus };
+            let swap = Swap { parts, streams: &streams, only: None, is_alone: false };
             // SAFETY: both halves have memory, and this thread alone swaps.
             unsafe { swap.run() }.expect("locks are free");
         });

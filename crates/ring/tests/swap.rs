@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use common::{Shape, channel_in, parts, payload, read_all, sequence};
 use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
 use lastwords_ring::Stream;
-use lastwords_ring::swap::{Quiesce, Rest, Swap};
+use lastwords_ring::swap::{Rest, Swap};
 
 const ROUNDS: usize = 60;
 
@@ -19,7 +19,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
+fn run(reservation: u32, is_alone: bool, paged: bool) {
     let parts = parts();
     let shape = Shape { reservation, paged, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
     let channel = channel_in(parts, &shape);
@@ -48,7 +48,7 @@ fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
         for _ in 0..ROUNDS {
             std::thread::sleep(std::time::Duration::from_millis(2));
             let before = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
-            let swap = Swap { parts, streams: &streams, only: None, quiesce };
+            let swap = Swap { parts, streams: &streams, only: None, is_alone };
             // SAFETY: all halves have memory, and this thread alone swaps.
             let rest = unsafe { swap.run() }.expect("locks are free");
             assert_eq!(rest, Rest::default());
@@ -69,22 +69,22 @@ fn run(reservation: u32, quiesce: Quiesce, paged: bool) {
 
 #[test]
 fn rseq_with_membarrier() {
-    run(RESERVATION_RSEQ, Quiesce::Membarrier, false);
+    run(RESERVATION_RSEQ, true, false);
 }
 
 #[test]
 fn rseq_by_visiting_cpus_and_paged() {
-    run(RESERVATION_RSEQ, Quiesce::VisitCpus, true);
+    run(RESERVATION_RSEQ, false, true);
 }
 
 #[test]
 fn lockless() {
-    run(RESERVATION_LOCKLESS, Quiesce::Membarrier, false);
+    run(RESERVATION_LOCKLESS, true, false);
 }
 
 #[test]
 fn locked() {
-    run(RESERVATION_LOCKED, Quiesce::Membarrier, false);
+    run(RESERVATION_LOCKED, true, false);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn one_stream_alone() {
         channel.record_parts(0, &[&payload(n, 16)]).expect("room");
     }
     for only in 0..streams.len() {
-        let swap = Swap { parts, streams: &streams, only: Some(&[only]), quiesce: Quiesce::Membarrier };
+        let swap = Swap { parts, streams: &streams, only: Some(&[only]), is_alone: true };
         // SAFETY: all halves have memory, and this thread alone swaps.
         unsafe { swap.run() }.expect("no locks");
     }

@@ -11,7 +11,7 @@ use lastwords_abi::region;
 use lastwords_abi::registry::{self, RegistryControl};
 use lastwords_abi::session::{self as abi, SessionInfo};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
-use lastwords_ring::init::{bytes_of, region_header, write_header};
+use lastwords_ring::init::write_region;
 use lastwords_ring::{StreamSpec, init_stream};
 
 use super::scenario::{MAX_EVENTS, MAX_THREADS, MAX_WRITERS, Scenario};
@@ -247,12 +247,10 @@ impl Arena {
             program: [0; 256],
         };
         info.name[..10].copy_from_slice(b"crash-step");
-        let header = region_header(region::KIND_SESSION, session_len(), SESSION, 0, bytes_of(&info));
         // SAFETY: the region is `session_len` bytes of fresh zeroed memory at a page's start; every shape lies in it where
         // `offsets` put it, aligned, and nobody else uses it yet.
         unsafe {
             let base = self.at(layout.session);
-            base.add(region::HEADER_SIZE as usize).cast::<SessionInfo>().write(info);
             let control = &*base.add(PAGE as usize).cast::<abi::Control>();
             control.recording.store(1, Relaxed);
             control.snapshot.store(abi::SNAPSHOT_READY, Relaxed);
@@ -271,12 +269,11 @@ impl Arena {
             channel.sub_buffers = scenario.sub_buffers;
             channel.name[..4].copy_from_slice(b"main");
             channel.state.store(1, Relaxed);
-            write_header(base, &header);
+            write_region(base, region::KIND_SESSION, session_len(), SESSION, 0, info);
         }
     }
 
     fn fill_registry(&self, layout: &Layout) {
-        let header = region_header(region::KIND_REGISTRY, REGISTRY_LEN, SESSION, 0, &[]);
         let mut records = Vec::new();
         (0..IDS).for_each(|id| add_record(&mut records, id));
         let end = registry::RECORDS_OFF + records.len();
@@ -286,7 +283,7 @@ impl Arena {
             let base = self.at(layout.registry);
             core::ptr::copy_nonoverlapping(records.as_ptr(), base.add(registry::RECORDS_OFF), records.len());
             (*base.add(registry::CONTROL_OFF).cast::<RegistryControl>()).end.store(end as u64, Relaxed);
-            write_header(base, &header);
+            write_region(base, region::KIND_REGISTRY, REGISTRY_LEN, SESSION, 0, [0; 0]);
         }
     }
 }

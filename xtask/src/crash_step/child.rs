@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use anyhow::{Context as _, Result, bail};
 use lastwords_abi::session as abi;
 use lastwords_ring::SessionParts;
-use lastwords_ring::swap::{Quiesce, Swap};
+use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, ClockKind, Stream, Tail, os};
 
 use super::arena::{Arena, Layout, RESULT_LOST, RESULT_OK};
@@ -222,8 +222,8 @@ impl Child {
             let locked = os::lock(&control.snapshot_lock, mine, || false);
             assert_eq!(locked, os::Lock::Held, "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
-            let quiesce = if number.is_multiple_of(2) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
-            let swap = Swap { parts: self.parts, streams: &streams, only: None, quiesce };
+            let is_alone = number.is_multiple_of(2);
+            let swap = Swap { parts: self.parts, streams: &streams, only: None, is_alone };
             // SAFETY: all halves have memory, and the snapshot lock is held.
             let done = unsafe { swap.run() };
             let state = if done.is_ok() { abi::SNAPSHOT_TAKEN } else { abi::SNAPSHOT_READY };

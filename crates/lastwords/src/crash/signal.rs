@@ -147,7 +147,7 @@ static UNWINDING: AtomicBool = AtomicBool::new(false);
 static FRAMES: Frames = Frames::new();
 
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let _errno = ErrnoKept::new();
+    let _errno = ErrnoKept::now();
     // SAFETY: the kernel passes the signal's own siginfo.
     if unsafe { lost_memory::mend(signal, info) } {
         return;

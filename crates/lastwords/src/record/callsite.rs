@@ -181,7 +181,7 @@ impl Callsite {
 
     /// Puts the callsite on the list and judges it, where that is still to be done. Does nothing if the lock is not had.
     fn register(&'static self, desc: &'static EventDesc) {
-        let _errno = ErrnoKept::new();
+        let _errno = ErrnoKept::now();
         let Some(_guard) = Guard::take() else { return };
         if self.known.load(Acquire) == 0 {
             self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
@@ -297,7 +297,7 @@ impl Guard {
     /// None when this thread holds it already (a crash handler inside a refresh), or nobody lets go for a second.
     pub(crate) fn take() -> Option<Self> {
         let me = identity::identity().word();
-        let signals = (!listener::is_thread(me)).then(SignalsBlocked::new);
+        let signals = (!listener::is_thread(me)).then(SignalsBlocked::now);
         for _ in 0..20_000 {
             let owner = LOCK.load(Relaxed);
             // It is free, or its owner is a thread of the process that this one was forked from: it is not here.

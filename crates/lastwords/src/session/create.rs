@@ -3,15 +3,16 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
+use lastwords_abi::region::{KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
     BACKEND_SHM, CHANNEL_PAYLOAD_SIZE, Channel, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER, SNAPSHOT_OFF,
     SNAPSHOT_READY, SessionInfo,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span, SpansControl};
-use lastwords_ring::backend::{Mapping, write_places};
-use lastwords_ring::{ClockKind, StreamSpec, flush, init, init_stream};
+use lastwords_ring::backend::write_places;
+use lastwords_ring::init::{init_stream, write_region};
+use lastwords_ring::{ClockKind, StreamSpec, flush};
 use rustix::process::geteuid;
 
 use super::layout::{Layout, Shape};
@@ -102,12 +103,8 @@ fn init_session(builder: &Builder, mapping: Mapped, layout: &Layout) -> Result<S
         hostname: padded(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim()),
         program: program(),
     };
-    let header = init::region_header(KIND_SESSION, mapping.len(), layout.uuid, 0, init::bytes_of(&info));
-    // SAFETY: the region is ours, zeroed, aligned and longer than both.
-    unsafe {
-        mapping.as_ptr().add(HEADER_SIZE as usize).cast::<SessionInfo>().write(info);
-        init::write_header(mapping.as_ptr(), &header);
-    }
+    // SAFETY: mappings are page-aligned, and no region is smaller than a page; nobody else sees this one yet.
+    unsafe { write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info) };
     SessionRegion::of(mapping)
 }
 
@@ -198,17 +195,16 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
             regions.registry.append(KIND_CONTEXT, &body);
         }
     }
-    let header = |mapping: &Mapping, kind| init::region_header(kind, mapping.len(), layout.uuid, 0, &[]);
     let registry = &regions.registry.mapping;
-    // SAFETY: the region is ours and aligned.
-    unsafe { init::write_header(registry.as_ptr(), &header(registry, KIND_REGISTRY)) };
+    // SAFETY: as in `init_session`.
+    unsafe { write_region(registry.as_ptr(), KIND_REGISTRY, registry.len(), layout.uuid, 0, [0; 0]) };
     if let Some(spans) = &regions.spans {
         let control = spans.as_ptr().wrapping_add(lastwords_abi::spans::CONTROL_OFF).cast::<SpansControl>();
         let capacity = (spans.len() as usize - SPANS_OFF) / size_of::<Span>();
         // SAFETY: inside the region, aligned, and nobody else sees it yet.
         unsafe {
             (&raw mut (*control).capacity).write(capacity as u32);
-            init::write_header(spans.as_ptr(), &header(spans, KIND_SPANS));
+            write_region(spans.as_ptr(), KIND_SPANS, spans.len(), layout.uuid, 0, [0; 0]);
         }
     }
 }

@@ -133,7 +133,7 @@ pub(crate) fn is_missing() -> bool {
 /// not in a signal handler: `pthread_create` takes locks that the interrupted code may hold.
 #[cold]
 pub(crate) fn poll() {
-    let _errno = ErrnoKept::new();
+    let _errno = ErrnoKept::now();
     let now = shared::all().fold(0u32, |sum, session| sum.wrapping_add(generation_of(session).load(Acquire)));
     if POLLED.swap(now, SeqCst) != now {
         (calls().changed)();
@@ -188,7 +188,7 @@ fn spawn() -> bool {
         }
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        let signals = SignalsBlocked::new();
+        let signals = SignalsBlocked::now();
         let made = libc::pthread_create(&raw mut thread, &raw const attributes, run, core::ptr::null_mut());
         drop(signals);
         libc::pthread_attr_destroy(&raw mut attributes);

@@ -38,7 +38,7 @@ pub(crate) unsafe fn mend(signal: c_int, info: *const libc::siginfo_t) -> bool {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let _errno = ErrnoKept::new();
+    let _errno = ErrnoKept::now();
     // SAFETY: the arguments are those that the kernel passed to this handler.
     unsafe {
         if !mend(signal, info) {

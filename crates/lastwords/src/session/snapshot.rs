@@ -10,7 +10,7 @@ use lastwords_abi::session::{
     snapshot_has,
 };
 use lastwords_abi::stream::ANY_CPU;
-use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap, close_spare};
+use lastwords_ring::swap::{LockHeld, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
 use crate::session::Error;
@@ -125,9 +125,8 @@ impl Regions {
             let dropped = drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);
             let streams: Vec<&Stream> = self.streams.iter().map(|stream| &stream.stream).collect();
-            let quiesce =
-                if processes::is_alone(self.view.processes()) { Quiesce::Membarrier } else { Quiesce::VisitCpus };
-            let swap = Swap { parts: self.view.parts(), streams: &streams, only: only.as_deref(), quiesce };
+            let is_alone = processes::is_alone(self.view.processes());
+            let swap = Swap { parts: self.view.parts(), streams: &streams, only: only.as_deref(), is_alone };
             // SAFETY: the state says that the spares have memory, and the snapshot lock is held, so that nobody else swaps.
             match unsafe { swap.run() } {
                 Ok(rest) => Ok(note(self, control, rings, dropped, rest)),

@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, munmap};
 
 use super::file::NamedFile;
 use super::mapping::Backing;
-use super::{BackendError, Mapping, Plan};
+use super::{Allocated, BackendError, Mapping, Plan};
 use crate::flush;
 
 /// One file that takes all regions, in one mapping.
@@ -61,16 +61,12 @@ impl Arena<'_> {
     }
 
     /// Zeroes a mapping, pushes the zeroes out of the caches and cuts the mapping into regions. Last words that it holds should be
-    /// recovered before the place is used anew: unless `reuse`, a place that holds a session is refused, and unmapped.
+    /// recovered before the place is used anew: unless `reuse`, a place that holds a session is refused, and unmapped. `what` says
+    /// for people what was chosen.
     ///
     /// # Safety
     /// `len` bytes at `start`, at least 4096, are a mapping of the arena's file that nobody else uses.
-    pub(super) unsafe fn overwrite(
-        self,
-        start: NonNull<u8>,
-        len: u64,
-        reuse: bool,
-    ) -> Result<Vec<Mapping>, BackendError> {
+    pub(super) unsafe fn overwrite(self, start: NonNull<u8>, len: u64, reuse: bool, what: &str) -> Allocated {
         // SAFETY: the mapping is longer than a magic, and nobody else uses it, as the caller vouches.
         unsafe {
             if !reuse && start.cast::<[u8; MAGIC.len()]>().read() == MAGIC {
@@ -82,6 +78,6 @@ impl Arena<'_> {
             flush::flush(start.as_ptr(), len as usize);
         }
         flush::fence();
-        Ok(self.cut(start))
+        Ok((self.cut(start), format!("{what}; {}", flush::way())))
     }
 }

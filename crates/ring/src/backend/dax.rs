@@ -9,7 +9,6 @@ use rustix::mm::MapFlags;
 use super::arena::{Arena, length};
 use super::file::{NamedFile, is_device, is_own};
 use super::{Allocated, BackendError, Folder, PAGE, Plan};
-use crate::flush;
 
 /// Device-DAX nodes are mapped in multiples of their alignment.
 const DEVICE_STEP: u64 = 2 << 20;
@@ -38,8 +37,7 @@ pub(super) fn allocate(path: &Path, reuse: bool, plans: &[Plan]) -> Allocated {
     };
     let arena = Arena { plans, file, base: 0, blocks: false };
     // SAFETY: a mapping of `len` bytes made just now.
-    let mappings = unsafe { arena.overwrite(start, len, reuse) }?;
-    Ok((mappings, format!("{what}; {}", flush::way())))
+    unsafe { arena.overwrite(start, len, reuse, what) }
 }
 
 /// All regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file, which
@@ -64,6 +62,5 @@ pub(super) fn allocate_physical(path: &Path, offset: u64, len: u64, reuse: bool,
     let start = file.map(offset, needed, MapFlags::SHARED)?;
     let arena = Arena { plans, file, base: offset, blocks: false };
     // SAFETY: a mapping of `needed` bytes made just now.
-    let mappings = unsafe { arena.overwrite(start, needed, reuse) }?;
-    Ok((mappings, format!("{len} bytes at {offset:#x} of {}; {}", path.display(), flush::way())))
+    unsafe { arena.overwrite(start, needed, reuse, &format!("{len} bytes at {offset:#x} of {}", path.display())) }
 }

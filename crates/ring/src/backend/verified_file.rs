@@ -12,11 +12,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd
 pub struct VerifiedFile {
     /// -1 once it was given up.
     fd: AtomicI32,
-    identity: Identity,
+    /// Device and inode of the file.
+    identity: (u64, u64),
 }
-
-/// Device and inode of a file.
-type Identity = (u64, u64);
 
 impl VerifiedFile {
     /// Keeps the descriptor.
@@ -63,7 +61,7 @@ impl Drop for VerifiedFile {
     }
 }
 
-fn identity_of(fd: BorrowedFd<'_>) -> io::Result<Identity> {
+fn identity_of(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }

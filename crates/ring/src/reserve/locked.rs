@@ -23,7 +23,7 @@ use crate::threads;
 /// The event was lost; the caller counts it.
 #[inline(never)]
 pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>) -> Result<(), Lost> {
-    let _signals = os::SignalsBlocked::new();
+    let _signals = os::SignalsBlocked::now();
     let mine = threads::lock_word();
     let before = match os::lock(&stream.control.lock, mine, || channel.parts.is_foreign()) {
         Lock::Refused => return Err(Lost::Lock),

@@ -7,7 +7,7 @@ use lastwords_abi::session::{RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATI
 use lastwords_ring::Stream;
 use lastwords_ring::model::Point::{Chosen, Reserved, Swapping};
 use lastwords_ring::model::{Fate, Shape, World, run_as, spawn};
-use lastwords_ring::swap::{LockHeld, Quiesce, Rest, Swap};
+use lastwords_ring::swap::{LockHeld, Rest, Swap};
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use super::{SMALL, model};
@@ -20,7 +20,7 @@ fn world(reservation: u32) -> Arc<World> {
 pub(crate) fn swap(world: &World) -> Result<Rest, LockHeld> {
     let streams: Vec<&Stream> = world.channel.streams().iter().collect();
     // SAFETY: all halves have memory, and one thread of the model swaps.
-    unsafe { Swap { parts: world.parts, streams: &streams, only: None, quiesce: Quiesce::Membarrier }.run() }
+    unsafe { Swap { parts: world.parts, streams: &streams, only: None, is_alone: true }.run() }
 }
 
 /// An event recorded before the swap is in the snapshot, one recorded after it is not, one recorded meanwhile is in exactly
