@@ -96,43 +96,6 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-/// What a section checks, and what it publishes.
-struct Check {
-    position: u64,
-    /// Position to publish.
-    end: u64,
-    /// Where the event goes.
-    to: *mut u8,
-    /// First word of the event.
-    header: u32,
-    /// The clock in it.
-    clock: u64,
-}
-
-/// Where an event of `total` bytes would go in this lane; none where that is not the one to use, the event does not fit, or
-/// its header cannot be compact.
-#[inline(always)]
-fn check(lane: &Lane, id: u32, total: u64) -> Option<Check> {
-    let ours = cpu::area_at(OFFSET.load(Relaxed)).cpu_id.load(Relaxed) == lane.cpu;
-    // Acquire: whoever sees the flip sees the half as it was begun anew before.
-    let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
-    let position = lane.control.reserve.load(Relaxed);
-    let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
-    let clock = crate::clock::counter();
-    let fits = behind <= lane.room && behind + total <= lane.room;
-    let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
-    if !ours || !live || !fits || !near {
-        return None;
-    }
-    Some(Check {
-        position,
-        end: position + total,
-        to: lane.data.wrapping_add((position & lane.half_mask) as usize),
-        header: ((clock as u32) << TAG_BITS) | id,
-        clock,
-    })
-}
-
 /// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
 /// event.
 ///
@@ -145,9 +108,21 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     words: &[u64; W],
     len: usize,
 ) -> bool {
-    let Some(check) = check(lane, id, (LEN_COMPACT + len) as u64) else { return false };
+    let area = cpu::area_at(OFFSET.load(Relaxed));
+    let ours = area.cpu_id.load(Relaxed) == lane.cpu;
+    // Acquire: whoever sees the flip sees the half as it was begun anew before.
+    let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
+    let position = lane.control.reserve.load(Relaxed);
+    let total = (LEN_COMPACT + len) as u64;
+    let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
+    let clock = crate::clock::counter();
+    let fits = behind <= lane.room && behind + total <= lane.room;
+    let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
+    if !ours || !live || !fits || !near {
+        return false;
+    }
     let done: u64;
-    // SAFETY: as in `publish`: `check` leaves the trailer's 16 bytes behind the event, and the section copies only while this CPU's
+    // SAFETY: as in `publish`: the event `fits`, with the trailer's 16 bytes behind it, and the section copies only while this CPU's
     // position is the one from which `to` was computed. The copy stops behind the word that holds the last of `len` bytes, and
     // `words` has it.
     unsafe {
@@ -193,16 +168,16 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
             "79:",
             t = out(reg) done,
             u = out(reg) _,
-            area = in(reg) core::ptr::from_ref(cpu::area_at(OFFSET.load(Relaxed))),
+            area = in(reg) core::ptr::from_ref(area),
             cpu = in(reg) lane.cpu,
             control = in(reg) core::ptr::from_ref(lane.control),
-            position = in(reg) check.position,
+            position = in(reg) position,
             flip = in(reg) lane.flip.as_ptr(),
             stream_flip = in(reg) lane.stream_flip.as_ptr(),
             half = in(reg) u64::from(lane.half),
-            end = in(reg) check.end,
-            header = in(reg) check.header,
-            to = inout(reg) check.to => _,
+            end = in(reg) position + total,
+            header = in(reg) (clock as u32) << TAG_BITS | id,
+            to = inout(reg) lane.data.wrapping_add((position & lane.half_mask) as usize) => _,
             words = inout(reg) words.as_ptr() => _,
             n = inout(reg) len.div_ceil(8) => _,
             options(nostack),
@@ -210,7 +185,7 @@ pub(in crate::reserve) unsafe fn record_words<const W: usize>(
     }
     if done != 0 {
         // The event is committed: its clock is not newer than the newest, whoever stores last.
-        lane.control.last_clock.store(check.clock, Release);
+        lane.control.last_clock.store(clock, Release);
     }
     done != 0
 }
