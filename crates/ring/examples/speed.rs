@@ -40,17 +40,17 @@ fn main() {
         let channel = channel(&shape);
         time(name, &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = channel.record_words::<2>(3, words, 12);
+            let _ = channel.record_words::<2>(3, words, 12, None);
         });
         let other = common::channel(&shape);
         time("  two channels in turn", &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = if n & 1 == 0 { channel } else { other }.record_words::<2>(3, words, 12);
+            let _ = if n & 1 == 0 { channel } else { other }.record_words::<2>(3, words, 12, None);
         });
         let text = ["request-accepted", "request-rejected"];
         time("  with text", &mut |n| {
             let words = [black_box(n) << 32 | 7, black_box(n) >> 32];
-            let _ = channel.record_tail::<2>(3, words, 12, Tail::Text(text[(n & 1) as usize].as_bytes()));
+            let _ = channel.record_words::<2>(3, words, 12, Some(Tail::Text(text[(n & 1) as usize].as_bytes())));
         });
     }
 }

@@ -121,36 +121,23 @@ impl Channel {
         &self.streams
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`, in memory order. The fast path takes it, or else
-    /// [`Channel::record_parts`].
+    /// Records an event whose payload is the first `len` bytes of `words`, in memory order, and `tail` behind them. The fast path
+    /// takes it, or else [`Channel::record_parts`].
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
     #[inline(always)]
-    pub fn record_words<const W: usize>(&'static self, id: u16, words: [u64; W], len: usize) -> Result<(), Lost> {
-        if self.fast.record_words(id, &words, len) {
-            return Ok(());
-        }
-        self.record_in_parts(id, words, len, None)
-    }
-
-    /// Records an event whose payload is the first `len` bytes of `words`, in memory order, and `tail` behind them. The fast
-    /// path takes it, or else [`Channel::record_parts`].
-    ///
-    /// # Errors
-    /// The event was lost, and its stream counts why.
-    #[inline(always)]
-    pub fn record_tail<const W: usize>(
+    pub fn record_words<const W: usize>(
         &'static self,
         id: u16,
         words: [u64; W],
         len: usize,
-        tail: Tail<'_>,
+        tail: Option<Tail<'_>>,
     ) -> Result<(), Lost> {
-        if self.fast.record_tail(id, &words, len, tail) {
+        if self.fast.record(id, &words, len, tail) {
             return Ok(());
         }
-        self.record_in_parts(id, words, len, Some(tail))
+        self.record_in_parts(id, words, len, tail)
     }
 
     /// Records what the fast path did not. The words come by value, so that the fast path keeps them in registers.

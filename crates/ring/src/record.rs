@@ -62,11 +62,7 @@ impl<'a> Tail<'a> {
 #[inline(always)]
 #[must_use]
 pub fn prepend<const N: usize>(first: u32, words: &[u64]) -> [u64; N] {
-    let mut joined = [0; N];
-    for (n, word) in joined.iter_mut().enumerate() {
-        *word = prepended(first, words, n);
-    }
-    joined
+    core::array::from_fn(|n| prepended(first, words, n))
 }
 
 /// Word `n` of [`prepend`].

@@ -97,7 +97,7 @@ impl Event {
     }
 
     fn in_words<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
-        channel.record_words(self.id, words::<W>(&self.payload), self.head)
+        channel.record_words(self.id, words::<W>(&self.payload), self.head, None)
     }
 
     fn with_tail<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
@@ -106,7 +106,7 @@ impl Event {
             (Way::Text, [text @ .., _]) => Tail::Text(text),
             _ => Tail::Bytes(tail),
         };
-        channel.record_tail(self.id, words::<W>(head), self.head, tail)
+        channel.record_words(self.id, words::<W>(head), self.head, Some(tail))
     }
 }
 

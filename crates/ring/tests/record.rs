@@ -46,9 +46,9 @@ fn the_newest_survive_many_laps_by_the_fast_path() {
     let channel = channel(&Shape::default());
     for n in 0..100_000u32 {
         match n % 3 {
-            0 => channel.record_words::<1>(1, words(&payload(n, 8)), 8),
-            1 => channel.record_words::<4>(28, words(&payload(n, 29)), 29),
-            _ => channel.record_words::<8>(29, words(&payload(n, 40)), 40),
+            0 => channel.record_words::<1>(1, words(&payload(n, 8)), 8, None),
+            1 => channel.record_words::<4>(28, words(&payload(n, 29)), 29, None),
+            _ => channel.record_words::<8>(29, words(&payload(n, 40)), 40, None),
         }
         .expect("overwrite mode has room");
     }
@@ -82,7 +82,7 @@ fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
         }
         // Now the same as last time, now the other one.
         let to = channels[(n / 3 % 2) as usize];
-        to.record_words::<2>((n % 29) as u16, words(&payload(n, 12)), 12).expect("room");
+        to.record_words::<2>((n % 29) as u16, words(&payload(n, 12)), 12, None).expect("room");
     }
     for (which, channel) in channels.iter().enumerate() {
         let mut events: Vec<_> = (0..channel.streams().len()).flat_map(|s| read(&channel.streams()[s], 0)).collect();

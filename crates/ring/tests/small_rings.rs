@@ -35,12 +35,12 @@ fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost
     match below(state, 3) {
         0 => {
             let event = payload(n, 8 + below(state, 25) as usize);
-            channel.record_words::<4>(id, words(&event), event.len())
+            channel.record_words::<4>(id, words(&event), event.len(), None)
         }
         1 => {
             let event = payload(n, 9 + below(state, 60) as usize);
             let (head, tail) = event.split_at(8 + below(state, 9).min(event.len() as u64 - 8) as usize);
-            channel.record_tail::<4>(id, words(head), head.len(), Tail::Bytes(tail))
+            channel.record_words::<4>(id, words(head), head.len(), Some(Tail::Bytes(tail)))
         }
         _ => {
             let event = payload(n, 8 + below(state, 70) as usize);

@@ -189,7 +189,9 @@ impl Child {
             [text @ .., 0] => Tail::Text(text),
             bytes => Tail::Bytes(bytes),
         };
-        self.channel.record_tail(event.id, core::array::from_fn::<_, W, _>(|n| words[n]), event.tail, tail).is_ok()
+        self.channel
+            .record_words(event.id, core::array::from_fn::<_, W, _>(|n| words[n]), event.tail, Some(tail))
+            .is_ok()
     }
 
     fn record_words(&self, event: &Event, words: &[u64; 10]) -> bool {
@@ -207,7 +209,7 @@ impl Child {
 
     fn record_in_words<const W: usize>(&self, event: &Event, words: &[u64; 10], len: usize) -> bool {
         let words: [u64; W] = words[..W].try_into().expect("W words");
-        self.channel.record_words(event.id, words, len).is_ok()
+        self.channel.record_words(event.id, words, len, None).is_ok()
     }
 
     /// Takes snapshots, all streams or one, by both ways of making sections restart, until the parent has enough.

@@ -33,10 +33,10 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
     };
     // The stream counts the event if it is lost.
     let _ = match (slot.contexts, bytes.len()) {
-        (0, 8..) => slot.channel.record_tail(id, [], 0, Tail::Bytes(bytes)),
-        (bits::TID, 8..) => slot.channel.record_tail(id, prepend::<1>(tid(), &[]), 4, Tail::Bytes(bytes)),
-        (0, len) => slot.channel.record_words(id, [word()], len),
-        (bits::TID, len) => slot.channel.record_words(id, prepend::<2>(tid(), &[word()]), len + 4),
+        (0, 8..) => slot.channel.record_words(id, [], 0, Some(Tail::Bytes(bytes))),
+        (bits::TID, 8..) => slot.channel.record_words(id, prepend::<1>(tid(), &[]), 4, Some(Tail::Bytes(bytes))),
+        (0, len) => slot.channel.record_words(id, [word()], len, None),
+        (bits::TID, len) => slot.channel.record_words(id, prepend::<2>(tid(), &[word()]), len + 4, None),
         _ => return record_with_contexts(slot, id, Parts(&[bytes])),
     };
 }
@@ -121,7 +121,7 @@ const fn words_of(fixed: Option<usize>) -> usize {
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     // The stream counts the event if it is lost.
-    let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) });
+    let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) }, None);
 }
 
 /// Records values of fixed sizes and a text behind them. A text that is short, or has a NUL inside, goes into words.
@@ -133,7 +133,7 @@ fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id
     }
     let head = words_by::<W>(|out| values.write_head(out));
     // The stream counts the event if it is lost.
-    let _ = slot.channel.record_tail(id, head, const { len_of(V::HEAD) }, Tail::Text(text));
+    let _ = slot.channel.record_words(id, head, const { len_of(V::HEAD) }, Some(Tail::Text(text)));
 }
 
 /// The words that `write` fills.
@@ -178,8 +178,8 @@ fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
     let size = values.size();
     // The stream counts the event if it is lost.
     let _ = match size {
-        0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size),
-        65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size),
+        0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size, None),
+        65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size, None),
         257..=2048 => return record_buffered(slot, id, &values),
         _ => return record_pieces(slot, id, &values),
     };

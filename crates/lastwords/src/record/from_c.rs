@@ -48,7 +48,7 @@ pub fn record_short(
     match site.only() {
         Some((slot, id)) if slot.contexts == 0 => {
             // The stream counts the event if it is lost.
-            let _ = slot.channel.record_words(id, [first, second, third], len);
+            let _ = slot.channel.record_words(id, [first, second, third], len, None);
         }
         Some((slot, id)) if slot.contexts == bits::TID => record_short_with_tid(slot, id, len, first, second, third),
         _ => record_any(site, [first, second, third], len, &[], describe),
@@ -58,7 +58,7 @@ pub fn record_short(
 #[inline(never)]
 fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, third: u64) {
     let words = prepend::<4>(identity::tid(), &[first, second, third]);
-    let _ = slot.channel.record_words(id, words, len + 4);
+    let _ = slot.channel.record_words(id, words, len + 4, None);
 }
 
 /// Records a payload of at most 16 bytes, which lies in whole words, and a text behind it whose NUL `text` includes.
@@ -73,7 +73,7 @@ pub fn record_text(
     match (site.only(), text) {
         (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == 0 && without_nul.len() >= 8 => {
             // The stream counts the event if it is lost.
-            let _ = slot.channel.record_tail(id, [first, second], len, Tail::Text(without_nul));
+            let _ = slot.channel.record_words(id, [first, second], len, Some(Tail::Text(without_nul)));
         }
         (Some((slot, id)), [without_nul @ .., _]) if slot.contexts == bits::TID && without_nul.len() >= 8 => {
             record_text_with_tid(slot, id, len, first, second, without_nul);
@@ -85,7 +85,7 @@ pub fn record_text(
 #[inline(never)]
 fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first: u64, second: u64, without_nul: &[u8]) {
     let words = prepend::<3>(identity::tid(), &[first, second]);
-    let _ = slot.channel.record_tail(id, words, len + 4, Tail::Text(without_nul));
+    let _ = slot.channel.record_words(id, words, len + 4, Some(Tail::Text(without_nul)));
 }
 
 /// The same for all channels: `len` bytes of the words, and the text behind them.

@@ -11,10 +11,8 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
 use crate::cpu::{self, OFFSET};
-use crate::record::Piece;
+use crate::record::{Piece, Tail};
 use crate::reserve::rseq_fast::Lane;
-// Events with a tail take the general path on this architecture.
-pub(in crate::reserve) use crate::reserve::rseq_fast::no_tail_section as record_tail;
 
 /// Copies the pieces and publishes.
 ///
@@ -97,17 +95,21 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
 }
 
 /// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
-/// event.
+/// event: those with a tail take the general path on this architecture.
 ///
 /// # Safety
 /// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to 7 bytes behind the event.
 #[inline(always)]
-pub(in crate::reserve) unsafe fn record_words<const W: usize>(
+pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
+    tail: Option<Tail<'_>>,
 ) -> bool {
+    if tail.is_some() {
+        return false;
+    }
     let area = cpu::area_at(OFFSET.load(Relaxed));
     let ours = area.cpu_id.load(Relaxed) == lane.cpu;
     // Acquire: whoever sees the flip sees the half as it was begun anew before.

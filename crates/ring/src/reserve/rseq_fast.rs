@@ -7,8 +7,6 @@
 //! that chain, by predicted branches.
 
 #[cfg(not(loom))]
-use core::mem::offset_of;
-#[cfg(not(loom))]
 use core::sync::atomic::AtomicPtr;
 #[cfg(loom)]
 use loom::sync::atomic::AtomicPtr;
@@ -56,6 +54,7 @@ pub(crate) struct Lane {
 
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = {
+    use core::mem::offset_of;
     assert!(offset_of!(Lane, cpu) == 8 && offset_of!(Lane, half) == 12);
     assert!(offset_of!(Lane, flip) == 16 && offset_of!(Lane, stream_flip) == 24);
     assert!(offset_of!(Lane, control) == 32 && offset_of!(Lane, data) == 40);
@@ -98,32 +97,22 @@ impl RseqFast {
         Self { lanes: lanes.collect() }
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`. Behind the event the section may write as many bytes
-    /// as the trailer of a sub-buffer has, and never publishes them. False if nothing was recorded.
+    /// Records an event whose payload is the first `len` bytes of `words`, and `tail` behind them. Behind the event the section may
+    /// write as many bytes as the trailer of a sub-buffer has, and never publishes them. False if nothing was recorded; so it is for
+    /// a tail of fewer than 8 bytes, which go better into the words.
     #[inline(always)]
-    pub(crate) fn record_words<const W: usize>(&'static self, id: u16, words: &[u64; W], len: usize) -> bool {
-        if len > 8 * W {
-            return false;
-        }
-        // SAFETY: the id is of a compact header, and the words have `len` bytes.
-        in_lane!(self, id, words, |lane, words| unsafe { section::record_words(lane, u32::from(id), words, len) })
-    }
-
-    /// Records an event whose payload is the first `len` bytes of `words` and `tail`. False as for
-    /// [`RseqFast::record_words`], and where the tail has fewer than 8 bytes, which go better into the words.
-    #[inline(always)]
-    pub(crate) fn record_tail<const W: usize>(
+    pub(crate) fn record<const W: usize>(
         &'static self,
         id: u16,
         words: &[u64; W],
         len: usize,
-        tail: Tail<'_>,
+        tail: Option<Tail<'_>>,
     ) -> bool {
-        if len > 8 * W || tail.bytes().len() < 8 {
+        if len > 8 * W || tail.is_some_and(|tail| tail.bytes().len() < 8) {
             return false;
         }
-        // SAFETY: the id is of a compact header, the words have `len` bytes, and the tail has 8.
-        in_lane!(self, id, words, |lane, words| unsafe { section::record_tail(lane, u32::from(id), words, len, tail) })
+        // SAFETY: the id is of a compact header, the words have `len` bytes, and a tail has 8.
+        in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, tail) })
     }
 
     /// The lane that this thread cached, if this fast path owns it.
@@ -162,15 +151,6 @@ impl RseqFast {
         lane_cache::set(lane);
         Some(lane)
     }
-}
-
-/// The section of an event with a tail where the architecture has none: it never records.
-///
-/// # Safety
-/// None needed.
-#[cfg(not(any(target_arch = "x86_64", loom)))]
-pub(super) unsafe fn no_tail_section<const W: usize>(_: &Lane, _: u32, _: &[u64; W], _: usize, _: Tail<'_>) -> bool {
-    false
 }
 
 impl Lane {

@@ -207,55 +207,7 @@ macro_rules! framed_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
-/// event.
-///
-/// # Safety
-/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to [`MAX_SPILL`] bytes behind the event.
-#[inline(always)]
-pub(in crate::reserve) unsafe fn record_words<const W: usize>(
-    lane: &Lane,
-    id: u32,
-    words: &[u64; W],
-    len: usize,
-) -> bool {
-    let total = LEN_COMPACT + len;
-    // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section finds
-    // that the event ends before the sub-buffer's trailer, whose bytes take what is written behind the event.
-    unsafe {
-        if W <= 4 && len <= payload_of(1) {
-            framed_section!(lane, id, words, total, [], [],);
-        } else if W <= 4 && len <= payload_of(2) {
-            framed_section!(lane, id, words, total, [b 1 8], [],);
-        } else if W <= 4 && len <= payload_of(3) {
-            framed_section!(lane, id, words, total, [b 1 8, c 2 16], [],);
-        } else if W <= 4 && len <= payload_of(4) {
-            framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24], [],);
-        } else if W <= 4 {
-            framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24, e 4 32], [],);
-        } else {
-            // The last word first.
-            fast_section!(
-                lane, total,
-                [
-                    "or edx, {id:e}",
-                    "mov [{to}], edx",
-                    "76:",
-                    "mov rdx, [{words} + 8 * {left} - 8]",
-                    "mov [{to} + 8 * {left} - 4], rdx",
-                    "dec {left}",
-                    "jne 76b",
-                ],
-                id = in(reg) id,
-                words = in(reg) words.as_ptr(),
-                left = inout(reg) len.div_ceil(8).max(1) => _,
-            );
-        }
-    }
-    true
-}
-
-/// A section of [`record_tail`] whose first words are those. The tail's last bytes are copied first, in a piece that may overlap
+/// A section of an event with a tail, whose first words are those. The tail's last bytes are copied first, in a piece that may overlap
 /// those before it; a byte of zero follows them, which belongs to a text and lies behind all other tails.
 macro_rules! tail_section {
     ($lane:ident, $id:ident, $words:ident, $len:ident, $tail:ident, [$($w:ident $index:literal $at:literal),*]) => {
@@ -295,31 +247,62 @@ macro_rules! tail_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words` and `tail`. False if the section was aborted, or does not
-/// take this event.
+/// Records an event whose payload is the first `len` bytes of `words`, and `tail` behind them. False if the section was aborted, or
+/// does not take this event.
 ///
 /// # Safety
-/// `id` is of a compact header, `len` is at most `8 * W`, and `tail` has at least 8 bytes. The section writes up to [`MAX_SPILL`]
+/// `id` is of a compact header, `len` is at most `8 * W`, and a tail has at least 8 bytes. The section writes up to [`MAX_SPILL`]
 /// bytes behind the event.
 #[inline(always)]
-pub(in crate::reserve) unsafe fn record_tail<const W: usize>(
+pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
-    tail: Tail<'_>,
+    tail: Option<Tail<'_>>,
 ) -> bool {
-    // SAFETY: as in `record_words`. The words are stored before the tail, which covers what they write behind `len`;
-    // reads of the tail stay in it.
+    let total = LEN_COMPACT + len;
+    // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section finds
+    // that the event ends before the sub-buffer's trailer, whose bytes take what is written behind the event. The words are stored
+    // before a tail, which covers what they write behind `len`; reads of the tail stay in it.
     unsafe {
-        if len <= payload_of(1) {
-            tail_section!(lane, id, words, len, tail, []);
-        } else if len <= payload_of(2) {
-            tail_section!(lane, id, words, len, tail, [b 1 8]);
-        } else if len <= payload_of(3) {
-            tail_section!(lane, id, words, len, tail, [b 1 8, c 2 16]);
+        if let Some(tail) = tail {
+            if len <= payload_of(1) {
+                tail_section!(lane, id, words, len, tail, []);
+            } else if len <= payload_of(2) {
+                tail_section!(lane, id, words, len, tail, [b 1 8]);
+            } else if len <= payload_of(3) {
+                tail_section!(lane, id, words, len, tail, [b 1 8, c 2 16]);
+            } else {
+                return false;
+            }
+        } else if W <= 4 && len <= payload_of(1) {
+            framed_section!(lane, id, words, total, [], [],);
+        } else if W <= 4 && len <= payload_of(2) {
+            framed_section!(lane, id, words, total, [b 1 8], [],);
+        } else if W <= 4 && len <= payload_of(3) {
+            framed_section!(lane, id, words, total, [b 1 8, c 2 16], [],);
+        } else if W <= 4 && len <= payload_of(4) {
+            framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24], [],);
+        } else if W <= 4 {
+            framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24, e 4 32], [],);
         } else {
-            return false;
+            // The last word first.
+            fast_section!(
+                lane, total,
+                [
+                    "or edx, {id:e}",
+                    "mov [{to}], edx",
+                    "76:",
+                    "mov rdx, [{words} + 8 * {left} - 8]",
+                    "mov [{to} + 8 * {left} - 4], rdx",
+                    "dec {left}",
+                    "jne 76b",
+                ],
+                id = in(reg) id,
+                words = in(reg) words.as_ptr(),
+                left = inout(reg) len.div_ceil(8).max(1) => _,
+            );
         }
     }
     true

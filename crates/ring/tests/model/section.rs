@@ -76,30 +76,19 @@ pub(crate) unsafe fn publish(section: &Commit<'_>, pieces: &[Piece]) -> bool {
         })
 }
 
-/// The fast path's section of an event in words.
+/// The fast path's section: does what its instructions do, in their order. Whole words are stored, and what lies behind `len` is not
+/// published.
 ///
 /// # Safety
 /// As for the sections that this one stands for: `id` is of a compact header, and `len` is at most `8 * W`.
-pub(crate) unsafe fn record_words<const W: usize>(lane: &Lane, id: u32, words: &[u64; W], len: usize) -> bool {
-    record(lane, id, &words[..len.div_ceil(8)], len, None)
-}
-
-/// The fast path's section of an event in words and a tail.
-///
-/// # Safety
-/// As for [`record_words`].
-pub(crate) unsafe fn record_tail<const W: usize>(
+pub(crate) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
-    tail: Tail<'_>,
+    tail: Option<Tail<'_>>,
 ) -> bool {
-    record(lane, id, &words[..len.div_ceil(8)], len, Some(tail))
-}
-
-/// Does what the instructions of a section do, in their order: whole words are stored, and what lies behind `len` is not published.
-fn record(lane: &Lane, id: u32, words: &[u64], len: usize, tail: Option<Tail<'_>>) -> bool {
+    let words = &words[..len.div_ceil(8)];
     let running = Running::begin();
     let control = lane.control;
     let total = (LEN_COMPACT + len + tail.map_or(0, Tail::size)) as u64;

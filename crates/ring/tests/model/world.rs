@@ -203,9 +203,9 @@ impl World {
         let payload = payload(thread, sequence, if with_tail { 40 } else { 16 });
         let words = [0, 8].map(|at| u64::from_ne_bytes(payload[at..at + 8].try_into().expect("8 bytes")));
         if with_tail {
-            channel.record_tail(1, words, 16, Tail::Bytes(&payload[16..]))
+            channel.record_words(1, words, 16, Some(Tail::Bytes(&payload[16..])))
         } else {
-            channel.record_words(1, words, 16)
+            channel.record_words(1, words, 16, None)
         }
     }
 }
