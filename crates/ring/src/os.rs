@@ -314,12 +314,12 @@ pub fn restart_sections() -> bool {
 pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
     let Ok(before) = sched_getaffinity(None) else { return cpus.collect() };
     let is_refused = |cpu: &u32| {
+        // The kernel refuses a set of no CPU, as it is for one that does not go into a set.
         let mut one = CpuSet::new();
-        let in_set = (*cpu as usize) < CpuSet::MAX_CPU;
-        if in_set {
+        if (*cpu as usize) < CpuSet::MAX_CPU {
             one.set(*cpu as usize);
         }
-        !in_set || (sched_setaffinity(None, &one).is_err() && is_online(*cpu))
+        sched_setaffinity(None, &one).is_err() && is_online(*cpu)
     };
     let unvisited: alloc::vec::Vec<u32> = cpus.filter(is_refused).collect();
     let _ = sched_setaffinity(None, &before);

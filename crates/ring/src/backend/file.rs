@@ -31,19 +31,15 @@ pub(super) fn open_at(folder: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Res
 impl NamedFile {
     /// Keeps an open file.
     pub(super) fn new(fd: OwnedFd, path: String) -> Result<Self, BackendError> {
-        match VerifiedFile::new(fd) {
-            Ok(fd) => Ok(Self { fd, path }),
-            Err(error) => Err(BackendError::new("stat", &path, 0, 0, error)),
-        }
+        let fd = VerifiedFile::new(fd).map_err(|error| BackendError::new("stat", &path, 0, 0, error))?;
+        Ok(Self { fd, path })
     }
 
     /// Opens a file in a folder.
     pub(super) fn open(folder: Folder<'_>, name: impl AsRef<Path>, flags: OFlags) -> Result<Self, BackendError> {
         let path = folder.shown(name.as_ref());
-        match open_at(folder.fd, name.as_ref(), flags) {
-            Ok(fd) => Self::new(fd, path),
-            Err(error) => Err(BackendError::new("open", &path, 0, 0, error)),
-        }
+        let opened = open_at(folder.fd, name.as_ref(), flags);
+        Self::new(opened.map_err(|error| BackendError::new("open", &path, 0, 0, error))?, path)
     }
 
     /// Creates a file that must not exist.
@@ -156,13 +152,10 @@ impl NamedFile {
         unsafe {
             let place = area.byte_add(before);
             let start = self.map_at(place, 0, len, MapFlags::SHARED | MapFlags::FIXED);
-            if start.is_err() {
-                let _ = munmap(area, (len + align) as usize);
-                return start;
-            }
+            let start = start.inspect_err(|_| _ = munmap(area, (len + align) as usize))?;
             let _ = munmap(area, before);
             let _ = munmap(place.byte_add(len as usize), align as usize - before);
-            start
+            Ok(start)
         }
     }
 

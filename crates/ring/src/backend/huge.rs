@@ -54,11 +54,8 @@ fn transparent(folder: Folder<'_>, plans: &[Plan], why_not: &str) -> Allocated {
         // SAFETY: populates a mapping of our own.
         let _ = unsafe { madvise(memory, size, Advice::LinuxPopulateWrite) };
     }
-    if let Err(error) = arena.back() {
-        // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
-        let _ = unsafe { munmap(memory, size) };
-        return Err(error);
-    }
+    // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
+    arena.back().inspect_err(|_| _ = unsafe { munmap(memory, size) })?;
     let note = match huge_kib(start.as_ptr() as usize) {
         0 => {
             let remedy = "mount the folder's tmpfs with huge=advise";

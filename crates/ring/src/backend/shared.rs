@@ -17,15 +17,11 @@ pub(super) fn allocate_files(folder: Folder<'_>, plans: &[Plan]) -> Allocated {
     };
     let mut mappings = Vec::with_capacity(plans.len());
     for plan in plans {
-        match make(plan) {
-            Ok(mapping) => mappings.extend(mapping),
-            Err(error) => {
-                // What is mapped would keep its memory after its file is removed.
-                // SAFETY: nobody else has these mappings.
-                mappings.iter().for_each(|mapping: &Mapping| unsafe { mapping.detach() });
-                return Err(error);
-            }
-        }
+        // What is mapped would keep its memory after its file is removed.
+        // SAFETY: nobody else has these mappings.
+        let detach = |_: &BackendError| mappings.iter().for_each(|mapping: &Mapping| unsafe { mapping.detach() });
+        let made = make(plan).inspect_err(detach)?;
+        mappings.extend(made);
     }
     Ok((mappings, "one file a region".to_owned()))
 }
