@@ -156,14 +156,32 @@ pub(crate) fn check(machine: &Machine) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Indices of the trace arrays that are wanted: the top level where no name is given.
+/// Something was recorded in it.
+pub(crate) fn has_events(machine: &Machine, array: &Array) -> bool {
+    // A file does not tell of all its buffers how many events they have.
+    let is_file = machine.kernel.is_none();
+    let mut cpus = std::iter::once(&array.live).chain(&array.snapshot).flat_map(|ring| ring.cpus());
+    cpus.any(|cpu| cpu.stats.entries > 0 || is_file && cpu.sub_buffers > 0)
+}
+
+/// Indices of the trace arrays that are wanted. Where no name is given, the top level, or, if nothing was recorded there, all in which
+/// something was; of which others there are is said on stderr.
 pub(crate) fn arrays(machine: &Machine, which: &Which) -> anyhow::Result<Vec<usize>> {
     check(machine)?;
+    let arrays = &machine.tracing.arrays;
     if which.sessions.is_empty() {
+        let recorded: Vec<usize> =
+            (0..arrays.len()).filter(|at| arrays.get(*at).is_some_and(|a| has_events(machine, a))).collect();
+        if !recorded.is_empty() && !recorded.contains(&0) {
+            return Ok(recorded);
+        }
+        for array in recorded.into_iter().skip(1).filter_map(|at| arrays.get(at)) {
+            let name = plain(&array.name);
+            say::note(format_args!("instance {name} is not in this: `--instance {name}` reads it"));
+        }
         return Ok(vec![0]);
     }
     let name = |array: &Array| if array.name.is_empty() { "top".to_owned() } else { array.name.clone() };
-    let arrays = &machine.tracing.arrays;
     let wanted: Vec<usize> = arrays.iter().enumerate().filter(|(_, a)| which.wants(&name(a))).map(|(n, _)| n).collect();
     if wanted.is_empty() {
         let names: Vec<String> = arrays.iter().map(|a| plain(&name(a))).collect();

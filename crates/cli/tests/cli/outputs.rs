@@ -222,3 +222,30 @@ fn threads_have_the_names_that_the_registry_has() {
     assert!(ran.out.contains(&format!("] worker 1|...-{thread} names:it")), "{}", ran.out);
     assert!(ran.err.contains("3 threads found no room for their names"), "{}", ran.err);
 }
+
+#[test]
+fn every_instance_of_a_trace_dat_is_counted_and_told() {
+    let place = Place::new();
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
+    let events = |text: &str| text.lines().filter(|line| !line.starts_with('#') && !line.contains(" [LOST ")).count();
+    for name in ["small-6", "small-7", "whole-7"] {
+        let file = format!("{name}.dat");
+        std::fs::copy(corpus.join(name), place.at(&file)).unwrap();
+        let told = place.json(&["inspect", &file, "--json"]);
+        for (instance, name) in told["kernels"][0]["instances"].as_array().unwrap().iter().zip(["top", "extra"]) {
+            let entries = instance["live"].as_array().unwrap().iter().map(|cpu| cpu["entries"].as_u64().unwrap());
+            let shown = events(&place.ok(&["report", &file, "--instance", name]));
+            assert_eq!((shown > 0, entries.sum::<u64>()), (true, shown as u64), "{file}, {name}");
+        }
+        let ran = place.run(&["report", &file]);
+        assert!(ran.err.contains("instance extra is not in this: `--instance extra` reads it"), "{}", ran.err);
+        // A file with nothing at the top level, as `trace-cmd record -B extra` writes.
+        let only = format!("only-{file}");
+        place.ok(&["convert", &file, "--instance", "extra", "--to", "trace-dat", "-o", &only]);
+        let extra = place.ok(&["report", &file, "--instance", "extra"]);
+        assert_eq!(place.ok(&["report", &only]), extra);
+        let theirs = std::process::Command::new("trace-cmd").args(["report", "-i"]).arg(place.at(&only)).output();
+        let theirs = String::from_utf8(theirs.expect("trace-cmd").stdout).unwrap();
+        assert_eq!(theirs.lines().filter(|line| line.starts_with("extra:")).count(), events(&extra), "{theirs}");
+    }
+}

@@ -3,7 +3,8 @@
 use crate::ftrace::Machine;
 use crate::table::{Table, plain};
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, Ring};
+use lastwords_trace::ftrace::page::Events;
+use lastwords_trace::ftrace::{Array, CpuRing, Ring};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,6 +21,8 @@ pub(super) struct Report {
 pub(super) struct Summary {
     from: PathBuf,
     kind: &'static str,
+    #[serde(skip)]
+    has_memory: bool,
     release: String,
     uname: String,
     machine: String,
@@ -31,7 +34,9 @@ pub(super) struct Summary {
     panic: Option<String>,
     oops: Option<String>,
     crash_cpu: Option<u32>,
+    /// 0 where the input has no memory.
     modules: usize,
+    /// Tasks whose names are known, where the input has no memory.
     tasks: usize,
     event_formats: usize,
     instances: Vec<Instance>,
@@ -108,6 +113,7 @@ pub(super) fn of(machine: &Machine) -> Summary {
     Summary {
         from: machine.from.clone(),
         kind: machine.kind,
+        has_memory: kernel.is_some(),
         release: tracing.release.clone(),
         uname: tracing.uname.clone(),
         machine: tracing.machine.clone(),
@@ -118,28 +124,29 @@ pub(super) fn of(machine: &Machine) -> Summary {
         oops: crash.oops,
         crash_cpu: crash.cpu,
         modules: kernel.map_or(0, |k| k.modules.len()),
-        tasks: kernel.map_or(0, |k| k.tasks().rows.len()),
+        tasks: kernel.map_or(tracing.comms.len(), |k| k.tasks().rows.len()),
         event_formats: tracing.formats.len(),
-        instances: tracing.arrays.iter().map(instance).collect(),
+        instances: tracing.arrays.iter().map(|array| instance(machine, array)).collect(),
         lttng: machine.lttng.iter().map(super::lttng::of).collect(),
         notes,
     }
 }
 
-fn instance(array: &Array) -> Instance {
+fn instance(machine: &Machine, array: &Array) -> Instance {
     let cpus = |ring: &dyn Ring| -> Vec<Cpu> {
-        let cpu = |c: &lastwords_trace::ftrace::CpuRing| Cpu {
+        let cpu = |(at, c): (usize, &CpuRing)| Cpu {
             cpu: c.cpu,
             sub_buffers: c.sub_buffers,
             sub_buffer_size: c.sub_buffer_size,
-            entries: c.stats.entries,
+            // A memory has the kernel's own count; a file's may be of what was still in the kernel's ring.
+            entries: if machine.kernel.is_some() { c.stats.entries } else { count(machine, ring, at) },
             overrun: c.stats.overrun,
             commit_overrun: c.stats.commit_overrun,
             dropped_events: c.stats.dropped,
             read_events: c.stats.read,
             bytes: c.stats.bytes,
         };
-        ring.cpus().iter().map(cpu).collect()
+        ring.cpus().iter().enumerate().map(cpu).collect()
     };
     let mut evidence: Evidence = array.live.checked();
     if let Some(snapshot) = &array.snapshot {
@@ -159,6 +166,17 @@ fn instance(array: &Array) -> Instance {
     }
 }
 
+/// How many events a CPU's sub-buffers have.
+fn count(machine: &Machine, ring: &dyn Ring, cpu: usize) -> u64 {
+    let (layout, order) = (machine.tracing.header_page, machine.tracing.byte_order);
+    let mut bytes = Vec::new();
+    let of = |index| {
+        let info = ring.sub_buffer(cpu, index, &mut bytes);
+        Events::new(&bytes, layout, order, info.committed).count() as u64
+    };
+    ring.cpus().get(cpu).map_or(0, |cpu| (0..cpu.sub_buffers).map(of).sum())
+}
+
 /// Writes it for people: one screen.
 pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {}", summary.from.display(), summary.kind)?;
@@ -176,10 +194,8 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  panic      {}{cpu}", plain(panic))?;
     }
     let Summary { cpus_online, modules, tasks, event_formats, .. } = summary;
-    writeln!(
-        out,
-        "  there are  {cpus_online} CPUs online, {tasks} tasks, {modules} modules, {event_formats} event formats"
-    )?;
+    let modules = if summary.has_memory { format!(", {modules} modules") } else { String::new() };
+    writeln!(out, "  there are  {cpus_online} CPUs online, {tasks} tasks{modules}, {event_formats} event formats")?;
     for instance in &summary.instances {
         write_instance(instance, out)?;
     }

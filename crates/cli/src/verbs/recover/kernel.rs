@@ -70,9 +70,8 @@ pub(crate) fn left_out(machine: &Machine, which: &Which) {
 }
 
 /// The kernel's own tracer recorded something.
-pub(crate) fn has_events(machine: &Machine) -> bool {
-    let rings = machine.tracing.arrays.iter().flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
-    rings.flat_map(|ring| ring.cpus()).any(|cpu| cpu.stats.entries > 0)
+fn has_events(machine: &Machine) -> bool {
+    machine.tracing.arrays.iter().any(|array| ftrace::has_events(machine, array))
 }
 
 /// One file for all instances that are wanted, or one for each; all instances where none is named.
