@@ -30,6 +30,16 @@ impl Algorithm {
         }
     }
 
+    /// The most bytes that one compressed byte can stand for.
+    fn most(self) -> u64 {
+        match self {
+            Self::None => 1,
+            // A block of 128 KiB takes four bytes, where all of it is one byte.
+            Self::Zstd => 1 << 15,
+            Self::Zlib => 1040,
+        }
+    }
+
     /// The content of `raw`, of which `size` bytes are expected; none where it is damaged or larger.
     pub(super) fn uncompress(self, raw: &[u8], size: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
@@ -84,13 +94,13 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Reads the list of pieces of data that stands in `offset .. offset + size`: those before the first that cannot be,
     /// and what is wrong with that one. `trace-cmd extract` does not count the four bytes of the number of pieces in `size`.
-    pub(super) fn read(source: &Source, offset: u64, size: u64) -> (Self, Option<Error>) {
+    pub(super) fn read(source: &Source, algorithm: Algorithm, offset: u64, size: u64) -> (Self, Option<Error>) {
         let mut chunks = Self::default();
-        let wrong = if size < 4 { Ok(()) } else { chunks.list(source, offset, size) };
+        let wrong = if size < 4 { Ok(()) } else { chunks.list(source, algorithm, offset, size) };
         (chunks, wrong.err())
     }
 
-    fn list(&mut self, source: &Source, offset: u64, size: u64) -> Result<(), Error> {
+    fn list(&mut self, source: &Source, algorithm: Algorithm, offset: u64, size: u64) -> Result<(), Error> {
         let mut at = source.at(offset);
         let end = offset.saturating_add(size).saturating_add(4).min(source.length);
         let count = at.u32()?;
@@ -102,6 +112,10 @@ impl Chunks {
             let (compressed, size) = (at.u32()?, at.u32()?);
             if size > LARGEST || at.offset.saturating_add(u64::from(compressed)) > end {
                 return Err(at.unexpected(u64::from(compressed), "a compressed piece that ends within its data"));
+            }
+            if u64::from(size) > u64::from(compressed).saturating_mul(algorithm.most()) {
+                let expected = format!("at most what {compressed} compressed bytes can be");
+                return Err(at.unexpected(u64::from(size), &expected));
             }
             self.all.push(Chunk { offset: at.offset, compressed, start, size });
             at.offset += u64::from(compressed);

@@ -9,6 +9,9 @@ use lastwords_trace::schema::ByteOrder;
 use super::symbols::Listed;
 use crate::ftrace::format_file;
 
+/// Most remarks on a file.
+const MOST_NOTES: usize = 1000;
+
 /// What a file tells of the machine.
 #[derive(Default)]
 pub(super) struct Machine {
@@ -20,6 +23,10 @@ pub(super) struct Machine {
     pub(super) printk_formats: BTreeMap<u64, String>,
     pub(super) comms: BTreeMap<u32, String>,
     pub(super) notes: Vec<String>,
+    /// How many remarks found no room there.
+    pub(super) more_notes: u64,
+    /// Bytes of the file that CPUs' data were found in so far.
+    pub(super) claimed: u64,
 }
 
 /// A reader of one part, in the file's byte order.
@@ -76,7 +83,15 @@ impl Machine {
             Some(format) => {
                 self.formats.insert(format.id, format);
             }
-            None => self.notes.push(format!("system {system}: a format that cannot be read: {:.60?}", text)),
+            None => self.note(format!("system {system}: a format that cannot be read: {:.60?}", text)),
+        }
+    }
+
+    /// Keeps a remark on the file; of very many, the first.
+    pub(super) fn note(&mut self, note: String) {
+        match self.notes.len() < MOST_NOTES {
+            true => self.notes.push(note),
+            false => self.more_notes += 1,
         }
     }
 

@@ -1,10 +1,11 @@
 //! The reader.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lastwords_bytes::Error as Located;
-use lastwords_trace::evidence::Evidence;
+use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
 use lastwords_trace::schema::ByteOrder;
 
@@ -12,13 +13,15 @@ use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
 use super::listing::{Machine, reader};
 use super::options::{Buffer, Place, Told};
-use super::reader::{At, Source};
+use super::reader::{At, Source, WHAT};
 use super::ring::{Data, FileRing};
 use super::sections;
 use crate::error::{Error, Result};
 
 /// CPUs that a file may have.
 const MOST_CPUS: u32 = 1 << 16;
+/// Bytes of the largest sub-buffer that the kernel makes (`RB_WRITE_MASK`).
+const LARGEST_PAGE: u32 = 1 << 20;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 
@@ -79,6 +82,7 @@ fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<
     let mut machine = sections::machine(source, begin.algorithm, &told);
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut told.buffers) {
+        source.budget.steps(WHAT, buffer.places.len() as u64)?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
@@ -148,6 +152,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
 
 /// Offsets and sizes of the CPUs' data.
 fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
+    at.source.budget.steps(WHAT, u64::from(cpus))?;
     (0..cpus).map(|cpu| Ok((cpu, at.u64()?, at.u64()?))).collect()
 }
 
@@ -176,16 +181,25 @@ fn array(
     page_size: u32,
     (is_compressed, algorithm): (bool, Algorithm),
 ) -> Array {
-    let page_size = page_size.clamp(64, 1 << 26);
-    let (mut cpus, mut data) = (Vec::new(), Vec::new());
+    if page_size > LARGEST_PAGE {
+        machine.note(format!("sub-buffers of {page_size} bytes: the kernel has none above {LARGEST_PAGE}"));
+    }
+    let page_size = page_size.clamp(64, LARGEST_PAGE);
+    let (mut cpus, mut data, mut wrong) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (cpu, offset, size) in places {
-        let there = (*size).min(source.length.saturating_sub(*offset));
+        let mut there = (*size).min(source.length.saturating_sub(*offset));
         if there < *size {
-            machine.notes.push(format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are"));
+            machine.note(format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are"));
         }
+        // The data of CPUs stand one behind the other: all together they are not more than the file.
+        if there > source.length.saturating_sub(machine.claimed) {
+            machine.note(format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others"));
+            there = 0;
+        }
+        machine.claimed += there;
         let chunks = is_compressed.then(|| {
-            let (chunks, wrong) = Chunks::read(source, *offset, there);
-            machine.notes.extend(wrong.map(|error| error.to_string()));
+            let (chunks, wrong) = Chunks::read(source, algorithm, *offset, there);
+            wrong.into_iter().for_each(|error| machine.note(error.to_string()));
             chunks
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
@@ -194,7 +208,14 @@ fn array(
             // The recorder drained the ring: what the kernel counts as read is what stands here.
             stats.entries = std::mem::take(&mut stats.read);
         }
-        let sub_buffers = usize::try_from(bytes.div_ceil(u64::from(page_size))).unwrap_or(0);
+        let sub_buffers = usize::try_from(bytes / u64::from(page_size)).unwrap_or(0);
+        let rest = bytes % u64::from(page_size);
+        if rest > 0 {
+            let why = format!("{rest} of its {page_size} bytes are there");
+            let (stream, sequence) = (cpus.len(), sub_buffers as u64);
+            let row = SubBuffer { stream, sequence, verdict: Verdict::Missing, content: 0, why };
+            wrong.insert((stream, sub_buffers), row);
+        }
         cpus.push(CpuRing { cpu: *cpu, sub_buffers, sub_buffer_size: page_size, stats });
         data.push(Data { offset: *offset, size: bytes, chunks });
     }
@@ -206,7 +227,7 @@ fn array(
         header_page,
         algorithm,
         unpacked: Mutex::default(),
-        wrong: Mutex::default(),
+        wrong: Mutex::new(wrong),
     };
     let chosen = told.clocks.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
     let clock = if buffer.clock.is_empty() { chosen.unwrap_or("local").to_owned() } else { clock_word(&buffer.clock) };
@@ -230,7 +251,7 @@ fn clock_word(text: &str) -> String {
     chosen.unwrap_or(text.trim()).to_owned()
 }
 
-fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
+fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
     let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
     // `uname -a` ends with the name of the system, trace-cmd's form with the machine.
@@ -240,6 +261,9 @@ fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut ar
         arrays.swap(0, top);
     }
     let header_page = machine.header_page.unwrap_or(HeaderPage::of_word_size(begin.word_size));
+    if machine.more_notes > 0 {
+        machine.notes.push(format!("{} more remarks like these", machine.more_notes));
+    }
     Tracing {
         release: word(2),
         uname: told.uname.clone(),
@@ -247,7 +271,7 @@ fn tracing(source: &Source, begin: &Begin, machine: Machine, told: &Told, mut ar
         byte_order: source.order,
         // The kernel's word, which may be longer than the user space's that the file tells.
         word_size: header_page.commit_size,
-        page_size: begin.page_size,
+        page_size: begin.page_size.min(LARGEST_PAGE),
         cpus: if told.cpus > 0 { told.cpus } else { highest },
         header_page,
         formats: machine.formats,

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use lastwords_bytes::Error;
+use lastwords_bytes::{Budget, Error, Limits};
 use lastwords_trace::schema::ByteOrder;
 
 /// Bytes of the longest name in a file.
@@ -13,12 +13,22 @@ const LONGEST_NAME: u64 = 1 << 16;
 /// Bytes that are taken into memory at once at most.
 const MOST: u64 = 1 << 30;
 
+/// Bytes of descriptions that may be read, and made by decompression: so many for each byte of the file, and some for any file.
+/// Descriptions may stand in several places, and are read more than once.
+const READS: u64 = 4;
+const READS_OF_ANY: u64 = 1 << 26;
+/// Entries in tables of CPUs: each takes 16 bytes of a file or more.
+const ENTRY: u64 = 16;
+const ENTRIES_OF_ANY: u64 = 1 << 16;
+
 /// A file, its length and what it says of integers.
 #[derive(Clone)]
 pub(super) struct Source {
     file: Arc<File>,
     pub(super) length: u64,
     pub(super) order: ByteOrder,
+    /// What descriptions may cost.
+    pub(super) budget: Arc<Budget>,
 }
 
 /// A place in a [`Source`] that moves on.
@@ -28,7 +38,7 @@ pub(super) struct At<'a> {
     pub(super) offset: u64,
 }
 
-const WHAT: &str = "trace.dat";
+pub(super) const WHAT: &str = "trace.dat";
 
 fn io(offset: u64, error: &std::io::Error) -> Error {
     Error::io(WHAT, offset, error)
@@ -38,7 +48,12 @@ impl Source {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(|e| io(0, &e))?;
         let length = file.metadata().map_err(|e| io(0, &e))?.len();
-        Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little })
+        let budget = Arc::new(Budget::new(Limits {
+            bytes: length.saturating_mul(READS).saturating_add(READS_OF_ANY),
+            steps: (length / ENTRY).saturating_add(ENTRIES_OF_ANY),
+            ..Limits::default()
+        }));
+        Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little, budget })
     }
 
     /// A place in the file.
@@ -70,6 +85,7 @@ impl At<'_> {
         if size > MOST {
             return Err(Error::budget(WHAT, "bytes at once", size));
         }
+        self.source.budget.bytes(WHAT, size)?;
         let mut out = Vec::new();
         self.source.read(self.offset, size as usize, &mut out)?;
         self.offset += size;

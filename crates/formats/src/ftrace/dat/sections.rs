@@ -8,7 +8,7 @@ use super::chunks::Algorithm;
 use super::id;
 use super::listing::{Machine, reader};
 use super::options::Told;
-use super::reader::Source;
+use super::reader::{Source, WHAT};
 
 /// Bytes of the header of a section.
 const HEADER: u64 = 16;
@@ -48,6 +48,7 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     if size > LARGEST {
         return Err(at.unexpected(size, "the size of a section"));
     }
+    source.budget.bytes(WHAT, size)?;
     let raw = at.bytes(compressed)?;
     let whole = algorithm.uncompress(&raw, size as usize);
     whole.ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
@@ -94,7 +95,7 @@ pub(super) fn machine(source: &Source, algorithm: Algorithm, told: &Told) -> Mac
             }
         });
         if let Err(error) = outcome {
-            machine.notes.push(error.to_string());
+            machine.note(error.to_string());
         }
     }
     machine

@@ -139,7 +139,7 @@ fn compressed_pieces_that_are_damaged_are_losses() {
         }
         std::fs::write(&path, &file).unwrap();
         let source = reader::Source::open(&path).unwrap();
-        let chunks = chunks::Chunks::read(&source, 0, file.len() as u64).0;
+        let chunks = chunks::Chunks::read(&source, chunks::Algorithm::Zstd, 0, file.len() as u64).0;
         let size = page.len() as u32;
         let ring = ring::FileRing {
             cpus: vec![CpuRing { cpu: 0, sub_buffers: 1, sub_buffer_size: size, stats: Stats::default() }],
@@ -206,8 +206,106 @@ fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
     }
 }
 
+/// A file of version 7 that says of itself what it likes: sub-buffers' size, and CPUs' places.
+fn made_up(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
+    let mut file = [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"].concat();
+    let first = file.len() as u64 + 8;
+    file.extend(first.to_le_bytes());
+    let mut options = Vec::new();
+    let mut option = |id: u16, data: &[u8]| {
+        options.extend([&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat());
+    };
+    let mut section = |offset: u64, places: &[(u64, u64)]| {
+        let mut data = [&offset.to_le_bytes()[..], b"extra\0local\0", &page_size.to_le_bytes()].concat();
+        data.extend((places.len() as u32).to_le_bytes());
+        for (cpu, (offset, size)) in places.iter().enumerate() {
+            data.extend([&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()].concat());
+        }
+        option(id::BUFFER, &data);
+    };
+    // The header of the buffers' section stands at the end: flagged as compressed unless nothing is.
+    let lens: usize = buffers.iter().map(|places| 6 + 8 + 12 + 4 + 4 + 20 * places.len()).sum();
+    let behind = first + 16 + lens as u64 + 14;
+    buffers.iter().for_each(|places| section(behind, places));
+    option(id::DONE, &[0; 8]);
+    file.extend([&id::DONE.to_le_bytes()[..], &[0; 6], &(options.len() as u64).to_le_bytes(), &options].concat());
+    assert_eq!(file.len() as u64, behind);
+    let flags = u16::from(algorithm != "none");
+    file.extend([&id::BUFFER.to_le_bytes()[..], &flags.to_le_bytes(), &[0; 12]].concat());
+    file.extend(body);
+    file
+}
+
+/// Bytes that the sub-buffers of a file take, and those of what is written of it; its length.
+fn cost(file: &[u8]) -> (u64, u64, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made-up.dat");
+    std::fs::write(&path, file).unwrap();
+    let Ok(read) = open(&path) else { return (0, 0, file.len() as u64) };
+    assert!(read.evidence.notes.len() <= 1001);
+    let cpus = read.arrays.iter().flat_map(|array| array.live.cpus());
+    let bytes = cpus.map(|cpu| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size)).sum();
+    let written = write(&folder.path().join("again.dat"), &read, &WriteOptions::default()).unwrap();
+    (bytes, written.bytes, file.len() as u64)
+}
+
+#[test]
+fn a_small_file_does_not_make_much_of_itself() {
+    // Pieces without bytes that were to be 16 MiB each.
+    let pieces = [&1000u32.to_le_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1].repeat(1000)].concat();
+    let at = made_up("zstd", 4096, &[vec![(0, 0)]], &[]).len() as u64;
+    for algorithm in ["zstd", "zlib"] {
+        let (bytes, written, length) = cost(&made_up(algorithm, 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
+        assert!(bytes == 0 && written < 64 * length, "{bytes}, {written} of {length}");
+    }
+    // Many CPUs and buffers that share one place; large sub-buffers; both with a byte for each.
+    for (page_size, buffers, cpus, size) in
+        [(4096, 1, 2000, 1 << 16), (u32::MAX, 1, 300, 1), (1 << 26, 40, 40, 1 << 12), (64, 3, 10, 1 << 16)]
+    {
+        let places = vec![vec![(64, size); cpus]; buffers];
+        let (bytes, written, length) = cost(&made_up("none", page_size, &places, &[7; 1 << 16]));
+        assert!(bytes <= length, "{page_size}: {bytes} of {length}");
+        assert!(written < 128 * length, "{page_size}: {written} of {length}");
+    }
+}
+
+/// A file of version 6 whose buffers share one table of CPUs.
+#[test]
+fn tables_that_are_one_are_not_counted_without_end() {
+    const CPUS: u32 = 1 << 16;
+    let mut file =
+        [&MAGIC[..], b"6\0\0\x08\0\x10\0\0header_page\0", &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
+    file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
+    let table = file.len() as u64 + 1000 * 16 + 2;
+    for _ in 0..1000 {
+        file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
+    }
+    file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("many.dat");
+    std::fs::write(&path, file).unwrap();
+    let error = open(&path).err().expect("too many").to_string();
+    assert!(error.contains("65536 more steps would exceed the limit"), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_file_makes_much_of_itself(
+        algorithm in prop::sample::select(vec!["none", "zstd", "zlib"]),
+        page_size in prop_oneof![Just(0), Just(4096), any::<u32>()],
+        buffers in prop::collection::vec(prop::collection::vec((0u64..1 << 15, 0u64..1 << 16), 0..40), 0..4),
+        body in prop::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..1 << 14),
+    ) {
+        let file = made_up(algorithm, page_size, &buffers, &body);
+        let (bytes, written, length) = cost(&file);
+        let most = if algorithm == "none" { 1 } else { 1 << 15 };
+        prop_assert!(bytes <= most * length, "{bytes} of {length}");
+        // An empty CPU may begin at the next page.
+        let cpus: u64 = buffers.iter().map(|places| places.len() as u64 + 1).sum();
+        prop_assert!(written <= 64 * bytes + 128 * length + cpus * (1 << 20), "{written} of {length}");
+    }
+
     #[test]
     fn damaged_files_neither_panic_nor_hang(version in 6u8..8, at in any::<prop::sample::Index>(), with in proptest::collection::vec(any::<u8>(), 1..16)) {
         let (folder, path) = written(version);

@@ -116,9 +116,9 @@ fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec
     places
 }
 
-fn page_of(tracing: &Tracing, sources: &[Source<'_>]) -> u64 {
-    let largest = sources.iter().map(|s| u64::from(s.sub_buffer_size)).max().unwrap_or(4096);
-    largest.max(u64::from(tracing.page_size))
+/// What the data of a CPU begins at a multiple of: readers map them into memory.
+fn page_of(tracing: &Tracing, source: &Source<'_>) -> u64 {
+    u64::from(source.sub_buffer_size.max(tracing.page_size))
 }
 
 fn end_of(places: &[Place], start: u64) -> u64 {
@@ -180,11 +180,10 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
         option(&mut put, id::BUFFER, &data.bytes);
     }
     put.u16(id::DONE);
-    let page = page_of(tracing, sources);
     let mut offset = at;
     let mut laid_out = Vec::new();
     for source in sources {
-        let places = lay_out(source, &cpus, page, offset);
+        let places = lay_out(source, &cpus, page_of(tracing, source), offset);
         offset = end_of(&places, offset);
         put.bytes.extend_from_slice(b"flyrecord\0");
         for place in &places {
@@ -247,12 +246,11 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     let fixed: usize = options.iter().map(|(_, data)| 6 + data.len()).sum();
     let options_size = fixed + sources.iter().map(|s| 6 + buffer_size(s)).sum::<usize>() + 14;
     let options_at = put.bytes.len() as u64;
-    let page = page_of(tracing, sources);
     let mut offset = options_at + 16 + options_size as u64;
     let mut laid_out = Vec::new();
     for source in sources {
         let at = offset;
-        let places = lay_out(source, &lanes(source), page, at + 16);
+        let places = lay_out(source, &lanes(source), page_of(tracing, source), at + 16);
         offset = end_of(&places, at + 16);
         let mut header = Put::new(tracing.byte_order);
         header.u16(id::BUFFER);
