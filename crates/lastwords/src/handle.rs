@@ -207,7 +207,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         let Ok(session) = self.session else { return };
         let control = session.view().control();
-        let failed = control.ending.load(Acquire) & 0xff == ENDING_ERROR;
+        // The error of another process is not the end of this one.
+        let is_error = control.ending.load(Acquire) & 0xff == ENDING_ERROR;
+        let failed = is_error && control.ended_by.load(Relaxed) == std::process::id();
         let how = match std::thread::panicking() {
             true => Ending::Panic,
             false if failed => Ending::Error,

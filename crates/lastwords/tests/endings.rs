@@ -118,6 +118,11 @@ fn child_that_is_odd(how: &str, dir: &Path) {
             record(10..20);
             exit(0);
         }
+        "user-finish" => {
+            let session = users(dir);
+            record(10..20);
+            exit(i32::from(session.finish(Err::<(), _>("the work failed")).is_err()));
+        }
         "user-unwind" => {
             let _session = users(dir);
             record(0..10);
@@ -269,6 +274,19 @@ fn a_users_session_that_a_panic_ended_is_joined_and_records() {
         spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     }
     assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_error_is_the_end_of_the_process_that_had_it_alone() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = users(dir.path());
+    let status = spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    let folder = folder(&session);
+    drop(session);
+    let ended = details(&folder).ended.expect("it ended");
+    assert_eq!((ended.how, ended.pid), (Ending::Closed(None), std::process::id()));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::fs;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -402,9 +402,11 @@ pub(crate) fn new_uuid() -> [u8; 16] {
     let mut uuid = [0u8; 16];
     // Up to 256 bytes come whole.
     if getrandom(&mut uuid[..], GetRandomFlags::empty()) != Ok(uuid.len()) {
-        // Without getrandom (seccomp): the keys of a hasher come from the same source where there is any.
+        // Without getrandom (seccomp), which the standard library's hashers need too: what tells this moment and process from others.
         for (word, n) in uuid.as_chunks_mut().0.iter_mut().zip(0u8..) {
-            *word = RandomState::new().hash_one((n, std::process::id(), SystemTime::now())).to_ne_bytes();
+            let place = std::ptr::from_ref(&SystemTime::UNIX_EPOCH).addr();
+            let hasher = BuildHasherDefault::<DefaultHasher>::default();
+            *word = hasher.hash_one((n, std::process::id(), SystemTime::now(), place)).to_ne_bytes();
         }
     }
     uuid[6] = (uuid[6] & 0x0f) | 0x40;
