@@ -1,29 +1,59 @@
 //! Field classes of CTF 2.
 
 use super::{Object, Wrong, attributes, location, number, text};
+use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::ctf::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, MAX_ALIGNMENT, MAX_DEPTH, Mapping,
     Optional, Range, Role, Scope, Struct, Text, Variant, VariantOption,
 };
 use lastwords_trace::schema::ByteOrder;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 /// Most fields of all classes together: aliases are shared, so that short metadata could ask for any number.
 const MAX_FIELDS: usize = 1 << 20;
 
 /// Makes field classes; knows the aliases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Builder {
-    aliases: HashMap<String, Value>,
+    aliases: HashMap<String, Rc<Value>>,
     fields: usize,
+    /// Bytes of the model.
+    budget: Budget,
     depth: usize,
     scope: Option<Scope>,
     /// Members from the root of the scope to the structure that is being made.
     names: Vec<String>,
 }
 
+/// Bytes of the model: so many for each byte of the metadata, and some for any. An alias is written once and used many times.
+const COST: u64 = 32;
+const COST_OF_ANY: u64 = 1 << 26;
+
+/// Bytes that a value takes in a model, about.
+fn weight(value: &Value) -> u64 {
+    let inside: u64 = match value {
+        Value::String(text) => text.len() as u64,
+        Value::Array(values) => values.iter().map(weight).sum(),
+        Value::Object(object) => object.iter().map(|(key, value)| key.len() as u64 + weight(value)).sum(),
+        _ => 0,
+    };
+    inside + 48
+}
+
 impl Builder {
+    /// Makes the classes of metadata that have a length.
+    pub(super) fn new(length: u64) -> Self {
+        let bytes = length.saturating_mul(COST).saturating_add(COST_OF_ANY);
+        let budget = Budget::new(Limits { bytes, ..Limits::default() });
+        Self { aliases: HashMap::new(), fields: 0, budget, depth: 0, scope: None, names: Vec::new() }
+    }
+
+    fn spend(&self, bytes: u64) -> Result<(), Wrong> {
+        self.budget.bytes("the field classes of these metadata", bytes).map_err(|error| error.to_string())
+    }
+
     pub(super) fn alias(&mut self, name: &str, class: &Value) -> Result<(), Wrong> {
         // An alias may name one before it only, so that no chain of them has an end in itself.
         if let Value::String(other) = class
@@ -31,7 +61,7 @@ impl Builder {
         {
             return Err(format!("field class alias {other:?}: there is none before"));
         }
-        match self.aliases.insert(name.to_owned(), class.clone()) {
+        match self.aliases.insert(name.to_owned(), Rc::new(class.clone())) {
             Some(_) => Err(format!("a second field class alias {name:?}")),
             None => Ok(()),
         }
@@ -55,10 +85,11 @@ impl Builder {
         if self.fields > MAX_FIELDS {
             return Err(format!("more than {MAX_FIELDS} fields"));
         }
+        self.spend(2 * size_of::<Field>() as u64)?;
         let class = match value {
             Value::String(name) => {
-                let class = self.aliases.get(name).cloned();
-                self.class(&class.ok_or_else(|| format!("field class alias {name:?}: there is none"))?)
+                let class = self.aliases.get(name).map(Rc::clone);
+                self.class(&*class.ok_or_else(|| format!("field class alias {name:?}: there is none"))?)
             }
             Value::Object(object) => self.object(object),
             other => Err(format!("found {other}, expected a field class")),
@@ -69,6 +100,8 @@ impl Builder {
 
     fn object(&mut self, object: &Object) -> Result<FieldClass, Wrong> {
         let kind = text(object, "type")?.ok_or("field class: expected a `type`")?;
+        let kept = ["attributes", "mappings", "flags", "media-type"].iter().filter_map(|key| object.get(*key));
+        self.spend(kept.map(weight).sum())?;
         let attributes = attributes(object);
         Ok(match kind {
             "fixed-length-bit-array" => FieldClass::BitArray(bits(object)?),
@@ -126,10 +159,13 @@ impl Builder {
             attributes: attributes_of,
         };
         let members = object.get("member-classes").and_then(Value::as_array);
+        let mut names = HashSet::new();
         for member in members.into_iter().flatten() {
             let member = member.as_object().ok_or("member class: expected an object")?;
             let name = text(member, "name")?.ok_or("member class: expected a `name`")?.to_owned();
-            if of.fields.iter().any(|field| field.name == name) {
+            // Each member below keeps the names above it for a while.
+            self.spend(name.len() as u64 + self.names.iter().map(|name| name.len() as u64 / 64).sum::<u64>())?;
+            if !names.insert(name.clone()) {
                 return Err(format!("a second member {name:?}"));
             }
             let class = member.get("field-class").ok_or_else(|| format!("{name}: expected a `field-class`"))?;

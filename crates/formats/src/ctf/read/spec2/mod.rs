@@ -9,6 +9,7 @@ use lastwords_trace::ctf::{
 };
 use lastwords_trace::schema::{ByteOrder, EnvValue};
 use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Most fragments.
@@ -20,7 +21,15 @@ type Wrong = String;
 
 /// Reads metadata; `path` is for errors.
 pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
-    let mut reader = Reader { class: empty(), builder: Builder::default(), begun: false, has_trace: false };
+    let mut reader = Reader {
+        class: empty(),
+        builder: Builder::new(bytes.len() as u64),
+        begun: false,
+        has_trace: false,
+        clocks: HashMap::new(),
+        streams: HashMap::new(),
+        events: HashSet::new(),
+    };
     let fragments = bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
     for (i, fragment) in fragments.enumerate() {
         let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
@@ -61,6 +70,11 @@ struct Reader {
     builder: Builder,
     begun: bool,
     has_trace: bool,
+    /// Places of the clocks by id, and of the stream classes.
+    clocks: HashMap<String, usize>,
+    streams: HashMap<u64, usize>,
+    /// Ids of stream classes and of their events.
+    events: HashSet<(u64, u64)>,
 }
 
 impl Reader {
@@ -128,7 +142,7 @@ impl Reader {
 
     fn clock(&mut self, object: &Object) -> Result<(), Wrong> {
         let id = text(object, "id")?.or(text(object, "name")?).ok_or("clock class: expected an `id`")?.to_owned();
-        if self.class.clocks.iter().any(|clock| clock.id == id) {
+        if self.clocks.insert(id.clone(), self.class.clocks.len()).is_some() {
             return Err(format!("a second clock class {id:?}"));
         }
         let frequency = number(object, "frequency")?.filter(|f| *f > 0).ok_or("expected a `frequency` above 0")?;
@@ -157,15 +171,14 @@ impl Reader {
 
     fn stream(&mut self, object: &Object) -> Result<(), Wrong> {
         let id = number(object, "id")?.unwrap_or(0);
-        if self.class.streams.iter().any(|stream| stream.id == id) {
+        if self.streams.insert(id, self.class.streams.len()).is_some() {
             return Err(format!("a second data stream class of id {id}"));
         }
         let clock = match text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?) {
             None => None,
-            Some(name) => {
-                let position = self.class.clocks.iter().position(|clock| clock.id == name);
-                Some(position.ok_or_else(|| format!("default clock class {name:?}: there is none before"))?)
-            }
+            Some(name) => Some(
+                *self.clocks.get(name).ok_or_else(|| format!("default clock class {name:?}: there is none before"))?,
+            ),
         };
         let stream = StreamClass {
             id,
@@ -197,10 +210,11 @@ impl Reader {
             payload: self.scope(object, "payload-field-class", Scope::Payload)?,
             attributes: attributes(object),
         };
-        let Some(class) = self.class.streams.iter_mut().find(|class| class.id == stream) else {
+        let place = self.streams.get(&stream);
+        let Some(class) = place.and_then(|place| self.class.streams.get_mut(*place)) else {
             return Err(format!("data-stream-class-id {stream}: there is none before"));
         };
-        if class.events.iter().any(|other| other.id == id) {
+        if !self.events.insert((stream, id)) {
             return Err(format!("a second event record class of id {id} in data stream class {stream}"));
         }
         class.events.push(event);

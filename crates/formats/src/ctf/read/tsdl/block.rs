@@ -7,6 +7,7 @@ use super::specifier::Value;
 use super::types::Type;
 use lastwords_trace::ctf::LogLevel;
 use lastwords_trace::schema::{ByteOrder, EnvValue};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// `trace { … }`.
@@ -188,6 +189,7 @@ pub(super) fn trace(parser: &mut Parser<'_>) -> Result<Trace, Wrong> {
 
 pub(super) fn env(parser: &mut Parser<'_>) -> Result<Vec<(String, EnvValue)>, Wrong> {
     let mut env: Vec<(String, EnvValue)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
     attributes(parser, |_, name, said, line| {
         let value = match &said {
             Said::Value(value @ (Value::Text(_) | Value::Name(_))) => {
@@ -197,9 +199,12 @@ pub(super) fn env(parser: &mut Parser<'_>) -> Result<Vec<(String, EnvValue)>, Wr
             Said::Value(value) => EnvValue::Integer(value.signed().ok_or_else(|| wrong(line, name, "64 bits"))?),
             Said::Type(_) => return Err(wrong(line, name, "`=` and a value")),
         };
-        match env.iter_mut().find(|(known, _)| known == name) {
+        match known.get(name).and_then(|at| env.get_mut(*at)) {
             Some(entry) => entry.1 = value,
-            None => env.push((name.to_owned(), value)),
+            None => {
+                known.insert(name.to_owned(), env.len());
+                env.push((name.to_owned(), value));
+            }
         }
         Ok(())
     })?;

@@ -22,5 +22,5 @@ pub(crate) struct Wrong {
 /// Reads metadata.
 pub(crate) fn read(text: &str) -> Result<TraceClass, Wrong> {
     let words = lex::words(text)?;
-    resolve::trace_class(parse::declarations(&words)?)
+    resolve::trace_class(parse::declarations(&words)?, text.len() as u64)
 }

@@ -4,22 +4,36 @@ use super::Wrong;
 use super::block::{Event, Stream};
 use super::parse::Declared;
 use super::types::{self, Integer, Length, Member, Type, shown};
+use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::ctf::{
     self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, MAX_ALIGNMENT, Mapping, Origin, Path,
     Range, Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
 };
 use lastwords_trace::schema::{ByteOrder, EnvValue};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Most fields of all classes together: types are shared, so that short metadata could ask for any number.
 const MAX_FIELDS: usize = 1 << 20;
+/// Most clocks: each timestamp looks for its own among them.
+const MAX_CLOCKS: usize = 1 << 10;
+/// Bytes of the model, and names that are compared: so many for each byte of the metadata, and some for any. A type is written once
+/// and used many times.
+const COST: u64 = 32;
+const COST_OF_ANY: u64 = 1 << 26;
+const WHAT: &str = "the types that these metadata use";
 
-/// The model of what is declared.
-pub(super) fn trace_class(declared: Declared) -> Result<TraceClass, Wrong> {
+/// The model of what is declared in text of a length.
+pub(super) fn trace_class(declared: Declared, length: u64) -> Result<TraceClass, Wrong> {
     let Some(trace) = &declared.trace else {
         return Err(Wrong { line: 1, what: "expected a trace block".into() });
     };
-    let mut resolver = Resolver { clocks: clocks(&declared), fields: 0, roots: Default::default() };
+    if declared.clocks.len() > MAX_CLOCKS {
+        return Err(Wrong { line: 1, what: format!("more than {MAX_CLOCKS} clocks") });
+    }
+    let cost = length.saturating_mul(COST).saturating_add(COST_OF_ANY);
+    let budget = Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() });
+    let mut resolver = Resolver { clocks: clocks(&declared), fields: 0, budget, roots: Default::default() };
     let streams = streams(&declared)?;
     let header = resolver.scope(Scope::PacketHeader, trace.header.clone())?;
     let mut classes = Vec::new();
@@ -74,14 +88,16 @@ type Grouped<'a> = Vec<(u64, Option<&'a Stream>, Vec<&'a Event>)>;
 /// Stream classes, in the order of the metadata, with their events.
 fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
     let mut grouped: Grouped<'_> = Vec::new();
+    let mut places: HashMap<u64, usize> = HashMap::new();
     for stream in &declared.streams {
         let id = stream.id.unwrap_or(0);
-        if grouped.iter().any(|(known, ..)| *known == id) {
+        if places.insert(id, grouped.len()).is_some() {
             return Err(Wrong { line: stream.line, what: format!("a second stream class of id {id}") });
         }
         grouped.push((id, Some(stream), Vec::new()));
     }
     if grouped.is_empty() && !declared.events.is_empty() {
+        places.insert(0, 0);
         grouped.push((0, None, Vec::new()));
     }
     let only = if let [(id, ..)] = grouped.as_slice() { Some(*id) } else { None };
@@ -89,7 +105,7 @@ fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
         let Some(id) = event.stream.or(only) else {
             return Err(Wrong { line: event.line, what: "event: expected a stream_id, as there are several".into() });
         };
-        let Some((.., events)) = grouped.iter_mut().find(|(known, ..)| *known == id) else {
+        let Some((.., events)) = places.get(&id).and_then(|at| grouped.get_mut(*at)) else {
             return Err(Wrong { line: event.line, what: format!("stream_id {id}: there is no such stream class") });
         };
         events.push(event);
@@ -100,6 +116,7 @@ fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
 struct Resolver {
     clocks: Vec<Clock>,
     fields: usize,
+    budget: Budget,
     /// The types of the scopes that are in reach, by their order.
     roots: [Option<Rc<Type>>; 6],
 }
@@ -148,9 +165,10 @@ impl Resolver {
             events: Vec::new(),
             attributes: String::new(),
         };
+        let mut ids = HashSet::new();
         for event in events {
             let id = event.id.unwrap_or(0);
-            if class.events.iter().any(|other| other.id == id) {
+            if !ids.insert(id) {
                 return Err(Wrong { line: event.line, what: format!("a second event of id {id} in its stream class") });
             }
             class.events.push(EventClass {
@@ -213,9 +231,11 @@ impl Resolver {
         if self.fields > MAX_FIELDS {
             return Err(place.wrong(format!("more than {MAX_FIELDS} fields")));
         }
+        self.spend(2 * size_of::<Field>(), 1, place)?;
         match &**of {
             Type::Integer(integer) => self.integer(integer, place).map(FieldClass::Integer),
             Type::Enum { integer, labels } => {
+                self.spend(labels.iter().map(|(label, _)| label.len() + 192).sum(), labels.len(), place)?;
                 let mut integer = self.integer(integer, place)?;
                 integer.mappings = mappings(labels);
                 Ok(FieldClass::Integer(integer))
@@ -229,6 +249,12 @@ impl Resolver {
             Type::Array { element, length, .. } => self.array(element, length, place),
             Type::Variant { tag, options, .. } => self.variant(tag.as_deref(), options, place),
         }
+    }
+
+    /// Takes bytes of the model, and comparisons.
+    fn spend(&self, bytes: usize, steps: usize, place: &Place<'_>) -> Result<(), Wrong> {
+        let done = self.budget.bytes(WHAT, bytes as u64).and_then(|()| self.budget.steps(WHAT, steps as u64));
+        done.map_err(|error| place.wrong(error.to_string()))
     }
 
     fn integer(&mut self, integer: &Integer, place: &Place<'_>) -> Result<ctf::Integer, Wrong> {
@@ -277,7 +303,9 @@ impl Resolver {
             return Err(place.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}")));
         }
         let mut of = Struct { alignment, ..Struct::default() };
+        let above: usize = place.names.iter().map(String::len).sum();
         for (before, member) in fields.iter().enumerate() {
+            self.spend(member.name.len(), 1 + above / 64, place)?;
             let mut around = place.around.clone();
             around.push((fields, before, place.names.len()));
             let mut names = place.names.clone();
@@ -328,8 +356,13 @@ impl Resolver {
             return Err(place.wrong(format!("variant: its tag {tag} is no enumeration")));
         };
         let mut variant = ctf::Variant { selector, options: Vec::new(), attributes: String::new() };
+        self.spend(0, labels.len(), place)?;
+        let mut by_label: HashMap<&str, Vec<Range>> = HashMap::new();
+        labels.iter().for_each(|(label, range)| by_label.entry(label).or_default().push(*range));
+        let above: usize = place.names.iter().map(String::len).sum();
         for option in options {
-            let ranges = labels.iter().filter(|(label, _)| *label == option.name).map(|(_, range)| *range).collect();
+            self.spend(option.name.len(), 1 + above / 64, place)?;
+            let ranges = by_label.remove(option.name.as_str()).unwrap_or_default();
             let mut inner = Place {
                 scope: place.scope,
                 names: place.names.clone(),
@@ -354,7 +387,7 @@ impl Resolver {
                 return Err(place.wrong(format!("{reference} stands behind its use")));
             }
             if let Some(Type::Struct { fields, .. }) = root.as_deref()
-                && let Some((names, class)) = walk(fields, &tokens, Vec::new())
+                && let Some((names, class)) = self.walk(fields, &tokens, Vec::new(), place)?
             {
                 return Ok((Path { scope: *scope, names }, class));
             }
@@ -364,34 +397,54 @@ impl Resolver {
         for (fields, before, depth) in place.around.iter().rev() {
             let head = place.names.get(..*depth).unwrap_or_default().to_vec();
             let fields = fields.get(..*before).unwrap_or_default();
-            if let Some((names, class)) = walk(fields, &tokens, head) {
+            if let Some((names, class)) = self.walk(fields, &tokens, head, place)? {
                 return Ok((Path { scope: place.scope, names }, class));
             }
         }
         Err(place.wrong(format!("there is no field {reference} before its use")))
     }
-}
 
-/// Follows tokens through members, elements and options.
-fn walk(fields: &[Member], tokens: &[&str], mut names: Vec<String>) -> Option<(Vec<String>, Rc<Type>)> {
-    let (first, rest) = tokens.split_first()?;
-    let member = fields.iter().find(|member| member.name == *first)?;
-    names.push(shown(&member.name).to_owned());
-    descend(&member.class, rest, names)
-}
+    /// Follows tokens through members, elements and options.
+    fn walk(
+        &self,
+        fields: &[Member],
+        tokens: &[&str],
+        mut names: Vec<String>,
+        place: &Place<'_>,
+    ) -> Result<Target, Wrong> {
+        let Some((first, rest)) = tokens.split_first() else { return Ok(None) };
+        let Some(member) = self.member(fields, first, place)? else { return Ok(None) };
+        names.push(shown(&member.name).to_owned());
+        self.descend(&member.class, rest, names, place)
+    }
 
-fn descend(class: &Rc<Type>, tokens: &[&str], names: Vec<String>) -> Option<(Vec<String>, Rc<Type>)> {
-    match (&**class, tokens) {
-        (Type::Array { element, .. }, _) => descend(element, tokens, names),
-        (_, []) => Some((names, Rc::clone(class))),
-        (Type::Struct { fields, .. }, _) => walk(fields, tokens, names),
-        (Type::Variant { options, .. }, [first, rest @ ..]) => {
-            let option = options.iter().find(|option| option.name == *first)?;
-            descend(&option.class, rest, names)
+    fn descend(
+        &self,
+        class: &Rc<Type>,
+        tokens: &[&str],
+        names: Vec<String>,
+        place: &Place<'_>,
+    ) -> Result<Target, Wrong> {
+        match (&**class, tokens) {
+            (Type::Array { element, .. }, _) => self.descend(element, tokens, names, place),
+            (_, []) => Ok(Some((names, Rc::clone(class)))),
+            (Type::Struct { fields, .. }, _) => self.walk(fields, tokens, names, place),
+            (Type::Variant { options, .. }, [first, rest @ ..]) => match self.member(options, first, place)? {
+                Some(option) => self.descend(&option.class, rest, names, place),
+                None => Ok(None),
+            },
+            _ => Ok(None),
         }
-        _ => None,
+    }
+
+    fn member<'m>(&self, members: &'m [Member], name: &str, place: &Place<'_>) -> Result<Option<&'m Member>, Wrong> {
+        self.spend(0, members.len(), place)?;
+        Ok(members.iter().find(|member| member.name == name))
     }
 }
+
+/// The names that lead to a field, and its type; none where there is no such field.
+type Target = Option<(Vec<String>, Rc<Type>)>;
 
 fn bits(length: u64, alignment: u64, order: ByteOrder, place: &Place<'_>) -> Result<Bits, Wrong> {
     match (u8::try_from(length), u16::try_from(alignment)) {

@@ -6,6 +6,7 @@ use super::parse::Parser;
 use super::types::{Integer, Member, Type, depth_of};
 use lastwords_trace::ctf::{Encoding, Range};
 use lastwords_trace::schema::ByteOrder;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 /// The value of an attribute.
@@ -56,6 +57,7 @@ impl Value {
 impl Parser<'_> {
     /// The value of an attribute: what stands behind `=`.
     pub(super) fn value(&mut self) -> Result<Value, Wrong> {
+        while self.accept("+") {}
         match self.peek() {
             Word::Text(text) => {
                 let mut text = text.clone();
@@ -71,10 +73,6 @@ impl Parser<'_> {
                 Ok(Value::Number(*number, false))
             }
             Word::Name(_) => self.dotted().map(Value::Name),
-            Word::Mark("+") => {
-                self.advance();
-                self.value()
-            }
             Word::Mark("-") => {
                 self.advance();
                 match self.advance() {
@@ -287,7 +285,7 @@ impl Parser<'_> {
     fn members(&mut self) -> Result<Vec<Member>, Wrong> {
         self.expect("{")?;
         self.scoped(|this| {
-            let mut members: Vec<Member> = Vec::new();
+            let (mut members, mut names): (Vec<Member>, HashSet<String>) = Default::default();
             while !this.accept("}") {
                 let declares = matches!(this.peek(), Word::Name("typealias" | "typedef"));
                 if this.accept(";") || declares && this.type_declaration()? {
@@ -300,7 +298,7 @@ impl Parser<'_> {
                 }
                 loop {
                     let member = this.declarator(Rc::clone(&class))?;
-                    if members.iter().any(|other| other.name == member.name) {
+                    if !names.insert(member.name.clone()) {
                         let what = format!("a second field `{}`", member.name);
                         return Err(Wrong { line: member.line, what });
                     }
@@ -329,12 +327,12 @@ impl Parser<'_> {
             let known = known.ok_or_else(|| Wrong { line, what: format!("variant `{name}` is not declared") })?;
             return match (&*known, tag) {
                 (Type::Variant { options, depth, .. }, Some(tag)) => {
-                    Ok(Rc::new(Type::Variant { tag: Some(tag), options: options.clone(), depth: *depth }))
+                    Ok(Rc::new(Type::Variant { tag: Some(tag), options: Rc::clone(options), depth: *depth }))
                 }
                 _ => Ok(known),
             };
         }
-        let options = self.members()?;
+        let options: Rc<[Member]> = self.members()?.into();
         let depth = depth_of(&options);
         let class = self.shallow(Type::Variant { tag, options, depth })?;
         if let Some(name) = name {

@@ -13,7 +13,7 @@ pub(super) enum Type {
     Enum { integer: Integer, labels: Vec<(String, Range)> },
     Struct { fields: Vec<Member>, alignment: u64, depth: usize },
     Array { element: Rc<Type>, length: Length, depth: usize },
-    Variant { tag: Option<String>, options: Vec<Member>, depth: usize },
+    Variant { tag: Option<String>, options: Rc<[Member]>, depth: usize },
 }
 
 impl Type {
