@@ -10,13 +10,13 @@ use lastwords_abi::session::{
     SNAPSHOT_READY, SessionInfo,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span, SpansControl};
-use lastwords_ring::backend::write_places;
+use lastwords_ring::backend::{Mapping, write_places};
 use lastwords_ring::init::{init_stream, write_region};
 use lastwords_ring::{ClockKind, StreamSpec, flush};
 use rustix::process::geteuid;
 
 use super::layout::{Layout, Shape};
-use super::regions::{Mapped, Regions, StreamRegion, is_persistent};
+use super::regions::{Regions, StreamRegion, is_persistent};
 use super::session_region::SessionRegion;
 use super::shared::SessionShared;
 use super::{Builder, ChannelConfig, Error, Scope};
@@ -63,7 +63,7 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     let place = folder.map(Folder::for_ring).transpose()?;
     let unique = format!("lastwords-{}", unique_of(&uuid));
     let (mappings, note) = builder.memory.allocate(place, &unique, &layout.plans)?;
-    let mut mappings = mappings.into_iter().map(Mapped);
+    let mut mappings = mappings.into_iter();
     let missing = || Error::region("back-end", 0, "it gave fewer regions than were asked for");
     let session = mappings.next().ok_or_else(missing)?;
     let registry = mappings.next().ok_or_else(missing)?;
@@ -79,7 +79,7 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
 }
 
 /// Writes header and identity of the session region.
-fn init_session(builder: &Builder, mapping: Mapped, layout: &Layout) -> Result<SessionRegion, Error> {
+fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<SessionRegion, Error> {
     let me = Identity::current();
     let info = SessionInfo {
         created_realtime: ClockKind::Realtime.now(),
@@ -124,7 +124,7 @@ fn program() -> [u8; 256] {
 }
 
 /// Makes a stream of a region; pages are allocated where its data is paged.
-fn init_ring(mapping: Mapped, spec: &StreamSpec, snapshot: bool) -> Result<StreamRegion, Error> {
+fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<StreamRegion, Error> {
     // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
     unsafe { init_stream(mapping.as_ptr(), spec) };
     let ring = StreamRegion::of(mapping, &spec.session)?;

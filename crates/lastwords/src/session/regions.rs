@@ -1,6 +1,5 @@
 //! The regions of a session, mapped: as its maker made them, or as another process finds them in its folder.
 
-use std::ops::Deref;
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
@@ -14,39 +13,29 @@ use super::session_region::{SessionRegion, check_header, path_of};
 use crate::session::dirs::{Folder, unique_of};
 use crate::session::registry::Registry;
 
-/// A region's mapping, unmapped when it is dropped. The sessions in which this process records are kept for ever; others are
-/// dropped, and so are those that could not start.
-#[derive(Debug)]
-pub(crate) struct Mapped(pub(crate) Mapping);
-
-impl Deref for Mapped {
-    type Target = Mapping;
-
-    fn deref(&self) -> &Mapping {
-        &self.0
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: nobody records in a region that is dropped, and who looks into it borrows its owner.
-        unsafe { self.0.unmap() }
-    }
-}
-
 /// A stream and its memory.
 #[derive(Debug)]
 pub(crate) struct StreamRegion {
-    pub(crate) mapping: Mapped,
+    pub(crate) mapping: Mapping,
     pub(crate) stream: Stream,
 }
 
-/// A session as this process has it mapped: all its regions.
+impl Drop for StreamRegion {
+    fn drop(&mut self) {
+        for half in [0, 1] {
+            // SAFETY: nobody records in a region that is dropped; `give` filled the tables, which are empty but on the heap.
+            unsafe { free_pages(self.stream.page_table(half)) }
+        }
+    }
+}
+
+/// A session as this process has it mapped: all its regions. A session in which this process records is kept for ever; others are
+/// dropped, and so are those that could not start.
 #[derive(Debug)]
 pub struct Regions {
     pub(crate) view: SessionRegion,
     pub(crate) registry: Registry,
-    pub(crate) spans: Option<Mapped>,
+    pub(crate) spans: Option<Mapping>,
     pub(crate) streams: Vec<StreamRegion>,
 }
 
@@ -62,17 +51,17 @@ impl<'a> Finder<'a> {
     }
 
     /// Maps the region of that name, where there is one.
-    fn open(&self, name: &str) -> Result<Option<Mapped>, Error> {
+    fn open(&self, name: &str) -> Result<Option<Mapping>, Error> {
         if let Some(places) = &self.places {
-            return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?.map(Mapped));
+            return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
         }
         match open_region(self.folder.for_ring()?, name) {
             Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            opened => Ok(Some(Mapped(opened?))),
+            opened => Ok(Some(opened?)),
         }
     }
 
-    fn must(&self, name: &str) -> Result<Mapped, Error> {
+    fn must(&self, name: &str) -> Result<Mapping, Error> {
         let path = self.folder.path.join(name);
         self.open(name)?.ok_or_else(|| Error::region(path.to_string_lossy(), 0, "the region is missing"))
     }
@@ -119,13 +108,12 @@ impl Regions {
             .into_iter()
             .chain(&self.spans)
             .chain(self.streams.iter().map(|stream| &stream.mapping))
-            .map(|mapped| &**mapped)
     }
 }
 
 impl StreamRegion {
     /// The stream in a mapping, which must be of the session.
-    pub(crate) fn of(mapping: Mapped, session: &[u8; 16]) -> Result<Self, Error> {
+    pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
         let stream = attach(&mapping)?;
         let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
         if stream.spec().session != *session {

@@ -13,20 +13,19 @@ use lastwords_ring::os::{self, Lock};
 use lastwords_ring::{ClockKind, init};
 
 use super::error::Error;
-use super::regions::Mapped;
 use crate::session::listener;
 
 /// The session region. It is reached through atomics; what is not atomic in it is written before others see it.
 #[derive(Debug)]
 pub(crate) struct SessionRegion {
-    pub(crate) mapping: Mapped,
+    pub(crate) mapping: Mapping,
     pub(crate) info: SessionInfo,
     pub(crate) uuid: [u8; 16],
 }
 
 impl SessionRegion {
     /// Checks a mapped region and looks into it.
-    pub(crate) fn of(mapping: Mapped) -> Result<Self, Error> {
+    pub(crate) fn of(mapping: Mapping) -> Result<Self, Error> {
         let path = path_of(&mapping);
         // SAFETY: mappings are page-aligned, and readable for their length.
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };

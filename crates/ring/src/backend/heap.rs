@@ -12,17 +12,32 @@ use super::{Allocated, BackendError, Mapping, PAGE, Plan};
 /// Regions as blocks of the heap; the data of streams is pages that [`fill_pages`] allocates.
 pub(super) fn allocate(plans: &[Plan]) -> Allocated {
     let block = |plan: &Plan| {
-        let layout = usize::try_from(plan.len)
-            .ok()
-            .filter(|len| *len > 0)
-            .and_then(|len| Layout::from_size_align(len, PAGE as usize).ok())
-            .ok_or_else(|| BackendError::invalid("the heap", 0, plan.len, "no such length can be allocated"))?;
+        let layout = layout(plan.len);
+        let layout =
+            layout.ok_or_else(|| BackendError::invalid("the heap", 0, plan.len, "no such length can be allocated"))?;
         // SAFETY: the layout's size is not 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| no_memory(layout))?;
         Ok(Mapping { name: plan.name.clone(), start, len: plan.len, backing: None })
     };
     let note = "pages of 4096 bytes on the heap; other processes cannot see them, a core has them";
     Ok((plans.iter().map(block).collect::<Result<_, BackendError>>()?, note.to_owned()))
+}
+
+/// How a block of a length lies; `None` where there can be no such block.
+fn layout(len: u64) -> Option<Layout> {
+    let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
+    Layout::from_size_align(len, PAGE as usize).ok()
+}
+
+/// Frees a block.
+///
+/// # Safety
+/// [`allocate`] made it with this length, and nobody uses it, now or later.
+pub(super) unsafe fn free(start: NonNull<u8>, len: u64) {
+    if let Some(layout) = layout(len) {
+        // SAFETY: the block was made with this layout, as the caller vouches.
+        unsafe { dealloc(start.as_ptr(), layout) };
+    }
 }
 
 fn no_memory(layout: Layout) -> BackendError {

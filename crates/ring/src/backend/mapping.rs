@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::BackendError;
 use super::file::NamedFile;
+use super::{BackendError, heap};
 
-/// Memory of one region. Dropping it leaves the memory mapped: recorders on other threads may still be in it.
+/// Memory of one region, given back when it is dropped: who records in it, or looks into it, keeps it.
 #[derive(Debug)]
 pub struct Mapping {
     /// Name of the region in its session.
@@ -114,19 +114,20 @@ impl Mapping {
         unsafe { mmap_anonymous(place.cast(), len, protection, flags) }.is_ok()
     }
 
-    /// Unmaps the region. A heap block stays.
-    ///
-    /// # Safety
-    /// Nothing of this process uses its memory, now or later.
-    pub unsafe fn unmap(&self) {
-        if self.backing.is_some() {
-            // SAFETY: a mapping of our own of this length, which is used no more, as the caller vouches.
-            let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
-        }
-    }
-
     fn bounded(&self, range: Range<u64>) -> Range<u64> {
         let end = range.end.min(self.len);
         range.start.min(end)..end
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: a mapping, or a block, of our own of this length. Who has its address has borrowed the handle, or keeps it for ever.
+        unsafe {
+            match &self.backing {
+                Some(_) => _ = munmap(self.as_ptr().cast(), self.len as usize),
+                None => heap::free(self.start, self.len),
+            }
+        }
     }
 }

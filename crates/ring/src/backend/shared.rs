@@ -15,15 +15,8 @@ pub(super) fn allocate_files(folder: Folder<'_>, plans: &[Plan]) -> Allocated {
         file.truncate(plan.len)?;
         Arena { plans: core::slice::from_ref(plan), file, base: 0, blocks: true }.allocate(plan.len)
     };
-    let mut mappings = Vec::with_capacity(plans.len());
-    for plan in plans {
-        // What is mapped would keep its memory after its file is removed.
-        // SAFETY: nobody else has these mappings.
-        let detach = |_: &BackendError| mappings.iter().for_each(|mapping: &Mapping| unsafe { mapping.detach() });
-        let made = make(plan).inspect_err(detach)?;
-        mappings.extend(made);
-    }
-    Ok((mappings, "one file a region".to_owned()))
+    let mappings = plans.iter().map(make).collect::<Result<Vec<_>, _>>()?;
+    Ok((mappings.into_iter().flatten().collect(), "one file a region".to_owned()))
 }
 
 /// One memfd for all regions, which has no name in the file system and which the default core filter (0x33) keeps in a core.

@@ -13,12 +13,13 @@ use lastwords_abi::registry as abi;
 use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl};
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
+use lastwords_ring::backend::Mapping;
 use lastwords_ring::flush;
 
 use self::body::{ID_AT, event_body};
 pub(crate) use self::body::{body_of, context_bodies, env_body};
 use self::index::Index;
-use crate::session::regions::{Mapped, is_persistent};
+use crate::session::regions::is_persistent;
 use crate::session::session_region::{SessionRegion, locked};
 
 /// What a callsite says of its event; `'static`, made once for each callsite.
@@ -122,7 +123,7 @@ impl FieldType {
 /// The registry region of a session. It is reached through atomics, and its records are written by the holder of its lock.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    pub(crate) mapping: Mapped,
+    pub(crate) mapping: Mapping,
     namespaces: &'static AtomicU32,
     persistent: bool,
     index: Mutex<Index>,
@@ -137,7 +138,7 @@ pub(crate) const MOST_IDS: u32 = 65_534;
 
 impl Registry {
     /// The registry of a session in a mapped region, whose header was checked or is still to be written.
-    pub(crate) fn of(mapping: Mapped, view: &SessionRegion) -> Self {
+    pub(crate) fn of(mapping: Mapping, view: &SessionRegion) -> Self {
         let (namespaces, persistent) = (&view.control().namespaces, is_persistent(view.info.backend));
         Self { mapping, namespaces, persistent, index: Mutex::new(Index::default()) }
     }
