@@ -6,7 +6,7 @@ mod support;
 use lastwords_formats::ctf::{self, Options, Version};
 use lastwords_formats::evidence;
 use lastwords_formats::json;
-use lastwords_formats::select::{Selection, matches};
+use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
 use lastwords_trace::clock::Clock;
@@ -331,25 +331,6 @@ fn selections() {
     );
     let one = Selection { events: vec!["app:o?e".to_owned()], last: Some(1), cpus: vec![1], ..all };
     assert_eq!(numbers(one), [600]);
-}
-
-#[test]
-fn globs() {
-    for (glob, name, expected) in [
-        ("*", "", true),
-        ("", "", true),
-        ("", "a", false),
-        ("a*c", "abbbc", true),
-        ("a*c", "abbbcd", false),
-        ("*a*b*", "xxaxxbxx", true),
-        ("?", "ü", true),
-        ("app:*", "app:one", true),
-        ("app:?", "app:one", false),
-        ("**x", "x", true),
-        ("*aab", "aaaab", true),
-    ] {
-        assert_eq!(matches(glob, name), expected, "{glob} {name}");
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use lastwords_abi::session::{Control, MAX_RULES, Rule, Rules};
+use lastwords_glob::matches_chars;
 use lastwords_ring::os;
 
 use crate::session::Error;
@@ -70,14 +71,14 @@ pub(crate) fn takes(rules: &Rules, channel: u32, desc: &EventDesc) -> bool {
 
 fn decide(rules: &[Rule], channel: u32, desc: &EventDesc) -> bool {
     let level = u32::from(desc.level);
-    let event = desc.provider.bytes().chain([b':']).chain(desc.name.bytes());
+    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
     let is_own = |rule: &Rule| rule.channel.load(Relaxed) == channel + 1;
     let limit_of = |rule: &Rule| Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0);
     let enables = |rule: &Rule| rule.enable.load(Relaxed) != 0;
     let matches = |rule: &&Rule| {
         (rule.channel.load(Relaxed) == 0 || is_own(rule))
             && limit_of(rule).is_none_or(|limit| level < limit)
-            && glob(until_nul(&pattern(rule)), event.clone())
+            && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, event.clone()))
     };
     let decided = rules.iter().rev().find(matches).is_none_or(enables);
     let limit = rules.iter().rev().filter(|rule| enables(rule) && is_own(rule)).find_map(limit_of);
@@ -177,56 +178,6 @@ pub(crate) fn write(rules: &Rules, lines: &[RuleSpec]) {
     }
     rules.len[which].store(lines.len().min(MAX_RULES) as u32, Relaxed);
     rules.turn.store(next, Release);
-}
-
-/// Matches a text against a pattern of `*`, `?` and classes. Time is at most the product of the lengths.
-fn glob(mut pattern: &[u8], mut text: impl Iterator<Item = u8> + Clone) -> bool {
-    // The pattern after the last star, and the text from which that part was tried last.
-    let mut star = None;
-    loop {
-        if let [b'*', after @ ..] = pattern {
-            (pattern, star) = (after, Some((after, text.clone())));
-            continue;
-        }
-        let Some(byte) = text.next() else { return pattern.is_empty() };
-        if let Some(rest) = one(pattern, byte) {
-            pattern = rest;
-            continue;
-        }
-        // The last star takes one more byte.
-        let Some((after, from)) = &mut star else { return false };
-        from.next();
-        (pattern, text) = (after, from.clone());
-    }
-}
-
-/// Matches one byte; returns the rest of the pattern if the byte matches.
-fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
-    let (first, rest) = pattern.split_first()?;
-    let (matches, rest) = match first {
-        b'?' => (true, rest),
-        // Without a closing bracket the bracket stands for itself.
-        b'[' => class(rest, byte).unwrap_or((byte == b'[', rest)),
-        literal => (*literal == byte, rest),
-    };
-    matches.then_some(rest)
-}
-
-/// Matches a class, given without its opening bracket: whether the byte is in it, and the pattern after its closing bracket.
-fn class(body: &[u8], byte: u8) -> Option<(bool, &[u8])> {
-    let negated = matches!(body.first(), Some(b'!' | b'^'));
-    let members = &body[usize::from(negated)..];
-    let (mut rest, mut found) = (members, false);
-    loop {
-        let member;
-        (member, rest) = match rest {
-            [b']', rest @ ..] if rest.len() + 1 < members.len() => return Some((found != negated, rest)),
-            [low, b'-', high, rest @ ..] if *high != b']' => (*low..=*high, rest),
-            [only, rest @ ..] => (*only..=*only, rest),
-            [] => return None,
-        };
-        found |= member.contains(&byte);
-    }
 }
 
 #[cfg(test)]

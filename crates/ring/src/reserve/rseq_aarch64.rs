@@ -107,22 +107,9 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     len: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
-    if tail.is_some() {
-        return false;
-    }
     let area = cpu::area_at(OFFSET.load(Relaxed));
-    let ours = area.cpu_id.load(Relaxed) == lane.cpu;
-    // Acquire: whoever sees the flip sees the half as it was begun anew before.
-    let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
-    let position = lane.control.reserve.load(Relaxed);
     let total = (LEN_COMPACT + len) as u64;
-    let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
-    let clock = crate::clock::counter();
-    let fits = behind <= lane.room && behind + total <= lane.room;
-    let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
-    if !ours || !live || !fits || !near {
-        return false;
-    }
+    let Some((position, clock)) = place(lane, area, total).filter(|_| tail.is_none()) else { return false };
     let done: u64;
     // SAFETY: as in `publish`: the event `fits`, with the trailer's 16 bytes behind it, and the section copies only while this CPU's
     // position is the one from which `to` was computed. The copy stops behind the word that holds the last of `len` bytes, and
@@ -190,4 +177,18 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
         lane.control.last_clock.store(clock, Release);
     }
     done != 0
+}
+
+/// The position where an event of `total` bytes would stand now, and its clock. `None` where the section would not take it.
+#[inline(always)]
+fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
+    let ours = area.cpu_id.load(Relaxed) == lane.cpu;
+    // Acquire: whoever sees the flip sees the half as it was begun anew before.
+    let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
+    let position = lane.control.reserve.load(Relaxed);
+    let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
+    let clock = crate::clock::counter();
+    let fits = behind <= lane.room && behind + total <= lane.room;
+    let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
+    (ours && live && fits && near).then_some((position, clock))
 }
