@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use common::{folder, numbers, plain, record};
+use common::{child_dir, folder, kill_self, numbers, plain, record, spawn};
 use lastwords::remote_control::{self, Handle};
 use lastwords::{Error, Memory, Session};
 
@@ -234,4 +234,43 @@ fn a_full_file_system_is_an_error_at_the_start() {
     session.enable_snapshots().expect("room again");
     session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
     record(0..100_000);
+}
+
+/// A session that takes about this many MiB, whether they fit or not.
+fn of_size(dir: &Path, memory: Memory, mib: u32) -> Result<Session, Error> {
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    let channel = plain("main").sub_buffers((mib / cpus).max(2).next_power_of_two(), 1 << 20);
+    Session::builder("sized").dir(dir).backend(memory).channel(channel).snapshot(true).start()
+}
+
+#[test]
+fn child_starts_what_does_not_fit() {
+    let Some(dir) = child_dir() else { return };
+    let memory = match std::env::var("MEMORY").expect("which").as_str() {
+        "heap" => Memory::Heap,
+        "shm" => Memory::Shm,
+        _ => Memory::Memfd,
+    };
+    let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
+    let pages: u64 = status.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    let most = pages * 4096 + (128 << 20);
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: a limit of this process alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    for _ in 0..3 {
+        assert!(of_size(&dir, memory.clone(), 256).is_err());
+    }
+    of_size(&dir, memory, 16).expect("it fits").remove();
+    kill_self();
+}
+
+#[test]
+fn a_start_that_failed_gives_its_memory_back() {
+    use std::os::unix::process::ExitStatusExt as _;
+    for memory in ["heap", "shm", "memfd"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let status =
+            spawn("child_starts_what_does_not_fit", dir.path(), &[("MEMORY", memory)]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{memory}: {status}");
+    }
 }
