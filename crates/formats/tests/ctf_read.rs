@@ -7,6 +7,7 @@ use lastwords_formats::ctf::{Version, read};
 use lastwords_formats::json;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Zone};
+use proptest::prelude::*;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -237,5 +238,60 @@ fn large_traces_are_printed_in_order() {
             assert_eq!(shown, wanted, "{order}");
         }
         assert_eq!(shown.len(), wanted.len(), "{order}");
+    }
+}
+
+/// A trace of events that have nothing but a time and their number, a byte.
+fn timed(frequency: u64, seconds: i64, ticks: &[u64]) -> tempfile::TempDir {
+    let integer = |bits: u8, more: &str| {
+        format!(
+            r#"{{"type":"fixed-length-unsigned-integer","length":{bits},"byte-order":"little-endian","alignment":8{more}}}"#
+        )
+    };
+    let member = |name: &str, class: &str| {
+        format!(r#"{{"type":"structure","member-classes":[{{"name":"{name}","field-class":{class}}}]}}"#)
+    };
+    let time = member("t", &integer(64, r#","roles":["default-clock-timestamp"]"#));
+    let fragments = [
+        r#"{"type":"preamble","version":2}"#.to_owned(),
+        format!(
+            r#"{{"type":"clock-class","id":"k","frequency":{frequency},"offset-from-origin":{{"seconds":{seconds},"cycles":0}},"origin":"unix-epoch"}}"#
+        ),
+        format!(
+            r#"{{"type":"data-stream-class","default-clock-class-id":"k","event-record-header-field-class":{time}}}"#
+        ),
+        format!(r#"{{"type":"event-record-class","name":"e","payload-field-class":{}}}"#, member("n", &integer(8, ""))),
+    ];
+    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
+    let event = |(n, ticks): (u8, &u64)| [&ticks.to_le_bytes()[..], &[n]].concat();
+    let stream: Vec<u8> = (0..).zip(ticks).flat_map(event).collect();
+    folder(metadata.as_bytes(), &[("s", &stream)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn an_event_whose_time_is_none_is_left_out_and_told(
+        frequency in prop_oneof![Just(1u64), Just(1000), Just(1_000_000_000), 1u64..1 << 40],
+        seconds in prop_oneof![-10i64..10, -9_223_372_100i64..-9_223_371_900, 9_223_371_900i64..9_223_372_100],
+        ticks in prop::collection::vec(prop_oneof![0u64..1000, 0u64..1 << 34, 0u64..=u64::MAX], 1..40),
+    ) {
+        let folder = timed(frequency, seconds, &ticks);
+        let (text, remarks) = report(folder.path());
+        let nanoseconds = |ticks: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ticks) * 1_000_000_000 / i128::from(frequency);
+        // Where double precision decides, either is right.
+        let near = |time: i128| [i128::from(i64::MIN), i128::from(i64::MAX)].iter().any(|end| (time - end).abs() < 1 << 20);
+        let fits = |time: i128| i64::try_from(time).is_ok();
+        for (n, ticks) in ticks.iter().enumerate() {
+            let time = nanoseconds(*ticks);
+            let shown = text.contains(&format!("{{ n = {n} }}"));
+            prop_assert!(near(time) || shown == fits(time), "event {n}, {ticks} ticks: {time}: {text}");
+        }
+        let times: Vec<i128> = ticks.iter().map(|ticks| nanoseconds(*ticks)).collect();
+        if !times.iter().any(|time| near(*time)) {
+            let lost = times.iter().any(|time| !fits(*time));
+            prop_assert_eq!(remarks.len(), usize::from(lost), "{:?}", remarks);
+            prop_assert!(remarks.iter().all(|remark| remark.contains("expected a time in 64 bits of nanoseconds")));
+        }
     }
 }

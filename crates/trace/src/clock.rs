@@ -85,10 +85,12 @@ impl Converter {
     #[must_use]
     pub fn new(clock: &Clock, rounding: Rounding) -> Self {
         let frequency = clock.frequency.max(1);
-        let rule = match rounding {
-            _ if frequency == GIGA => Rule::Add(saturate(clock.nanoseconds(0))),
-            Rounding::Double => Rule::Double(double_base(clock)),
-            Rounding::Floor => Rule::Anchor(Anchor {
+        let base = i64::try_from(clock.nanoseconds(0)).ok();
+        let rule = match (rounding, base) {
+            (_, Some(base)) if frequency == GIGA => Rule::Add(base),
+            (Rounding::Double, Some(_)) => Rule::Double(double_base(clock)),
+            // From a base that 64 bits do not hold, each reading is converted by itself.
+            _ => Rule::Anchor(Anchor {
                 ticks: 0,
                 nanoseconds: 0,
                 rest: 0,
@@ -105,7 +107,10 @@ impl Converter {
     pub fn nanoseconds(&mut self, ticks: u64) -> i64 {
         match &mut self.rule {
             Rule::Add(base) => base.saturating_add_unsigned(ticks),
-            Rule::Double(base) => base.saturating_add_unsigned(double_nanoseconds(self.clock.frequency, ticks)),
+            Rule::Double(base) => match double_nanoseconds(self.clock.frequency, ticks) {
+                u64::MAX => i64::MAX,
+                since => base.saturating_add_unsigned(since),
+            },
             Rule::Anchor(anchor) => match anchor.convert(ticks) {
                 Some(nanoseconds) => nanoseconds,
                 None => anchor.move_to(&self.clock, ticks),
@@ -145,6 +150,7 @@ fn saturate(nanoseconds: i128) -> i64 {
     i64::try_from(nanoseconds).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX })
 }
 
+/// The greatest number where the quotient does not fit.
 #[inline]
 fn double_nanoseconds(frequency: u64, ticks: u64) -> u64 {
     ((1e9 * ticks as f64) / frequency.max(1) as f64) as u64

@@ -77,6 +77,9 @@ pub enum Expected {
     OwnHeader,
     /// An event of at least one bit.
     Progress,
+    /// A reading of the clock that is a time in 64 bits of nanoseconds: from 1677 to 2262, where it counts from 1970. The value is the
+    /// reading.
+    Time,
 }
 
 /// A packet is not as its metadata says.
@@ -121,6 +124,7 @@ impl fmt::Display for Fault {
             Expected::FitsFile => write!(f, "packet length {value} bits, expected what is left of the file at most"),
             Expected::OwnHeader => write!(f, "length {value} bits, expected at least the packet's header and context"),
             Expected::Progress => write!(f, "empty event record, expected at least one bit"),
+            Expected::Time => write!(f, "clock {value}, expected a time in 64 bits of nanoseconds"),
         }
     }
 }

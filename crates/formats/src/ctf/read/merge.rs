@@ -5,9 +5,9 @@
 
 use super::error::Error;
 use super::folder::Trace;
-use super::stream::{Loss, Next, Reader};
+use super::stream::{Loss, Next, Reader, is_time};
 use super::tournament::Tournament;
-use lastwords_trace::ctf::Event;
+use lastwords_trace::ctf::{Event, Expected, Fault};
 
 /// An event that is due. Places are bits from the packet's beginning.
 #[derive(Debug, Clone, Copy)]
@@ -71,12 +71,20 @@ struct Head {
     next: usize,
     /// Events come out in the order of what their stream has reached, even if its clock goes back.
     floor: i64,
+    /// The first event since the last look whose time 64 bits do not hold.
+    untimed: Option<Event>,
+    /// The packet in which such an event was told of.
+    told: Option<(u32, u64)>,
 }
 
 impl Head {
     #[inline]
     fn push(&mut self, event: Event, nanoseconds: Option<i64>) {
         let place = match nanoseconds {
+            Some(nanoseconds) if !is_time(&nanoseconds) => {
+                self.untimed.get_or_insert(event);
+                return;
+            }
             Some(nanoseconds) => {
                 self.floor = self.floor.max(nanoseconds);
                 self.floor
@@ -107,11 +115,13 @@ impl Head {
         self.events.clear();
         self.next = 0;
         reader.ahead(AHEAD, |event, nanoseconds| self.push(event, nanoseconds));
+        self.tell_untimed(stream, reader, sink);
         while self.events.is_empty() {
             match reader.advance() {
                 Next::Event(event) => {
-                    let nanoseconds = reader.nanoseconds(event.clock);
+                    let nanoseconds = reader.time(event.clock);
                     self.push(event, nanoseconds);
+                    self.tell_untimed(stream, reader, sink);
                 }
                 Next::Packet => {
                     let begin = reader.packet().and_then(|packet| packet.begin);
@@ -126,11 +136,21 @@ impl Head {
             }
         }
     }
+
+    /// Tells of an event that has no time and is left out, once a packet.
+    #[inline]
+    fn tell_untimed<S: Sink + ?Sized>(&mut self, stream: usize, reader: &Reader<'_>, sink: &mut S) {
+        let Some(event) = self.untimed.take() else { return };
+        let place = reader.place().map(|(number, entry)| (number, entry.offset));
+        if place.is_none() || std::mem::replace(&mut self.told, place) != place {
+            sink.fault(stream, reader.wrong(Fault { at: event.body, value: event.clock, expected: Expected::Time }));
+        }
+    }
 }
 
 /// Gives all events to `sink`, until it says that it has enough.
 pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
-    let head = || Head { events: Vec::with_capacity(AHEAD), next: 0, floor: i64::MIN };
+    let head = || Head { events: Vec::with_capacity(AHEAD), next: 0, floor: i64::MIN, untimed: None, told: None };
     let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
     for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
         head.read(stream, reader, sink);

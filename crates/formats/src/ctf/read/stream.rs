@@ -45,6 +45,12 @@ pub type Watch<'w> = &'w (dyn Fn(u64) + Sync);
 /// For callers who show nothing.
 pub fn unwatched(_: u64) {}
 
+/// The nanoseconds of a reading are its time: where 64 bits do not hold them, they are the least or the greatest number.
+#[inline]
+pub(super) fn is_time(nanoseconds: &i64) -> bool {
+    !matches!(*nanoseconds, i64::MIN | i64::MAX)
+}
+
 /// Reads one stream.
 pub struct Reader<'t> {
     stream: &'t Stream,
@@ -121,10 +127,22 @@ impl<'t> Reader<'t> {
         &self.program
     }
 
-    /// Nanoseconds from the clock's origin of a reading; none where the stream has no clock.
+    /// Nanoseconds from the clock's origin of a reading; none where the stream has no clock, or 64 bits do not hold them.
     #[inline]
     pub fn nanoseconds(&mut self, clock: u64) -> Option<i64> {
+        self.time(clock).filter(is_time)
+    }
+
+    /// The same; where 64 bits do not hold them, what is no time ([`is_time`]).
+    #[inline]
+    pub(super) fn time(&mut self, clock: u64) -> Option<i64> {
         self.clock.as_mut().map(|converter| converter.nanoseconds(clock))
+    }
+
+    /// An error in the packet that is being read.
+    pub(super) fn wrong(&self, source: Fault) -> Error {
+        let (number, offset) = self.place().map_or((0, 0), |(number, entry)| (number, entry.offset));
+        self.fault(number, offset, source)
     }
 
     /// The packet that is being read.
