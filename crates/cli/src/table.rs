@@ -1,5 +1,6 @@
 //! Columns for people.
 
+use lastwords_formats::text::is_unsafe;
 use std::fmt::Write as _;
 
 /// Rows of cells, aligned; the first row is the head.
@@ -60,7 +61,7 @@ fn is_number(cell: &str) -> bool {
 pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if is_unsafe(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -84,5 +85,6 @@ mod tests {
     #[test]
     fn terminal_escapes_are_shown_not_sent() {
         assert_eq!(plain("a\x1b[31mb"), "a\\u{1b}[31mb");
+        assert_eq!(plain("a\u{61c}b\u{202e}é"), "a\\u{61c}b\\u{202e}é");
     }
 }

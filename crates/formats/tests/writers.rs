@@ -284,7 +284,7 @@ fn no_text_steers_a_terminal() {
     let mut bytes = vec![0; HEADER];
     let every: Vec<u8> = (1..=255).collect();
     event(&mut bytes, 0, 5, 0, &every);
-    event(&mut bytes, 1, 6, 0, "\u{85}\u{9b}\u{202e}\u{2066}\u{7f}".as_bytes());
+    event(&mut bytes, 1, 6, 0, "\u{85}\u{9b}\u{202e}\u{2066}\u{7f}\u{61c}".as_bytes());
     memory.packets[0].push((committed(0, 5, 6, bytes.len()), bytes));
     let mut json_out = Vec::new();
     json::write(&[&memory], &Selection::default(), &mut json_out, &mut |_| {}).expect("JSON");
@@ -294,9 +294,9 @@ fn no_text_steers_a_terminal() {
     }
     texts.push(json::safe(&serde_json::to_string(&evidence::report(&memory)).expect("JSON")));
     for text in texts {
-        let bad = text
-            .chars()
-            .find(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
+        let bad = text.chars().find(|c| {
+            (c.is_control() && *c != '\n') || matches!(c, '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        });
         assert_eq!(bad, None, "{text:?}");
         assert!(text.lines().count() <= 3, "{text:?}");
     }

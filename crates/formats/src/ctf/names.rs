@@ -55,7 +55,9 @@ pub(crate) fn plain(name: &str) -> String {
     name.chars().map(|c| if is_unsafe(c) { '_' } else { c }).collect()
 }
 
-/// Control characters (C0, DEL, C1) and those that reorder a line.
-pub(crate) fn is_unsafe(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Control characters (C0, DEL, C1) and those that begin or reorder a line: what steers a terminal.
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
+    let reorders = ['\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    c.is_control() || reorders.iter().any(|range| range.contains(&c))
 }

@@ -21,6 +21,7 @@ use lastwords_trace::merge::Progress;
 use lastwords_trace::source::Source;
 use std::io::Write;
 
+pub use crate::ctf::names::is_unsafe;
 pub use time::Zone;
 
 /// How a line looks.
