@@ -5,8 +5,8 @@ mod text;
 
 #[test]
 fn as_strlen_at_every_place() {
-    let mut page = [1u8; 4096];
-    for end in [1, 15, 16, 17, 100, 4095] {
+    let mut page = [1u8; 3 * 4096];
+    for end in [1, 15, 16, 17, 31, 32, 33, 100, 4095, 4096, 8192 + 7] {
         page.fill(1);
         page[end] = 0;
         for start in 0..=end {
