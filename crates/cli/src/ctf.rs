@@ -149,7 +149,7 @@ fn written(found: &Found, out: &Path, totals: &Totals, faults: usize) -> (Line, 
         packets: totals.packets,
         bytes: totals.bytes,
         lost_events: totals.lost_events,
-        losses: faults > 0 || totals.lost_events > 0 || totals.lost_packets > 0,
+        losses: faults > 0 || totals.has_losses(),
         unreadable: false,
         merged: found.traces.iter().skip(1).map(merged).collect(),
     };
@@ -175,18 +175,17 @@ pub(crate) fn report(
         Some(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
         _ => {}
     }
-    let losses = printed.totals.lost_events > 0 || printed.totals.lost_packets > 0;
-    Ok(match (printed.faults, strict && losses) {
+    Ok(match (printed.faults, strict && printed.totals.has_losses()) {
         (0, true) => Outcome::Losses,
         (0, false) => Outcome::Done,
         _ => Outcome::Negative,
     })
 }
 
-/// What [`print`] did.
+/// The result of [`print`].
 struct Printed {
     totals: Totals,
-    /// What could not be read.
+    /// How many parts could not be read.
     faults: usize,
     /// Why writing ended.
     failed: Option<io::Error>,

@@ -52,6 +52,12 @@ impl Totals {
         self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
     }
 
+    /// The packets tell of a loss: of events, or of whole packets.
+    #[must_use]
+    pub fn has_losses(&self) -> bool {
+        self.lost_events > 0 || self.lost_packets > 0
+    }
+
     /// Counts a loss that a stream's packets tell of. A count is what a file says: it may be of any size.
     pub fn lose(&mut self, loss: ctf::read::Loss) {
         let count = if loss.packets { &mut self.lost_packets } else { &mut self.lost_events };

@@ -11,7 +11,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// Whether `glob` matches all of `name`. Takes time in proportion to the product of both lengths at worst.
+/// Returns true if `glob` matches all of `name`. The match takes time in proportion to the product of both lengths at worst.
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {
     matches_chars(glob, name.chars())

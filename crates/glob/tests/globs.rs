@@ -40,7 +40,7 @@ fn globs() {
     }
 }
 
-/// What stands for one character, or a star.
+/// A part of a glob that matches one character, or a star.
 enum Token {
     Star,
     Any,
@@ -79,7 +79,7 @@ fn tokens(glob: &[char]) -> Vec<Token> {
     tokens
 }
 
-/// Whether the tokens from each place on match the name from each place on.
+/// Returns true if the tokens match all of the name. It tries every length for each star.
 fn naive(tokens: &[Token], name: &[char]) -> bool {
     match (tokens, name) {
         ([], _) => name.is_empty(),

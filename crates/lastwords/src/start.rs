@@ -20,7 +20,7 @@ fn watch() {
     crate::layer::watch();
 }
 
-/// What the sessions call in the layers above them.
+/// The functions of the layers above that sessions call.
 const CALLS: listener::Calls = listener::Calls {
     before: crate::crash::note_modules,
     changed: callsite::refresh_all,

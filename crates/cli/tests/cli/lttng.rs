@@ -138,7 +138,7 @@ fn a_session_is_written_in_each_format_or_refused() {
                 ran.out
             );
             let text = if before.is_empty() {
-                // What was written is read again.
+                // `report` reads the trace that was written.
                 place.ok(&["report", &out])
             } else {
                 let written = files(&place.at(&out));

@@ -202,7 +202,7 @@ fn pieces(event: &EventClass) -> Vec<Piece> {
     pieces
 }
 
-/// What stands for a field in a format string: its name, and of `arg0` the number.
+/// The keys by which a format string names a field: its name, and for `arg0` also the number 0.
 fn keys(name: &str) -> impl Iterator<Item = &str> {
     [Some(name), name.strip_prefix("arg")].into_iter().flatten()
 }

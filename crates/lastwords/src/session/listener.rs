@@ -55,7 +55,7 @@ static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
 /// Time between two such tries, ns.
 const RETRY: u64 = 20_000_000;
 
-/// What the sessions call in the layers above.
+/// The functions of the layers above that sessions call.
 #[derive(Debug)]
 pub(crate) struct Calls {
     /// The callsites are about to be judged anew. Called without a lock.

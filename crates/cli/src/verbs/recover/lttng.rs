@@ -58,7 +58,7 @@ pub(super) fn write_as(
     check_readable(&lines)?;
     let (unreadable, lines): (Vec<Line>, Vec<Line>) = lines.into_iter().partition(|line| line.unreadable);
     let lines = lines.into_iter().map(|line| write_other(line, format, folder, &mut taken));
-    // What was said of the others holds for the status of all.
+    // If one session could not be read, the exit status says so for all of them.
     lines.map(|line| Ok(Line { unreadable: !unreadable.is_empty(), ..line? })).collect()
 }
 
@@ -83,7 +83,7 @@ fn write_other(line: Line, format: Format, folder: &Path, taken: &mut Taken) -> 
     })
 }
 
-/// What sessions of LTTng were recovered to, to be read from there: the folder is gone afterwards.
+/// CTF traces that sessions of LTTng were recovered to. Their folder is removed when this is dropped.
 pub(crate) struct Recovered {
     pub(crate) traces: Found,
     pub(crate) lines: Vec<Line>,

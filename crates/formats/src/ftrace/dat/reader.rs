@@ -27,7 +27,7 @@ pub(super) struct Source {
     file: Arc<File>,
     pub(super) length: u64,
     pub(super) order: ByteOrder,
-    /// What descriptions may cost.
+    /// The limit on the bytes and entries of descriptions.
     pub(super) budget: Arc<Budget>,
 }
 

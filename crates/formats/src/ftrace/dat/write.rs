@@ -116,7 +116,7 @@ fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec
     places
 }
 
-/// What the data of a CPU begins at a multiple of: readers map them into memory.
+/// The data of each CPU begin at a multiple of this number of bytes, because readers map them into memory.
 fn page_of(tracing: &Tracing, source: &Source<'_>) -> u64 {
     u64::from(source.sub_buffer_size.max(tracing.page_size))
 }
