@@ -1,7 +1,9 @@
 //! Targets of the CTF reader.
 
-use lastwords_formats::ctf::read;
-use lastwords_trace::ctf::{Nobody, Part, Program, Scope};
+use lastwords_ctf::metadata;
+use lastwords_ctf::program::{Part, Program};
+use lastwords_trace::class::Scope;
+use lastwords_trace::visit::Ignore;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -33,7 +35,7 @@ event { id = 1; stream_id = 0; fields := struct { enum : u8 { x, y = 5 ... 9 } e
 
 /// Metadata of any version, and what can be compiled of it.
 pub fn metadata(data: &[u8]) {
-    if let Ok(class) = read::parse(Path::new("fuzz"), data) {
+    if let Ok(class) = metadata::parse(Path::new("fuzz"), data) {
         let _ = Program::new(class);
     }
 }
@@ -42,7 +44,7 @@ pub fn metadata(data: &[u8]) {
 pub fn stream(data: &[u8]) {
     static PROGRAMS: OnceLock<Vec<Program>> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(|| {
-        let class = |text: &&str| read::parse(Path::new("fuzz"), text.as_bytes()).expect("it is right");
+        let class = |text: &&str| metadata::parse(Path::new("fuzz"), text.as_bytes()).expect("it is right");
         METADATA.iter().map(|text| Program::new(class(text)).expect("it compiles")).collect()
     });
     let Some((first, bytes)) = data.split_first() else { return };
@@ -58,7 +60,7 @@ pub fn stream(data: &[u8]) {
         let mut place = event.body;
         for scope in [Scope::CommonContext, Scope::SpecificContext, Scope::Payload] {
             let Some(code) = program.code(scope, packet.class, event.class) else { continue };
-            place = program.visit(&mut decoder, code, &part, place, &mut Nobody).expect("it was passed over before");
+            place = program.visit(&mut decoder, code, &part, place, &mut Ignore).expect("it was passed over before");
         }
         assert_eq!(place, event.end, "both ways over an event end at one place");
         at = event.end;

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
+use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Budget, Limits};
+use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
-use lastwords_formats::{ctf, evidence, json, text};
+use lastwords_formats::{evidence, json, text};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
@@ -24,7 +26,7 @@ use lastwords_testkit::ring::{Event, Expect};
 use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
-use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_walk::{lttng, lttng_ust, own};
 use tempfile::NamedTempFile;
@@ -404,15 +406,15 @@ fn class(input: &mut Input<'_>, depth: u8) -> FieldClass {
 
 /// What is recovered, written as CTF 1.8.
 pub fn ctf_end_to_end(data: &[u8]) {
-    ctf(data, ctf::Version::V1_8);
+    ctf(data, Version::V1_8);
 }
 
 /// What is recovered, written as CTF 2.
 pub fn ctf2_end_to_end(data: &[u8]) {
-    ctf(data, ctf::Version::V2);
+    ctf(data, Version::V2);
 }
 
-fn ctf(data: &[u8], version: ctf::Version) {
+fn ctf(data: &[u8], version: Version) {
     let scratch = tempfile::Builder::new().prefix("lastwords-fuzz-").tempdir().expect("a scratch folder");
     let folder = scratch.path().join("ctf");
     for source in own_sessions(&script::arena(data, Area::Arena)) {

@@ -100,7 +100,7 @@ pub(crate) fn carve(image: &Arc<dyn Image>, metadata: Option<&Path>, budget: &Bu
 fn take(session: &mut Session, texts: &[Metadata]) {
     let mut own: Vec<&Metadata> = texts.iter().filter(|text| text.names(&session.uuid)).collect();
     own.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
-    if let Some(text) = own.into_iter().find(|text| crate::proof::class(text).is_ok()) {
+    if let Some(text) = own.into_iter().find(|text| text.class().is_ok()) {
         session.metadata = text.clone();
         session.name_by_metadata();
         let bytes = text.text.len();

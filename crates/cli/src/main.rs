@@ -19,7 +19,6 @@ mod output;
 mod pager;
 mod paint;
 mod progress;
-mod proof;
 mod say;
 mod select;
 mod table;

@@ -1,12 +1,14 @@
 //! Measures the writers on a synthetic trace of four streams: `cargo run --release -p lastwords-formats --example text_speed`.
 
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::write as ctf;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{Style, Zone};
-use lastwords_formats::{Error, Totals, ctf, json, text};
+use lastwords_formats::{Error, Totals, json, text};
 use lastwords_trace::clock::{Clock, Rounding};
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::merge::Merge;
-use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
 use std::time::Instant;
 
@@ -160,7 +162,7 @@ fn measure(source: &Synthetic, bytes: u64) -> Result<(), Error> {
     for count_events in [false, true] {
         let folder = std::path::PathBuf::from(format!("/dev/shm/lastwords-speed-{}", std::process::id()));
         let begin = Instant::now();
-        let options = ctf::Options { version: ctf::Version::V1_8, count_events };
+        let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events };
         let totals = ctf::write(source, &folder, options, &mut |_| {})?;
         show(&format!("CTF, counted: {count_events}"), begin, totals);
         let _ = std::fs::remove_dir_all(&folder);

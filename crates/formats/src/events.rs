@@ -1,9 +1,9 @@
 //! The run over merged events that the text and JSON writers share.
 
 use crate::Totals;
-use crate::error::{Error, Result};
 use crate::once::Once;
 use crate::select::Selection;
+use lastwords_ctf::{Error, Result};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::{Event, Fault, Merge, Progress};
 use lastwords_trace::source::Source;

@@ -1,6 +1,6 @@
 //! The evidence, as text for people and as data for `inspect --json`: docs/JSON.md.
 
-use crate::ctf::names::plain;
+use lastwords_ctf::names::plain;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::source::{OpenSpan, Source};
 use serde::Serialize;
@@ -144,22 +144,15 @@ pub fn report(source: &dyn Source) -> Report {
     Report {
         schema: SCHEMA,
         trace: schema.name.clone(),
-        uuid: crate::ctf::uuid_text(&schema.uuid),
+        uuid: lastwords_ctf::uuid_text(&schema.uuid),
         losses: evidence.has_losses(),
-        lost_events: lost_events(evidence),
+        lost_events: evidence.lost_events(),
         verdicts,
         streams,
         gaps,
         notes: evidence.notes.clone(),
         open_spans: source.open_spans().iter().map(|span| span_report(source, span)).collect(),
     }
-}
-
-/// Events known to be lost: those of all gaps that `--strict` calls a loss.
-#[must_use]
-pub fn lost_events(evidence: &Evidence) -> u64 {
-    let losses = evidence.gaps.iter().filter(|gap| gap.cause.is_loss());
-    losses.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
 }
 
 fn sub_buffer_report(sub_buffer: &SubBuffer) -> SubBufferReport {
@@ -208,7 +201,7 @@ pub fn write_text(source: &dyn Source, limit: usize, out: &mut dyn Write) -> io:
     let schema = source.schema();
     // Its name is lost with the session region.
     let name = if schema.name.is_empty() {
-        format!("session {}", crate::ctf::uuid_text(&schema.uuid))
+        format!("session {}", lastwords_ctf::uuid_text(&schema.uuid))
     } else {
         plain(&schema.name)
     };

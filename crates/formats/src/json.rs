@@ -2,16 +2,17 @@
 
 pub mod ctf;
 
-use crate::ctf::Version;
-use crate::ctf::names::members;
-use crate::error::{Error, Result};
 use crate::events::{Line, Outcome, run};
 use crate::select::Selection;
 use crate::text::number::{signed, unsigned};
 use crate::text::time::rfc3339;
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::Version;
+use lastwords_ctf::names::members;
+use lastwords_ctf::{Error, Result};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::{Event, Progress};
-use lastwords_trace::schema::{ByteOrder, EnvValue, Field, FieldClass};
+use lastwords_trace::schema::{EnvValue, Field, FieldClass};
 use lastwords_trace::source::Source;
 use lastwords_trace::value::{EnumValue, Value, take};
 use serde_json::{Map, json};
@@ -65,7 +66,7 @@ fn trace(source: &dyn Source) -> serde_json::Value {
     let clock = &schema.clock;
     json!({
         "name": schema.name,
-        "uuid": crate::ctf::uuid_text(&schema.uuid),
+        "uuid": lastwords_ctf::uuid_text(&schema.uuid),
         "env": env,
         "clock": {
             "name": clock.name,
@@ -135,7 +136,7 @@ fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
 }
 
 fn parts(fields: &[Field]) -> Vec<Part<'_>> {
-    let part = |(i, member): (usize, crate::ctf::names::Member<'_>)| {
+    let part = |(i, member): (usize, lastwords_ctf::names::Member<'_>)| {
         let comma = if i == 0 { "" } else { "," };
         safe(&format!("{comma}{}:", json!(member.name)))
     };
@@ -275,7 +276,7 @@ fn character(out: &mut Vec<u8>, c: char) {
     };
     if short != 0 {
         out.extend_from_slice(&[b'\\', short]);
-    } else if crate::ctf::names::is_unsafe(c) {
+    } else if lastwords_ctf::names::is_unsafe(c) {
         let [high, low] = (c as u16).to_be_bytes();
         out.extend_from_slice(b"\\u");
         out.extend_from_slice(&hexadecimal(high));

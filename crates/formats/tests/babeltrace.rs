@@ -2,8 +2,8 @@
 
 mod support;
 
+use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::Totals;
-use lastwords_formats::ctf::{self, Version};
 use lastwords_formats::json;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};

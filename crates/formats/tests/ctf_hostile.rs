@@ -62,7 +62,7 @@ fn what_is_no_regular_file_is_told() {
     }
     std::fs::create_dir(path("s_2")).expect("made");
     std::os::unix::fs::symlink("nowhere", path("s_3")).expect("linked");
-    let found = lastwords_formats::ctf::read::open(folder.path()).expect("a trace");
+    let found = lastwords_ctf::read::open(folder.path()).expect("a trace");
     let mut faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
     faults.sort();
     let ends = [

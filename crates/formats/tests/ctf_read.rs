@@ -3,7 +3,8 @@
 
 mod support;
 
-use lastwords_formats::ctf::{Version, read};
+use lastwords_ctf::Version;
+use lastwords_ctf::read;
 use lastwords_formats::json;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Zone};

@@ -3,11 +3,12 @@
 
 mod support;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Stream;
 use std::collections::BTreeMap;
 use support::{HEADER, Memory, committed};

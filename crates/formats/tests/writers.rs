@@ -3,7 +3,9 @@
 
 mod support;
 
-use lastwords_formats::ctf::{self, Options, Version};
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::Version;
+use lastwords_ctf::write::{self as ctf, Options};
 use lastwords_formats::evidence;
 use lastwords_formats::json;
 use lastwords_formats::select::Selection;
@@ -11,7 +13,7 @@ use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Stream;
 use std::os::unix::fs::PermissionsExt;
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::Watchdog;
-use lastwords_formats::ctf::read;
 
 /// Longest that metadata of a megabyte may take, in a program that is not optimised much.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -190,7 +189,7 @@ fn p9_metadata() {
     let watchdog = Watchdog::new("p9 metadata", LIMIT);
     for (number, (what, text, events)) in tsdl_cases().into_iter().chain(ctf2_cases()).enumerate() {
         watchdog.case(number as u64);
-        let read = read::parse(Path::new("metadata"), text.as_bytes());
+        let read = lastwords_ctf::metadata::parse(Path::new("metadata"), text.as_bytes());
         let found =
             read.as_ref().ok().map(|class| class.streams.iter().map(|stream| stream.events.len()).sum::<usize>());
         let error = read.err().map(|error| error.to_string());

@@ -6,7 +6,8 @@
 //!
 //! The 27 bits of clock: the full reading is the previous one with its low bits replaced, plus 2^27 where that is less.
 
-use crate::schema::{ByteOrder, Channel, Field, FieldClass, Schema};
+use crate::schema::{Channel, Field, FieldClass, Schema};
+use lastwords_bytes::ByteOrder;
 use std::fmt;
 use std::ops::Range;
 

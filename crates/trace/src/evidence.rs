@@ -138,6 +138,13 @@ impl Evidence {
         self.notes.extend(other.notes);
     }
 
+    /// Events known to be lost: those of all gaps that `--strict` calls a loss.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        let losses = self.gaps.iter().filter(|gap| gap.cause.is_loss());
+        losses.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
+    }
+
     /// Anything that `--strict` calls a loss.
     #[must_use]
     pub fn has_losses(&self) -> bool {

@@ -6,8 +6,8 @@
 //! packet into events; a writer walks the fields of an event over its bytes.
 #![forbid(unsafe_code)]
 
+pub mod class;
 pub mod clock;
-pub mod ctf;
 pub mod decode;
 pub mod evidence;
 pub mod ftrace;
@@ -17,3 +17,4 @@ pub mod parallel;
 pub mod schema;
 pub mod source;
 pub mod value;
+pub mod visit;

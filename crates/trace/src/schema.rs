@@ -1,15 +1,7 @@
 //! What events look like: channels, event classes, fields.
 
+use lastwords_bytes::ByteOrder;
 use std::collections::BTreeMap;
-
-/// Byte order of the packets' integers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ByteOrder {
-    /// Least significant byte first.
-    Little,
-    /// Most significant byte first.
-    Big,
-}
 
 /// The schema of a whole trace.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! Field values over an event's bytes, without allocation.
 
-use crate::schema::{ByteOrder, Field, FieldClass};
+use crate::schema::{Field, FieldClass};
+use lastwords_bytes::ByteOrder;
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy)]

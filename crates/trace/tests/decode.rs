@@ -1,9 +1,10 @@
 //! The decoder: header forms, the 27-bit rule, and every kind of damage.
 #![allow(missing_docs, reason = "a test")]
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::clock::Clock;
 use lastwords_trace::decode::{DecodeError, Decoder, Expected, RawEvent, full_clock};
-use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use std::collections::BTreeMap;
 
 fn field(name: &str, class: FieldClass) -> Field {

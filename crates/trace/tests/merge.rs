@@ -1,10 +1,11 @@
 //! The merge against a sort, and the conversion of ticks against exact division.
 #![allow(missing_docs, reason = "a test")]
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::clock::{Clock, Converter, Rounding};
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::merge::Merge;
-use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Schema};
+use lastwords_trace::schema::{Channel, EventClass, Schema};
 use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
 use std::collections::BTreeMap;
 

@@ -22,11 +22,3 @@ pub mod own;
 pub(crate) mod pages;
 
 pub use open::{Options, Recovered, open, open_with};
-
-/// The event model's word for a byte order.
-fn own_order(order: lastwords_bytes::ByteOrder) -> lastwords_trace::schema::ByteOrder {
-    match order {
-        lastwords_bytes::ByteOrder::Little => lastwords_trace::schema::ByteOrder::Little,
-        lastwords_bytes::ByteOrder::Big => lastwords_trace::schema::ByteOrder::Big,
-    }
-}

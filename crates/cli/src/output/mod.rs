@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 use crate::say;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords_formats::ctf::Version;
+use lastwords_ctf::Version;
 use lastwords_formats::{Error, create_file, create_folder};
 use rustix::fs::Access;
 use serde::Serialize;

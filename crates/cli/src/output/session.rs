@@ -5,14 +5,20 @@ use crate::inputs::{self, Input};
 use crate::progress::Progress;
 use crate::select::once;
 use anyhow::bail;
+use lastwords_ctf::write as ctf;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
-use lastwords_formats::{Totals, ctf, json, perfetto};
+use lastwords_formats::{Totals, json, perfetto};
 use lastwords_trace::source::Source;
 use std::path::Path;
 
 /// Writes one session as a CTF folder.
-pub(crate) fn to_ctf(source: &dyn Source, version: ctf::Version, count: bool, path: &Path) -> anyhow::Result<Totals> {
+pub(crate) fn to_ctf(
+    source: &dyn Source,
+    version: lastwords_ctf::Version,
+    count: bool,
+    path: &Path,
+) -> anyhow::Result<Totals> {
     let mut bar = Progress::new(&source.schema().name, inputs::bytes(&[source]));
     let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
     Ok(ctf::write(source, path, ctf::Options { version, count_events: count }, &mut tell)?)
@@ -62,7 +68,7 @@ pub(crate) fn line(input: &Input, path: &Path, totals: &Totals, counted: bool) -
         streams: totals.streams,
         packets: totals.packets,
         bytes: totals.bytes,
-        lost_events: lastwords_formats::evidence::lost_events(source.evidence()),
+        lost_events: source.evidence().lost_events(),
         losses: source.evidence().has_losses() || totals.faults > 0,
         unreadable: false,
         merged: Vec::new(),

@@ -13,8 +13,7 @@ use crate::select::{Events, Which};
 use crate::verbs::recover::kernel::{left_out, wants_lttng};
 use crate::verbs::recover::lttng::recovered;
 use anyhow::bail;
-use lastwords_formats::ctf;
-use lastwords_formats::ctf::read::Found;
+use lastwords_ctf::read::Found;
 use lastwords_trace::source::Source;
 use std::path::PathBuf;
 
@@ -172,7 +171,7 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
             line.merged =
                 merged.map(|s| Merged { session: s.session.schema().name.clone(), from: s.from.clone() }).collect();
             let all = sources.iter().map(|source| source.evidence());
-            line.lost_events = all.clone().map(lastwords_formats::evidence::lost_events).sum();
+            line.lost_events = all.clone().map(lastwords_trace::evidence::Evidence::lost_events).sum();
             line.losses = totals.faults > 0 || all.clone().any(lastwords_trace::evidence::Evidence::has_losses);
             vec![line]
         }
@@ -184,7 +183,7 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
 }
 
 /// One session is written as the folder that was named, several as folders in it.
-fn ctf_folders(args: &Args, sessions: &[Input], version: ctf::Version) -> anyhow::Result<Vec<Line>> {
+fn ctf_folders(args: &Args, sessions: &[Input], version: lastwords_ctf::Version) -> anyhow::Result<Vec<Line>> {
     args.events.refuse("CTF is copied packet by packet")?;
     let mut taken = Taken::default();
     let mut lines = Vec::new();

@@ -11,7 +11,7 @@ use crate::verbs::recover::kernel::{left_out, wants_lttng};
 use crate::verbs::recover::lttng::recovered;
 use crate::{ctf, evidence, ftrace, inputs, lttng};
 use anyhow::bail;
-use lastwords_formats::ctf::read::Found;
+use lastwords_ctf::read::Found;
 use lastwords_formats::ftrace::text as ftrace_text;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::source::Source;

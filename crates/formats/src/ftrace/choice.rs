@@ -1,10 +1,10 @@
 //! Which events of a kernel's trace, over several trace arrays, in order of time.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use super::text::{Common, Merge, is_selected};
-use crate::error::{Error, Result};
+use lastwords_ctf::{Error, Result};
 
 /// Which events; the default is all of the live rings.
 #[derive(Debug, Clone, Default)]

@@ -2,17 +2,17 @@
 
 use std::io::Write;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 use serde_json::{Value, json};
 
 use super::choice::{Choice, Chosen};
 use super::log::{Log, LogLine};
 use super::text::{At, Common, Options, Printer, Summary, irq_flags};
 use super::values::{Column, Datum, columns};
-use crate::error::{Error, Result};
 use crate::json::{octets, safe, text};
 use crate::text::number::{nine, signed, unsigned};
+use lastwords_ctf::{Error, Result};
 
 /// Names the layout of the lines; changes when a reader of the old one would misread.
 pub const SCHEMA: &str = "lastwords.ftrace.v1";

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::{
     Array, CpuRing, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol, SymbolRow, Symbols,
     Tracing,
 };
-use lastwords_trace::schema::ByteOrder;
 
 use super::format_file;
 use super::page::header;

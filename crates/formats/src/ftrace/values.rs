@@ -4,8 +4,8 @@
 //! what `TRACE_EVENT`'s `__field`, `__array`, `__string`, `__dynamic_array` and their relatives write into a `format` file
 //! (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
-use lastwords_trace::schema::ByteOrder;
 
 use super::page::{long, word};
 

@@ -2,15 +2,17 @@
 
 use super::{SCHEMA, float, octets, safe, text};
 use crate::Totals;
-use crate::ctf::read::{Due, Error, Loss, Next, Reader, Sink, Trace, Watch, cpu, readers, run};
 use crate::last::LastLines;
 use crate::select::Selection;
 use crate::text::number::{signed, unsigned};
 use crate::text::time::rfc3339;
+use lastwords_ctf::program::Code;
+use lastwords_ctf::read::{Due, Error, Loss, Next, Reader, Sink, Trace, Watch, cpu, readers, run};
+use lastwords_trace::class::{EventClass, Scope};
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::ctf::{Code, EventClass, NodeId, Scope, Shape, Visitor};
 use lastwords_trace::parallel;
 use lastwords_trace::schema::EnvValue;
+use lastwords_trace::visit::{NodeId, Shape, Visitor};
 use serde_json::{Map, json};
 use std::io::Write;
 
@@ -102,7 +104,7 @@ fn heads(
             })
         });
         let name = class.text("trace_name").unwrap_or_else(|| trace.name());
-        let uuid = class.uuid.map(|uuid| crate::ctf::uuid_text(&uuid));
+        let uuid = class.uuid.map(|uuid| lastwords_ctf::uuid_text(&uuid));
         json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": has_losses(trace, watch) })
     };
     traces.iter().enumerate().map(of).collect()

@@ -13,7 +13,6 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use super::proto::{Message, put_message};
 use super::{BOOTTIME, NEEDS_STATE, REALTIME, STATE_CLEARED, packet, put_packet};
-use crate::error::{Error, Result};
 use crate::ftrace::Choice;
 use crate::ftrace::beside::Beside;
 use crate::ftrace::choice::{Chosen, Part};
@@ -21,6 +20,7 @@ use crate::ftrace::log::{Log, LogLine};
 use crate::ftrace::print::{Names, Show};
 use crate::ftrace::text::{At, Common, Options, Printer, Summary};
 use class::{Class, classes};
+use lastwords_ctf::{Error, Result};
 
 /// Bytes of events after which a bundle is written.
 const BUNDLE: usize = 64 << 10;

@@ -11,9 +11,9 @@ use lastwords_trace::value::{Value, Values};
 
 use super::proto::Message;
 use super::{BOOTTIME, REALTIME, packet, put_packet};
-use crate::error::{Error, Result};
 use crate::events::{Line, Outcome, run};
 use crate::select::Selection;
+use lastwords_ctf::{Error, Result};
 
 /// Tracks that are told apart; events beyond stand on their stream's.
 const MOST_TRACKS: usize = 1 << 16;

@@ -3,11 +3,12 @@
 use super::escape::quoted;
 use super::number::{Constant, general, hexadecimal, masked, signed, unsigned};
 use super::time::{Stamp, Zone};
-use crate::ctf::Version;
-use crate::ctf::names::{members, plain};
 use crate::events::Line;
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::Version;
+use lastwords_ctf::names::{members, plain};
 use lastwords_trace::merge::Event;
-use lastwords_trace::schema::{ByteOrder, EnvValue, Field, FieldClass, Schema};
+use lastwords_trace::schema::{EnvValue, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_trace::value::{Elements, EnumValue, Value, extend, take, take_integer};
 

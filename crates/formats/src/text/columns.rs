@@ -6,8 +6,9 @@ use super::escape::{bare, quoted};
 use super::number::{Constant, general, hexadecimal, masked, signed, six, unsigned};
 use super::time::{TimeOfDay, Zone, put_seconds};
 use crate::events::Line;
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::merge::Event;
-use lastwords_trace::schema::{ByteOrder, Channel, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
 use lastwords_trace::value::{EnumValue, Value, extend, take, take_integer};
 

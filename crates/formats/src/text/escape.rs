@@ -1,7 +1,7 @@
 //! Text that cannot steer a terminal.
 
 use super::page::Put;
-use crate::ctf::names::is_unsafe;
+use lastwords_ctf::names::is_unsafe;
 
 /// Bytes that are not copied as they are: control characters, quotes, backslash, `?`, and all that is not ASCII.
 static SPECIAL: [bool; 256] = special();

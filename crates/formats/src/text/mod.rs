@@ -12,16 +12,16 @@ pub(crate) mod page;
 mod raw;
 pub(crate) mod time;
 
-use crate::ctf::Version;
-use crate::error::Result;
 use crate::events::{Outcome, run};
 use crate::select::Selection;
+use lastwords_ctf::Result;
+use lastwords_ctf::Version;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::merge::Progress;
 use lastwords_trace::source::Source;
 use std::io::Write;
 
-pub use crate::ctf::names::is_unsafe;
+pub use lastwords_ctf::names::is_unsafe;
 pub use time::Zone;
 
 /// How a line looks.

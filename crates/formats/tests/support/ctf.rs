@@ -1,6 +1,6 @@
 //! CTF traces written down by hand, and what the reader says of them.
 
-use lastwords_formats::ctf::read;
+use lastwords_ctf::read;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::text::ctf::{Note, print};

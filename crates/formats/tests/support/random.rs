@@ -1,9 +1,10 @@
 //! Makes a random trace from a seed.
 
 use super::{HEADER, Memory, committed};
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Evidence, Verdict};
-use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, EventClass, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{PacketInfo, Stream};
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::evidence::Evidence;
-use crate::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 /// A symbol that an address lies in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::{HeaderPage, SubBufferInfo};
-use crate::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 /// Set in the commit word of a sub-buffer that was read: events are missing before it.
 pub const MISSED_EVENTS: u64 = 1 << 31;

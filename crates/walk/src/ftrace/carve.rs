@@ -14,7 +14,6 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Look, Place, Shape, Where, look};
-use crate::own_order;
 
 /// Bytes that are read at once where pages are looked for.
 const CHUNK: usize = 1 << 20;
@@ -129,7 +128,7 @@ pub(super) fn search(
     windows: &[Window],
     known: &HashSet<u64>,
 ) -> Vec<Candidate> {
-    let order = own_order(kernel.memory.byte_order());
+    let order = kernel.memory.byte_order();
     let (low, high) =
         (windows.iter().map(|w| w.after).min().unwrap_or(0), windows.iter().map(|w| w.before).max().unwrap_or(0));
     let mut found = Vec::new();
@@ -158,8 +157,8 @@ pub(super) fn search(
             for (n, page) in pages.chunks_exact(shape.size.max(1)).enumerate() {
                 let address = at.saturating_add((n as u64).saturating_mul(size));
                 let stamp = page.first_chunk::<8>().map_or(0, |raw| match order {
-                    lastwords_trace::schema::ByteOrder::Little => u64::from_le_bytes(*raw),
-                    lastwords_trace::schema::ByteOrder::Big => u64::from_be_bytes(*raw),
+                    lastwords_bytes::ByteOrder::Little => u64::from_le_bytes(*raw),
+                    lastwords_bytes::ByteOrder::Big => u64::from_be_bytes(*raw),
                 });
                 if stamp < low || stamp > high || stamp == 0 || known.contains(&address) {
                     continue;

@@ -11,7 +11,6 @@ use lastwords_trace::ftrace::page::Events;
 
 use super::chain::{self, Chains, Node};
 use super::ring::{self, Look, Shape};
-use crate::own_order;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
@@ -159,7 +158,7 @@ fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, 
         if kernel.memory.read(node.page, &mut bytes).is_err() {
             continue;
         }
-        let look = ring::look(&bytes, own_order(kernel.memory.byte_order()), shape.header).ok()?;
+        let look = ring::look(&bytes, kernel.memory.byte_order(), shape.header).ok()?;
         if look.commit > 0 && look.first >= newest {
             (commit, newest) = (node.at, look.first);
         }
@@ -197,7 +196,7 @@ pub(super) fn ask(kernel: &Kernel, told: &mut Told, bytes: &[u8], shape: Shape, 
     told.first = if told.events == 0 { look.first } else { told.first.min(look.first) };
     told.last = told.last.max(look.last);
     told.events = told.events.saturating_add(look.events);
-    for event in Events::new(bytes, shape.header, own_order(kernel.memory.byte_order()), look.commit).flatten() {
+    for event in Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten() {
         let Some(payload) = bytes.get(event.payload) else { continue };
         let Some([a, b, _, _, pid @ ..]) = payload.first_chunk::<8>() else { continue };
         add(&mut told.ids, u16::from_le_bytes([*a, *b]));
@@ -242,7 +241,7 @@ fn readers(kernel: &Kernel, lists: &mut [List], candidates: &[Candidate], shift:
         if kernel.memory.read(candidate.page, &mut bytes).is_err() {
             continue;
         }
-        let look = ring::look(&bytes, own_order(kernel.memory.byte_order()), list.shape.header);
+        let look = ring::look(&bytes, kernel.memory.byte_order(), list.shape.header);
         let Ok(look) = look.as_ref().map_err(|_| ()) else { continue };
         let read = kernel.object("buffer_page", at).and_then(|page| page.u64("read")).unwrap_or(0) as usize;
         if look.events > 0 && look.last <= list.told.first && list.reader.is_none() {

@@ -21,7 +21,6 @@ use super::lost::{TRACERS, bound_tasks, votes};
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Look, Place, Shape, Where};
 use super::{formats, without_arrays};
-use crate::own_order;
 
 /// Events of a sub-buffer that is believed, at least: fewer prove too little.
 const EVENTS: u64 = 4;
@@ -100,7 +99,7 @@ fn search(kernel: &Kernel, physical: &Arc<dyn Image>, shape: Shape, formats: &BT
 
 /// All events are of kinds that the kernel has, with room for their fields, by tasks that can be.
 fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Look, formats: &BTreeMap<u16, Format>) -> bool {
-    Events::new(bytes, shape.header, own_order(kernel.memory.byte_order()), look.commit).flatten().all(|event| {
+    Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(|event| {
         let Some([a, b, _, _, pid @ ..]) = bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>()) else {
             return false;
         };

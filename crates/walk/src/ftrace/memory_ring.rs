@@ -10,7 +10,6 @@ use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{CpuRing, Latency, Ring, Stats, SubBufferInfo};
 
 use super::ring::{self, Cpu, Look, Shape, Where};
-use crate::own_order;
 
 /// One ring, all its CPUs.
 pub(super) struct MemoryRing {
@@ -67,7 +66,7 @@ impl MemoryRing {
 
     /// A look at each sub-buffer of a CPU.
     pub(super) fn looks(&self, cpu: usize) -> Vec<Option<Look>> {
-        let order = own_order(self.kernel.memory.byte_order());
+        let order = self.kernel.memory.byte_order();
         let mut bytes = Vec::new();
         let places = self.found.get(cpu).map_or(0, |c| c.places.len());
         (0..places)
@@ -81,7 +80,7 @@ impl MemoryRing {
     /// What a CPU's sub-buffers tell of its counters, where the structure that holds them is lost: what is there and was not
     /// read. What was overwritten is not known.
     pub(super) fn count_events(&mut self, cpu: usize) {
-        let order = own_order(self.kernel.memory.byte_order());
+        let order = self.kernel.memory.byte_order();
         let mut stats = Stats::default();
         let mut bytes = Vec::new();
         for index in 0..self.found.get(cpu).map_or(0, |c| c.places.len()) {
@@ -135,7 +134,7 @@ impl Ring for MemoryRing {
             (Where::Physical(address), Some(image)) => image.read(address, bytes).is_ok(),
             (Where::Physical(_), None) => false,
         };
-        let order = own_order(self.kernel.memory.byte_order());
+        let order = self.kernel.memory.byte_order();
         match page::header(bytes, self.shape.header, order) {
             Ok(header) if read => SubBufferInfo {
                 committed: header.committed,

@@ -56,7 +56,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     Tracing {
         uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
         release: uname.release,
-        byte_order: crate::own_order(virtual_memory.byte_order()),
+        byte_order: virtual_memory.byte_order(),
         word_size: virtual_memory.word_size(),
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
         cpus: running_cpus(kernel),

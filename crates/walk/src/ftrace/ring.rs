@@ -6,7 +6,6 @@ use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Stats};
 
 use super::chain::{self, Chain, Chains, Node};
-use crate::own_order;
 
 /// Largest number of sub-buffers of a CPU that is believed.
 const SUB_BUFFERS_MAX: u64 = 1 << 24;
@@ -225,7 +224,7 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
     if let Err(hole) = kernel.memory.read(address, &mut bytes) {
         return row(Verdict::Missing, 0, format!("sub-buffer at {address:#x}: {hole}"));
     }
-    match look(&bytes, own_order(kernel.memory.byte_order()), shape.header) {
+    match look(&bytes, kernel.memory.byte_order(), shape.header) {
         Ok(look) if look.commit <= consumed => {}
         Ok(look) => row(if open { Verdict::Open } else { Verdict::Committed }, look.commit as u64, String::new()),
         Err(why) => row(Verdict::Invalid, 0, format!("sub-buffer at {address:#x}: {why}")),
@@ -233,11 +232,7 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
 }
 
 /// Measures a sub-buffer; an error where its events do not fit.
-pub(super) fn look(
-    bytes: &[u8],
-    order: lastwords_trace::schema::ByteOrder,
-    layout: HeaderPage,
-) -> Result<Look, String> {
+pub(super) fn look(bytes: &[u8], order: lastwords_bytes::ByteOrder, layout: HeaderPage) -> Result<Look, String> {
     let header = page::header(bytes, layout, order).map_err(|misfit| misfit.to_string())?;
     let commit = header.committed;
     let mut events = Events::new(bytes, layout, order, commit);
@@ -318,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_sub_buffer_that_lies_is_told() {
-        let order = lastwords_trace::schema::ByteOrder::Little;
+        let order = lastwords_bytes::ByteOrder::Little;
         let page = HeaderPage::of_word_size(8);
         let mut bytes = [0u8; 64];
         bytes[0] = 9;

@@ -7,6 +7,7 @@
 mod carve;
 mod committed;
 mod complete;
+mod decode;
 mod header;
 pub(crate) mod metadata;
 mod plan;

@@ -9,11 +9,11 @@ use super::packet::{Judged, judge};
 use super::registry::Registry;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::session::context;
-use lastwords_bytes::{Budget, ByteOrder as Order};
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::decode::{ChannelDecoder, Position};
 use lastwords_trace::evidence::Verdict;
-use lastwords_trace::schema::{ByteOrder, Channel, EnvValue, Field, FieldClass, Schema};
+use lastwords_trace::schema::{Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sub-buffers of a channel by which its contexts are tried.
@@ -48,10 +48,7 @@ pub(crate) fn resolve(
     notes: &mut Vec<String>,
 ) -> Resolved {
     let mut orders = streams.iter().map(|s| s.identity.order).chain(pool.loose.iter().map(|l| l.identity.order));
-    let order = match orders.next() {
-        Some(Order::Big) => ByteOrder::Big,
-        _ => ByteOrder::Little,
-    };
+    let order = orders.next().unwrap_or(ByteOrder::Little);
     let mut ids: BTreeSet<u32> = info.channels.iter().map(|c| c.id).collect();
     ids.extend(streams.iter().map(|s| s.geometry.channel));
     ids.extend(pool.loose.iter().map(|l| l.identity.channel));

@@ -10,7 +10,7 @@ use crate::inputs::Input;
 use crate::select::Which;
 use crate::{evidence, inputs, output, paint, say};
 use anyhow::{Context, bail};
-use lastwords_formats::ctf;
+use lastwords_ctf::write as ctf;
 use lastwords_trace::source::Source;
 use std::path::PathBuf;
 
@@ -102,7 +102,7 @@ fn judge(input: &Input, killed: &parent::Killed) -> bool {
 fn keep(args: &Args, input: &Input, pid: u32) -> anyhow::Result<()> {
     let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
     let folder = args.output.clone().unwrap_or_else(default);
-    let options = ctf::Options { version: ctf::Version::V1_8, count_events: true };
+    let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events: true };
     let source: &dyn Source = &input.session;
     let totals = ctf::write(source, &folder, options, &mut |_| {}).context("writing the CTF folder")?;
     let shown = folder.display();

@@ -8,15 +8,14 @@ use crate::lttng::{self, evidence, stream_name};
 use crate::names::Taken;
 use crate::output::{self, Format, Line};
 use crate::progress::Shared;
+use crate::say;
 use crate::select::{Events, Which};
 use crate::table::plain;
-use crate::{proof, say};
 use anyhow::{Context, bail};
-use lastwords_formats::ctf::lttng::{self as folder, Entry, StreamWriter};
-use lastwords_formats::ctf::read::{self, Found};
-use lastwords_formats::ctf::{Version, emit};
+use lastwords_ctf::read::{self, Found};
+use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
+use lastwords_ctf::{Version, emit};
 use lastwords_formats::{Totals, create_folder};
-use lastwords_trace::schema::ByteOrder;
 use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -162,7 +161,7 @@ pub(crate) fn write(
         }
         // Packets are read twice: to be proven by their events, then to be written.
         let bar = Shared::new(&session.name, bytes(session).saturating_mul(2));
-        let events = proof::events(session, &bar);
+        let events = session.prove_events(&mut |bytes| bar.add(bytes));
         let (path, totals) = write_one(session, folder, &names.name(session), &bar)?;
         drop(bar);
         if session.metadata.text.is_empty() && totals.packets == 0 {
@@ -185,7 +184,7 @@ pub(crate) fn write(
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,
-            lost_events: lastwords_formats::evidence::lost_events(&session.evidence),
+            lost_events: session.evidence.lost_events(),
             losses,
             unreadable,
             merged: Vec::new(),
@@ -209,7 +208,7 @@ fn translated(metadata: &Metadata, version: Version) -> anyhow::Result<Option<St
     if metadata.text.is_empty() || own == version {
         return Ok(None);
     }
-    Ok(Some(emit(&proof::class(metadata)?, version)?))
+    Ok(Some(emit(&metadata.class()?, version)?))
 }
 
 /// Bytes of its packets.
@@ -236,13 +235,9 @@ fn write_one(session: &Session, into: &Path, below: &str, bar: &Shared) -> anyho
         totals.bytes += file.finish()?;
         totals.streams += 1;
     }
-    let order = match session.shape.order {
-        lastwords_bytes::ByteOrder::Little => ByteOrder::Little,
-        lastwords_bytes::ByteOrder::Big => ByteOrder::Big,
-    };
     // Readers stumble over a description that is empty; a folder without one is no trace to them.
     if !session.metadata.text.is_empty() {
-        totals.bytes += folder::metadata(&path, &session.metadata.text, &session.uuid, order)?;
+        totals.bytes += folder::metadata(&path, &session.metadata.text, &session.uuid, session.shape.order)?;
     }
     Ok((path, totals))
 }
@@ -285,7 +280,7 @@ mod tests {
         assert_eq!(to(&second, Version::V2), None);
         let first = to(&second, Version::V1_8).expect("another");
         assert!(first.contains("sched_switch"), "{first}");
-        let event = |text: &str| proof::class(&metadata(text)).expect("valid").streams[0].events[0].id;
+        let event = |text: &str| metadata(text).class().expect("valid").streams[0].events[0].id;
         assert_eq!(event(&first), event(TSDL));
         assert!(translated(&metadata("event { "), Version::V2).is_err());
     }

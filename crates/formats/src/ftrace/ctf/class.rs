@@ -2,18 +2,19 @@
 
 use std::collections::HashSet;
 
-use lastwords_trace::ctf::{
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::class::{
     Array as CtfArray, Attributes, Bits, Clock, Encoding, EventClass, FieldClass, Identity, Integer, Length, Origin,
     Path, Role, Scope, StreamClass, Text, TraceClass,
 };
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
-use lastwords_trace::schema::{ByteOrder, EnvValue};
+use lastwords_trace::schema::EnvValue;
 
-use crate::ctf::own::{packet_context, packet_header, role, structure, unsigned};
-use crate::ctf::uuid_text;
 use crate::ftrace::beside::Beside;
 use crate::ftrace::text::{At, Printer};
 use crate::ftrace::values::{Column, Datum, Element, Kind, Place, columns};
+use lastwords_ctf::uuid_text;
+use lastwords_ctf::write::session::{packet_context, packet_header, role, structure, unsigned};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -57,7 +58,7 @@ fn class(format: &Format, word_size: u8) -> Class<'_> {
         if is_print && column.field.name != "ip" {
             continue;
         }
-        let base = crate::ctf::names::identifier(&column.field.name);
+        let base = lastwords_ctf::names::identifier(&column.field.name);
         let mut name = base.clone();
         let mut number = 1;
         while name.is_empty() || !taken.insert(name.clone()) {
@@ -291,7 +292,7 @@ fn environment(tracing: &Tracing, array: &Array, ring: &dyn Ring, name: &str) ->
 fn clock(array: &Array, beside: &Beside) -> Clock {
     let since = beside.moment.filter(|_| is_since_boot(array)).and_then(|(boot, wall)| wall.checked_sub(boot));
     Clock {
-        id: crate::ctf::names::identifier(&array.clock),
+        id: lastwords_ctf::names::identifier(&array.clock),
         identity: Identity { name: Some(array.clock.clone()), ..Identity::default() },
         frequency: SECOND,
         offset_seconds: since.map_or(0, |ns| i64::try_from(ns / SECOND).unwrap_or(0)),

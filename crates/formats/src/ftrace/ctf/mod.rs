@@ -15,11 +15,11 @@ use super::beside::Beside;
 use super::choice::Choice;
 use super::page::{Cursor, Event};
 use super::text::{At, Common, Options, Printer, Summary};
-use crate::ctf::copy::{Header, Last};
-use crate::ctf::{Version, emit};
-use crate::error::{Error, Result};
-use crate::{create_file, create_folder};
 use class::{Class, classes, trace_class};
+use lastwords_ctf::write::packets::{Header, Last};
+use lastwords_ctf::{Error, Result};
+use lastwords_ctf::{Version, emit};
+use lastwords_ctf::{create_file, create_folder};
 
 /// Greatest reading of a clock that is believed: readers count nanoseconds in an `i64`.
 const LIMIT: u64 = 1 << 62;
@@ -125,7 +125,7 @@ impl Writer<'_> {
     /// Writes one CPU's file; a CPU without events has none.
     fn stream(&mut self, folder: &Path, ring: &dyn Ring, lane: usize, uuid: [u8; 16]) -> Result<()> {
         let Some(cpu) = ring.cpus().get(lane) else { return Ok(()) };
-        let big = self.tracing.byte_order == lastwords_trace::schema::ByteOrder::Big;
+        let big = self.tracing.byte_order == lastwords_bytes::ByteOrder::Big;
         let mut stream = Stream {
             path: folder.join(format!("cpu-{}", cpu.cpu)),
             file: None,

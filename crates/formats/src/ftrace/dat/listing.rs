@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Error, Reader};
 use lastwords_trace::ftrace::{Format, HeaderPage};
-use lastwords_trace::schema::ByteOrder;
 
 use super::symbols::Listed;
 use crate::ftrace::format_file;
@@ -31,10 +31,6 @@ pub(super) struct Machine {
 
 /// A reader of one part, in the file's byte order.
 pub(super) fn reader(bytes: &[u8], order: ByteOrder) -> Reader<'_> {
-    let order = match order {
-        ByteOrder::Little => lastwords_bytes::ByteOrder::Little,
-        ByteOrder::Big => lastwords_bytes::ByteOrder::Big,
-    };
     Reader::new("trace.dat", bytes, order)
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use lastwords_bytes::ByteOrder;
 use lastwords_bytes::Error as Located;
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
@@ -16,7 +16,7 @@ use super::options::{Buffer, Place, Told};
 use super::reader::{At, Source, WHAT};
 use super::ring::{Data, FileRing};
 use super::sections;
-use crate::error::{Error, Result};
+use lastwords_ctf::{Error, Result};
 
 /// CPUs that a file may have.
 const MOST_CPUS: u32 = 1 << 16;

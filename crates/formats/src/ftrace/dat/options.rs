@@ -5,7 +5,7 @@ use lastwords_trace::ftrace::Stats;
 
 use super::id;
 use super::listing::{reader, string};
-use lastwords_trace::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 /// CPUs that a buffer may have.
 const MOST_CPUS: u32 = 1 << 16;

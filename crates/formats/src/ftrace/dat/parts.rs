@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Ring, Stats, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::format_file;
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Budget, Error, Limits};
-use lastwords_trace::schema::ByteOrder;
 
 /// Bytes of the longest name in a file.
 const LONGEST_NAME: u64 = 1 << 16;

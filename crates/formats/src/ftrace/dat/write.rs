@@ -3,16 +3,16 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use super::parts::{self, Put};
 use super::{MAGIC, id};
 use crate::Totals;
-use crate::error::{Error, Result};
-use crate::folder::create_file;
 use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED};
+use lastwords_ctf::create_file;
+use lastwords_ctf::{Error, Result};
 
 /// How to write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::arith::{Int, Typed};
 use super::tree::Locator;
 use super::{Env, Fault, Machine};
-use lastwords_trace::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 /// A value.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Print formats into programs.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Symbols};
-use lastwords_trace::schema::ByteOrder;
 
 use super::arith::Int;
 use super::bytes::{Value, locate, read, until_nul};

@@ -4,7 +4,7 @@ use super::bytes::{Value, locate, until_nul};
 use super::number::{Spec, hex, number};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine};
-use lastwords_trace::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 /// Runs a helper.
 pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {

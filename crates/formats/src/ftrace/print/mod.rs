@@ -27,8 +27,8 @@ pub use binary::print_binary;
 pub use compile::{Program, compile};
 pub use names::{Names, Show};
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
-use lastwords_trace::schema::ByteOrder;
 
 pub(crate) use names::Mix;
 pub(crate) use number::{Spec, hex, number, text as padded};

@@ -10,7 +10,7 @@ use super::number::Spec;
 use super::tree::Expr;
 use crate::text::number::{Constant, hex, signed, unsigned};
 use crate::text::page::Put;
-use lastwords_trace::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 /// Bytes of a task's name (`TASK_COMM_LEN`), the most frequent text.
 const NAME: usize = 16;

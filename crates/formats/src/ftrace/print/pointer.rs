@@ -1,6 +1,6 @@
 //! `%p` and its kinds (`pointer()` of `lib/vsprintf.c`).
 
-use lastwords_trace::schema::ByteOrder;
+use lastwords_bytes::ByteOrder;
 
 use super::bytes::{Place, Value};
 use super::number::{self, Spec, number};

@@ -17,7 +17,7 @@ pub(crate) struct Form {
     /// Names stand behind enumerators.
     names_enumerators: bool,
     word_size: u32,
-    order: lastwords_trace::schema::ByteOrder,
+    order: lastwords_bytes::ByteOrder,
 }
 
 impl Form {

@@ -1,8 +1,8 @@
 //! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format of them; readers make one, named `blktrace`, of
 //! `struct blk_io_trace`, as trace-cmd does.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
-use lastwords_trace::schema::ByteOrder;
 
 use super::context::Tasks;
 use super::events::At;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
-use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::print::{Mix, Spec, number, padded};
 use crate::text::number::{six, unsigned};

@@ -1,7 +1,7 @@
 //! One event to its text (`print_trace_line`).
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use super::arguments::Form;
 use super::context::{self, Common, Tasks};

@@ -1,7 +1,7 @@
 //! The form of option `fields` (`print_event_fields`): every field by its name.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
-use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::page::{long, word};
 use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};

@@ -1,7 +1,7 @@
 //! The function_graph tracer (`trace_functions_graph.c`).
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use super::arguments::Form;
 use super::context::{self, Common, Tasks};

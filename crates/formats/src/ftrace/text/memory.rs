@@ -1,7 +1,7 @@
 //! Entries of the tracer `mmiotrace` (`kernel/trace/trace_mmiotrace.c`), which has lines of its own.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
-use lastwords_trace::schema::ByteOrder;
 
 use super::own::{Own, Slot};
 

@@ -1,7 +1,7 @@
 //! The events of a ring's CPUs in order of time: of equal times the lower CPU's first, as the kernel merges them.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{HeaderPage, Ring, Tracing};
-use lastwords_trace::schema::ByteOrder;
 
 use crate::ftrace::page::{Cursor, Event, Misfit};
 

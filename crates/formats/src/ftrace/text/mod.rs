@@ -22,12 +22,12 @@ use std::io::Write;
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
-use crate::error::{Error, Result};
 use crate::ftrace::log::{Log, write_text};
 use crate::select::matches;
 use crate::text::page::Page;
 pub(crate) use context::{Common, irq_flags};
 pub(crate) use events::{At, Printer};
+use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
 
 /// Bytes gathered before they are written.

@@ -1,7 +1,7 @@
 //! ftrace's own entries (`trace_entries.h`, `trace_output.c`).
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
-use lastwords_trace::schema::ByteOrder;
 
 use super::block::Block;
 use super::memory::Memory;

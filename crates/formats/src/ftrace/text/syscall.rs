@@ -1,7 +1,7 @@
 //! System calls (`print_syscall_enter`, `print_syscall_exit`): `sys_openat(dfd: ffffff9c, …)`, `sys_openat -> 0x3`.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
-use lastwords_trace::schema::ByteOrder;
 
 use super::own::Slot;
 use crate::ftrace::print::{Spec, hex, number};

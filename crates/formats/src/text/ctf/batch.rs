@@ -2,11 +2,11 @@
 
 use super::plan::{EventPlan, StreamPlan};
 use super::value::Writer;
-use crate::ctf::read::Trace;
 use crate::text::number::Constant;
 use crate::text::page::{Line, Page, Put};
 use crate::text::time::{Stamp, Zone};
-use lastwords_trace::ctf::{Decoder, Part};
+use lastwords_ctf::program::{Decoder, Part};
+use lastwords_ctf::read::Trace;
 use std::sync::Arc;
 
 /// A window over a packet of a stream.

@@ -6,9 +6,10 @@ use super::value::number;
 use crate::text::escape::{plain, within_quotes};
 use crate::text::number::{Constant, hexadecimal, signed, unsigned};
 use crate::text::page::Put;
-use lastwords_trace::ctf::{Encoding, Flat};
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::program::Flat;
+use lastwords_trace::class::Encoding;
 use lastwords_trace::nul;
-use lastwords_trace::schema::ByteOrder;
 use lastwords_trace::value::{extend, take_integer};
 
 /// Contexts and payload of an event class.

@@ -7,10 +7,10 @@ mod plan;
 mod value;
 
 use super::time::{TimeOfDay, Zone};
-use crate::ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
-use crate::ctf::uuid_text;
 use crate::select::Selection;
 use batch::{Batch, Context, Formatter, Record, Window};
+use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
+use lastwords_ctf::uuid_text;
 use lastwords_trace::parallel;
 use pipeline::Pipeline;
 use plan::{StreamPlan, plan};

@@ -1,12 +1,14 @@
 //! What is known before the first event: names, braces, and how values look.
 
 use super::line::Line;
-use crate::ctf::read::Trace;
 use crate::select::Selection;
 use crate::text::escape::bare;
 use crate::text::number::Constant;
-use lastwords_trace::ctf::{Code, Encoding, EventClass, Mapping, Node, Scope, Shape, TraceClass};
+use lastwords_ctf::program::Code;
+use lastwords_ctf::read::Trace;
+use lastwords_trace::class::{Encoding, EventClass, Mapping, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
+use lastwords_trace::visit::{Node, Shape};
 
 /// What stands before an event's own fields.
 const HEADERS: [Scope; 3] = [Scope::PacketHeader, Scope::PacketContext, Scope::EventHeader];

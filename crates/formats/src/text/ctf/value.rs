@@ -4,7 +4,8 @@ use super::plan::{Look, Part};
 use crate::text::escape::quoted;
 use crate::text::number::{general, hexadecimal, signed, unsigned};
 use crate::text::page::Put;
-use lastwords_trace::ctf::{Encoding, Mapping, NodeId, Visitor};
+use lastwords_trace::class::{Encoding, Mapping};
+use lastwords_trace::visit::{NodeId, Visitor};
 
 pub(super) struct Writer<'a, 't> {
     pub(super) out: &'a mut Vec<u8>,

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Field, HeaderPage, Symbol, SymbolRow, Symbols, Tracing};
-use lastwords_trace::schema::ByteOrder;
 use proptest::prelude::*;
 
 use super::super::Names;

@@ -1,0 +1,63 @@
+//! CTF 1.8 and CTF 2: metadata ([`metadata`]), the decoder that it compiles to ([`program`]), readers ([`read`]) and
+//! writers ([`write`]).
+//!
+//! What metadata say is a [`lastwords_trace::class::TraceClass`], whatever its version. A [`program::Program`] is made of it
+//! once; it splits packets into events and shows an event's fields to a [`lastwords_trace::visit::Visitor`].
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod metadata;
+pub mod names;
+mod output;
+pub mod program;
+pub mod read;
+pub mod write;
+
+pub use error::{Error, Result};
+pub use metadata::{Version, emit};
+pub use names::uuid_text;
+pub use output::{create_file, create_folder};
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Streams with at least one packet.
+    pub streams: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Events; 0 where they were not counted.
+    pub events: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Packets that could not be decoded to their end, or were mended.
+    pub faults: u64,
+    /// Events that the packets of a CTF trace tell were discarded, of the streams that were read.
+    pub lost_events: u64,
+    /// Packets that are missing between those packets.
+    pub lost_packets: u64,
+}
+
+impl Totals {
+    /// Adds what another part has written.
+    pub fn add(&mut self, other: &Self) {
+        self.streams += other.streams;
+        self.packets += other.packets;
+        self.events += other.events;
+        self.bytes += other.bytes;
+        self.faults += other.faults;
+        self.lost_events = self.lost_events.saturating_add(other.lost_events);
+        self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
+    }
+
+    /// The packets tell of a loss: of events, or of whole packets.
+    #[must_use]
+    pub fn has_losses(&self) -> bool {
+        self.lost_events > 0 || self.lost_packets > 0
+    }
+
+    /// Counts a loss that a stream's packets tell of. A count is what a file says: it may be of any size.
+    pub fn lose(&mut self, loss: read::Loss) {
+        let count = if loss.packets { &mut self.lost_packets } else { &mut self.lost_events };
+        *count = count.saturating_add(loss.count);
+    }
+}

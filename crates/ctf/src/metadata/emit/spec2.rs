@@ -1,0 +1,354 @@
+//! CTF 2 metadata of any trace class: a JSON text sequence (RFC 7464). Layout: CTF2-SPEC-2.0, sections 4 and 5.
+
+use crate::names::plain;
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::class::{
+    Attributes, Bits, Clock, Encoding, EventClass, Field, FieldClass, Identity, Integer, Length, Mapping, Origin, Path,
+    Range, Role, StreamClass, Struct, Text, TraceClass, Variant,
+};
+use lastwords_trace::schema::EnvValue;
+use serde_json::{Map, Value, json};
+
+/// The text of the metadata file.
+pub(super) fn metadata(class: &TraceClass) -> String {
+    let mut text = String::new();
+    let mut preamble = json!({ "type": "preamble", "version": 2 });
+    if let Some(uuid) = &class.uuid {
+        preamble["uuid"] = json!(uuid);
+    }
+    push(&mut text, &preamble);
+    push(&mut text, &trace_class(class));
+    class.clocks.iter().for_each(|clock| push(&mut text, &clock_class(clock)));
+    for stream in &class.streams {
+        push(&mut text, &stream_class(stream, &class.clocks));
+        stream.events.iter().for_each(|event| push(&mut text, &event_class(stream.id, event)));
+    }
+    text
+}
+
+fn push(text: &mut String, fragment: &Value) {
+    text.push('\u{1e}');
+    text.push_str(&fragment.to_string());
+    text.push('\n');
+}
+
+/// Adds attributes to a fragment, where there are any and they are JSON.
+fn attach(fragment: &mut Value, attributes: &Attributes) {
+    if let Ok(Value::Object(map)) = serde_json::from_str(attributes)
+        && !map.is_empty()
+    {
+        fragment["attributes"] = Value::Object(map);
+    }
+}
+
+fn identify(fragment: &mut Value, identity: &Identity) {
+    let parts = [("namespace", &identity.namespace), ("name", &identity.name), ("uid", &identity.uid)];
+    for (key, part) in parts {
+        if let Some(part) = part {
+            fragment[key] = json!(plain(part));
+        }
+    }
+}
+
+fn trace_class(class: &TraceClass) -> Value {
+    let environment: Map<String, Value> = class
+        .env
+        .iter()
+        .map(|(key, value)| match value {
+            EnvValue::Text(value) => (key.clone(), json!(plain(value))),
+            EnvValue::Integer(value) => (key.clone(), json!(value)),
+        })
+        .collect();
+    let mut fragment = json!({ "type": "trace-class", "environment": environment });
+    identify(&mut fragment, &class.identity);
+    if let Some(header) = &class.header {
+        fragment["packet-header-field-class"] = structure(header);
+    }
+    attach(&mut fragment, &class.attributes);
+    fragment
+}
+
+fn clock_class(clock: &Clock) -> Value {
+    let frequency = clock.frequency.max(1);
+    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles / frequency);
+    let mut fragment = json!({
+        "type": "clock-class",
+        "id": clock.id,
+        "description": plain(&clock.description),
+        "frequency": frequency,
+        "offset-from-origin": { "seconds": seconds, "cycles": clock.offset_cycles % frequency },
+    });
+    identify(&mut fragment, &clock.identity);
+    match &clock.origin {
+        Origin::UnixEpoch => fragment["origin"] = json!("unix-epoch"),
+        Origin::Unknown => {}
+        Origin::Custom(identity) => {
+            let mut origin = json!({});
+            identify(&mut origin, identity);
+            fragment["origin"] = origin;
+        }
+    }
+    for (key, of) in [("precision", clock.precision), ("accuracy", clock.accuracy)] {
+        if let Some(of) = of {
+            fragment[key] = json!(of);
+        }
+    }
+    attach(&mut fragment, &clock.attributes);
+    fragment
+}
+
+fn stream_class(class: &StreamClass, clocks: &[Clock]) -> Value {
+    let mut fragment = json!({ "type": "data-stream-class", "id": class.id });
+    if let Some(clock) = class.clock.and_then(|at| clocks.get(at)) {
+        fragment["default-clock-class-id"] = json!(clock.id);
+    }
+    identify(&mut fragment, &class.identity);
+    if !class.name.is_empty() {
+        fragment["name"] = json!(plain(&class.name));
+    }
+    let scopes = [
+        ("packet-context-field-class", &class.packet_context),
+        ("event-record-header-field-class", &class.event_header),
+        ("event-record-common-context-field-class", &class.common_context),
+    ];
+    put_scopes(&mut fragment, &scopes);
+    attach(&mut fragment, &class.attributes);
+    fragment
+}
+
+fn put_scopes(fragment: &mut Value, scopes: &[(&str, &Option<Struct>)]) {
+    for (key, of) in scopes {
+        if let Some(of) = of {
+            fragment[*key] = structure(of);
+        }
+    }
+}
+
+fn event_class(stream: u64, class: &EventClass) -> Value {
+    let mut fragment = json!({ "type": "event-record-class", "data-stream-class-id": stream, "id": class.id });
+    identify(&mut fragment, &class.identity);
+    if let Some(name) = &class.name {
+        fragment["name"] = json!(plain(name));
+    }
+    let scopes = [("specific-context-field-class", &class.specific_context), ("payload-field-class", &class.payload)];
+    put_scopes(&mut fragment, &scopes);
+    attach(&mut fragment, &class.attributes);
+    let known = [
+        ("log-level", class.log_level.map(|level| json!(level.name()))),
+        ("emf-uri", Some(json!(class.emf_uri)).filter(|_| !class.emf_uri.is_empty())),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            fragment["attributes"]["babeltrace.org,2020"][key] = value;
+        }
+    }
+    fragment
+}
+
+fn structure(of: &Struct) -> Value {
+    let member = |field: &Field| {
+        let mut member = json!({ "name": field.name, "field-class": field_class(&field.class) });
+        attach(&mut member, &field.attributes);
+        member
+    };
+    let members: Vec<Value> = of.fields.iter().map(member).collect();
+    let mut fragment = json!({ "type": "structure", "member-classes": members });
+    if of.alignment > 1 {
+        fragment["minimum-alignment"] = json!(of.alignment);
+    }
+    attach(&mut fragment, &of.attributes);
+    fragment
+}
+
+fn field_class(class: &FieldClass) -> Value {
+    match class {
+        FieldClass::Integer(integer) => {
+            let mut fragment = bits(kind("fixed-length", integer.signed), integer.bits);
+            describe(&mut fragment, integer);
+            fragment
+        }
+        FieldClass::Variable(integer) => {
+            let mut fragment = json!({ "type": kind("variable-length", integer.signed) });
+            describe(&mut fragment, integer);
+            fragment
+        }
+        FieldClass::Bool(of) => bits("fixed-length-boolean".into(), *of),
+        FieldClass::BitArray(of) => bits("fixed-length-bit-array".into(), *of),
+        FieldClass::BitMap(of, flags) => {
+            let mut fragment = bits("fixed-length-bit-map".into(), *of);
+            fragment["flags"] = mappings(flags);
+            fragment
+        }
+        FieldClass::Float(float) => {
+            let mut fragment = bits("fixed-length-floating-point-number".into(), float.bits);
+            attach(&mut fragment, &float.attributes);
+            fragment
+        }
+        FieldClass::Text(of) => text(of),
+        FieldClass::Blob(blob) => {
+            let mut fragment = lengthy("blob", &blob.length);
+            if !blob.media_type.is_empty() {
+                fragment["media-type"] = json!(blob.media_type);
+            }
+            if blob.is_uuid {
+                fragment["roles"] = json!(["metadata-stream-uuid"]);
+            }
+            attach(&mut fragment, &blob.attributes);
+            fragment
+        }
+        FieldClass::Struct(of) => structure(of),
+        FieldClass::Array(array) => {
+            let mut fragment = lengthy("array", &array.length);
+            fragment["element-field-class"] = field_class(&array.element);
+            if array.alignment > 1 {
+                fragment["minimum-alignment"] = json!(array.alignment);
+            }
+            attach(&mut fragment, &array.attributes);
+            fragment
+        }
+        FieldClass::Variant(of) => variant(of),
+        FieldClass::Optional(of) => {
+            let mut fragment = json!({
+                "type": "optional",
+                "selector-field-location": location(&of.selector),
+                "field-class": field_class(&of.class),
+            });
+            if let Some(of) = &of.ranges {
+                fragment["selector-field-ranges"] = ranges(of);
+            }
+            attach(&mut fragment, &of.attributes);
+            fragment
+        }
+    }
+}
+
+fn kind(length: &str, signed: bool) -> String {
+    format!("{length}-{}-integer", if signed { "signed" } else { "unsigned" })
+}
+
+fn bits(kind: String, of: Bits) -> Value {
+    let mut fragment = json!({
+        "type": kind,
+        "length": of.length,
+        "byte-order": match of.order {
+            ByteOrder::Little => "little-endian",
+            ByteOrder::Big => "big-endian",
+        },
+        "alignment": of.alignment,
+    });
+    if of.reversed {
+        fragment["bit-order"] = json!(match of.order {
+            ByteOrder::Little => "last-to-first",
+            ByteOrder::Big => "first-to-last",
+        });
+    }
+    fragment
+}
+
+fn describe(fragment: &mut Value, integer: &Integer) {
+    if matches!(integer.base, 2 | 8 | 16) {
+        fragment["preferred-display-base"] = json!(integer.base);
+    }
+    if !integer.roles.is_empty() {
+        let names: Vec<&str> = integer.roles.iter().map(|role| role_name(*role)).collect();
+        fragment["roles"] = json!(names);
+    }
+    if !integer.mappings.is_empty() {
+        fragment["mappings"] = mappings(&integer.mappings);
+    }
+    attach(fragment, &integer.attributes);
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Magic => "packet-magic-number",
+        Role::TraceUuid => "metadata-stream-uuid",
+        Role::StreamClassId => "data-stream-class-id",
+        Role::StreamId => "data-stream-id",
+        Role::PacketLength => "packet-total-length",
+        Role::ContentLength => "packet-content-length",
+        Role::PacketEnd => "packet-end-default-clock-timestamp",
+        Role::Discarded => "discarded-event-record-counter-snapshot",
+        Role::Sequence => "packet-sequence-number",
+        Role::EventClassId => "event-record-class-id",
+        Role::Clock => "default-clock-timestamp",
+    }
+}
+
+/// Labels and the values they stand for; those of one label together.
+fn mappings(of: &[Mapping]) -> Value {
+    let mut labels: Map<String, Value> = Map::new();
+    for mapping in of {
+        let Value::Array(more) = ranges(&mapping.ranges) else { continue };
+        if let Value::Array(list) = labels.entry(mapping.label.clone()).or_insert_with(|| json!([])) {
+            list.extend(more);
+        }
+    }
+    Value::Object(labels)
+}
+
+fn ranges(of: &[Range]) -> Value {
+    Value::Array(of.iter().map(|range| json!([number(range.lower), number(range.upper)])).collect())
+}
+
+fn number(value: i128) -> Value {
+    i64::try_from(value).map_or_else(|_| json!(u64::try_from(value).unwrap_or(u64::MAX)), |value| json!(value))
+}
+
+fn text(of: &Text) -> Value {
+    let mut fragment = match &of.length {
+        None => json!({ "type": "null-terminated-string" }),
+        Some(length) => lengthy("string", length),
+    };
+    let encoding = match of.encoding {
+        Encoding::Utf8 => None,
+        Encoding::Utf16Be => Some("utf-16be"),
+        Encoding::Utf16Le => Some("utf-16le"),
+        Encoding::Utf32Be => Some("utf-32be"),
+        Encoding::Utf32Le => Some("utf-32le"),
+    };
+    if let Some(encoding) = encoding {
+        fragment["encoding"] = json!(encoding);
+    }
+    attach(&mut fragment, &of.attributes);
+    fragment
+}
+
+/// A string, BLOB or array of fixed or dynamic length.
+fn lengthy(what: &str, length: &Length) -> Value {
+    match length {
+        Length::Fixed(count) => json!({ "type": format!("static-length-{what}"), "length": count }),
+        Length::Of(path) => {
+            json!({ "type": format!("dynamic-length-{what}"), "length-field-location": location(path) })
+        }
+    }
+}
+
+fn location(path: &Path) -> Value {
+    json!({ "origin": path.scope.ctf2_name(), "path": path.names })
+}
+
+fn variant(of: &Variant) -> Value {
+    let options: Vec<Value> = of
+        .options
+        .iter()
+        .map(|option| {
+            let mut fragment = json!({
+                "selector-field-ranges": ranges(&option.ranges),
+                "field-class": field_class(&option.class),
+            });
+            if !option.name.is_empty() {
+                fragment["name"] = json!(option.name);
+            }
+            attach(&mut fragment, &option.attributes);
+            fragment
+        })
+        .collect();
+    let mut fragment = json!({
+        "type": "variant",
+        "selector-field-location": location(&of.selector),
+        "options": options,
+    });
+    attach(&mut fragment, &of.attributes);
+    fragment
+}

@@ -1,0 +1,119 @@
+//! Metadata of both versions: read from a file (text, or packets of text), and written.
+
+pub(crate) mod emit;
+mod spec2;
+mod tsdl;
+
+use crate::read::Error;
+use lastwords_trace::class::TraceClass;
+use std::path::Path;
+
+pub use emit::emit;
+
+/// Which CTF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// CTF 1.8.3: metadata in TSDL.
+    V1_8,
+    /// CTF 2: metadata as a JSON text sequence (CTF2-SPEC-2.0).
+    V2,
+}
+
+/// Largest metadata file that is read, bytes.
+const MAX_METADATA: u64 = 1 << 28;
+/// What a packet of metadata begins with. CTF 1.8.3, section 7.1.
+const MAGIC: u32 = 0x75d1_1d57;
+/// Bytes of a metadata packet's header.
+const HEADER: usize = 37;
+
+/// Reads the metadata file of a trace.
+///
+/// # Errors
+/// It cannot be read, or is not as its format says.
+pub fn metadata(path: &Path) -> Result<TraceClass, Error> {
+    let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
+    if length > MAX_METADATA {
+        return Err(Error::metadata(path, 0, format!("{length} bytes, expected at most {MAX_METADATA}")));
+    }
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    parse(path, &bytes)
+}
+
+/// Reads metadata; `path` is for errors.
+///
+/// # Errors
+/// It is not as its format says.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
+    let unpacked;
+    let (bytes, uuid) = match packets(bytes) {
+        Some(order) => {
+            let (text, uuid) = unpack(path, bytes, order)?;
+            unpacked = text;
+            (unpacked.as_slice(), Some(uuid))
+        }
+        None => (bytes, None),
+    };
+    if bytes.first() == Some(&0x1e) {
+        return spec2::read(path, bytes);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| {
+        Error::metadata(path, 0, format!("offset {:#x}: expected text of CTF 1.8 or CTF 2", e.valid_up_to()))
+    })?;
+    let class = tsdl::read(text).map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))?;
+    match (uuid, class.uuid) {
+        (Some(packets), Some(text)) if packets != text => {
+            Err(Error::metadata(path, 0, "its packets have another UUID than its trace block"))
+        }
+        _ => Ok(class),
+    }
+}
+
+/// Whether the bytes are packets, and then whether their integers are big-endian.
+fn packets(bytes: &[u8]) -> Option<bool> {
+    let magic = bytes.first_chunk::<4>()?;
+    match (u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)) {
+        (MAGIC, _) => Some(false),
+        (_, MAGIC) => Some(true),
+        _ => None,
+    }
+}
+
+/// The text in packets, and their UUID.
+fn unpack(path: &Path, bytes: &[u8], big: bool) -> Result<(Vec<u8>, [u8; 16]), Error> {
+    let mut text = Vec::with_capacity(bytes.len());
+    let mut uuid = None;
+    let mut at = 0usize;
+    // What is left behind the last packet and is no header says nothing.
+    while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER>()) {
+        let wrong = |what: String| Error::metadata(path, 0, format!("packet at offset {at:#x}: {what}"));
+        let number = |offset: usize| {
+            let raw = header.get(offset..).and_then(|rest| rest.first_chunk::<4>()).copied().unwrap_or_default();
+            if big { u32::from_be_bytes(raw) } else { u32::from_le_bytes(raw) }
+        };
+        if number(0) != MAGIC {
+            return Err(wrong(format!("magic {:#x}, expected {MAGIC:#x}", number(0))));
+        }
+        let found: [u8; 16] = header.get(4..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
+        if uuid.get_or_insert(found) != &found {
+            return Err(wrong("its UUID is not that of the first packet".into()));
+        }
+        let schemes = header.get(32..35).unwrap_or_default();
+        if schemes.iter().any(|scheme| *scheme != 0) {
+            return Err(wrong(format!("compression, encryption, checksum {schemes:?}: expected none")));
+        }
+        if !matches!(header.get(35..37), Some([1, 8] | [2, 0])) {
+            return Err(wrong(format!("version {:?}, expected 1.8 or 2.0", header.get(35..37))));
+        }
+        let (content, packet) = (number(24) as usize / 8, number(28) as usize / 8);
+        let rest = bytes.get(at..).unwrap_or_default();
+        if content < HEADER || packet < content || packet > rest.len() {
+            return Err(wrong(format!(
+                "content of {content} bytes in a packet of {packet}, {} are left: expected {HEADER} ≤ content ≤ packet ≤ left",
+                rest.len()
+            )));
+        }
+        text.extend_from_slice(rest.get(HEADER..content).unwrap_or_default());
+        at += packet;
+    }
+    Ok((text, uuid.unwrap_or_default()))
+}

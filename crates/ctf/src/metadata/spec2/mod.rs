@@ -1,0 +1,276 @@
+//! CTF 2 metadata: a JSON text sequence. CTF2-SPEC-2.0, sections 4 and 5.
+
+mod field;
+
+use crate::read::Error;
+use field::Builder;
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::class::{
+    Clock, EventClass, Identity, LogLevel, Origin, Path as FieldPath, Scope, StreamClass, Struct, TraceClass,
+};
+use lastwords_trace::schema::EnvValue;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// Most fragments.
+const MAX_FRAGMENTS: usize = 1 << 20;
+
+type Object = Map<String, Value>;
+/// What is wrong in a fragment.
+type Wrong = String;
+
+/// Reads metadata; `path` is for errors.
+pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
+    let mut reader = Reader {
+        class: empty(),
+        builder: Builder::new(bytes.len() as u64),
+        begun: false,
+        has_trace: false,
+        clocks: HashMap::new(),
+        streams: HashMap::new(),
+        events: HashSet::new(),
+    };
+    let fragments = bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
+    for (i, fragment) in fragments.enumerate() {
+        let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
+        let wrong = |what: Wrong| Error::metadata(path, 0, format!("fragment {number}: {what}"));
+        if i >= MAX_FRAGMENTS {
+            return Err(wrong(format!("more than {MAX_FRAGMENTS} fragments")));
+        }
+        let value: Value = serde_json::from_slice(fragment).map_err(|e| wrong(e.to_string()))?;
+        let Value::Object(object) = value else { return Err(wrong("expected a JSON object".into())) };
+        reader.fragment(&object).map_err(wrong)?;
+    }
+    if !reader.begun {
+        return Err(Error::metadata(path, 0, "expected a preamble fragment"));
+    }
+    if reader.class.streams.is_empty() {
+        return Err(Error::metadata(path, 0, "expected a data stream class"));
+    }
+    Ok(reader.class)
+}
+
+fn empty() -> TraceClass {
+    TraceClass {
+        version: 2,
+        uuid: None,
+        identity: Identity::default(),
+        order: ByteOrder::Little,
+        env: Vec::new(),
+        header: None,
+        clocks: Vec::new(),
+        streams: Vec::new(),
+        attributes: String::new(),
+        preamble: String::new(),
+    }
+}
+
+struct Reader {
+    class: TraceClass,
+    builder: Builder,
+    begun: bool,
+    has_trace: bool,
+    /// Places of the clocks by id, and of the stream classes.
+    clocks: HashMap<String, usize>,
+    streams: HashMap<u64, usize>,
+    /// Ids of stream classes and of their events.
+    events: HashSet<(u64, u64)>,
+}
+
+impl Reader {
+    fn fragment(&mut self, object: &Object) -> Result<(), Wrong> {
+        let kind = text(object, "type")?.ok_or("expected a `type`")?;
+        if self.begun != (kind != "preamble") {
+            return Err(format!("found `{kind}`, expected the preamble first, and once"));
+        }
+        match kind {
+            "preamble" => self.preamble(object),
+            "field-class-alias" => {
+                let name = text(object, "name")?.ok_or("expected a `name`")?;
+                let class = object.get("field-class").ok_or("expected a `field-class`")?;
+                self.builder.alias(name, class)
+            }
+            "trace-class" => self.trace(object),
+            "clock-class" => self.clock(object),
+            "data-stream-class" => self.stream(object),
+            "event-record-class" => self.event(object),
+            other => Err(format!("unknown fragment type `{other}`")),
+        }
+    }
+
+    fn preamble(&mut self, object: &Object) -> Result<(), Wrong> {
+        self.begun = true;
+        match object.get("version").and_then(Value::as_u64) {
+            Some(2) => {}
+            other => return Err(format!("version {other:?}, expected 2")),
+        }
+        if let Some(extensions) = object.get("extensions").and_then(Value::as_object).filter(|e| !e.is_empty()) {
+            let names: Vec<&String> = extensions.keys().collect();
+            return Err(format!("extensions {names:?}: none is known"));
+        }
+        if let Some(uuid) = object.get("uuid") {
+            let bytes: Option<Vec<u8>> = uuid
+                .as_array()
+                .and_then(|list| list.iter().map(|b| b.as_u64().and_then(|b| u8::try_from(b).ok())).collect());
+            let uuid = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+            self.class.uuid = Some(uuid.ok_or("uuid: expected 16 bytes")?);
+        }
+        self.class.preamble = attributes(object);
+        Ok(())
+    }
+
+    fn trace(&mut self, object: &Object) -> Result<(), Wrong> {
+        if std::mem::replace(&mut self.has_trace, true) {
+            return Err("a second trace class".into());
+        }
+        self.class.identity = identity(object)?;
+        self.class.attributes = attributes(object);
+        for (key, value) in object.get("environment").and_then(Value::as_object).into_iter().flatten() {
+            let value = match value {
+                Value::String(text) => EnvValue::Text(text.clone()),
+                Value::Number(number) => {
+                    let signed = number.as_i64().or_else(|| number.as_u64().map(u64::cast_signed));
+                    EnvValue::Integer(signed.ok_or_else(|| format!("environment, {key}: expected an integer"))?)
+                }
+                _ => return Err(format!("environment, {key}: expected text or an integer")),
+            };
+            self.class.env.push((key.clone(), value));
+        }
+        self.class.header = self.scope(object, "packet-header-field-class", Scope::PacketHeader)?;
+        Ok(())
+    }
+
+    fn clock(&mut self, object: &Object) -> Result<(), Wrong> {
+        let id = text(object, "id")?.or(text(object, "name")?).ok_or("clock class: expected an `id`")?.to_owned();
+        if self.clocks.insert(id.clone(), self.class.clocks.len()).is_some() {
+            return Err(format!("a second clock class {id:?}"));
+        }
+        let frequency = number(object, "frequency")?.filter(|f| *f > 0).ok_or("expected a `frequency` above 0")?;
+        let offset = object.get("offset-from-origin").and_then(Value::as_object);
+        let part = |key: &str| offset.and_then(|offset| offset.get(key));
+        let origin = match object.get("origin") {
+            None => Origin::Unknown,
+            Some(Value::String(word)) if word == "unix-epoch" => Origin::UnixEpoch,
+            Some(Value::Object(custom)) => Origin::Custom(identity(custom)?),
+            Some(other) => return Err(format!("origin {other}: expected \"unix-epoch\" or an object")),
+        };
+        self.class.clocks.push(Clock {
+            id,
+            identity: identity(object)?,
+            frequency,
+            offset_seconds: part("seconds").and_then(Value::as_i64).unwrap_or(0),
+            offset_cycles: part("cycles").and_then(Value::as_u64).unwrap_or(0),
+            origin,
+            precision: number(object, "precision")?,
+            accuracy: number(object, "accuracy")?,
+            description: text(object, "description")?.unwrap_or_default().to_owned(),
+            attributes: attributes(object),
+        });
+        Ok(())
+    }
+
+    fn stream(&mut self, object: &Object) -> Result<(), Wrong> {
+        let id = number(object, "id")?.unwrap_or(0);
+        if self.streams.insert(id, self.class.streams.len()).is_some() {
+            return Err(format!("a second data stream class of id {id}"));
+        }
+        let clock = match text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?) {
+            None => None,
+            Some(name) => Some(
+                *self.clocks.get(name).ok_or_else(|| format!("default clock class {name:?}: there is none before"))?,
+            ),
+        };
+        let stream = StreamClass {
+            id,
+            name: text(object, "name")?.unwrap_or_default().to_owned(),
+            identity: identity(object)?,
+            clock,
+            packet_context: self.scope(object, "packet-context-field-class", Scope::PacketContext)?,
+            event_header: self.scope(object, "event-record-header-field-class", Scope::EventHeader)?,
+            common_context: self.scope(object, "event-record-common-context-field-class", Scope::CommonContext)?,
+            events: Vec::new(),
+            attributes: attributes(object),
+        };
+        self.class.streams.push(stream);
+        Ok(())
+    }
+
+    fn event(&mut self, object: &Object) -> Result<(), Wrong> {
+        let id = number(object, "id")?.unwrap_or(0);
+        let stream = number(object, "data-stream-class-id")?.unwrap_or(0);
+        let own = object.get("attributes").and_then(|a| a.get("babeltrace.org,2020"));
+        let word = |key: &str| own.and_then(|own| own.get(key)).and_then(Value::as_str);
+        let event = EventClass {
+            id,
+            name: text(object, "name")?.map(str::to_owned),
+            identity: identity(object)?,
+            log_level: word("log-level").and_then(LogLevel::from_name),
+            emf_uri: word("emf-uri").unwrap_or_default().to_owned(),
+            specific_context: self.scope(object, "specific-context-field-class", Scope::SpecificContext)?,
+            payload: self.scope(object, "payload-field-class", Scope::Payload)?,
+            attributes: attributes(object),
+        };
+        let place = self.streams.get(&stream);
+        let Some(class) = place.and_then(|place| self.class.streams.get_mut(*place)) else {
+            return Err(format!("data-stream-class-id {stream}: there is none before"));
+        };
+        if !self.events.insert((stream, id)) {
+            return Err(format!("a second event record class of id {id} in data stream class {stream}"));
+        }
+        class.events.push(event);
+        Ok(())
+    }
+
+    fn scope(&mut self, object: &Object, key: &str, scope: Scope) -> Result<Option<Struct>, Wrong> {
+        match object.get(key) {
+            None => Ok(None),
+            Some(class) => self.builder.root(class, scope).map(Some).map_err(|what| format!("{key}: {what}")),
+        }
+    }
+}
+
+fn text<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, Wrong> {
+    match object.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(format!("{key} {other}: expected text")),
+    }
+}
+
+fn number(object: &Object, key: &str) -> Result<Option<u64>, Wrong> {
+    match object.get(key) {
+        None => Ok(None),
+        Some(value) => value.as_u64().map(Some).ok_or_else(|| format!("{key} {value}: expected an integer from 0")),
+    }
+}
+
+fn identity(object: &Object) -> Result<Identity, Wrong> {
+    let part = |key| text(object, key).map(|part| part.map(str::to_owned));
+    Ok(Identity { namespace: part("namespace")?, name: part("name")?, uid: part("uid")? })
+}
+
+fn attributes(object: &Object) -> String {
+    object.get("attributes").map(ToString::to_string).unwrap_or_default()
+}
+
+/// The place that a field location names; `names` leads to the structure that the field stands in.
+fn location(value: Option<&Value>, scope: Scope, names: &[String], key: &str) -> Result<FieldPath, Wrong> {
+    let object = value.and_then(Value::as_object).ok_or_else(|| format!("expected a `{key}`"))?;
+    let path = object.get("path").and_then(Value::as_array).ok_or_else(|| format!("{key}: expected a `path`"))?;
+    let (scope, mut names) = match text(object, "origin")? {
+        None => (scope, names.to_vec()),
+        Some(origin) => {
+            let known = Scope::ALL.into_iter().find(|scope| scope.ctf2_name() == origin);
+            (known.ok_or_else(|| format!("{key}: unknown origin {origin:?}"))?, Vec::new())
+        }
+    };
+    for part in path {
+        match part {
+            Value::String(name) => names.push(name.clone()),
+            Value::Null if names.pop().is_some() => {}
+            other => return Err(format!("{key}: found {other}, expected a name, or null below the root")),
+        }
+    }
+    Ok(FieldPath { scope, names })
+}

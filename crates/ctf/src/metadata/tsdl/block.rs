@@ -1,0 +1,297 @@
+//! The blocks: trace, env, clock, stream, event.
+
+use super::Wrong;
+use super::lex::Word;
+use super::parse::Parser;
+use super::specifier::Value;
+use super::types::Type;
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::class::LogLevel;
+use lastwords_trace::schema::EnvValue;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// `trace { … }`.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) order: ByteOrder,
+    pub(super) header: Option<Rc<Type>>,
+}
+
+/// `clock { … }`.
+#[derive(Debug)]
+pub(super) struct Clock {
+    pub(super) name: String,
+    pub(super) uuid: Option<[u8; 16]>,
+    pub(super) description: String,
+    pub(super) frequency: u64,
+    pub(super) offset_seconds: i64,
+    pub(super) offset_cycles: u64,
+    pub(super) precision: Option<u64>,
+    pub(super) absolute: bool,
+}
+
+/// `stream { … }`.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub(super) line: u32,
+    pub(super) id: Option<u64>,
+    pub(super) packet_context: Option<Rc<Type>>,
+    pub(super) event_header: Option<Rc<Type>>,
+    pub(super) event_context: Option<Rc<Type>>,
+}
+
+/// `event { … }`.
+#[derive(Debug, Default)]
+pub(super) struct Event {
+    pub(super) line: u32,
+    pub(super) id: Option<u64>,
+    pub(super) stream: Option<u64>,
+    pub(super) name: Option<String>,
+    pub(super) log_level: Option<LogLevel>,
+    pub(super) emf_uri: String,
+    pub(super) context: Option<Rc<Type>>,
+    pub(super) fields: Option<Rc<Type>>,
+}
+
+/// What stands behind the name of an attribute.
+enum Said {
+    Value(Value),
+    Type(Rc<Type>),
+}
+
+/// Runs `set` over each attribute of a block: its name, what is said, its line.
+fn attributes(
+    parser: &mut Parser<'_>,
+    mut set: impl FnMut(&mut Parser<'_>, &str, Said, u32) -> Result<(), Wrong>,
+) -> Result<(), Wrong> {
+    parser.expect("{")?;
+    parser.scoped(|parser| {
+        while !parser.accept("}") {
+            if parser.accept(";") || parser.type_declaration_in_block()? {
+                continue;
+            }
+            let line = parser.line();
+            let name = parser.attribute_name()?;
+            let said = if parser.accept(":=") {
+                Said::Type(parser.specifier()?)
+            } else {
+                parser.expect("=")?;
+                Said::Value(parser.value()?)
+            };
+            parser.expect(";")?;
+            set(parser, &name, said, line)?;
+        }
+        Ok(())
+    })
+}
+
+impl Parser<'_> {
+    fn type_declaration_in_block(&mut self) -> Result<bool, Wrong> {
+        match self.peek() {
+            Word::Name("typealias" | "typedef" | "struct" | "variant" | "enum") => self.type_declaration(),
+            _ => Ok(false),
+        }
+    }
+
+    fn attribute_name(&mut self) -> Result<String, Wrong> {
+        match self.peek() {
+            Word::Text(text) => {
+                self.advance();
+                Ok(text.clone())
+            }
+            _ => self.dotted(),
+        }
+    }
+}
+
+fn wrong(line: u32, name: &str, expected: &str) -> Wrong {
+    Wrong { line, what: format!("{name}: expected {expected}") }
+}
+
+fn number(said: Said, line: u32, name: &str) -> Result<u64, Wrong> {
+    match said {
+        Said::Value(value) => value.unsigned().ok_or_else(|| wrong(line, name, "a number that is not negative")),
+        Said::Type(_) => Err(wrong(line, name, "`=` and a number")),
+    }
+}
+
+fn text(said: &Said, line: u32, name: &str) -> Result<String, Wrong> {
+    match said {
+        Said::Value(value) if value.word().is_some() => Ok(value.word().unwrap_or_default().to_owned()),
+        _ => Err(wrong(line, name, "`=` and text")),
+    }
+}
+
+fn structure(said: Said, line: u32, name: &str) -> Result<Option<Rc<Type>>, Wrong> {
+    match said {
+        Said::Type(class) if matches!(*class, Type::Struct { .. }) => Ok(Some(class)),
+        _ => Err(wrong(line, name, "`:=` and a structure")),
+    }
+}
+
+fn once<T>(place: &mut Option<T>, value: Option<T>, line: u32, name: &str) -> Result<(), Wrong> {
+    if place.is_some() {
+        return Err(Wrong { line, what: format!("a second {name}") });
+    }
+    *place = value;
+    Ok(())
+}
+
+/// 16 bytes of hexadecimal text with or without hyphens.
+pub(crate) fn uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    if digits.len() != 32 {
+        return None;
+    }
+    let mut uuid = [0; 16];
+    for (place, pair) in uuid.iter_mut().zip(digits.chunks_exact(2)) {
+        *place = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(uuid)
+}
+
+pub(super) fn trace(parser: &mut Parser<'_>) -> Result<Trace, Wrong> {
+    let begin = parser.line();
+    let mut trace = Trace { uuid: None, order: parser.native, header: None };
+    let (mut major, mut minor, mut order) = (None, None, None);
+    attributes(parser, |_, name, said, line| {
+        match name {
+            "major" => once(&mut major, Some(number(said, line, name)?), line, name)?,
+            "minor" => once(&mut minor, Some(number(said, line, name)?), line, name)?,
+            "uuid" => {
+                let found = uuid(&text(&said, line, name)?).ok_or_else(|| wrong(line, name, "a UUID"))?;
+                once(&mut trace.uuid, Some(found), line, name)?;
+            }
+            "byte_order" => {
+                let word = text(&said, line, name)?;
+                if !matches!(word.as_str(), "le" | "be" | "network") {
+                    return Err(wrong(line, name, "le, be or network"));
+                }
+                once(&mut order, Some(()), line, name)?;
+            }
+            "packet.header" => once(&mut trace.header, structure(said, line, name)?, line, name)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let version = (major, minor);
+    if version != (Some(1), Some(8)) {
+        let shown = |part: Option<u64>| part.map_or("nothing".to_owned(), |part| part.to_string());
+        let what = format!("trace: version {}.{}, expected 1.8", shown(major), shown(minor));
+        return Err(Wrong { line: begin, what });
+    }
+    if order.is_none() {
+        return Err(Wrong { line: begin, what: "trace: expected a byte_order".into() });
+    }
+    Ok(trace)
+}
+
+pub(super) fn env(parser: &mut Parser<'_>) -> Result<Vec<(String, EnvValue)>, Wrong> {
+    let mut env: Vec<(String, EnvValue)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    attributes(parser, |_, name, said, line| {
+        let value = match &said {
+            Said::Value(value @ (Value::Text(_) | Value::Name(_))) => {
+                EnvValue::Text(value.word().unwrap_or("").to_owned())
+            }
+            Said::Value(Value::Number(number, false)) => EnvValue::Integer(number.cast_signed()),
+            Said::Value(value) => EnvValue::Integer(value.signed().ok_or_else(|| wrong(line, name, "64 bits"))?),
+            Said::Type(_) => return Err(wrong(line, name, "`=` and a value")),
+        };
+        match known.get(name).and_then(|at| env.get_mut(*at)) {
+            Some(entry) => entry.1 = value,
+            None => {
+                known.insert(name.to_owned(), env.len());
+                env.push((name.to_owned(), value));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(env)
+}
+
+pub(super) fn clock(parser: &mut Parser<'_>, begin: u32) -> Result<Clock, Wrong> {
+    let mut clock = Clock {
+        name: String::new(),
+        uuid: None,
+        description: String::new(),
+        frequency: 1_000_000_000,
+        offset_seconds: 0,
+        offset_cycles: 0,
+        precision: None,
+        absolute: false,
+    };
+    attributes(parser, |_, name, said, line| {
+        match (name, said) {
+            ("name", said) => clock.name = text(&said, line, name)?,
+            ("uuid", said) => {
+                let found = uuid(&text(&said, line, name)?);
+                clock.uuid = Some(found.ok_or_else(|| wrong(line, name, "a UUID"))?);
+            }
+            ("description", said) => clock.description = text(&said, line, name)?,
+            ("freq", said) => {
+                clock.frequency = number(said, line, name)?;
+                if matches!(clock.frequency, 0 | u64::MAX) {
+                    return Err(wrong(line, name, "a frequency above 0"));
+                }
+            }
+            ("offset_s", Said::Value(value)) => {
+                clock.offset_seconds = value.signed().ok_or_else(|| wrong(line, name, "a number of 64 bits"))?;
+            }
+            ("offset", said) => clock.offset_cycles = number(said, line, name)?,
+            ("precision", said) => clock.precision = Some(number(said, line, name)?),
+            ("absolute", Said::Value(value)) => {
+                clock.absolute = value.truth().ok_or_else(|| wrong(line, name, "true or false"))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if clock.name.is_empty() {
+        return Err(Wrong { line: begin, what: "clock: expected a name".into() });
+    }
+    Ok(clock)
+}
+
+pub(super) fn stream(parser: &mut Parser<'_>, line: u32) -> Result<Stream, Wrong> {
+    let mut stream = Stream { line, ..Stream::default() };
+    attributes(parser, |_, name, said, line| match name {
+        "id" => once(&mut stream.id, Some(number(said, line, name)?), line, name),
+        "packet.context" => once(&mut stream.packet_context, structure(said, line, name)?, line, name),
+        "event.header" => once(&mut stream.event_header, structure(said, line, name)?, line, name),
+        "event.context" => once(&mut stream.event_context, structure(said, line, name)?, line, name),
+        _ => Ok(()),
+    })?;
+    Ok(stream)
+}
+
+pub(super) fn event(parser: &mut Parser<'_>, line: u32) -> Result<Event, Wrong> {
+    let mut event = Event { line, ..Event::default() };
+    attributes(parser, |_, name, said, line| match name {
+        "id" => once(&mut event.id, Some(number(said, line, name)?), line, name),
+        "stream_id" => once(&mut event.stream, Some(number(said, line, name)?), line, name),
+        "name" => once(&mut event.name, Some(text(&said, line, name)?), line, name),
+        "loglevel" => {
+            // A name or a number beyond babeltrace2's is no fault, and says nothing.
+            if let Said::Value(value) = said {
+                event.log_level = value.unsigned().and_then(LogLevel::from_number);
+            }
+            Ok(())
+        }
+        "model.emf.uri" => {
+            event.emf_uri = text(&said, line, name)?;
+            Ok(())
+        }
+        "context" => once(&mut event.context, structure(said, line, name)?, line, name),
+        "fields" => once(&mut event.fields, structure(said, line, name)?, line, name),
+        _ => Ok(()),
+    })?;
+    Ok(event)
+}
+
+/// A block that says nothing to a reader.
+pub(super) fn ignored(parser: &mut Parser<'_>) -> Result<(), Wrong> {
+    attributes(parser, |_, _, _, _| Ok(()))
+}

@@ -1,0 +1,526 @@
+//! From declarations to the model: references resolved, roles given by name, clocks found.
+
+use super::Wrong;
+use super::block::{Event, Stream};
+use super::parse::Declared;
+use super::types::{self, Integer, Length, Member, Type, shown};
+use crate::program::MAX_ALIGNMENT;
+use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, Limits};
+use lastwords_trace::class::{
+    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Mapping, Origin, Path, Range, Role,
+    Scope, StreamClass, Struct, TraceClass, VariantOption,
+};
+use lastwords_trace::schema::EnvValue;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// Most fields of all classes together: types are shared, so that short metadata could ask for any number.
+const MAX_FIELDS: usize = 1 << 20;
+/// Most clocks: each timestamp looks for its own among them.
+const MAX_CLOCKS: usize = 1 << 10;
+/// Bytes of the model, and names that are compared: so many for each byte of the metadata, and some for any. A type is written once
+/// and used many times.
+const COST: u64 = 32;
+const COST_OF_ANY: u64 = 1 << 26;
+const WHAT: &str = "the types that these metadata use";
+
+/// The model of what is declared in text of a length.
+pub(super) fn trace_class(declared: Declared, length: u64) -> Result<TraceClass, Wrong> {
+    let Some(trace) = &declared.trace else {
+        return Err(Wrong { line: 1, what: "expected a trace block".into() });
+    };
+    if declared.clocks.len() > MAX_CLOCKS {
+        return Err(Wrong { line: 1, what: format!("more than {MAX_CLOCKS} clocks") });
+    }
+    let cost = length.saturating_mul(COST).saturating_add(COST_OF_ANY);
+    let budget = Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() });
+    let mut resolver = Resolver { clocks: clocks(&declared), fields: 0, budget, roots: Default::default() };
+    let streams = streams(&declared)?;
+    let header = resolver.scope(Scope::PacketHeader, trace.header.clone())?;
+    let mut classes = Vec::new();
+    for (id, stream, events) in streams {
+        classes.push(resolver.stream(id, stream, &events)?);
+    }
+    Ok(TraceClass {
+        version: 1,
+        uuid: trace.uuid,
+        identity: Identity {
+            namespace: is_lttng(&declared).then(|| "lttng.org,2009".to_owned()),
+            name: trace.uuid.is_some().then(String::new),
+            uid: trace.uuid.as_ref().map(crate::names::uuid_text),
+        },
+        order: trace.order,
+        env: declared.env,
+        header,
+        clocks: resolver.clocks,
+        streams: classes,
+        attributes: String::new(),
+        preamble: String::new(),
+    })
+}
+
+fn is_lttng(declared: &Declared) -> bool {
+    let name = |value: &EnvValue| matches!(value, EnvValue::Text(text) if text.starts_with("lttng"));
+    declared.env.iter().any(|(key, value)| key == "tracer_name" && name(value))
+}
+
+fn clocks(declared: &Declared) -> Vec<Clock> {
+    let clock = |clock: &super::block::Clock| Clock {
+        id: clock.name.clone(),
+        identity: Identity {
+            namespace: None,
+            name: Some(clock.name.clone()),
+            uid: clock.uuid.as_ref().map(crate::names::uuid_text),
+        },
+        frequency: clock.frequency,
+        offset_seconds: clock.offset_seconds,
+        offset_cycles: clock.offset_cycles,
+        origin: if clock.absolute { Origin::UnixEpoch } else { Origin::Unknown },
+        precision: clock.precision,
+        accuracy: None,
+        description: clock.description.clone(),
+        attributes: String::new(),
+    };
+    declared.clocks.iter().map(clock).collect()
+}
+
+type Grouped<'a> = Vec<(u64, Option<&'a Stream>, Vec<&'a Event>)>;
+
+/// Stream classes, in the order of the metadata, with their events.
+fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
+    let mut grouped: Grouped<'_> = Vec::new();
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    for stream in &declared.streams {
+        let id = stream.id.unwrap_or(0);
+        if places.insert(id, grouped.len()).is_some() {
+            return Err(Wrong { line: stream.line, what: format!("a second stream class of id {id}") });
+        }
+        grouped.push((id, Some(stream), Vec::new()));
+    }
+    if grouped.is_empty() && !declared.events.is_empty() {
+        places.insert(0, 0);
+        grouped.push((0, None, Vec::new()));
+    }
+    let only = if let [(id, ..)] = grouped.as_slice() { Some(*id) } else { None };
+    for event in &declared.events {
+        let Some(id) = event.stream.or(only) else {
+            return Err(Wrong { line: event.line, what: "event: expected a stream_id, as there are several".into() });
+        };
+        let Some((.., events)) = places.get(&id).and_then(|at| grouped.get_mut(*at)) else {
+            return Err(Wrong { line: event.line, what: format!("stream_id {id}: there is no such stream class") });
+        };
+        events.push(event);
+    }
+    Ok(grouped)
+}
+
+struct Resolver {
+    clocks: Vec<Clock>,
+    fields: usize,
+    budget: Budget,
+    /// The types of the scopes that are in reach, by their order.
+    roots: [Option<Rc<Type>>; 6],
+}
+
+/// Where a type stands.
+struct Place<'a> {
+    scope: Scope,
+    /// Shown names from the scope's root.
+    names: Vec<String>,
+    /// The structures around it, with how many of their fields stand before it and how many names lead to them.
+    around: Vec<(&'a [Member], usize, usize)>,
+    line: u32,
+}
+
+impl Place<'_> {
+    fn wrong(&self, what: impl Into<String>) -> Wrong {
+        Wrong { line: self.line, what: what.into() }
+    }
+}
+
+impl Resolver {
+    fn scope(&mut self, scope: Scope, root: Option<Rc<Type>>) -> Result<Option<Struct>, Wrong> {
+        let position = Scope::ALL.iter().position(|other| *other == scope).unwrap_or(0);
+        if let Some(place) = self.roots.get_mut(position) {
+            place.clone_from(&root);
+        }
+        let Some(root) = root else { return Ok(None) };
+        let mut place = Place { scope, names: Vec::new(), around: Vec::new(), line: 0 };
+        match self.class(&root, &mut place)? {
+            FieldClass::Struct(of) => Ok(Some(of)),
+            _ => Err(Wrong { line: 0, what: format!("{}: expected a structure", scope.tsdl_name()) }),
+        }
+    }
+
+    fn stream(&mut self, id: u64, stream: Option<&Stream>, events: &[&Event]) -> Result<StreamClass, Wrong> {
+        let none = Stream::default();
+        let stream = stream.unwrap_or(&none);
+        let mut class = StreamClass {
+            id,
+            name: String::new(),
+            identity: Identity::default(),
+            clock: None,
+            packet_context: self.scope(Scope::PacketContext, stream.packet_context.clone())?,
+            event_header: self.scope(Scope::EventHeader, stream.event_header.clone())?,
+            common_context: self.scope(Scope::CommonContext, stream.event_context.clone())?,
+            events: Vec::new(),
+            attributes: String::new(),
+        };
+        let mut ids = HashSet::new();
+        for event in events {
+            let id = event.id.unwrap_or(0);
+            if !ids.insert(id) {
+                return Err(Wrong { line: event.line, what: format!("a second event of id {id} in its stream class") });
+            }
+            class.events.push(EventClass {
+                id,
+                name: Some(event.name.clone().unwrap_or_default()),
+                identity: Identity::default(),
+                log_level: event.log_level,
+                emf_uri: event.emf_uri.clone(),
+                specific_context: self.scope(Scope::SpecificContext, event.context.clone())?,
+                payload: self.scope(Scope::Payload, event.fields.clone())?,
+                attributes: String::new(),
+            });
+        }
+        class.clock = self.clock_of(stream, events)?;
+        Ok(class)
+    }
+
+    /// The clock that the fields of a stream class map to.
+    fn clock_of(&self, stream: &Stream, events: &[&Event]) -> Result<Option<usize>, Wrong> {
+        let mut names = Vec::new();
+        let of_stream = [
+            (Scope::PacketContext, &stream.packet_context),
+            (Scope::EventHeader, &stream.event_header),
+            (Scope::CommonContext, &stream.event_context),
+        ];
+        let of_events =
+            events.iter().flat_map(|event| [(Scope::SpecificContext, &event.context), (Scope::Payload, &event.fields)]);
+        for (scope, root) in of_stream.into_iter().chain(of_events) {
+            if let Some(root) = root {
+                mapped(root, scope, "", &mut names);
+            }
+        }
+        let mut found = None;
+        for name in names {
+            let clock = self.clock(name.as_deref(), stream.line)?;
+            if found.is_some_and(|found| found != clock) {
+                let what = "stream: its fields map to more than one clock";
+                return Err(Wrong { line: stream.line, what: what.into() });
+            }
+            found = Some(clock);
+        }
+        Ok(found)
+    }
+
+    /// The position of a clock by name, or of the only one.
+    fn clock(&self, name: Option<&str>, line: u32) -> Result<usize, Wrong> {
+        match name {
+            Some(name) => self
+                .clocks
+                .iter()
+                .position(|clock| clock.id == name)
+                .ok_or_else(|| Wrong { line, what: format!("clock.{name}.value: there is no such clock") }),
+            None if self.clocks.len() == 1 => Ok(0),
+            None => Err(Wrong { line, what: "a timestamp that maps to none of several clocks".into() }),
+        }
+    }
+
+    fn class(&mut self, of: &Rc<Type>, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
+        self.fields += 1;
+        if self.fields > MAX_FIELDS {
+            return Err(place.wrong(format!("more than {MAX_FIELDS} fields")));
+        }
+        self.spend(2 * size_of::<Field>(), 1, place)?;
+        match &**of {
+            Type::Integer(integer) => self.integer(integer, place).map(FieldClass::Integer),
+            Type::Enum { integer, labels } => {
+                self.spend(labels.iter().map(|(label, _)| label.len() + 192).sum(), labels.len(), place)?;
+                let mut integer = self.integer(integer, place)?;
+                integer.mappings = mappings(labels);
+                Ok(FieldClass::Integer(integer))
+            }
+            Type::Float { length, alignment, order } => Ok(FieldClass::Float(Float {
+                bits: bits(*length, *alignment, *order, place)?,
+                attributes: String::new(),
+            })),
+            Type::Text(encoding) => Ok(text(None, *encoding)),
+            Type::Struct { fields, alignment, .. } => self.structure(fields, *alignment, place),
+            Type::Array { element, length, .. } => self.array(element, length, place),
+            Type::Variant { tag, options, .. } => self.variant(tag.as_deref(), options, place),
+        }
+    }
+
+    /// Takes bytes of the model, and comparisons.
+    fn spend(&self, bytes: usize, steps: usize, place: &Place<'_>) -> Result<(), Wrong> {
+        let done = self.budget.bytes(WHAT, bytes as u64).and_then(|()| self.budget.steps(WHAT, steps as u64));
+        done.map_err(|error| place.wrong(error.to_string()))
+    }
+
+    fn integer(&mut self, integer: &Integer, place: &Place<'_>) -> Result<class::Integer, Wrong> {
+        let at = bits(integer.length, integer.alignment, integer.order, place)?;
+        let mut class = class::Integer::new(at, integer.signed, integer.base);
+        let role = role(place);
+        check(role, integer, place)?;
+        let clock = if integer.clock.is_some() || is_timestamp(place.scope, place.names.last().map_or("", |n| n)) {
+            self.ensure_clock(integer.clock.as_deref());
+            self.clock(integer.clock.as_deref(), place.line).map(Some)?
+        } else {
+            None
+        };
+        if clock.is_some() && place.scope == Scope::PacketHeader {
+            return Err(place.wrong("a field of the packet header maps to a clock"));
+        }
+        if !integer.signed {
+            class.roles.extend(role);
+            if clock.is_some() && role != Some(Role::PacketEnd) && !class.has(Role::Clock) {
+                class.roles.push(Role::Clock);
+            }
+        }
+        Ok(class)
+    }
+
+    /// Where timestamps map to no clock and there is none, one of nanoseconds is meant.
+    fn ensure_clock(&mut self, name: Option<&str>) {
+        if name.is_none() && self.clocks.is_empty() {
+            self.clocks.push(Clock {
+                id: "default".into(),
+                identity: Identity { name: Some("default".into()), ..Identity::default() },
+                frequency: 1_000_000_000,
+                offset_seconds: 0,
+                offset_cycles: 0,
+                origin: Origin::Unknown,
+                precision: None,
+                accuracy: None,
+                description: String::new(),
+                attributes: String::new(),
+            });
+        }
+    }
+
+    fn structure(&mut self, fields: &[Member], alignment: u64, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
+        if alignment > MAX_ALIGNMENT {
+            return Err(place.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}")));
+        }
+        let mut of = Struct { alignment, ..Struct::default() };
+        let above: usize = place.names.iter().map(String::len).sum();
+        for (before, member) in fields.iter().enumerate() {
+            self.spend(member.name.len(), 1 + above / 64, place)?;
+            let mut around = place.around.clone();
+            around.push((fields, before, place.names.len()));
+            let mut names = place.names.clone();
+            names.push(shown(&member.name).to_owned());
+            let mut inner = Place { scope: place.scope, names, around, line: member.line };
+            let class = self.class(&member.class, &mut inner)?;
+            of.fields.push(Field { name: shown(&member.name).to_owned(), class, attributes: String::new() });
+        }
+        Ok(FieldClass::Struct(of))
+    }
+
+    fn array(&mut self, element: &Rc<Type>, length: &Length, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
+        let length = match length {
+            Length::Fixed(length) => class::Length::Fixed(*length),
+            Length::Of(reference) => {
+                let (path, target) = self.find(reference, place)?;
+                match &*target {
+                    Type::Integer(integer) | Type::Enum { integer, .. } if !integer.signed => class::Length::Of(path),
+                    _ => return Err(place.wrong(format!("length {reference}: expected an unsigned integer"))),
+                }
+            }
+        };
+        if let Type::Integer(integer) | Type::Enum { integer, .. } = &**element
+            && integer.text
+            && integer.length == 8
+            && integer.alignment == 8
+        {
+            return Ok(text(Some(length), Encoding::Utf8));
+        }
+        let is_uuid = place.scope == Scope::PacketHeader
+            && matches!(place.names.as_slice(), [name] if name == "uuid")
+            && length == class::Length::Fixed(16);
+        // What is in an element has no name of its own: roles and clocks by name are for members.
+        let element = self.class(element, place)?;
+        Ok(FieldClass::Array(Box::new(class::Array {
+            length,
+            element,
+            alignment: 1,
+            is_uuid,
+            attributes: String::new(),
+        })))
+    }
+
+    fn variant(&mut self, tag: Option<&str>, options: &[Member], place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
+        let tag = tag.ok_or_else(|| place.wrong("variant: expected a tag in `<` and `>`"))?;
+        let (selector, target) = self.find(tag, place)?;
+        let Type::Enum { labels, .. } = &*target else {
+            return Err(place.wrong(format!("variant: its tag {tag} is no enumeration")));
+        };
+        let mut variant = class::Variant { selector, options: Vec::new(), attributes: String::new() };
+        self.spend(0, labels.len(), place)?;
+        let mut by_label: HashMap<&str, Vec<Range>> = HashMap::new();
+        labels.iter().for_each(|(label, range)| by_label.entry(label).or_default().push(*range));
+        let above: usize = place.names.iter().map(String::len).sum();
+        for option in options {
+            self.spend(option.name.len(), 1 + above / 64, place)?;
+            let ranges = by_label.remove(option.name.as_str()).unwrap_or_default();
+            let mut inner = Place {
+                scope: place.scope,
+                names: place.names.clone(),
+                around: place.around.clone(),
+                line: option.line,
+            };
+            let class = self.class(&option.class, &mut inner)?;
+            let name = shown(&option.name).to_owned();
+            variant.options.push(VariantOption { name, ranges, class, attributes: String::new() });
+        }
+        Ok(FieldClass::Variant(Box::new(variant)))
+    }
+
+    /// The field that a reference means: from a scope's root, or from the structures around it, the innermost first.
+    fn find(&self, reference: &str, place: &Place<'_>) -> Result<(Path, Rc<Type>), Wrong> {
+        for (scope, root) in Scope::ALL.iter().zip(&self.roots) {
+            let Some(rest) = reference.strip_prefix(scope.tsdl_name()).and_then(|rest| rest.strip_prefix('.')) else {
+                continue;
+            };
+            let tokens: Vec<&str> = rest.split('.').collect();
+            if *scope > place.scope {
+                return Err(place.wrong(format!("{reference} stands behind its use")));
+            }
+            if let Some(Type::Struct { fields, .. }) = root.as_deref()
+                && let Some((names, class)) = self.walk(fields, &tokens, Vec::new(), place)?
+            {
+                return Ok((Path { scope: *scope, names }, class));
+            }
+            return Err(place.wrong(format!("there is no field {reference}")));
+        }
+        let tokens: Vec<&str> = reference.split('.').collect();
+        for (fields, before, depth) in place.around.iter().rev() {
+            let head = place.names.get(..*depth).unwrap_or_default().to_vec();
+            let fields = fields.get(..*before).unwrap_or_default();
+            if let Some((names, class)) = self.walk(fields, &tokens, head, place)? {
+                return Ok((Path { scope: place.scope, names }, class));
+            }
+        }
+        Err(place.wrong(format!("there is no field {reference} before its use")))
+    }
+
+    /// Follows tokens through members, elements and options.
+    fn walk(
+        &self,
+        fields: &[Member],
+        tokens: &[&str],
+        mut names: Vec<String>,
+        place: &Place<'_>,
+    ) -> Result<Target, Wrong> {
+        let Some((first, rest)) = tokens.split_first() else { return Ok(None) };
+        let Some(member) = self.member(fields, first, place)? else { return Ok(None) };
+        names.push(shown(&member.name).to_owned());
+        self.descend(&member.class, rest, names, place)
+    }
+
+    fn descend(
+        &self,
+        class: &Rc<Type>,
+        tokens: &[&str],
+        names: Vec<String>,
+        place: &Place<'_>,
+    ) -> Result<Target, Wrong> {
+        match (&**class, tokens) {
+            (Type::Array { element, .. }, _) => self.descend(element, tokens, names, place),
+            (_, []) => Ok(Some((names, Rc::clone(class)))),
+            (Type::Struct { fields, .. }, _) => self.walk(fields, tokens, names, place),
+            (Type::Variant { options, .. }, [first, rest @ ..]) => match self.member(options, first, place)? {
+                Some(option) => self.descend(&option.class, rest, names, place),
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    fn member<'m>(&self, members: &'m [Member], name: &str, place: &Place<'_>) -> Result<Option<&'m Member>, Wrong> {
+        self.spend(0, members.len(), place)?;
+        Ok(members.iter().find(|member| member.name == name))
+    }
+}
+
+/// The names that lead to a field, and its type; none where there is no such field.
+type Target = Option<(Vec<String>, Rc<Type>)>;
+
+fn bits(length: u64, alignment: u64, order: ByteOrder, place: &Place<'_>) -> Result<Bits, Wrong> {
+    match (u8::try_from(length), u16::try_from(alignment)) {
+        (Ok(length), Ok(alignment)) => Ok(Bits { length, alignment, order, reversed: false }),
+        _ => Err(place.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}"))),
+    }
+}
+
+fn text(length: Option<class::Length>, encoding: Encoding) -> FieldClass {
+    FieldClass::Text(class::Text { length, encoding, attributes: String::new() })
+}
+
+/// One mapping a label, sorted.
+fn mappings(labels: &[(String, Range)]) -> Vec<Mapping> {
+    let mut mappings: std::collections::BTreeMap<&str, Vec<Range>> = std::collections::BTreeMap::new();
+    for (label, range) in labels {
+        mappings.entry(label).or_default().push(*range);
+    }
+    mappings.into_iter().map(|(label, ranges)| Mapping { label: label.to_owned(), ranges }).collect()
+}
+
+/// Roles by name: CTF 1.8.3, sections 5.1 and 6.1.
+fn role(place: &Place<'_>) -> Option<Role> {
+    let name = place.names.last()?.as_str();
+    let is_member = place.around.len() == 1;
+    match (place.scope, name) {
+        (Scope::PacketHeader, "magic") if is_member => Some(Role::Magic),
+        (Scope::PacketHeader, "stream_id") if is_member => Some(Role::StreamClassId),
+        (Scope::PacketHeader, "stream_instance_id") if is_member => Some(Role::StreamId),
+        (Scope::PacketContext, "timestamp_begin") if is_member => Some(Role::Clock),
+        (Scope::PacketContext, "timestamp_end") if is_member => Some(Role::PacketEnd),
+        (Scope::PacketContext, "content_size") if is_member => Some(Role::ContentLength),
+        (Scope::PacketContext, "packet_size") if is_member => Some(Role::PacketLength),
+        (Scope::PacketContext, "events_discarded") if is_member => Some(Role::Discarded),
+        (Scope::PacketContext, "packet_seq_num") if is_member => Some(Role::Sequence),
+        (Scope::EventHeader, "id") => Some(Role::EventClassId),
+        _ => None,
+    }
+}
+
+/// Fields whose number has a role are unsigned, and the magic has 32 bits.
+fn check(role: Option<Role>, integer: &Integer, place: &Place<'_>) -> Result<(), Wrong> {
+    let name = place.names.last().map_or("", |name| name);
+    match role {
+        Some(_) if integer.signed => Err(place.wrong(format!("{name}: expected an unsigned integer"))),
+        Some(Role::Magic) if integer.length != 32 => Err(place.wrong("magic: expected 32 bits")),
+        Some(Role::Magic) if place.around.first().is_none_or(|(_, before, _)| *before != 0) => {
+            Err(place.wrong("magic: expected the first field of the packet header"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fields that map to the only clock where they map to none.
+fn is_timestamp(scope: Scope, name: &str) -> bool {
+    match scope {
+        Scope::PacketContext => matches!(name, "timestamp_begin" | "timestamp_end"),
+        Scope::EventHeader => name == "timestamp",
+        _ => false,
+    }
+}
+
+/// The clocks that a type's fields map to: by name, or the only one.
+fn mapped(class: &types::Type, scope: Scope, name: &str, clocks: &mut Vec<Option<String>>) {
+    match class {
+        Type::Integer(integer) | Type::Enum { integer, .. } => {
+            let is_end = scope == Scope::PacketContext && name == "timestamp_end";
+            if (integer.clock.is_some() || is_timestamp(scope, name)) && !is_end && !clocks.contains(&integer.clock) {
+                clocks.push(integer.clock.clone());
+            }
+        }
+        Type::Struct { fields, .. } => fields.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks)),
+        Type::Variant { options, .. } => options.iter().for_each(|m| mapped(&m.class, scope, shown(&m.name), clocks)),
+        Type::Array { element, .. } => mapped(element, scope, "", clocks),
+        Type::Float { .. } | Type::Text(_) => {}
+    }
+}

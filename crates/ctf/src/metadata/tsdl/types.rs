@@ -1,0 +1,67 @@
+//! Types as TSDL declares them: shared, their references not yet resolved.
+
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::class::{Encoding, Range};
+use std::rc::Rc;
+
+/// A type.
+#[derive(Debug, Clone)]
+pub(super) enum Type {
+    Integer(Integer),
+    Float { length: u64, alignment: u64, order: ByteOrder },
+    Text(Encoding),
+    Enum { integer: Integer, labels: Vec<(String, Range)> },
+    Struct { fields: Vec<Member>, alignment: u64, depth: usize },
+    Array { element: Rc<Type>, length: Length, depth: usize },
+    Variant { tag: Option<String>, options: Rc<[Member]>, depth: usize },
+}
+
+impl Type {
+    /// Levels of types in it.
+    pub(super) fn depth(&self) -> usize {
+        match self {
+            Self::Struct { depth, .. } | Self::Array { depth, .. } | Self::Variant { depth, .. } => *depth,
+            _ => 0,
+        }
+    }
+}
+
+/// Levels of a type that has these members.
+pub(super) fn depth_of(members: &[Member]) -> usize {
+    members.iter().map(|member| member.class.depth()).max().unwrap_or(0) + 1
+}
+
+/// An integer type.
+#[derive(Debug, Clone)]
+pub(super) struct Integer {
+    pub(super) length: u64,
+    pub(super) alignment: u64,
+    pub(super) signed: bool,
+    pub(super) order: ByteOrder,
+    pub(super) base: u8,
+    /// Characters.
+    pub(super) text: bool,
+    /// Name of the clock that it maps to.
+    pub(super) clock: Option<String>,
+}
+
+/// A field of a structure or an option of a variant, by the name that the metadata has.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) class: Rc<Type>,
+    pub(super) line: u32,
+}
+
+/// How many elements.
+#[derive(Debug, Clone)]
+pub(super) enum Length {
+    Fixed(u64),
+    /// What the field of this path says.
+    Of(String),
+}
+
+/// The name that is shown: one leading underscore, which escapes keywords, is cut.
+pub(super) fn shown(name: &str) -> &str {
+    name.strip_prefix('_').unwrap_or(name)
+}

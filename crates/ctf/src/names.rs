@@ -1,0 +1,76 @@
+//! Names as a reader of the trace sees them: what both the metadata and the babeltrace text style use.
+
+use crate::metadata::Version;
+use lastwords_trace::schema::{Field, FieldClass};
+use std::collections::HashSet;
+
+/// A field and its names.
+pub struct Member<'a> {
+    /// The field.
+    pub field: &'a Field,
+    /// Its name as shown; unique in its scope.
+    pub name: String,
+    /// The name of the length that stands before it, where it has one.
+    pub length: Option<String>,
+}
+
+/// The fields of one scope with unique names. CTF 1.8 has identifiers only: other characters become `_`. Lengths give way to
+/// fields.
+pub fn members(fields: &[Field], version: Version) -> Vec<Member<'_>> {
+    let mut taken = HashSet::new();
+    let mut member = |field| Member { field, name: name_of(field, version, &mut taken), length: None };
+    let mut members: Vec<_> = fields.iter().map(&mut member).collect();
+    for member in &mut members {
+        if matches!(member.field.class, FieldClass::Bytes | FieldClass::Sequence(_)) {
+            member.length = Some(unique(&format!("_{}_length", member.name), &mut taken));
+        }
+    }
+    members
+}
+
+fn name_of(field: &Field, version: Version, taken: &mut HashSet<String>) -> String {
+    let name = match version {
+        Version::V1_8 => identifier(&field.name),
+        Version::V2 => plain(&field.name),
+    };
+    unique(&name, taken)
+}
+
+/// The name, or else the first of `name_2`, `name_3`, … that is not taken and not empty. Those that differ only in `_` before
+/// them count as one: Babeltrace 2.0 takes the `_` away that CTF 1.8 asks for, and then they are.
+fn unique(name: &str, taken: &mut HashSet<String>) -> String {
+    let numbered = (2..).map(|number| format!("{name}_{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    let is_free = |name: &String| !name.is_empty() && taken.insert(name.trim_start_matches('_').to_owned());
+    names.find(is_free).unwrap_or_default()
+}
+
+/// Letters, digits and `_` of a name; anything else becomes `_`.
+pub fn identifier(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// A name without control characters: what is printed without escapes must not steer a terminal.
+pub fn plain(name: &str) -> String {
+    name.chars().map(|c| if is_unsafe(c) { '_' } else { c }).collect()
+}
+
+/// Control characters (C0, DEL, C1) and those that begin or reorder a line: what steers a terminal.
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
+    let reorders = ['\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    c.is_control() || reorders.iter().any(|range| range.contains(&c))
+}
+
+/// The layout of `uuid` as text.
+#[must_use]
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}

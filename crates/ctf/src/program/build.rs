@@ -1,0 +1,120 @@
+//! From a trace class to its program: the scopes of each stream class and event record class are compiled.
+
+use super::compile::{Compiler, Known, Slots};
+use super::fault::SchemaError;
+use super::header;
+use super::op::Code;
+use super::stride::{Simple, Stride};
+use super::{DENSE, EventProgram, NONE, Program, StreamProgram};
+use lastwords_trace::class::{FieldClass, Role, Scope, Struct, TraceClass};
+use std::collections::HashMap;
+
+/// Compiles a trace class.
+pub(super) fn program(class: TraceClass) -> Result<Program, SchemaError> {
+    let slots = collect(&class)?;
+    let header = visited(&slots, Scope::PacketHeader, class.header.as_ref())?;
+    if class.streams.len() > 1 && !class.header.as_ref().is_some_and(|h| has_role(h, Role::StreamClassId)) {
+        return Err(SchemaError::NoId(None));
+    }
+    let mut streams = Vec::new();
+    let mut by_id = HashMap::new();
+    for position in 0..class.streams.len() {
+        streams.push(stream(&class, position, &slots)?);
+        let id = class.streams.get(position).map_or(0, |stream| stream.id);
+        by_id.entry(id).or_insert(position);
+    }
+    Ok(Program { header, streams, by_id, slots: slots.len(), class })
+}
+
+fn collect(class: &TraceClass) -> Result<Slots, SchemaError> {
+    let mut slots = Slots::default();
+    if let Some(header) = &class.header {
+        slots.collect(header, &|scope| class.scope(scope, 0, 0).filter(|_| scope == Scope::PacketHeader))?;
+    }
+    for (position, stream) in class.streams.iter().enumerate() {
+        let of_stream = [&stream.packet_context, &stream.event_header, &stream.common_context];
+        for root in of_stream.into_iter().flatten() {
+            slots.collect(root, &|scope| class.scope(scope, position, usize::MAX))?;
+        }
+        for (number, event) in stream.events.iter().enumerate() {
+            for root in [&event.specific_context, &event.payload].into_iter().flatten() {
+                slots.collect(root, &|scope| class.scope(scope, position, number))?;
+            }
+        }
+    }
+    Ok(slots)
+}
+
+fn visited(slots: &Slots, scope: Scope, root: Option<&Struct>) -> Result<Code, SchemaError> {
+    root.map_or_else(|| Ok(Code::default()), |root| Compiler::visited(slots, scope, root))
+}
+
+fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamProgram, SchemaError> {
+    let Some(stream) = class.streams.get(position) else { return Err(SchemaError::TooMany("stream classes")) };
+    let root = stream.event_header.as_ref();
+    let header = visited(slots, Scope::EventHeader, root)?;
+    let (_, known) = Compiler::merged(slots, &[(Scope::EventHeader, root)], Known::NOTHING)?;
+    if stream.events.len() > 1 && !root.is_some_and(|h| has_role(h, Role::EventClassId)) {
+        return Err(SchemaError::NoId(Some(stream.id)));
+    }
+    let wants_header = (0..stream.events.len()).any(|n| class.depends_on(position, n, &[Scope::EventHeader]));
+    let mut program = StreamProgram {
+        context: visited(slots, Scope::PacketContext, stream.packet_context.as_ref())?,
+        word: root.and_then(header::word).filter(|_| !wants_header),
+        header,
+        common: visited(slots, Scope::CommonContext, stream.common_context.as_ref())?,
+        events: Vec::new(),
+        dense: Vec::new(),
+        simple: Vec::new(),
+        sparse: HashMap::new(),
+    };
+    for (number, event) in stream.events.iter().enumerate() {
+        let scopes = [
+            (Scope::CommonContext, stream.common_context.as_ref()),
+            (Scope::SpecificContext, event.specific_context.as_ref()),
+            (Scope::Payload, event.payload.as_ref()),
+        ];
+        let (merged, _) = Compiler::merged(slots, &scopes, known)?;
+        program.events.push(EventProgram {
+            specific: visited(slots, Scope::SpecificContext, event.specific_context.as_ref())?,
+            payload: visited(slots, Scope::Payload, event.payload.as_ref())?,
+            stride: Stride::new(&merged),
+            merged,
+        });
+        program.enter(event.id, number);
+    }
+    let simple = |class: &u32| Some(Simple { class: *class, stride: program.events.get(*class as usize)?.stride? });
+    program.simple = program.dense.iter().map(simple).collect();
+    Ok(program)
+}
+
+impl StreamProgram {
+    fn enter(&mut self, id: u64, number: usize) {
+        if id < DENSE {
+            let place = id as usize;
+            if self.dense.len() <= place {
+                self.dense.resize(place + 1, NONE);
+            }
+            if let Some(entry) = self.dense.get_mut(place).filter(|entry| **entry == NONE) {
+                *entry = u32::try_from(number).unwrap_or(NONE);
+            }
+        } else {
+            self.sparse.entry(id).or_insert(number);
+        }
+    }
+}
+
+fn has_role(root: &Struct, role: Role) -> bool {
+    root.fields.iter().any(|field| class_has_role(&field.class, role))
+}
+
+fn class_has_role(class: &FieldClass, role: Role) -> bool {
+    match class {
+        FieldClass::Integer(integer) | FieldClass::Variable(integer) => integer.has(role),
+        FieldClass::Struct(of) => has_role(of, role),
+        FieldClass::Array(array) => class_has_role(&array.element, role),
+        FieldClass::Variant(variant) => variant.options.iter().any(|option| class_has_role(&option.class, role)),
+        FieldClass::Optional(optional) => class_has_role(&optional.class, role),
+        _ => false,
+    }
+}

@@ -1,0 +1,507 @@
+//! Field classes made flat: once with every field, for visitors, and once with runs of fixed size merged.
+
+use super::MAX_ALIGNMENT;
+use super::fault::SchemaError;
+use super::op::{Choice, Code, Count, Kind, Op};
+use lastwords_trace::class::MAX_DEPTH;
+use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Length, Role, Struct, Text};
+use lastwords_trace::class::{Path, Scope};
+use lastwords_trace::visit::{Node, NodeId, Shape};
+use std::collections::HashMap;
+
+/// What is known of a position: it is `offset` modulo `modulus` bits, a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) modulus: u64,
+    pub(super) offset: u64,
+}
+
+impl Known {
+    /// Nothing.
+    pub(super) const NOTHING: Self = Self { modulus: 1, offset: 0 };
+
+    fn advanced(self, bits: u64) -> Self {
+        Self { modulus: self.modulus, offset: self.offset.wrapping_add(bits) & (self.modulus - 1) }
+    }
+
+    /// What is still known if it was advanced by any multiple of `bits`.
+    fn strided(self, bits: u64) -> Self {
+        self.modulo(if bits == 0 { self.modulus } else { 1 << bits.trailing_zeros().min(15) })
+    }
+
+    fn modulo(self, modulus: u64) -> Self {
+        let modulus = self.modulus.min(modulus);
+        Self { modulus, offset: self.offset & (modulus - 1) }
+    }
+
+    /// What is known where it is one of two.
+    fn meet(self, other: Self) -> Self {
+        let mut modulus = self.modulus.min(other.modulus);
+        while self.modulo(modulus).offset != other.modulo(modulus).offset {
+            modulus >>= 1;
+        }
+        self.modulo(modulus)
+    }
+}
+
+/// Slots of the numbers that others depend on, by path.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    by_path: HashMap<Path, Target>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) slot: u16,
+    pub(super) signed: bool,
+}
+
+impl Slots {
+    pub(super) fn len(&self) -> usize {
+        self.by_path.len()
+    }
+
+    /// Adds every path that `root` depends on; `find` gives the structure of a scope.
+    pub(super) fn collect<'a>(
+        &mut self,
+        root: &Struct,
+        find: &dyn Fn(Scope) -> Option<&'a Struct>,
+    ) -> Result<(), SchemaError> {
+        for path in root.paths() {
+            if self.by_path.contains_key(path) {
+                continue;
+            }
+            let root = find(path.scope).ok_or_else(|| SchemaError::NoScope(path.clone()))?;
+            let signed = target(root, &path.names).ok_or_else(|| SchemaError::NoTarget(path.clone()))?;
+            let slot = u16::try_from(self.by_path.len()).map_err(|_| SchemaError::TooMany("lengths and selectors"))?;
+            self.by_path.insert(path.clone(), Target { slot, signed });
+        }
+        Ok(())
+    }
+
+    pub(super) fn of(&self, path: &Path) -> Result<Target, SchemaError> {
+        self.by_path.get(path).copied().ok_or_else(|| SchemaError::NoTarget(path.clone()))
+    }
+}
+
+/// Whether the number at a path is signed; none where there is none.
+fn target(root: &Struct, names: &[String]) -> Option<bool> {
+    let (first, rest) = names.split_first()?;
+    root.fields.iter().filter(|field| field.name == *first).find_map(|field| target_in(&field.class, rest))
+}
+
+fn target_in(class: &FieldClass, names: &[String]) -> Option<bool> {
+    match class {
+        FieldClass::Integer(integer) | FieldClass::Variable(integer) if names.is_empty() => Some(integer.signed),
+        FieldClass::Bool(_) if names.is_empty() => Some(false),
+        FieldClass::Struct(of) => target(of, names),
+        FieldClass::Array(array) => target_in(&array.element, names),
+        FieldClass::Optional(optional) => target_in(&optional.class, names),
+        FieldClass::Variant(variant) => variant.options.iter().find_map(|option| target_in(&option.class, names)),
+        _ => None,
+    }
+}
+
+/// Makes one scope flat.
+pub(super) struct Compiler<'a> {
+    slots: &'a Slots,
+    scope: Scope,
+    names: Vec<String>,
+    code: Code,
+    /// Runs are merged and nodes left out.
+    merge: bool,
+    known: Known,
+    depth: usize,
+}
+
+impl<'a> Compiler<'a> {
+    /// Every field of `root`, and what is known of the position behind it.
+    pub(super) fn visited(slots: &'a Slots, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
+        let mut compiler = Self::new(slots, scope, false, Known::NOTHING);
+        compiler.root(root)?;
+        Ok(compiler.code)
+    }
+
+    /// The scopes in order with runs merged, beginning at a position of which `known` is known.
+    pub(super) fn merged(
+        slots: &'a Slots,
+        scopes: &[(Scope, Option<&Struct>)],
+        known: Known,
+    ) -> Result<(Code, Known), SchemaError> {
+        let mut compiler = Self::new(slots, Scope::Payload, true, known);
+        for (scope, root) in scopes {
+            if let Some(root) = root {
+                compiler.scope = *scope;
+                compiler.root(root)?;
+            }
+        }
+        Ok((compiler.code, compiler.known))
+    }
+
+    fn new(slots: &'a Slots, scope: Scope, merge: bool, known: Known) -> Self {
+        Self { slots, scope, names: Vec::new(), code: Code::default(), merge, known, depth: 0 }
+    }
+
+    fn root(&mut self, root: &Struct) -> Result<(), SchemaError> {
+        let node = self.node("", 0, true, || Shape::Struct)?;
+        self.structure(root, node)
+    }
+
+    fn node(
+        &mut self,
+        name: &str,
+        position: usize,
+        shown: bool,
+        shape: impl FnOnce() -> Shape,
+    ) -> Result<NodeId, SchemaError> {
+        let id = u32::try_from(self.code.nodes.len()).map_err(|_| SchemaError::TooMany("fields"))?;
+        if !self.merge {
+            self.code.nodes.push(Node { name: name.to_owned(), position, shown, shape: shape() });
+        }
+        Ok(id)
+    }
+
+    fn align(&mut self, bits: u64) -> Result<(), SchemaError> {
+        if bits <= 1 {
+            return Ok(());
+        }
+        if !bits.is_power_of_two() || bits > MAX_ALIGNMENT {
+            return Err(SchemaError::Alignment(bits));
+        }
+        if bits > self.known.modulus {
+            self.code.ops.push(Op::Align(u32::try_from(bits).unwrap_or(u32::MAX)));
+            self.known = Known { modulus: bits, offset: 0 };
+        } else {
+            self.advance(self.known.offset.wrapping_neg() & (bits - 1));
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, bits: u64) {
+        self.known = self.known.advanced(bits);
+        if bits == 0 {
+            return;
+        }
+        match self.code.ops.last_mut() {
+            // A jump may lead behind the last op only at the ends of loops and choices, which `seal` marks.
+            Some(Op::Advance(run)) if run.checked_add(bits).is_some() => *run += bits,
+            _ => self.code.ops.push(Op::Advance(bits)),
+        }
+    }
+
+    fn here(&self) -> u32 {
+        u32::try_from(self.code.ops.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Nothing may be merged across this place.
+    fn seal(&mut self) {
+        if matches!(self.code.ops.last(), Some(Op::Advance(_))) {
+            self.code.ops.push(Op::Align(1));
+        }
+    }
+
+    fn structure(&mut self, of: &Struct, node: NodeId) -> Result<(), SchemaError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(SchemaError::TooDeep);
+        }
+        if !self.merge {
+            self.code.ops.push(Op::Begin(node));
+        }
+        self.align(of.alignment())?;
+        let mut position = 0;
+        for field in &of.fields {
+            let shown = is_shown(&field.class);
+            self.names.push(field.name.clone());
+            self.field(&field.class, &field.name, position, shown)?;
+            self.names.pop();
+            position += usize::from(shown);
+        }
+        if !self.merge {
+            self.code.ops.push(Op::End(node));
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn field(&mut self, class: &FieldClass, name: &str, position: usize, shown: bool) -> Result<(), SchemaError> {
+        match class {
+            FieldClass::Integer(integer) => {
+                let node = self.node(name, position, shown, || integer_shape(integer))?;
+                let kind = if integer.signed { Kind::Signed } else { Kind::Unsigned };
+                self.fixed(node, integer.bits, kind, &integer.roles)
+            }
+            FieldClass::Bool(bits) => {
+                let node = self.node(name, position, shown, || Shape::Bool)?;
+                self.fixed(node, *bits, Kind::Unsigned, &[])
+            }
+            FieldClass::BitArray(bits) => {
+                let node = self.node(name, position, shown, || Shape::BitArray { flags: Vec::new() })?;
+                self.fixed(node, *bits, Kind::Unsigned, &[])
+            }
+            FieldClass::BitMap(bits, flags) => {
+                let node = self.node(name, position, shown, || Shape::BitArray { flags: flags.clone() })?;
+                self.fixed(node, *bits, Kind::Unsigned, &[])
+            }
+            FieldClass::Float(float) => {
+                let node = self.node(name, position, shown, || Shape::Float(float.bits.length))?;
+                self.float(node, float.bits)
+            }
+            FieldClass::Variable(integer) => {
+                let node = self.node(name, position, shown, || integer_shape(integer))?;
+                self.align(8)?;
+                self.code.ops.push(Op::Variable { node, signed: integer.signed });
+                self.known = Known { modulus: 8, offset: 0 };
+                self.uses(0, &integer.roles)
+            }
+            FieldClass::Text(text) => {
+                let node = self.node(name, position, shown, || Shape::Text(text.encoding))?;
+                self.text(node, text)
+            }
+            FieldClass::Blob(blob) => {
+                let node = self.node(name, position, shown, || Shape::Blob)?;
+                self.code.uuid = if blob.is_uuid { Some(node) } else { self.code.uuid };
+                self.run(node, &blob.length, false)
+            }
+            FieldClass::Struct(of) => {
+                let node = self.node(name, position, shown, || Shape::Struct)?;
+                self.structure(of, node)
+            }
+            FieldClass::Array(array) => {
+                let node = self.node(name, position, shown, || Shape::Array)?;
+                self.code.uuid = if array.is_uuid { Some(node) } else { self.code.uuid };
+                self.array(node, array)
+            }
+            FieldClass::Variant(_) | FieldClass::Optional(_) => self.choice(class, name, position, shown),
+        }
+    }
+
+    fn fixed(&mut self, node: NodeId, bits: Bits, kind: Kind, roles: &[Role]) -> Result<(), SchemaError> {
+        let Bits { length, alignment, order, reversed } = bits;
+        if !(1..=64).contains(&length) {
+            return Err(SchemaError::Length(length));
+        }
+        self.align(u64::from(alignment))?;
+        if self.merge && roles.is_empty() && !self.is_wanted() {
+            self.advance(u64::from(length));
+            return Ok(());
+        }
+        let on_a_byte = alignment >= 8 || self.known.modulus >= 8 && self.known.offset.is_multiple_of(8);
+        let whole = matches!(length, 8 | 16 | 32 | 64) && !reversed;
+        let op = if on_a_byte && whole {
+            Op::Bytes { node, size: length / 8, order, kind }
+        } else {
+            Op::Bits { node, bits, kind }
+        };
+        self.code.ops.push(op);
+        self.known = self.known.advanced(u64::from(length));
+        self.uses(length, roles)
+    }
+
+    fn float(&mut self, node: NodeId, bits: Bits) -> Result<(), SchemaError> {
+        let kind = match bits.length {
+            16 => Kind::Half,
+            32 => Kind::Single,
+            64 => Kind::Double,
+            128 if bits.alignment >= 8 => {
+                self.align(u64::from(bits.alignment))?;
+                self.code.ops.push(Op::Quadruple { node, order: bits.order });
+                self.known = self.known.advanced(128);
+                return Ok(());
+            }
+            length => return Err(SchemaError::Length(length)),
+        };
+        self.fixed(node, bits, kind, &[])
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.target().is_some()
+    }
+
+    fn target(&self) -> Option<Target> {
+        let path = Path { scope: self.scope, names: self.names.clone() };
+        self.slots.by_path.get(&path).copied()
+    }
+
+    fn uses(&mut self, length: u8, roles: &[Role]) -> Result<(), SchemaError> {
+        if let Some(target) = self.target() {
+            self.code.ops.push(Op::Save(target.slot));
+        }
+        for role in roles {
+            self.code.ops.push(match role {
+                Role::Clock => Op::Clock(length),
+                role => Op::Role(*role),
+            });
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, node: NodeId, text: &Text) -> Result<(), SchemaError> {
+        if let Some(length) = &text.length {
+            return self.run(node, length, true);
+        }
+        self.align(8)?;
+        self.code.ops.push(Op::Text { node, unit: text.encoding.unit() as u8 });
+        self.known = Known { modulus: 8, offset: 0 };
+        Ok(())
+    }
+
+    /// Text or bytes of a length.
+    fn run(&mut self, node: NodeId, length: &Length, text: bool) -> Result<(), SchemaError> {
+        self.align(8)?;
+        let count = self.count(length)?;
+        if self.merge {
+            match count {
+                Count::Fixed(bytes) => self.advance(bytes.checked_mul(8).ok_or(SchemaError::TooLong(bytes))?),
+                Count::Slot(_) => {
+                    self.code.ops.push(Op::Stride { count, bits: 8 });
+                    self.known = self.known.strided(8);
+                }
+            }
+        } else {
+            self.code.ops.push(Op::Run { node, count, text });
+            self.known = self.known.strided(8);
+        }
+        Ok(())
+    }
+
+    fn count(&self, length: &Length) -> Result<Count, SchemaError> {
+        Ok(match length {
+            Length::Fixed(count) => Count::Fixed(*count),
+            Length::Of(path) => Count::Slot(self.slots.of(path)?.slot),
+        })
+    }
+
+    fn array(&mut self, node: NodeId, array: &Array) -> Result<(), SchemaError> {
+        self.align(array.alignment.max(array.element.alignment()))?;
+        let count = self.count(&array.length)?;
+        if self.merge
+            && let Some(stride) = self.stride(&array.element)
+        {
+            match count {
+                Count::Fixed(count) => self.advance(count.checked_mul(stride).ok_or(SchemaError::TooLong(count))?),
+                Count::Slot(_) => {
+                    let bits = u32::try_from(stride).map_err(|_| SchemaError::TooLong(stride))?;
+                    self.code.ops.push(Op::Stride { count, bits });
+                    self.known = self.known.strided(stride);
+                }
+            }
+            return Ok(());
+        }
+        let begin = self.code.ops.len();
+        let before = self.known;
+        self.seal();
+        self.code.ops.push(Op::Loop { node, count, end: 0 });
+        self.known = Known::NOTHING;
+        self.deeper(|this| this.field(&array.element, "", 0, true))?;
+        self.seal();
+        let end = self.here();
+        if let Some(Op::Loop { end: place, .. }) = self.code.ops.get_mut(begin..).and_then(first_loop) {
+            *place = end;
+        }
+        self.known = before.meet(self.known);
+        Ok(())
+    }
+
+    /// Bits from one element to the next, where that is always the same and nothing in it is of interest.
+    fn stride(&self, element: &FieldClass) -> Option<u64> {
+        let bits = match element {
+            FieldClass::Integer(integer) if integer.roles.is_empty() && !self.is_wanted() => integer.bits,
+            FieldClass::Bool(bits) if !self.is_wanted() => *bits,
+            FieldClass::BitArray(bits) | FieldClass::BitMap(bits, _) => *bits,
+            FieldClass::Float(float) => float.bits,
+            _ => return None,
+        };
+        let (length, alignment) = (u64::from(bits.length), u64::from(bits.alignment).max(1));
+        length.is_multiple_of(alignment).then_some(length)
+    }
+
+    fn deeper(&mut self, body: impl FnOnce(&mut Self) -> Result<(), SchemaError>) -> Result<(), SchemaError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(SchemaError::TooDeep);
+        }
+        body(self)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn choice(&mut self, class: &FieldClass, name: &str, position: usize, shown: bool) -> Result<(), SchemaError> {
+        let (selector, optional, shape) = match class {
+            FieldClass::Variant(variant) => (&variant.selector, false, Shape::Variant),
+            FieldClass::Optional(optional) => (&optional.selector, true, Shape::Optional),
+            _ => return Ok(()),
+        };
+        let node = self.node(name, position, shown, || shape)?;
+        let target = self.slots.of(selector)?;
+        let at = self.code.ops.len();
+        let number = self.code.choices.len();
+        let choice = u32::try_from(number).map_err(|_| SchemaError::TooMany("choices"))?;
+        self.code.ops.push(Op::Choose { node, slot: target.slot, choice, end: 0 });
+        self.code.choices.push(Choice { signed: target.signed, ranges: Vec::new(), cases: Vec::new(), optional });
+        let before = self.known;
+        let mut after = if optional { Some(before) } else { None };
+        for (case, (ranges, class)) in cases(class).into_iter().enumerate() {
+            self.known = before;
+            let begin = self.here();
+            self.deeper(|this| this.field(class, "", 0, true))?;
+            self.seal();
+            let end = self.here();
+            after = Some(after.map_or(self.known, |known| known.meet(self.known)));
+            let case = u32::try_from(case).map_err(|_| SchemaError::TooMany("options"))?;
+            if let Some(choice) = self.code.choices.get_mut(number) {
+                choice.ranges.extend(ranges.into_iter().map(|(lower, upper)| (lower, upper, case)));
+                choice.cases.push((begin, end));
+            }
+        }
+        self.known = after.unwrap_or(before);
+        let here = self.here();
+        if let Some(Op::Choose { end, .. }) = self.code.ops.get_mut(at) {
+            *end = here;
+        }
+        Ok(())
+    }
+}
+
+fn first_loop(ops: &mut [Op]) -> Option<&mut Op> {
+    ops.iter_mut().find(|op| matches!(op, Op::Loop { .. }))
+}
+
+/// The options and the values that select them.
+fn cases(class: &FieldClass) -> Vec<(Vec<(i128, i128)>, &FieldClass)> {
+    let pairs =
+        |ranges: &[lastwords_trace::class::Range]| ranges.iter().map(|range| (range.lower, range.upper)).collect();
+    match class {
+        FieldClass::Variant(variant) => {
+            variant.options.iter().map(|option| (pairs(&option.ranges), &option.class)).collect()
+        }
+        FieldClass::Optional(optional) => {
+            let ranges = match &optional.ranges {
+                Some(ranges) => pairs(ranges),
+                // A boolean: all but 0.
+                None => vec![(i128::MIN, -1), (1, i128::MAX)],
+            };
+            vec![(ranges, &optional.class)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn integer_shape(integer: &Integer) -> Shape {
+    Shape::Integer {
+        length: integer.bits.length,
+        signed: integer.signed,
+        base: integer.base,
+        mappings: integer.mappings.clone(),
+    }
+}
+
+/// babeltrace2 shows no unsigned integer with a role, nor arrays of such.
+fn is_shown(class: &FieldClass) -> bool {
+    match class {
+        FieldClass::Integer(integer) | FieldClass::Variable(integer) => integer.signed || integer.roles.is_empty(),
+        FieldClass::Array(array) => is_shown(&array.element),
+        FieldClass::Optional(optional) => is_shown(&optional.class),
+        _ => true,
+    }
+}

@@ -1,0 +1,132 @@
+//! What is wrong with metadata or a packet.
+
+use lastwords_trace::class::Path;
+use std::fmt;
+
+/// Metadata that cannot be decoded by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemaError {
+    /// A path begins in a structure that there is not.
+    NoScope(Path),
+    /// A path does not lead to an integer or boolean.
+    NoTarget(Path),
+    /// An alignment is not a power of two, or too large; bits.
+    Alignment(u64),
+    /// A fixed-length field of so many bits.
+    Length(u8),
+    /// An array of more elements than can be counted in bits.
+    TooLong(u64),
+    /// Too many of something.
+    TooMany(&'static str),
+    /// Nested too deep.
+    TooDeep,
+    /// Several stream classes (none), or event record classes of the stream class of this id, and no field that says which.
+    NoId(Option<u64>),
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoScope(path) => write!(f, "{path}: there is no {}", path.scope.tsdl_name()),
+            Self::NoTarget(path) => write!(f, "{path}: there is no integer of this name before its use"),
+            Self::Alignment(bits) => {
+                write!(f, "alignment of {bits} bits: expected a power of two up to {}", super::MAX_ALIGNMENT)
+            }
+            Self::Length(bits) => write!(f, "field of {bits} bits: expected 1 to 64, and of a float 16, 32, 64 or 128"),
+            Self::TooLong(count) => write!(f, "array of {count} elements: too long"),
+            Self::TooMany(what) => write!(f, "too many {what}"),
+            Self::TooDeep => write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH),
+            Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header says which"),
+            Self::NoId(Some(id)) => {
+                write!(f, "stream class {id}: several event classes, and no field of the event header says which")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SchemaError {}
+
+/// What was expected where a packet goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// So many more bits of content. The value is the number that is left.
+    Bits(u64),
+    /// A NUL before the content's end. The value is the number of bits left.
+    Nul,
+    /// A value for which the variant has an option. The value is the selector's.
+    Option,
+    /// A length that fits the packet. The value is the length.
+    Length,
+    /// A field that begins on a byte, as its byte order is not that of the field before. The value is the bit.
+    SameOrder,
+    /// A variable-length integer of at most 64 bits. The value is its last byte.
+    Variable,
+    /// The id of an event record class. The value is the id.
+    EventClass,
+    /// The id of a stream class. The value is the id.
+    StreamClass,
+    /// 0xC1FC1FC1.
+    Magic,
+    /// A packet length in whole bytes. The value is the length in bits.
+    WholeBytes,
+    /// A content length up to the packet length. The value is the content length in bits.
+    Content,
+    /// A packet length that fits what is left of the file. The value is the packet length in bits.
+    FitsFile,
+    /// A packet that is at least as long as its header and context. The value is its length in bits.
+    OwnHeader,
+    /// An event of at least one bit.
+    Progress,
+    /// A reading of the clock that is a time in 64 bits of nanoseconds: from 1677 to 2262, where it counts from 1970. The value is the
+    /// reading.
+    Time,
+}
+
+/// A packet is not as its metadata says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Where in the packet, bits.
+    pub at: u64,
+    /// What stands there.
+    pub value: u64,
+    /// What was expected.
+    pub expected: Expected,
+}
+
+impl Fault {
+    /// Whether more bytes of the packet could mend it.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        matches!(self.expected, Expected::Bits(_) | Expected::Nul | Expected::Length)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, value, expected } = self;
+        write!(f, "byte {:#x}", at / 8)?;
+        if at % 8 != 0 {
+            write!(f, ", bit {}", at % 8)?;
+        }
+        f.write_str(" of the packet: ")?;
+        match expected {
+            Expected::Bits(bits) => write!(f, "{value} bits are left, expected {bits}"),
+            Expected::Nul => write!(f, "{value} bits are left, expected text that ends with a NUL"),
+            Expected::Option => write!(f, "selector {value}, expected one that an option of the variant has"),
+            Expected::Length => write!(f, "length {value}, expected one that fits the packet"),
+            Expected::SameOrder => write!(f, "bit {value}, expected a byte's first: the byte order changes"),
+            Expected::Variable => write!(f, "found {value:#x}, expected the end of an integer of 64 bits"),
+            Expected::EventClass => write!(f, "event id {value}, expected one that the stream class has"),
+            Expected::StreamClass => write!(f, "stream class id {value}, expected one that the trace has"),
+            Expected::Magic => write!(f, "magic {value:#x}, expected 0xc1fc1fc1"),
+            Expected::WholeBytes => write!(f, "packet length {value} bits, expected whole bytes"),
+            Expected::Content => write!(f, "content length {value} bits, expected at most the packet's length"),
+            Expected::FitsFile => write!(f, "packet length {value} bits, expected what is left of the file at most"),
+            Expected::OwnHeader => write!(f, "length {value} bits, expected at least the packet's header and context"),
+            Expected::Progress => write!(f, "empty event record, expected at least one bit"),
+            Expected::Time => write!(f, "clock {value}, expected a time in 64 bits of nanoseconds"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,498 @@
+//! A trace class compiled: what decodes its packets.
+
+mod build;
+mod compile;
+mod decode;
+mod fault;
+mod flat;
+mod header;
+mod op;
+mod stride;
+
+pub use fault::{Expected, Fault, SchemaError};
+pub use flat::Flat;
+pub use op::Code;
+
+use decode::{Runner, State, Window, load, updated_clock};
+use header::Word;
+use lastwords_trace::class::{Scope, TraceClass};
+use lastwords_trace::visit::{Ignore, NodeId, Visitor};
+use std::collections::HashMap;
+use stride::{Simple, Stride};
+
+/// Largest alignment that is accepted, bits: a window over a packet begins at a multiple of it.
+pub const MAX_ALIGNMENT: u64 = 1 << 15;
+
+/// The number that packets begin with.
+pub const MAGIC: u64 = 0xc1fc_1fc1;
+/// Event ids below it are found by position.
+const DENSE: u64 = 4096;
+const NONE: u32 = u32::MAX;
+
+/// A trace class and its flat form.
+#[derive(Debug)]
+pub struct Program {
+    class: TraceClass,
+    header: Code,
+    streams: Vec<StreamProgram>,
+    by_id: HashMap<u64, usize>,
+    slots: usize,
+}
+
+#[derive(Debug)]
+struct StreamProgram {
+    context: Code,
+    header: Code,
+    word: Option<Word>,
+    common: Code,
+    events: Vec<EventProgram>,
+    dense: Vec<u32>,
+    /// By id, as far as those of `dense` go.
+    simple: Vec<Option<Simple>>,
+    sparse: HashMap<u64, usize>,
+}
+
+#[derive(Debug)]
+struct EventProgram {
+    specific: Code,
+    payload: Code,
+    /// Common context, specific context and payload, runs merged.
+    merged: Code,
+    /// How those are passed over where they are simple.
+    stride: Option<Stride>,
+}
+
+/// What is carried along the packets of one stream.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    state: State,
+}
+
+impl Decoder {
+    /// The default clock, all 64 bits.
+    #[inline]
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.state.clock
+    }
+
+    /// Puts the clock back to what it was before an event that shall be decoded again.
+    #[inline]
+    pub fn set_clock(&mut self, clock: u64) {
+        self.state.clock = clock;
+    }
+}
+
+/// What a packet's header and context say. Lengths and places are in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Position of its stream class.
+    pub class: usize,
+    /// Id of the stream in its class.
+    pub stream: Option<u64>,
+    /// Length with padding; none where the packet is all of the file.
+    pub total: Option<u64>,
+    /// Length without padding.
+    pub content: Option<u64>,
+    /// Clock at the beginning, where the stream class has one: 0 where nothing says it.
+    pub begin: Option<u64>,
+    /// Clock at the end.
+    pub end: Option<u64>,
+    /// Events discarded since the stream's beginning.
+    pub discarded: Option<u64>,
+    /// Number in the stream.
+    pub sequence: Option<u64>,
+    /// UUID of the metadata that it says it belongs to.
+    pub uuid: Option<[u8; 16]>,
+    /// Where the context begins.
+    pub context_at: u64,
+    /// Where the events begin.
+    pub events_at: u64,
+}
+
+/// A part of a packet's bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Where the first stands in the packet, bytes: a multiple of [`super::MAX_ALIGNMENT`] / 8.
+    pub base: u64,
+    /// Where the packet's content ends, bits from the packet's beginning.
+    pub content_end: u64,
+}
+
+impl Part<'_> {
+    #[inline]
+    fn window(&self) -> Window<'_> {
+        let base = self.base.saturating_mul(8);
+        let end = self.content_end.saturating_sub(base).min(8 * self.bytes.len() as u64);
+        Window { bytes: self.bytes, end, base }
+    }
+
+    /// Whether the content goes on behind it.
+    #[inline]
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.base.saturating_add(self.bytes.len() as u64).saturating_mul(8) < self.content_end
+    }
+}
+
+/// Where an event stands in its packet, and when it was. Places are bits from the packet's beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Position of its class in the stream class.
+    pub class: usize,
+    /// Default clock.
+    pub clock: u64,
+    /// Where its header begins.
+    pub at: u64,
+    /// Where its contexts begin.
+    pub body: u64,
+    /// Where it ends.
+    pub end: u64,
+}
+
+/// Events that were passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// How many.
+    pub events: u64,
+    /// Where the last of them ends, or where the first would have begun: bits from the packet's beginning.
+    pub end: u64,
+}
+
+impl Program {
+    /// Compiles a trace class.
+    ///
+    /// # Errors
+    /// Packets cannot be decoded by the class.
+    pub fn new(class: TraceClass) -> Result<Self, SchemaError> {
+        build::program(class)
+    }
+
+    /// The trace class.
+    #[must_use]
+    pub fn class(&self) -> &TraceClass {
+        &self.class
+    }
+
+    /// A decoder for the packets of one stream.
+    #[must_use]
+    pub fn decoder(&self) -> Decoder {
+        Decoder { state: State { slots: vec![0; self.slots], ..State::default() } }
+    }
+
+    /// What visitors of a scope are told of; none of stream or event record classes that there are not.
+    #[must_use]
+    pub fn code(&self, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
+        let program = self.streams.get(stream);
+        match scope {
+            Scope::PacketHeader => Some(&self.header),
+            Scope::PacketContext => Some(&program?.context),
+            Scope::EventHeader => Some(&program?.header),
+            Scope::CommonContext => Some(&program?.common),
+            Scope::SpecificContext => Some(&program?.events.get(event)?.specific),
+            Scope::Payload => Some(&program?.events.get(event)?.payload),
+        }
+    }
+
+    /// Decodes a packet's header and context at the beginning of `bytes`, checks what they say, and sets the clock.
+    /// A fault that [`Fault::is_short`] may come of `bytes` being too few.
+    ///
+    /// # Errors
+    /// The packet is not as its class says.
+    pub fn packet(&self, decoder: &mut Decoder, bytes: &[u8]) -> Result<Packet, Fault> {
+        let window = Window { bytes, end: 8 * bytes.len() as u64, base: 0 };
+        let state = &mut decoder.state;
+        *state = State { slots: std::mem::take(&mut state.slots), steps: steps(window.end), ..State::default() };
+        let mut check = Uuid { node: self.header.uuid, inside: false, bytes: Vec::new() };
+        let mut runner = Runner { code: &self.header, window, state, visitor: &mut check, at: 0 };
+        runner.run()?;
+        let context_at = runner.at;
+        Self::check(&window, &decoder.state)?;
+        let class = self.stream_of(&window, &decoder.state)?;
+        let Some(program) = self.streams.get(class) else {
+            return Err(window.fault(0, 0, Expected::StreamClass));
+        };
+        let state = &mut decoder.state;
+        let mut runner = Runner { code: &program.context, window, state, visitor: &mut Ignore, at: context_at };
+        runner.run()?;
+        let events_at = runner.at;
+        let said = decoder.state.said;
+        let (total, content) = lengths(&window, said.packet_length, said.content_length, events_at)?;
+        let has_clock = self.class.streams.get(class).is_some_and(|stream| stream.clock.is_some());
+        Ok(Packet {
+            class,
+            stream: said.stream,
+            total,
+            content,
+            begin: has_clock.then_some(decoder.state.clock),
+            end: said.end.filter(|_| has_clock),
+            discarded: said.discarded,
+            sequence: said.sequence,
+            uuid: check.bytes.try_into().ok(),
+            context_at,
+            events_at,
+        })
+    }
+
+    fn check(window: &Window<'_>, state: &State) -> Result<(), Fault> {
+        if let Some(magic) = state.said.magic.filter(|magic| *magic != MAGIC) {
+            return Err(window.fault(0, magic, Expected::Magic));
+        }
+        Ok(())
+    }
+
+    fn stream_of(&self, window: &Window<'_>, state: &State) -> Result<usize, Fault> {
+        match state.said.stream_class {
+            Some(id) => self.by_id.get(&id).copied().ok_or_else(|| window.fault(0, id, Expected::StreamClass)),
+            None => Ok(0),
+        }
+    }
+
+    /// Visits the context of a packet that [`Self::packet`] has accepted in the same bytes.
+    ///
+    /// # Errors
+    /// The bytes are others.
+    pub fn visit_context(
+        &self,
+        decoder: &mut Decoder,
+        packet: &Packet,
+        bytes: &[u8],
+        visitor: &mut impl Visitor,
+    ) -> Result<(), Fault> {
+        let Some(program) = self.streams.get(packet.class) else { return Ok(()) };
+        let window = Window { bytes, end: 8 * bytes.len() as u64, base: 0 };
+        let (clock, said) = (decoder.state.clock, decoder.state.said);
+        decoder.state.steps = steps(window.end);
+        let state = &mut decoder.state;
+        let mut runner = Runner { code: &program.context, window, state, visitor, at: packet.context_at };
+        let done = runner.run();
+        (decoder.state.clock, decoder.state.said) = (clock, said);
+        done
+    }
+
+    /// Decodes the header of the event at a place (bits from the packet's beginning) of a packet of a stream class, and
+    /// passes over the rest of it. Where the fault [`Fault::is_short`] and the part [`Part::is_cut`], put the clock back
+    /// and come again with more bytes.
+    ///
+    /// # Errors
+    /// The event is not as its class says, or does not fit.
+    #[inline]
+    pub fn event(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Result<Event, Fault> {
+        let window = part.window();
+        let begin = at.wrapping_sub(window.base);
+        let Some(program) = self.streams.get(stream) else {
+            return Err(window.fault(begin, stream as u64, Expected::StreamClass));
+        };
+        let state = &mut decoder.state;
+        let (id, body) = match program.quick(&window, begin) {
+            Some((id, clock, clock_bits, body)) => {
+                state.update_clock(clock, clock_bits);
+                (Some(id), body)
+            }
+            None => program.slow(&window, state, begin, part.content_end)?,
+        };
+        let clock = state.clock;
+        let class = match id {
+            Some(id) => program.class(id).ok_or_else(|| window.fault(begin, id, Expected::EventClass))?,
+            None => 0,
+        };
+        let Some(event) = program.events.get(class) else {
+            return Err(window.fault(begin, id.unwrap_or(0), Expected::EventClass));
+        };
+        let end = match event.stride.and_then(|stride| stride.over(&window, body)) {
+            Some(end) => end,
+            None => {
+                state.steps = steps(part.content_end);
+                let mut runner = Runner { code: &event.merged, window, state, visitor: &mut Ignore, at: body };
+                runner.run()?;
+                runner.at
+            }
+        };
+        if end == begin {
+            return Err(window.fault(begin, 0, Expected::Progress));
+        }
+        let base = window.base;
+        Ok(Event { class, clock, at, body: body + base, end: end + base })
+    }
+
+    /// Takes at most `most` events as [`Self::event`] would, from a place on, as far as they are of simple forms and end in
+    /// the part; returns where the last of them ends.
+    #[inline]
+    pub fn ahead(
+        &self,
+        decoder: &mut Decoder,
+        stream: usize,
+        part: &Part<'_>,
+        at: u64,
+        most: usize,
+        mut take: impl FnMut(Event),
+    ) -> u64 {
+        let window = part.window();
+        let Some(program) = self.streams.get(stream) else { return at };
+        let mut clock = decoder.state.clock;
+        let mut here = at.wrapping_sub(window.base);
+        for _ in 0..most {
+            let Some(found) = program.simple(&window, here) else { break };
+            clock = updated_clock(clock, found.clock, found.clock_bits);
+            let [at, body, end] = [here, found.body, found.end].map(|place| place.wrapping_add(window.base));
+            take(Event { class: found.class as usize, clock, at, body, end });
+            here = found.end;
+        }
+        decoder.state.clock = clock;
+        here.wrapping_add(window.base)
+    }
+
+    /// Passes over events as [`Self::event`] would, from a place on, as far as they are of simple forms.
+    #[must_use]
+    pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Passed {
+        let window = part.window();
+        let mut passed = Passed { events: 0, end: at };
+        let Some(program) = self.streams.get(stream) else { return passed };
+        let mut here = at.wrapping_sub(window.base);
+        while here < window.end {
+            let Some(found) = program.simple(&window, here) else { break };
+            decoder.state.update_clock(found.clock, found.clock_bits);
+            here = found.end;
+            passed.events += 1;
+        }
+        passed.end = here.wrapping_add(window.base);
+        passed
+    }
+
+    /// Visits a scope of an event that [`Self::event`] has accepted in the same bytes; returns where it ends. The scopes
+    /// come in order: the common context at [`Event::body`], then the specific context, then the payload.
+    ///
+    /// # Errors
+    /// The bytes are others.
+    #[inline]
+    pub fn visit(
+        &self,
+        decoder: &mut Decoder,
+        code: &Code,
+        part: &Part<'_>,
+        at: u64,
+        visitor: &mut impl Visitor,
+    ) -> Result<u64, Fault> {
+        let window = part.window();
+        let state = &mut decoder.state;
+        state.steps = steps(part.content_end);
+        let at = at.wrapping_sub(window.base);
+        let mut runner = Runner { code, window, state, visitor, at };
+        runner.run()?;
+        Ok(runner.at + window.base)
+    }
+}
+
+/// An event of a simple form, in its window.
+struct Found {
+    class: u32,
+    clock: u64,
+    clock_bits: u8,
+    body: u64,
+    end: u64,
+}
+
+impl StreamProgram {
+    /// The event at a place, where it is of a simple form.
+    #[inline(always)]
+    fn simple(&self, window: &Window<'_>, begin: u64) -> Option<Found> {
+        let (id, clock, clock_bits, body) = self.quick(window, begin)?;
+        let Simple { class, stride } = (*self.simple.get(id as usize)?)?;
+        let end = stride.over(window, body)?;
+        (end > begin).then_some(Found { class, clock, clock_bits, body, end })
+    }
+
+    /// The header as one number: id, clock, its bits, and where it ends.
+    #[inline(always)]
+    fn quick(&self, window: &Window<'_>, begin: u64) -> Option<(u64, u64, u8, u64)> {
+        let word = self.word.as_ref()?;
+        let at = begin.wrapping_add(word.alignment - 1) & !(word.alignment - 1);
+        let body = at + 8 * word.size as u64;
+        if body > window.end {
+            return None;
+        }
+        let bytes = window.bytes.get((at / 8) as usize..)?;
+        let number = match bytes.first_chunk::<4>() {
+            Some(chunk) if word.size == 4 => load(chunk, word.order),
+            _ => load(bytes.get(..word.size)?, word.order),
+        };
+        let (id, clock) = word.split(number);
+        (id <= word.max_id).then_some((id, clock, word.clock_bits, body))
+    }
+
+    #[inline(never)]
+    fn slow(
+        &self,
+        window: &Window<'_>,
+        state: &mut State,
+        begin: u64,
+        content_end: u64,
+    ) -> Result<(Option<u64>, u64), Fault> {
+        state.said.event_class = None;
+        state.steps = steps(content_end);
+        let mut runner = Runner { code: &self.header, window: *window, state, visitor: &mut Ignore, at: begin };
+        runner.run()?;
+        let body = runner.at;
+        Ok((state.said.event_class, body))
+    }
+
+    #[inline]
+    fn class(&self, id: u64) -> Option<usize> {
+        match self.dense.get(id as usize) {
+            Some(position) if id < DENSE => (*position != NONE).then_some(*position as usize),
+            _ => self.sparse.get(&id).copied(),
+        }
+    }
+}
+
+/// How many elements may be decoded in so many bits of content: some for arrays of nothing.
+#[inline]
+fn steps(bits: u64) -> u64 {
+    bits.saturating_add(1 << 16)
+}
+
+fn lengths(
+    window: &Window<'_>,
+    total: Option<u64>,
+    content: Option<u64>,
+    events_at: u64,
+) -> Result<(Option<u64>, Option<u64>), Fault> {
+    let total = total.or(content);
+    let content = content.or(total);
+    if let Some(bits) = total.filter(|bits| !bits.is_multiple_of(8)) {
+        return Err(window.fault(0, bits, Expected::WholeBytes));
+    }
+    match (total, content) {
+        (Some(total), Some(content)) if content > total => Err(window.fault(0, content, Expected::Content)),
+        (_, Some(content)) if content < events_at => Err(window.fault(0, content, Expected::OwnHeader)),
+        _ => Ok((total, content)),
+    }
+}
+
+/// Takes the metadata's UUID out of a packet header.
+struct Uuid {
+    node: Option<NodeId>,
+    inside: bool,
+    bytes: Vec<u8>,
+}
+
+impl Visitor for Uuid {
+    fn integer(&mut self, _: NodeId, value: u64) {
+        if self.inside && self.bytes.len() < 16 {
+            self.bytes.push(value as u8);
+        }
+    }
+    fn blob(&mut self, node: NodeId, bytes: &[u8]) {
+        if Some(node) == self.node {
+            self.bytes = bytes.get(..16).unwrap_or_default().to_vec();
+        }
+    }
+    fn begin_array(&mut self, node: NodeId, _: u64) {
+        self.inside = Some(node) == self.node;
+    }
+    fn end_array(&mut self, _: NodeId) {
+        self.inside = false;
+    }
+}

@@ -1,0 +1,53 @@
+//! Events that are passed over without a look at their fields: those of one size, and those with one string.
+
+use super::decode::Window;
+use super::op::{Code, Op};
+
+/// An event record class whose events are passed over so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Simple {
+    /// Position of the class.
+    pub(super) class: u32,
+    pub(super) stride: Stride,
+}
+
+/// How the contexts and the payload of an event are passed over. Sizes are in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stride {
+    /// All of it, or what stands before the string.
+    before: u64,
+    /// What stands behind the string, if there is one.
+    string: Option<u64>,
+}
+
+impl Stride {
+    /// Of contexts and payload with their runs merged, where they have such a form.
+    pub(super) fn new(code: &Code) -> Option<Self> {
+        let text = |op: &Op| matches!(op, Op::Text { unit: 1, .. });
+        let (before, string) = match code.ops.as_slice() {
+            [] => (0, None),
+            [Op::Advance(all)] => (*all, None),
+            [nul] if text(nul) => (0, Some(0)),
+            [nul, Op::Advance(behind)] if text(nul) => (0, Some(*behind)),
+            [Op::Advance(before), nul] if text(nul) => (*before, Some(0)),
+            [Op::Advance(before), nul, Op::Advance(behind)] if text(nul) => (*before, Some(*behind)),
+            _ => return None,
+        };
+        Some(Self { before, string })
+    }
+
+    /// Where it ends if it begins at `body`; none where it does not end in the window.
+    #[inline(always)]
+    pub(super) fn over(self, window: &Window<'_>, body: u64) -> Option<u64> {
+        let mut at = body.checked_add(self.before)?;
+        if let Some(behind) = self.string {
+            if !at.is_multiple_of(8) {
+                return None;
+            }
+            let rest = window.bytes.get((at / 8) as usize..(window.end / 8) as usize)?;
+            let nul = lastwords_trace::nul::find(rest)? as u64;
+            at = (at + 8 * (nul + 1)).checked_add(behind)?;
+        }
+        (at <= window.end).then_some(at)
+    }
+}

@@ -1,0 +1,145 @@
+//! A CTF trace copied: every event is decoded, packets that cannot be are left out.
+
+use super::error::Error;
+use super::folder::{Stream, Trace};
+use super::index::Entry;
+use super::stream::{Next, Reader, Watch};
+use crate::Totals;
+use crate::metadata::{Version, emit};
+use crate::output::{create_file, create_folder};
+use lastwords_trace::parallel;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+
+/// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
+/// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`, and what was read to `watch`.
+///
+/// # Errors
+/// A file cannot be read or written; a field class that the version cannot express.
+pub fn copy(
+    traces: &[Trace],
+    version: Version,
+    out: &Path,
+    watch: Watch<'_>,
+    faults: &mut dyn FnMut(Error),
+) -> crate::Result<Totals> {
+    create_folder(out)?;
+    let mut totals = Totals::default();
+    let mut names: Vec<PathBuf> = Vec::new();
+    for trace in traces {
+        let folder = match traces {
+            [_] => out.to_path_buf(),
+            _ => unused(out, trace.path.file_name().map(Path::new).unwrap_or(Path::new("trace")), &names),
+        };
+        if folder != out {
+            create_folder(&folder)?;
+        }
+        names.push(folder.clone());
+        totals.add(&copy_trace(trace, version, &folder, watch, faults)?);
+    }
+    Ok(totals)
+}
+
+/// A path under `out` that no other trace has.
+fn unused(out: &Path, name: &Path, names: &[PathBuf]) -> PathBuf {
+    let mut path = out.join(name);
+    let mut number = 1;
+    while names.contains(&path) {
+        number += 1;
+        path = out.join(format!("{}-{number}", name.display()));
+    }
+    path
+}
+
+fn copy_trace(
+    trace: &Trace,
+    version: Version,
+    folder: &Path,
+    watch: Watch<'_>,
+    faults: &mut dyn FnMut(Error),
+) -> crate::Result<Totals> {
+    let mut used: Vec<PathBuf> = Vec::new();
+    for stream in &trace.streams {
+        let name = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
+        used.push(unused(folder, Path::new(name), &used));
+    }
+    let streams: Vec<(&Stream, PathBuf)> = trace.streams.iter().zip(used).collect();
+    let mut totals = Totals::default();
+    let hear = |fault| {
+        totals.faults += 1;
+        faults(fault);
+    };
+    let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| {
+        copy_stream(Reader::new(trace, stream).watched(watch), path, teller)
+    };
+    let copied = parallel::map_telling(&streams, parallel::cpus(), copy, hear);
+    for stream in copied {
+        totals.add(&stream?);
+    }
+    let path = folder.join("metadata");
+    let same = (trace.class().version == 1) == (version == Version::V1_8);
+    let metadata = if same {
+        let from = trace.path.join("metadata");
+        std::fs::read(&from).map_err(crate::Error::io(&from, "read"))?
+    } else {
+        emit(trace.class(), version)?.into_bytes()
+    };
+    create_file(&path)?.write_all(&metadata).map_err(crate::Error::io(&path, "write"))?;
+    totals.bytes += metadata.len() as u64;
+    Ok(totals)
+}
+
+/// Copies one stream; what cannot be read is sent to `faults`.
+fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
+    let mut copier = Copier { stream: reader.stream(), open: None, file: create_file(path)?, path };
+    let mut pending: Option<(u32, Entry)> = None;
+    let mut totals = Totals { streams: 1, ..Totals::default() };
+    let mut events = 0;
+    loop {
+        match reader.advance() {
+            Next::Event(_) => events += 1 + reader.pass(),
+            Next::Loss(loss) => totals.lose(loss),
+            Next::Fault(fault) => {
+                // What was read of this packet is not in the copy.
+                (pending, events) = (None, 0);
+                // Whoever is told is there until all streams are copied.
+                let _ = faults.send(fault);
+            }
+            next @ (Next::Packet | Next::End) => {
+                if let Some(place) = pending.take() {
+                    totals.bytes += copier.packet(place)?;
+                    totals.packets += 1;
+                    totals.events += std::mem::take(&mut events);
+                }
+                if matches!(next, Next::End) {
+                    break;
+                }
+                pending = reader.place();
+            }
+        }
+    }
+    Ok(totals)
+}
+
+struct Copier<'a> {
+    stream: &'a Stream,
+    open: Option<(u32, File)>,
+    file: File,
+    path: &'a Path,
+}
+
+impl Copier<'_> {
+    /// Appends a packet; returns its bytes.
+    fn packet(&mut self, (number, entry): (u32, Entry)) -> crate::Result<u64> {
+        let from = self.stream.files.get(number as usize).map_or(Path::new(""), PathBuf::as_path);
+        if self.open.as_ref().is_none_or(|(open, _)| *open != number) {
+            self.open = Some((number, File::open(from).map_err(crate::Error::io(from, "read"))?));
+        }
+        let Some((_, file)) = &mut self.open else { return Ok(0) };
+        file.seek(SeekFrom::Start(entry.offset)).map_err(crate::Error::io(from, "read"))?;
+        // Inside the kernel, where both files are of such kinds.
+        std::io::copy(&mut file.take(entry.size), &mut self.file).map_err(crate::Error::io(self.path, "write"))
+    }
+}

@@ -1,0 +1,158 @@
+//! Which packets a file has: from LTTng's index file, or from the packets themselves.
+
+use super::error::Error;
+use crate::program::{Expected, Fault, Packet, Program};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Magic of an index file. LTTng-tools 2.13, src/common/index/ctf-index.h.
+const MAGIC: u32 = 0xc1f1_dcc1;
+/// Bytes of an index file's header, and of the entries of version 1.0.
+const HEADER: usize = 16;
+const ENTRY: usize = 56;
+/// Bytes of a packet that are read at first for its header and context.
+const HEAD: usize = 512;
+/// Most bytes that a packet's header and context may have.
+const MAX_HEAD: usize = 1 << 22;
+
+/// Where a packet stands and when it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Offset in its file, bytes.
+    pub offset: u64,
+    /// Bytes, with padding.
+    pub size: u64,
+    /// Clock at the beginning; [`u64::MAX`] where nothing says it.
+    pub begin: u64,
+    /// Clock at the end; [`u64::MAX`] where nothing says it.
+    pub end: u64,
+    /// Number in the stream.
+    pub sequence: Option<u64>,
+}
+
+/// The packets of a file, of which `size` bytes are there; the fault is of the packet behind the last.
+pub(super) struct Index {
+    pub(super) entries: Vec<Entry>,
+    /// Of the first packet.
+    pub(super) first: Option<Packet>,
+    pub(super) fault: Option<Error>,
+}
+
+/// Finds the packets of a file.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn of_file(path: &Path, program: &Program) -> Result<Index, Error> {
+    let file = File::open(path).map_err(Error::io(path))?;
+    let size = file.metadata().map_err(Error::io(path))?.len();
+    let mut scan = Scan { path, file: &file, size, program, head: Vec::new() };
+    if let Some(entries) = from_index_file(path, size) {
+        return Ok(match scan.packet(0) {
+            Ok(first) => Index { entries, first: Some(first), fault: None },
+            Err(fault) => Index { entries: Vec::new(), first: None, fault: Some(fault) },
+        });
+    }
+    let mut index = Index { entries: Vec::new(), first: None, fault: None };
+    let mut offset = 0;
+    while offset < size {
+        match scan.entry(offset) {
+            Ok((packet, entry)) => {
+                index.first.get_or_insert(packet);
+                index.entries.push(entry);
+                offset += entry.size;
+            }
+            Err(fault) => {
+                index.fault = Some(fault);
+                break;
+            }
+        }
+    }
+    Ok(index)
+}
+
+struct Scan<'a> {
+    path: &'a Path,
+    file: &'a File,
+    size: u64,
+    program: &'a Program,
+    head: Vec<u8>,
+}
+
+impl Scan<'_> {
+    fn entry(&mut self, offset: u64) -> Result<(Packet, Entry), Error> {
+        let packet = self.packet(offset)?;
+        let left = self.size - offset;
+        let size = packet.total.map_or(left, |bits| bits / 8);
+        if size > left || size == 0 {
+            let fault = Fault { at: 0, value: size.saturating_mul(8), expected: Expected::FitsFile };
+            return Err(Error::Packet { path: self.path.to_path_buf(), offset, source: fault });
+        }
+        let begin = packet.begin.unwrap_or(u64::MAX);
+        let end = packet.end.unwrap_or(u64::MAX);
+        Ok((packet, Entry { offset, size, begin, end, sequence: packet.sequence }))
+    }
+
+    fn packet(&mut self, offset: u64) -> Result<Packet, Error> {
+        let mut wanted = HEAD;
+        let mut decoder = self.program.decoder();
+        loop {
+            let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let length = wanted.min(left);
+            read_at(self.file, self.path, offset, length, &mut self.head)?;
+            match self.program.packet(&mut decoder, &self.head) {
+                Err(fault) if fault.is_short() && length < left && wanted < MAX_HEAD => wanted *= 8,
+                Err(source) => return Err(Error::Packet { path: self.path.to_path_buf(), offset, source }),
+                Ok(packet) => return Ok(packet),
+            }
+        }
+    }
+}
+
+/// Fills `bytes` with so many from an offset; fewer where the file has been cut meanwhile.
+pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+    bytes.resize(length, 0);
+    let mut done = 0;
+    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io(path)(e)),
+        }
+    }
+    bytes.truncate(done);
+    Ok(())
+}
+
+/// The entries of `index/NAME.idx` beside a file, where there is such a file and it fits.
+fn from_index_file(path: &Path, size: u64) -> Option<Vec<Entry>> {
+    let mut name = path.file_name()?.to_owned();
+    name.push(".idx");
+    let index = path.parent()?.join("index").join(name);
+    let bytes = index.is_file().then(|| std::fs::read(index).ok())??;
+    let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).map(|raw| u32::from_be_bytes(*raw));
+    let long = |bytes: &[u8], at: usize| {
+        bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()).map(|raw| u64::from_be_bytes(*raw))
+    };
+    let length = word(12)? as usize;
+    let body = bytes.get(HEADER..)?;
+    if word(0)? != MAGIC || word(4)? != 1 || length < ENTRY || !body.len().is_multiple_of(length) {
+        return None;
+    }
+    let mut entries: Vec<Entry> = Vec::with_capacity(body.len() / length);
+    let mut total = 0u64;
+    for raw in body.chunks_exact(length) {
+        let bits = long(raw, 8)?;
+        let sequence = if word(8)? >= 1 { long(raw, 64) } else { None };
+        let entry =
+            Entry { offset: long(raw, 0)?, size: bits / 8, begin: long(raw, 24)?, end: long(raw, 32)?, sequence };
+        let ordered = entries.last().is_none_or(|last| entry.offset >= last.offset.saturating_add(last.size));
+        if !bits.is_multiple_of(8) || bits == 0 || !ordered || entry.end < entry.begin {
+            return None;
+        }
+        total = total.checked_add(entry.size)?;
+        entries.push(entry);
+    }
+    (total == size).then_some(entries)
+}

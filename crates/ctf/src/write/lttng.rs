@@ -1,0 +1,182 @@
+//! A session of LTTng that was recovered, as LTTng itself would have written it: packets as they are, metadata in packets,
+//! index files.
+
+use crate::error::{Error, Result};
+use crate::{create_file, create_folder};
+use lastwords_bytes::ByteOrder;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// What every packet of metadata begins with (CTF 1.8.3, 7.1).
+const METADATA_MAGIC: u32 = 0x75d1_1d57;
+/// Bytes of a packet of metadata, as LTTng makes them, and of its header.
+const METADATA_PACKET: usize = 4096;
+const METADATA_HEADER: usize = 37;
+/// What an index file begins with, its version, and the bytes of an entry (lttng-tools, `ctf-index.h`); all are big-endian.
+const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
+const INDEX_MAJOR: u32 = 1;
+const INDEX_MINOR: u32 = 1;
+const INDEX_ENTRY: u32 = 72;
+
+/// Facts of one packet, for the index file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// Bits of the packet.
+    pub packet_bits: u64,
+    /// Bits of its header and events.
+    pub content_bits: u64,
+    /// Clock at its beginning, ticks.
+    pub begin: u64,
+    /// Clock at its end, ticks.
+    pub end: u64,
+    /// Events that the stream has lost until its end.
+    pub discarded: u64,
+    /// Id of the stream class.
+    pub stream_id: u64,
+    /// Id of the stream in its class.
+    pub instance: u64,
+    /// Number of the packet in its stream.
+    pub sequence: u64,
+}
+
+/// Makes a trace's folder, and those above it that are missing below `base`, which must exist.
+///
+/// # Errors
+/// The folder exists already, or cannot be made.
+pub fn folder(base: &Path, below: &str) -> Result<PathBuf> {
+    let mut path = base.to_path_buf();
+    let parts: Vec<&str> = below.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
+    for (n, part) in parts.iter().enumerate() {
+        path.push(part);
+        if n + 1 == parts.len() || !path.is_dir() {
+            create_folder(&path)?;
+        }
+    }
+    Ok(path)
+}
+
+/// Writes the metadata file; its bytes. A text of CTF 1.8 is put into packets, a JSON text sequence stands as it is.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn metadata(folder: &Path, text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Result<u64> {
+    let path = folder.join("metadata");
+    let mut file = BufWriter::new(create_file(&path)?);
+    let packets = match text.first() {
+        Some(0x1e) => text.to_vec(),
+        _ => metadata_packets(text, uuid, order),
+    };
+    file.write_all(&packets).map_err(Error::io(&path, "write"))?;
+    file.flush().map_err(Error::io(&path, "write"))?;
+    Ok(packets.len() as u64)
+}
+
+fn metadata_packets(text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Vec<u8> {
+    let mut out = Vec::new();
+    let number = |value: u32| match order {
+        ByteOrder::Little => value.to_le_bytes(),
+        ByteOrder::Big => value.to_be_bytes(),
+    };
+    for part in text.chunks(METADATA_PACKET - METADATA_HEADER) {
+        let end = out.len() + METADATA_PACKET;
+        out.extend(number(METADATA_MAGIC));
+        out.extend(uuid);
+        // No checksum.
+        out.extend(number(0));
+        out.extend(number(((METADATA_HEADER + part.len()) * 8) as u32));
+        out.extend(number((METADATA_PACKET * 8) as u32));
+        // Neither compressed nor encrypted nor summed; version 1.8.
+        out.extend([0, 0, 0, 1, 8]);
+        out.extend(part);
+        out.resize(end, 0);
+    }
+    out
+}
+
+/// Writes one stream's file and its index.
+#[derive(Debug)]
+pub struct StreamWriter {
+    data: BufWriter<File>,
+    index: BufWriter<File>,
+    paths: (PathBuf, PathBuf),
+    offset: u64,
+}
+
+impl StreamWriter {
+    /// Makes both files in a trace's folder.
+    ///
+    /// # Errors
+    /// They exist already or cannot be made.
+    pub fn new(folder: &Path, name: &str) -> Result<Self> {
+        let indexes = folder.join("index");
+        if !indexes.is_dir() {
+            create_folder(&indexes)?;
+        }
+        let paths = (folder.join(name), indexes.join(format!("{name}.idx")));
+        let data = BufWriter::new(create_file(&paths.0)?);
+        let mut index = BufWriter::new(create_file(&paths.1)?);
+        for word in [INDEX_MAGIC, INDEX_MAJOR, INDEX_MINOR, INDEX_ENTRY] {
+            index.write_all(&word.to_be_bytes()).map_err(Error::io(&paths.1, "write"))?;
+        }
+        Ok(Self { data, index, paths, offset: 0 })
+    }
+
+    /// Adds a packet: all its bytes, padding included.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn packet(&mut self, bytes: &[u8], entry: &Entry) -> Result<()> {
+        self.data.write_all(bytes).map_err(Error::io(&self.paths.0, "write"))?;
+        let Entry { packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence } = *entry;
+        for word in [self.offset, packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence] {
+            self.index.write_all(&word.to_be_bytes()).map_err(Error::io(&self.paths.1, "write"))?;
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Ends both files; the bytes of the stream's.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn finish(mut self) -> Result<u64> {
+        self.data.flush().map_err(Error::io(&self.paths.0, "write"))?;
+        self.index.flush().map_err(Error::io(&self.paths.1, "write"))?;
+        Ok(self.offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_in_packets() {
+        let text = vec![b'x'; 4059 + 3];
+        let packets = metadata_packets(&text, &[9; 16], ByteOrder::Little);
+        assert_eq!(packets.len(), 2 * 4096);
+        assert_eq!(packets[..4], [0x57, 0x1d, 0xd1, 0x75]);
+        assert_eq!(packets[24..37], [0, 0x80, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 1, 8]);
+        let second = &packets[4096..];
+        assert_eq!(second[24..28], (40u32 * 8).to_le_bytes());
+        assert_eq!(second[37..42], *b"xxx\0\0");
+    }
+
+    #[test]
+    fn folders_stay_below() {
+        let base = std::env::temp_dir().join(format!("lastwords-lttng-{}", std::process::id()));
+        std::fs::create_dir_all(&base).expect("a folder");
+        let made = folder(&base, "../a/./b").expect("made");
+        assert_eq!(made, base.join("a/b"));
+        assert!(folder(&base, "a/b").is_err());
+        let mut stream = StreamWriter::new(&made, "channel0_0").expect("files");
+        stream.packet(&[1, 2, 3], &Entry { packet_bits: 24, ..Entry::default() }).expect("written");
+        assert_eq!(stream.finish().expect("written"), 3);
+        let index = std::fs::read(made.join("index/channel0_0.idx")).expect("the index");
+        assert_eq!(index.len(), 16 + 72);
+        assert_eq!(index[..4], [0xc1, 0xf1, 0xdc, 0xc1]);
+        assert_eq!(index[31], 24);
+        std::fs::remove_dir_all(&base).expect("removed");
+    }
+}

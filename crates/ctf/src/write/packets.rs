@@ -1,0 +1,303 @@
+//! Data files: packets copied, their headers rewritten.
+
+use super::Options;
+use crate::error::{Error, Result};
+use crate::{Totals, create_file};
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::clock::Clock;
+use lastwords_trace::decode::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
+use lastwords_trace::evidence::Verdict;
+use lastwords_trace::source::{PacketInfo, Source};
+use std::fs::File;
+use std::io::{IoSlice, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+
+/// Bytes of packet header and context as the metadata describes them.
+const HEADER_LEN: usize = 84;
+const MAGIC: u32 = 0xC1FC_1FC1;
+/// Greatest count that is believed: babeltrace2 takes the greatest numbers for "unknown".
+const MAX_COUNT: u64 = 1 << 62;
+/// Bytes of an event header with a payload size and no timestamp.
+const SIZED_LEN: usize = 10;
+/// Bytes of an event header with payload size and timestamp.
+const FULL_LEN: usize = 18;
+
+/// Writes one stream's file, and says after each packet how many bytes it became. A stream without packets has no file.
+pub(super) fn stream(
+    source: &dyn Source,
+    stream: usize,
+    folder: &Path,
+    options: Options,
+    written: &SyncSender<u64>,
+) -> Result<Totals> {
+    let mut totals = Totals::default();
+    let schema = source.schema();
+    let Some(facts) = source.streams().get(stream) else { return Ok(totals) };
+    let Some(channel) = schema.channels.get(facts.channel) else { return Ok(totals) };
+    let mut reader = source.packets(stream);
+    let mut copier = Copier {
+        path: folder.join(format!("stream-{}-{}", channel.id, facts.instance)),
+        file: None,
+        decoder: ChannelDecoder::new(channel, schema.byte_order),
+        header: Header {
+            big: schema.byte_order == ByteOrder::Big,
+            uuid: schema.uuid,
+            stream_id: channel.id,
+            instance: facts.instance,
+            cpu: facts.cpu.unwrap_or(u32::MAX),
+        },
+        last: None,
+        limit: limit(&schema.clock),
+        count: options.count_events,
+        rewritten: Vec::new(),
+    };
+    let mut bytes = Vec::new();
+    while let Some(info) = reader.next_packet(&mut bytes) {
+        let before = totals.bytes;
+        copier.packet(&info, &bytes, &mut totals)?;
+        // Whoever is told is there until all streams are copied.
+        let _ = written.send(totals.bytes - before);
+    }
+    totals.streams += u64::from(copier.file.is_some());
+    Ok(totals)
+}
+
+/// What the packet before left behind: what the next may not go back behind.
+#[derive(Debug, Clone, Copy)]
+pub struct Last {
+    /// Its end, ticks.
+    pub end: u64,
+    /// Its number.
+    pub sequence: u64,
+    /// Discarded events up to its end.
+    pub discarded: u64,
+}
+
+struct Copier {
+    path: PathBuf,
+    file: Option<File>,
+    decoder: ChannelDecoder,
+    header: Header,
+    last: Option<Last>,
+    /// Greatest clock that a reader can show.
+    limit: u64,
+    count: bool,
+    rewritten: Vec<u8>,
+}
+
+/// What a look through a packet found.
+struct Survey {
+    events: u64,
+    /// Clock of the last event, or the packet's begin.
+    latest: u64,
+    /// Offset behind the last event that could be decoded.
+    end: usize,
+    /// No clock goes back.
+    ordered: bool,
+    /// There are headers with a payload size and no timestamp.
+    sized: bool,
+}
+
+impl Copier {
+    fn packet(&mut self, info: &PacketInfo, bytes: &[u8], totals: &mut Totals) -> Result<()> {
+        if info.begin > self.limit {
+            totals.faults += 1;
+            return Ok(());
+        }
+        let content = bytes.get(info.events_at..).unwrap_or_default();
+        let last = self.last.unwrap_or(Last { end: 0, sequence: 0, discarded: 0 });
+        let mut next = Last {
+            end: info.end,
+            sequence: match self.last {
+                None => info.sequence.min(MAX_COUNT),
+                Some(last) => info.sequence.min(MAX_COUNT).max(last.sequence.saturating_add(1)),
+            },
+            discarded: info.discarded.min(MAX_COUNT).max(last.discarded),
+        };
+        let in_order = info.begin >= last.end && info.end >= info.begin && info.end <= self.limit;
+        let trusted = info.verdict == Verdict::Committed && in_order && !self.begins_sized(content);
+        let copied = match (trusted, self.count) {
+            (true, true) => self.decoder.count(content, 0).ok(),
+            (true, false) => Some(0),
+            (false, _) => None,
+        };
+        let written = if let Some(events) = copied {
+            totals.events += events;
+            self.write(next, info.begin, content)?
+        } else {
+            let survey = self.survey(content, info.begin);
+            let behind = info.begin < last.end || !survey.ordered;
+            totals.events += survey.events;
+            totals.faults += u64::from(survey.end < content.len()) + u64::from(behind);
+            let whole = content.get(..survey.end).unwrap_or_default();
+            let begin = info.begin.max(last.end);
+            let end = if info.end > self.limit { 0 } else { info.end };
+            next.end = end.max(survey.latest).max(begin);
+            match (behind, survey.sized) {
+                (false, false) => self.write(next, begin, whole)?,
+                (true, _) => self.rewrite(next, info.begin, Some(begin), whole)?,
+                (false, true) => self.rewrite(next, begin, None, whole)?,
+            }
+        };
+        totals.packets += 1;
+        totals.bytes += written;
+        self.last = Some(next);
+        Ok(())
+    }
+
+    fn survey(&self, content: &[u8], begin: u64) -> Survey {
+        let mut position = Position { offset: 0, clock: begin };
+        let mut survey = Survey { events: 0, latest: begin, end: 0, ordered: true, sized: false };
+        while let Ok(Some(event)) = self.decoder.step(&mut position, content) {
+            if event.clock > self.limit {
+                break;
+            }
+            survey.events += 1;
+            survey.ordered &= event.clock >= survey.latest;
+            survey.latest = survey.latest.max(event.clock);
+            survey.end = event.end;
+            survey.sized |= header_len(&event) == SIZED_LEN;
+        }
+        survey
+    }
+
+    /// The first header carries a payload size: so do all of that channel.
+    fn begins_sized(&self, content: &[u8]) -> bool {
+        let mut position = Position { offset: 0, clock: 0 };
+        match self.decoder.step(&mut position, content) {
+            Ok(Some(event)) => match header_len(&event) {
+                SIZED_LEN => true,
+                FULL_LEN => content.get(event.start + 6..event.start + 10) != Some(&NO_SIZE.to_le_bytes()),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Writes a packet with other event headers. With a `floor`: each with its full clock, none before the floor or the
+    /// event before. Without: those with a payload size and no timestamp lose the size.
+    fn rewrite(&mut self, facts: Last, begin: u64, floor: Option<u64>, content: &[u8]) -> Result<u64> {
+        let mut out = std::mem::take(&mut self.rewritten);
+        out.clear();
+        let mut position = Position { offset: 0, clock: begin };
+        let mut latest = floor.unwrap_or(begin);
+        while let Ok(Some(event)) = self.decoder.step(&mut position, content) {
+            latest = latest.max(event.clock);
+            if floor.is_some() {
+                self.header.full(&mut out, &event, latest);
+            } else if header_len(&event) == SIZED_LEN {
+                self.header.extended(&mut out, &event);
+            } else {
+                out.extend_from_slice(content.get(event.start..event.context_at).unwrap_or_default());
+            }
+            out.extend_from_slice(content.get(event.context_at..event.end).unwrap_or_default());
+        }
+        let facts = Last { end: facts.end.max(latest), ..facts };
+        let written = self.write(facts, floor.unwrap_or(begin), &out);
+        self.rewritten = out;
+        written
+    }
+
+    fn write(&mut self, facts: Last, begin: u64, content: &[u8]) -> Result<u64> {
+        let header = self.header.bytes(facts, begin, content.len());
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(create_file(&self.path)?),
+        };
+        write_both(file, &header, content).map_err(Error::io(&self.path, "write"))?;
+        Ok((header.len() + content.len()) as u64)
+    }
+}
+
+fn write_both(file: &mut File, header: &[u8], content: &[u8]) -> std::io::Result<()> {
+    let written = file.write_vectored(&[IoSlice::new(header), IoSlice::new(content)])?;
+    file.write_all(header.get(written..).unwrap_or_default())?;
+    file.write_all(content.get(written.saturating_sub(header.len())..).unwrap_or_default())
+}
+
+/// Readers count nanoseconds since the epoch in an i64: the greatest clock that fits, with a second to spare.
+fn limit(clock: &Clock) -> u64 {
+    let most = i128::from(i64::MAX) / 1_000_000_000 - 1;
+    let seconds = most - i128::from(clock.offset_seconds).max(0) - 1;
+    let ticks = seconds.max(0).saturating_mul(i128::from(clock.frequency.max(1)));
+    u64::try_from(ticks).unwrap_or(u64::MAX).min(1 << 63)
+}
+
+fn header_len(event: &RawEvent) -> usize {
+    event.context_at - event.start
+}
+
+/// What all packets of a stream say alike.
+pub struct Header {
+    /// Integers are big-endian.
+    pub big: bool,
+    /// UUID of the trace.
+    pub uuid: [u8; 16],
+    /// Id of the stream class.
+    pub stream_id: u32,
+    /// Id of the stream in its class.
+    pub instance: u64,
+    /// CPU; `u32::MAX` where the stream is not bound to one.
+    pub cpu: u32,
+}
+
+impl Header {
+    /// Packet header and context.
+    pub fn bytes(&self, facts: Last, begin: u64, content: usize) -> [u8; HEADER_LEN] {
+        let bits = (HEADER_LEN as u64 + content as u64) * 8;
+        let mut out = [0; HEADER_LEN];
+        let mut rest = out.as_mut_slice();
+        self.put32(&mut rest, MAGIC);
+        put(&mut rest, self.uuid);
+        self.put32(&mut rest, self.stream_id);
+        self.put64(&mut rest, self.instance);
+        for word in [begin, facts.end, bits, bits, facts.sequence, facts.discarded] {
+            self.put64(&mut rest, word);
+        }
+        self.put32(&mut rest, self.cpu);
+        out
+    }
+
+    /// An event header with the full clock.
+    fn full(&self, out: &mut Vec<u8>, event: &RawEvent, clock: u64) {
+        self.word(out, clock, TAG_FULL);
+        self.id(out, event.id);
+        if self.big {
+            out.extend(NO_SIZE.to_be_bytes());
+            out.extend(clock.to_be_bytes());
+        } else {
+            out.extend(NO_SIZE.to_le_bytes());
+            out.extend(clock.to_le_bytes());
+        }
+    }
+
+    /// An event header with an id of its own.
+    fn extended(&self, out: &mut Vec<u8>, event: &RawEvent) {
+        self.word(out, event.clock, TAG_ID);
+        self.id(out, event.id);
+    }
+
+    fn word(&self, out: &mut Vec<u8>, clock: u64, tag: u32) {
+        let word = (clock as u32) << TAG_BITS | tag;
+        out.extend(if self.big { word.to_be_bytes() } else { word.to_le_bytes() });
+    }
+
+    fn id(&self, out: &mut Vec<u8>, id: u16) {
+        out.extend(if self.big { id.to_be_bytes() } else { id.to_le_bytes() });
+    }
+
+    fn put32(&self, out: &mut &mut [u8], value: u32) {
+        put(out, if self.big { value.to_be_bytes() } else { value.to_le_bytes() });
+    }
+
+    fn put64(&self, out: &mut &mut [u8], value: u64) {
+        put(out, if self.big { value.to_be_bytes() } else { value.to_le_bytes() });
+    }
+}
+
+fn put<const N: usize>(out: &mut &mut [u8], bytes: [u8; N]) {
+    if let Some(place) = out.split_off_mut(..N) {
+        place.copy_from_slice(&bytes);
+    }
+}

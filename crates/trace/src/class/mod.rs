@@ -1,0 +1,256 @@
+//! The trace, its clocks, stream classes and event record classes.
+
+mod field;
+mod path;
+
+pub use field::{
+    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
+    Text, Variant, VariantOption,
+};
+pub use path::{Path, Scope};
+
+use crate::schema::EnvValue;
+use lastwords_bytes::ByteOrder;
+
+/// Deepest nesting of field classes that is accepted.
+pub const MAX_DEPTH: usize = 64;
+
+/// Attributes or extensions of CTF 2, as the JSON text that stood there; empty where there are none.
+pub type Attributes = String;
+
+/// A name in three parts, as CTF 2 gives traces and clocks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Identity {
+    /// Namespace.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: Option<String>,
+    /// Unique id, for CTF 1.8 the text of the UUID.
+    pub uid: Option<String>,
+}
+
+/// The metadata of a trace.
+#[derive(Debug, Clone)]
+pub struct TraceClass {
+    /// Version: 1 (1.8) or 2.
+    pub version: u8,
+    /// UUID of the metadata stream, which packets repeat.
+    pub uuid: Option<[u8; 16]>,
+    /// Who it is.
+    pub identity: Identity,
+    /// Byte order of CTF 1.8 where nothing else is said.
+    pub order: ByteOrder,
+    /// Environment, in the order of the metadata.
+    pub env: Vec<(String, EnvValue)>,
+    /// Packet header.
+    pub header: Option<Struct>,
+    /// Clocks.
+    pub clocks: Vec<Clock>,
+    /// Stream classes.
+    pub streams: Vec<StreamClass>,
+    /// Attributes of the trace class.
+    pub attributes: Attributes,
+    /// Attributes and extensions of the preamble.
+    pub preamble: Attributes,
+}
+
+impl TraceClass {
+    /// A property of the environment.
+    #[must_use]
+    pub fn property(&self, key: &str) -> Option<&EnvValue> {
+        self.env.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// A property that is text.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.property(key) {
+            Some(EnvValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A property that is a number.
+    #[must_use]
+    pub fn number(&self, key: &str) -> Option<i64> {
+        match self.property(key) {
+            Some(EnvValue::Integer(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The structure of a scope, of a stream class and an event record class (by position) where it belongs to such.
+    #[must_use]
+    pub fn scope(&self, scope: Scope, stream: usize, event: usize) -> Option<&Struct> {
+        let of = self.streams.get(stream);
+        match scope {
+            Scope::PacketHeader => self.header.as_ref(),
+            Scope::PacketContext => of?.packet_context.as_ref(),
+            Scope::EventHeader => of?.event_header.as_ref(),
+            Scope::CommonContext => of?.common_context.as_ref(),
+            Scope::SpecificContext => of?.events.get(event)?.specific_context.as_ref(),
+            Scope::Payload => of?.events.get(event)?.payload.as_ref(),
+        }
+    }
+
+    /// Whether a length or selector in the contexts or the payload of an event record class comes from one of `scopes`.
+    #[must_use]
+    pub fn depends_on(&self, stream: usize, event: usize, scopes: &[Scope]) -> bool {
+        [Scope::CommonContext, Scope::SpecificContext, Scope::Payload]
+            .into_iter()
+            .filter_map(|scope| self.scope(scope, stream, event))
+            .any(|root| scopes.iter().any(|scope| root.depends_on(*scope)))
+    }
+}
+
+/// What a clock counts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The Unix epoch.
+    UnixEpoch,
+    /// Nothing that others know.
+    Unknown,
+    /// Something with a name (CTF 2).
+    Custom(Identity),
+}
+
+/// A clock class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clock {
+    /// By what the metadata calls it: CTF 1.8's name, CTF 2's id.
+    pub id: String,
+    /// Who it is; the uid of CTF 1.8 is the text of its UUID.
+    pub identity: Identity,
+    /// Ticks a second.
+    pub frequency: u64,
+    /// Whole seconds from the origin to tick 0.
+    pub offset_seconds: i64,
+    /// Ticks from there to tick 0.
+    pub offset_cycles: u64,
+    /// Origin.
+    pub origin: Origin,
+    /// By how many ticks a reading may be wrong, where that is known.
+    pub precision: Option<u64>,
+    /// By how many ticks the clock may be wrong, where that is known.
+    pub accuracy: Option<u64>,
+    /// For people.
+    pub description: String,
+    /// Attributes.
+    pub attributes: Attributes,
+}
+
+impl Clock {
+    /// The same for [`crate::clock::Converter`]: offsets of a second and more in ticks become seconds.
+    #[must_use]
+    pub fn to_clock(&self) -> crate::clock::Clock {
+        let frequency = self.frequency.max(1);
+        let seconds = i64::try_from(self.offset_cycles / frequency).unwrap_or(i64::MAX);
+        crate::clock::Clock {
+            name: self.identity.name.clone().unwrap_or_else(|| self.id.clone()),
+            description: self.description.clone(),
+            frequency,
+            offset_seconds: self.offset_seconds.saturating_add(seconds),
+            offset_ticks: self.offset_cycles % frequency,
+            absolute: self.origin == Origin::UnixEpoch,
+        }
+    }
+}
+
+/// A class of streams.
+#[derive(Debug, Clone)]
+pub struct StreamClass {
+    /// Id.
+    pub id: u64,
+    /// Name (CTF 2), or empty.
+    pub name: String,
+    /// Namespace and unique id (CTF 2).
+    pub identity: Identity,
+    /// Position of its clock in [`TraceClass::clocks`].
+    pub clock: Option<usize>,
+    /// Packet context.
+    pub packet_context: Option<Struct>,
+    /// Event record header.
+    pub event_header: Option<Struct>,
+    /// Common event record context.
+    pub common_context: Option<Struct>,
+    /// Event record classes, in order of id.
+    pub events: Vec<EventClass>,
+    /// Attributes.
+    pub attributes: Attributes,
+}
+
+/// How severe an event is: babeltrace2's names, in syslog's and LTTng's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogLevel(u8);
+
+impl LogLevel {
+    const NAMES: [(&'static str, &'static str); 15] = [
+        ("TRACE_EMERG", "emergency"),
+        ("TRACE_ALERT", "alert"),
+        ("TRACE_CRIT", "critical"),
+        ("TRACE_ERR", "error"),
+        ("TRACE_WARNING", "warning"),
+        ("TRACE_NOTICE", "notice"),
+        ("TRACE_INFO", "info"),
+        ("TRACE_DEBUG_SYSTEM", "debug:system"),
+        ("TRACE_DEBUG_PROGRAM", "debug:program"),
+        ("TRACE_DEBUG_PROCESS", "debug:process"),
+        ("TRACE_DEBUG_MODULE", "debug:module"),
+        ("TRACE_DEBUG_UNIT", "debug:unit"),
+        ("TRACE_DEBUG_FUNCTION", "debug:function"),
+        ("TRACE_DEBUG_LINE", "debug:line"),
+        ("TRACE_DEBUG", "debug"),
+    ];
+
+    /// By number, 0 (emergency) to 14 (debug).
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        u8::try_from(number).ok().filter(|n| usize::from(*n) < Self::NAMES.len()).map(Self)
+    }
+
+    /// By the name that CTF 2 metadata of babeltrace2 and LTTng has.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let position = Self::NAMES.iter().position(|(_, long)| *long == name)?;
+        u8::try_from(position).ok().map(Self)
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// `TRACE_INFO` and such: as babeltrace2's text has it.
+    #[must_use]
+    pub fn shown(self) -> &'static str {
+        Self::NAMES.get(usize::from(self.0)).map_or("", |(shown, _)| *shown)
+    }
+
+    /// `info`, `debug:line` and such: as CTF 2 metadata has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.get(usize::from(self.0)).map_or("", |(_, name)| *name)
+    }
+}
+
+/// A class of event records.
+#[derive(Debug, Clone)]
+pub struct EventClass {
+    /// Id in the stream class.
+    pub id: u64,
+    /// Name, where it has one.
+    pub name: Option<String>,
+    /// Namespace and unique id (CTF 2).
+    pub identity: Identity,
+    /// Severity.
+    pub log_level: Option<LogLevel>,
+    /// `model.emf.uri`, or empty.
+    pub emf_uri: String,
+    /// Specific context.
+    pub specific_context: Option<Struct>,
+    /// Payload.
+    pub payload: Option<Struct>,
+    /// Attributes.
+    pub attributes: Attributes,
+}
