@@ -3,9 +3,12 @@
 use super::error::Error;
 use super::index::{self, Entry};
 use crate::metadata::metadata;
-use crate::program::Program;
+use crate::program::{Program, SchemaError};
 use lastwords_bytes::irregular;
 use lastwords_trace::class::TraceClass;
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::source::Packets;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +24,8 @@ pub struct Trace {
     pub program: Arc<Program>,
     /// Its streams, in order of the path of their first file.
     pub streams: Vec<Stream>,
+    /// What was recovered and lost, where that is known before the packets are read; else the packets themselves tell it.
+    pub account: Option<Evidence>,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
@@ -36,17 +41,62 @@ pub struct Stream {
     pub files: Vec<PathBuf>,
     /// Packets in order of time: the position of their file, and where they stand in it.
     pub packets: Vec<(u32, Entry)>,
+    /// Packets that are in no file.
+    pub memory: Option<Memory>,
+}
+
+/// The packets of a stream that are in memory, or are made when they are asked for.
+#[derive(Clone)]
+pub struct Memory {
+    /// Gives the packets.
+    pub source: Arc<dyn Packets>,
+    /// Position of the stream in `source`.
+    pub stream: usize,
+    /// The stream's name in messages.
+    pub name: String,
+    /// CPU; none where the stream is not bound to one.
+    pub cpu: Option<u32>,
+    /// Bytes of all its packets, as far as that is known before they are read.
+    pub bytes: u64,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("stream", &self.stream).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Stream {
     /// Sizes of its packets together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.packets.iter().map(|(_, entry)| entry.size).fold(0, u64::saturating_add)
+        let memory = self.memory.as_ref().map_or(0, |memory| memory.bytes);
+        self.packets.iter().map(|(_, entry)| entry.size).fold(memory, u64::saturating_add)
+    }
+
+    /// The stream's name in messages: its first file, or what its memory is called.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let file = self.files.first().map(|file| file.display().to_string());
+        file.or_else(|| self.memory.as_ref().map(|memory| memory.name.clone())).unwrap_or_default()
     }
 }
 
 impl Trace {
+    /// A trace whose packets are in memory; `path` is where that memory was found.
+    ///
+    /// # Errors
+    /// Packets cannot be decoded by the class.
+    pub fn in_memory(
+        path: PathBuf,
+        class: TraceClass,
+        streams: Vec<Stream>,
+        account: Evidence,
+    ) -> Result<Self, SchemaError> {
+        let name = name(&class, Path::new(""));
+        Ok(Self { path, program: Arc::new(Program::new(class)?), streams, account: Some(account), name })
+    }
+
     /// Bytes of the packets of all streams.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -150,7 +200,7 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
         faults.extend(index.fault);
         let Some(first) = index.first else { continue };
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();
-        let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets };
+        let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets, memory: None };
         // Without a beginning nothing orders the files of one stream.
         let same = |other: &&mut Stream| {
             other.class == stream.class && other.id.is_some() && other.id == stream.id && first.begin.is_some()
@@ -161,7 +211,7 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
         }
     }
     let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
-    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, name })
+    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, account: None, name })
 }
 
 /// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no

@@ -1,7 +1,7 @@
 //! Batches become text on several threads, and come back in order.
 
 use super::batch::{Batch, Formatter};
-use crate::text::page::Page;
+use super::page::Page;
 use std::collections::VecDeque;
 use std::io::{Error, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -42,6 +42,8 @@ pub(super) struct Pipeline<'p, 't, 'o> {
     way: Way<'p, 't>,
     /// Sheets to be used again.
     spares: Vec<Sheet>,
+    /// Bytes written.
+    bytes: u64,
 }
 
 enum Way<'p, 't> {
@@ -54,7 +56,7 @@ enum Way<'p, 't> {
 impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
     /// Without threads.
     pub(super) fn here(formatter: Formatter<'p, 't>, out: &'o mut dyn Write) -> Self {
-        Self { out, way: Way::Here(Box::new(formatter)), spares: Vec::new() }
+        Self { out, way: Way::Here(Box::new(formatter)), spares: Vec::new(), bytes: 0 }
     }
 
     /// With so many threads, each of which is to [`Queue::work`].
@@ -62,7 +64,12 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
         let most = 2 * threads;
         let (jobs, queue) = sync_channel(most);
         let way = Way::Threads { jobs, waiting: VecDeque::new(), most };
-        (Self { out, way, spares: Vec::new() }, Queue(Mutex::new(queue)))
+        (Self { out, way, spares: Vec::new(), bytes: 0 }, Queue(Mutex::new(queue)))
+    }
+
+    /// Bytes written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether batches go to other threads.
@@ -125,6 +132,7 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
     /// Writes the text of a sheet, which is a spare one then.
     fn written(&mut self, mut sheet: Sheet) -> Result<(), Error> {
         self.out.write_all(sheet.text.text())?;
+        self.bytes += sheet.text.text().len() as u64;
         sheet.text.clear();
         sheet.batch.restart(None);
         self.spares.push(sheet);

@@ -1,22 +1,21 @@
-//! Any CTF trace in babeltrace2's default form, as version 2.1.1 prints it.
+//! Large traces as text: events are gathered in batches, which become lines on as many threads as there are CPUs.
 
-mod batch;
-mod line;
-mod pipeline;
-mod plan;
-mod value;
-
+use super::babeltrace;
+use super::batch::{Batch, Context, Formatter, Record, Window};
+use super::columns;
+use super::pipeline::Pipeline;
+use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
-use crate::select::Selection;
-use batch::{Batch, Context, Formatter, Record, Window};
+use super::value::Writer;
+use super::Style;
+use crate::Totals;
+use crate::events::{Chosen, Facts, Filter, Note};
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
+use lastwords_trace::class::Scope;
 use lastwords_trace::parallel;
-use pipeline::Pipeline;
-use plan::{StreamPlan, plan};
 use std::io::Write;
 use std::sync::Arc;
-use value::Writer;
 
 /// Events that become text together: so many that handing them to another thread costs little beside.
 const BATCH: usize = 8192;
@@ -24,49 +23,67 @@ const BATCH: usize = 8192;
 const SMALL_BATCH: usize = 512;
 /// Bytes of packets from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
+/// The scopes before an event's own fields.
+const HEADERS: [Scope; 3] = [Scope::PacketHeader, Scope::PacketContext, Scope::EventHeader];
 
-/// What [`print()`] did.
-#[derive(Debug, Default)]
-pub struct Printed {
-    /// Events printed.
-    pub events: u64,
-    /// Why writing ended.
-    pub failed: Option<std::io::Error>,
+/// What is known of the stream classes of some traces, one behind the other.
+struct Classes {
+    /// By trace: the position of its first class.
+    firsts: Vec<usize>,
+    /// By class and event class: its fields depend on what stands before the event.
+    depends: Vec<Vec<bool>>,
 }
 
-/// Prints what is selected of `traces`, of which there is a reader for each stream; what is missing and what cannot be
-/// read goes to `notes`. Large traces on as many threads as there are CPUs.
-pub fn print(
-    traces: &[Trace],
-    readers: &mut [(usize, Reader<'_>)],
-    selection: &Selection,
+impl Classes {
+    fn new(traces: &[Trace]) -> Self {
+        let (mut firsts, mut depends) = (Vec::new(), Vec::new());
+        for trace in traces {
+            firsts.push(depends.len());
+            let class = trace.class();
+            depends.extend(class.streams.iter().enumerate().map(|(stream, of)| {
+                (0..of.events.len()).map(|event| class.depends_on(stream, event, &HEADERS)).collect::<Vec<_>>()
+            }));
+        }
+        Self { firsts, depends }
+    }
+
+    fn position(&self, of: &Facts) -> usize {
+        self.firsts.get(of.trace).map_or(usize::MAX, |first| first + of.class)
+    }
+
+    fn depends(&self, class: usize, event: usize) -> bool {
+        self.depends.get(class).and_then(|of| of.get(event)).copied().unwrap_or(false)
+    }
+}
+
+/// Prints the chosen events in a style.
+///
+/// # Errors
+/// `out` cannot be written.
+pub(super) fn print(
+    chosen: Chosen<'_>,
+    style: Style,
     zone: &Zone,
     out: &mut dyn Write,
     notes: &mut dyn FnMut(Note),
-) -> Printed {
-    let mut firsts = Vec::new();
-    let mut plans: Vec<StreamPlan<'_>> = Vec::new();
-    for trace in traces {
-        firsts.push(plans.len());
-        plans.extend(plan(trace, selection));
-    }
-    let plan = |trace: usize, class: usize| firsts.get(trace).map_or(usize::MAX, |first| first + class);
-    let bytes = readers.iter().map(|(_, reader)| reader.stream().bytes());
-    let large = bytes.fold(0, u64::saturating_add) >= WORTH_THREADS;
-    let threads = if large { parallel::cpus() } else { 1 };
-    let formatter = || Formatter::new(&plans, traces, zone);
-    let state = |(trace, reader): &(usize, Reader<'_>)| {
-        let plan = plan(*trace, reader.stream().class);
-        StreamState {
-            trace: *trace,
-            plan,
-            all_alike: plans.get(plan).is_some_and(|plan| plan.all_alike),
-            context: Arc::new(Context::new(Vec::new())),
-            known: None,
-            window: 0,
-        }
+) -> crate::Result<Totals> {
+    let threads = if chosen.bytes() >= WORTH_THREADS { parallel::cpus() } else { 1 };
+    let Chosen { traces, mut readers, facts, filter } = chosen;
+    let classes = Classes::new(traces);
+    let plans: Vec<StreamPlan<'_>> =
+        if style.is_babeltrace() { traces.iter().flat_map(plan).collect() } else { Vec::new() };
+    let columns = (!style.is_babeltrace()).then(|| columns::Plan::new(traces, &facts, style == Style::Ftrace));
+    let formatter = || match &columns {
+        Some(plan) => Formatter::Columns(columns::Lines::new(plan, traces, zone)),
+        None => Formatter::Babeltrace(babeltrace::Lines::new(&plans, traces, zone)),
     };
-    let streams = readers.iter().map(state).collect();
+    let state = |facts: &Facts| {
+        let class = classes.position(facts);
+        let all_alike = !classes.depends.get(class).is_some_and(|of| of.contains(&true));
+        let context = Arc::new(Context::new(Vec::new()));
+        StreamState { trace: facts.trace, class, all_alike, context, known: None, window: 0 }
+    };
+    let streams = facts.iter().map(state).collect();
     std::thread::scope(|scope| {
         let pipeline = if threads == 1 {
             Pipeline::here(formatter(), out)
@@ -79,27 +96,35 @@ pub fn print(
             }
             pipeline
         };
-        let mut printer = Printer::new(traces, &plans, streams, selection, zone, pipeline, notes);
-        run(readers, &mut printer);
+        let mut printer = Printer {
+            traces,
+            plans: &plans,
+            classes: &classes,
+            streams,
+            filter,
+            notes,
+            moments: TimeOfDay::new(zone, b"[", b"]"),
+            previous: None,
+            batch: Batch::default(),
+            full: if pipeline.has_threads() { BATCH } else { SMALL_BATCH },
+            number: 0,
+            pipeline,
+            totals: Totals { streams: readers.len() as u64, ..Totals::default() },
+            failed: None,
+        };
+        run(&mut readers, &mut printer);
         printer.finish()
     })
 }
 
-/// Something besides events.
-#[derive(Debug)]
-pub enum Note {
-    /// Events or packets are missing; the same in babeltrace2's words.
-    Loss(Loss, String),
-    /// Something cannot be read.
-    Fault(Error),
-}
-
 struct Printer<'p, 't, 'o> {
     traces: &'t [Trace],
+    /// By class: how babeltrace2's style shows it; empty for other styles.
     plans: &'p [StreamPlan<'t>],
+    classes: &'p Classes,
     /// By stream.
     streams: Vec<StreamState>,
-    selection: &'o Selection,
+    filter: Filter<'t>,
     notes: &'o mut dyn FnMut(Note),
     /// For remarks.
     moments: TimeOfDay,
@@ -110,14 +135,15 @@ struct Printer<'p, 't, 'o> {
     /// Counts batches.
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
-    printed: Printed,
+    totals: Totals,
+    failed: Option<std::io::Error>,
 }
 
 struct StreamState {
     trace: usize,
-    /// Position of its class's plan.
-    plan: usize,
-    /// As [`StreamPlan::all_alike`].
+    /// Position of its class among those of all traces.
+    class: usize,
+    /// No field of an event depends on what stands before the event.
     all_alike: bool,
     /// Context of the packet that is read, as text.
     context: Arc<Context>,
@@ -126,52 +152,31 @@ struct StreamState {
     window: u32,
 }
 
-impl<'p, 't, 'o> Printer<'p, 't, 'o> {
-    fn new(
-        traces: &'t [Trace],
-        plans: &'p [StreamPlan<'t>],
-        streams: Vec<StreamState>,
-        selection: &'o Selection,
-        zone: &Zone,
-        pipeline: Pipeline<'p, 't, 'o>,
-        notes: &'o mut dyn FnMut(Note),
-    ) -> Self {
-        Self {
-            traces,
-            plans,
-            streams,
-            selection,
-            notes,
-            moments: TimeOfDay::new(zone, b"[", b"]"),
-            previous: None,
-            batch: Batch::default(),
-            full: if pipeline.has_threads() { BATCH } else { SMALL_BATCH },
-            number: 0,
-            pipeline,
-            printed: Printed::default(),
-        }
-    }
-
-    fn finish(mut self) -> Printed {
+impl Printer<'_, '_, '_> {
+    fn finish(mut self) -> crate::Result<Totals> {
         self.flush();
-        self.printed
+        self.totals.bytes = self.pipeline.bytes();
+        match self.failed {
+            Some(error) => Err(crate::Error::Output(error)),
+            None => Ok(self.totals),
+        }
     }
 
     /// Sends the batch on its way; false where writing has failed.
     fn send(&mut self) -> bool {
-        self.printed.events += self.batch.records.len() as u64;
-        if self.printed.failed.is_none() {
-            self.printed.failed = self.pipeline.put(&mut self.batch).err();
+        self.totals.events += self.batch.records.len() as u64;
+        if self.failed.is_none() {
+            self.failed = self.pipeline.put(&mut self.batch).err();
         }
         self.batch.restart(self.previous);
         self.number += 1;
-        self.printed.failed.is_none()
+        self.failed.is_none()
     }
 
     /// Writes all events up to here.
     fn flush(&mut self) {
         if self.send() {
-            self.printed.failed = self.pipeline.drain().err();
+            self.failed = self.pipeline.drain().err();
         }
     }
 
@@ -188,17 +193,13 @@ impl<'p, 't, 'o> Printer<'p, 't, 'o> {
 impl Sink for Printer<'_, '_, '_> {
     #[inline]
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        if !self.filter.wants(stream, reader, event) {
+            return true;
+        }
         let Some(state) = self.streams.get_mut(stream) else { return true };
-        if !state.all_alike {
-            let plan = self.plans.get(state.plan);
-            let Some(class) = plan.and_then(|plan| plan.events.get(event.class)) else { return true };
-            if !class.wanted || event.nanoseconds.is_some_and(|moment| !self.selection.wants_time(moment)) {
-                return true;
-            }
-            if class.depends {
-                let decoder = reader.parts().1.clone();
-                self.batch.decoders.push((self.batch.records.len(), decoder));
-            }
+        if !state.all_alike && self.classes.depends(state.class, event.class) {
+            let decoder = reader.parts().1.clone();
+            self.batch.decoders.push((self.batch.records.len(), decoder));
         }
         let known = Some((self.number, reader.windows()));
         if state.known != known {
@@ -206,9 +207,9 @@ impl Sink for Printer<'_, '_, '_> {
             state.window = self.batch.windows.len() as u32;
             let (bytes, base, content_end) = reader.window();
             let context = Arc::clone(&state.context);
-            let (trace, plan) = (state.trace, state.plan);
+            let (trace, plan) = (state.trace, state.class);
             let is_timed = event.nanoseconds.is_some();
-            self.batch.windows.push(Window { bytes, base, content_end, context, trace, plan, is_timed });
+            self.batch.windows.push(Window { bytes, base, content_end, context, stream, trace, plan, is_timed });
         }
         let nanoseconds = event.nanoseconds.unwrap_or(0);
         if event.nanoseconds.is_some() {
@@ -225,11 +226,11 @@ impl Sink for Printer<'_, '_, '_> {
     }
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
+        self.totals.packets += 1;
         let Some(state) = self.streams.get_mut(stream) else { return };
+        let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else { return };
         let mut context = Vec::new();
-        if let Some(scope) = self.plans.get(state.plan).and_then(|plan| plan.context.as_ref())
-            && let Some(packet) = reader.packet().copied()
-        {
+        if let Some(packet) = reader.packet().copied() {
             let mut writer = Writer { out: &mut context, parts: &scope.parts, hidden: 0 };
             let (program, decoder, bytes) = reader.parts();
             // The packet's own reading of the same bytes went well.
@@ -239,6 +240,7 @@ impl Sink for Printer<'_, '_, '_> {
     }
 
     fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {
+        self.totals.lose(loss);
         let Some(state) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(state.trace) else { return };
         let class = trace.class();
@@ -254,17 +256,18 @@ impl Sink for Printer<'_, '_, '_> {
         let uuid = class.uuid.map_or("(no UUID)".to_owned(), |uuid| format!("(UUID: {})", uuid_text(&uuid)));
         let id = class.streams.get(reader.stream().class).map_or(0, |class| class.id);
         let own = reader.stream().id.map_or("no stream ID".to_owned(), |id| format!("stream ID: {id}"));
-        let file = reader.stream().files.first().map(|file| file.display().to_string()).unwrap_or_default();
         let text = format!(
-            "Tracer discarded {} {what}{plural} {range} in trace \"{}\" {uuid} within stream \"{file}\" (stream class ID: \
+            "Tracer discarded {} {what}{plural} {range} in trace \"{}\" {uuid} within stream \"{}\" (stream class ID: \
              {id}, {own}).",
             loss.count,
-            trace.name()
+            trace.name(),
+            reader.stream().place()
         );
         (self.notes)(Note::Loss(loss, text));
     }
 
     fn fault(&mut self, _: usize, fault: Error) {
+        self.totals.faults += 1;
         self.flush();
         (self.notes)(Note::Fault(fault));
     }
