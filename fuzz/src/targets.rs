@@ -8,9 +8,9 @@ use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
 use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Budget, Limits};
-use lastwords_ctf::{Version, write as ctf};
+use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
-use lastwords_formats::{evidence, json, text};
+use lastwords_formats::{evidence, json, perfetto, text};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
@@ -424,12 +424,19 @@ fn ctf(data: &[u8], version: Version) {
     }
 }
 
-/// What is recovered, as JSON lines.
+/// The traces of sessions, as far as CTF can say what they look like.
+fn traces_of(sessions: Vec<lastwords_walk::own::Session>) -> Vec<read::Trace> {
+    let trace = |session| read::session(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
+    sessions.into_iter().filter_map(trace).collect()
+}
+
+/// What is recovered, as JSON lines and as a Perfetto trace.
 pub fn json_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
-    let sources: Vec<&dyn Source> = sessions.iter().map(|s| s as &dyn Source).collect();
-    let mut out = Vec::new();
-    let _ = json::write(&sources, &lastwords_formats::select::Selection::default(), &mut out, &mut |_| ());
+    let (mut out, traces) = (Vec::new(), traces_of(sessions));
+    let all = lastwords_formats::select::Selection::default();
+    let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut |_| ());
+    let _ = perfetto::packets::write(&traces, &all, &mut sink(), &read::unwatched, &mut |_| ());
     let text = String::from_utf8(out).expect("JSON is UTF-8");
     assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
 }
@@ -437,14 +444,12 @@ pub fn json_end_to_end(data: &[u8]) {
 /// What is recovered, as text in every style, and its evidence.
 pub fn text_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
-    let sources: Vec<&dyn Source> = sessions.iter().map(|s| s as &dyn Source).collect();
+    sessions.iter().for_each(|source| drop(evidence::write_text(source, 100, &mut sink())));
+    let traces = traces_of(sessions);
     let selection = lastwords_formats::select::Selection::default();
     for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {
         let zone = text::Zone::utc();
-        let _ = text::write(&sources, style, &selection, &zone, &mut sink(), &mut |_| ());
-    }
-    for source in sources {
-        let _ = evidence::write_text(source, 100, &mut sink());
+        let _ = text::write(&traces, style, &selection, &zone, &mut sink(), &read::unwatched, &mut |_| ());
     }
 }
 

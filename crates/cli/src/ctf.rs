@@ -10,11 +10,11 @@ use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::read::{self, Found, Next, Reader, Trace, Watch};
 use lastwords_formats::Totals;
-use lastwords_formats::json::ctf as json;
-use lastwords_formats::last::LastLines;
+use lastwords_formats::events::Note;
+use lastwords_formats::json;
 use lastwords_formats::select::Selection;
+use lastwords_formats::text;
 use lastwords_formats::text::Zone;
-use lastwords_formats::text::ctf::{self as text, Note};
 use lastwords_trace::parallel;
 use serde::Serialize;
 use std::fmt::Write;
@@ -117,9 +117,9 @@ fn to_json(found: &Found, events: &Events, out: &Path) -> anyhow::Result<(Line, 
     // All is read twice: for what is lost, then for the events.
     let bar = Shared::new(out.display().to_string(), bytes(found).saturating_mul(2));
     let totals = to_file(out, |file| {
-        json::write(&found.traces, &selection, file, &|bytes| bar.add(bytes), &mut |fault| {
-            faults += 1;
-            fault_line(&fault.to_string());
+        json::write(&found.traces, &selection, file, &|bytes| bar.add(bytes), &mut |note| {
+            faults += usize::from(matches!(note, Note::Fault(_)));
+            tell_note(&note);
         })
     })?;
     drop(bar);
@@ -194,55 +194,34 @@ struct Printed {
 /// Writes the chosen events as text; what is missing and what cannot be read goes to stderr. `title` is that of the progress, which is
 /// shown if there is one.
 fn print(found: &Found, events: &Events, zone: &Zone, out: &mut dyn io::Write, title: Option<String>) -> Printed {
-    let mut readers = read::readers(&found.traces);
     let selection = selection(found, events);
-    readers.retain(|(trace, reader)| {
-        let cpu = || found.traces.get(*trace).and_then(|trace| read::cpu(trace, reader.stream()));
-        selection.cpus.is_empty() || selection.wants_cpu(cpu())
-    });
-    let total = readers.iter().map(|(_, reader)| reader.stream().bytes()).fold(0, u64::saturating_add);
-    let bar = title.map(|title| Shared::new(title, total));
+    let bar = title.map(|title| Shared::new(title, bytes(found)));
     let tell = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
-    readers = readers.into_iter().map(|(trace, reader)| (trace, reader.watched(&tell))).collect();
-    let mut totals = Totals { streams: readers.len() as u64, ..Totals::default() };
     let mut faults = found.faults.len();
     found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
-    let mut notes = |note: Note| match note {
-        Note::Loss(loss, text) => {
-            totals.lose(loss);
-            say::warning(plain(&text));
-        }
-        Note::Fault(fault) => {
-            faults += 1;
-            fault_line(&fault.to_string());
-        }
+    let mut notes = |note: Note| {
+        faults += usize::from(matches!(note, Note::Fault(_)));
+        tell_note(&note);
     };
-    let printed = match selection.last {
-        None => text::print(&found.traces, &mut readers, &selection, zone, out, &mut notes),
-        Some(most) => {
-            let mut last = LastLines::new(most);
-            let printed = text::print(&found.traces, &mut readers, &selection, zone, &mut last, &mut notes);
-            let failed =
-                last.lines().enumerate().try_for_each(|(n, line)| out.write_all(&first_of(line, n == 0))).err();
-            text::Printed { failed, ..printed }
+    let written = text::write(&found.traces, text::Style::Babeltrace, &selection, zone, out, &tell, &mut notes);
+    match written {
+        Ok(totals) => Printed { totals, faults, failed: None },
+        Err(lastwords_formats::Error::Output(error)) => {
+            Printed { totals: Totals::default(), faults, failed: Some(error) }
         }
-    };
-    totals.events = printed.events;
-    Printed { totals, faults, failed: printed.failed }
+        Err(error) => Printed { totals: Totals::default(), faults, failed: Some(io::Error::other(error)) },
+    }
+}
+
+fn tell_note(note: &Note) {
+    match note {
+        Note::Loss(_, text) => say::warning(plain(text)),
+        Note::Fault(fault) => fault_line(&fault.to_string()),
+    }
 }
 
 fn fault_line(text: &str) {
     say::error(plain(text));
-}
-
-/// A line as it looks where nothing stands before it: the time since the event before is not known.
-fn first_of(mut line: Vec<u8>, is_first: bool) -> Vec<u8> {
-    let open = line.iter().position(|byte| *byte == b']').filter(|_| is_first && line.starts_with(b"["));
-    let delta = open.map(|open| open + 2).filter(|at| line.get(*at..).is_some_and(|rest| rest.starts_with(b"(+")));
-    if let Some((at, len)) = delta.and_then(|at| Some((at, line.get(at..)?.iter().position(|byte| *byte == b')')?))) {
-        line.splice(at..at + len, *b"(+?.?????????");
-    }
-    line
 }
 
 fn selection(found: &Found, events: &Events) -> Selection {
@@ -407,18 +386,4 @@ fn write_trace(trace: &TraceSummary, text: &mut String) -> std::fmt::Result {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first_of;
-
-    #[test]
-    fn the_first_line_has_no_time_since_the_one_before() {
-        let first = |line: &str| String::from_utf8(first_of(line.as_bytes().to_vec(), true)).unwrap();
-        assert_eq!(first("[10:00:00.1] (+0.5) box x: { a = 1 }"), "[10:00:00.1] (+?.?????????) box x: { a = 1 }");
-        assert_eq!(first("[10:00:00.1] (+?.?????????) x: "), "[10:00:00.1] (+?.?????????) x: ");
-        assert_eq!(first("x: { a = \"] (+1)\" }"), "x: { a = \"] (+1)\" }");
-        assert_eq!(first_of(b"[1] (+2) x".to_vec(), false), b"[1] (+2) x");
-    }
 }

@@ -4,12 +4,13 @@ use crate::inputs::Input;
 use crate::table::plain;
 use crate::verbs::list::ending_line;
 use crate::{crash, say};
-use lastwords_formats::events::Outcome;
+use lastwords_formats::events::Note;
 use lastwords_formats::evidence::write_text;
 use lastwords_trace::source::{OpenSpan, Source};
 use lastwords_walk::own::Session;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// Lines of each kind that a person is shown; `inspect --json` has all.
 pub(crate) const LIMIT: usize = 20;
@@ -27,20 +28,17 @@ pub(crate) fn print(input: &Input) {
 }
 
 /// Writes the evidence of a session for people, at most `limit` lines of each kind.
-pub(crate) fn write(session: &Session, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-    write_text(session, limit, out)?;
+pub(crate) fn write(session: &Arc<Session>, limit: usize, out: &mut dyn Write) -> io::Result<()> {
+    write_text(&**session, limit, out)?;
     spans(session.open_spans(), limit, out)?;
     crash::write(&crash::causes(session), out)
 }
 
-/// Prints packets that could not be decoded to their end.
-pub(crate) fn print_faults(outcome: &Outcome) {
-    for fault in outcome.faults.iter().take(LIMIT) {
-        say::note(format_args!("not decoded: {fault}"));
-    }
-    let more = outcome.totals.faults.saturating_sub(LIMIT as u64);
-    if more > 0 {
-        say::note(format_args!("{more} more packets are not decoded to their end"));
+/// Prints something that reading events found.
+pub(crate) fn tell(note: &Note) {
+    match note {
+        Note::Loss(_, text) => say::warning(plain(text)),
+        Note::Fault(fault) => say::note(format_args!("not decoded: {}", plain(&fault.to_string()))),
     }
 }
 

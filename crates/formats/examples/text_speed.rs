@@ -116,6 +116,13 @@ fn packets(stream: u64, events: &mut u64) -> Vec<(PacketInfo, Vec<u8>)> {
             }
             *events += 1;
         }
+        let bits = 8 * bytes.len() as u64;
+        let mut header = 0xC1FC_1FC1u32.to_le_bytes().to_vec();
+        header.extend([7; 16]);
+        header.extend(0u32.to_le_bytes());
+        [stream, begin, clock, bits, bits, sequence, 0].iter().for_each(|word| header.extend(word.to_le_bytes()));
+        header.extend((stream as u32).to_le_bytes());
+        bytes[..84].copy_from_slice(&header);
         let info = PacketInfo {
             sequence,
             begin,

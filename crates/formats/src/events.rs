@@ -159,21 +159,29 @@ impl Sink for Counter<'_> {
     fn fault(&mut self, _: usize, _: Error) {}
 }
 
-/// Calls `visit` with each selected event, in order of time, and the reader that has it in its window.
-pub fn each(traces: &[Trace], selection: &Selection, visit: &mut dyn FnMut(usize, &mut Reader<'_>, &Due)) {
-    let Chosen { mut readers, filter, .. } = Chosen::last(traces, selection, Rounding::Floor, &unwatched);
-    run(&mut readers, &mut Each { filter, visit });
+/// Calls `visit` with each selected event, in order of time, and the reader that has it in its window. What cannot be read goes to
+/// `notes`, and how many bytes were read to `watch`.
+pub fn each(
+    traces: &[Trace],
+    selection: &Selection,
+    watch: Watch<'_>,
+    visit: &mut dyn FnMut(&mut Reader<'_>, &Due),
+    notes: &mut dyn FnMut(Note),
+) {
+    let Chosen { mut readers, filter, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
+    run(&mut readers, &mut Each { filter, visit, notes });
 }
 
 struct Each<'a, 't> {
     filter: Filter<'t>,
-    visit: &'a mut dyn FnMut(usize, &mut Reader<'_>, &Due),
+    visit: &'a mut dyn FnMut(&mut Reader<'_>, &Due),
+    notes: &'a mut dyn FnMut(Note),
 }
 
 impl Sink for Each<'_, '_> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if self.filter.wants(stream, reader, event) {
-            (self.visit)(stream, reader, event);
+            (self.visit)(reader, event);
         }
         true
     }
@@ -182,7 +190,9 @@ impl Sink for Each<'_, '_> {
 
     fn loss(&mut self, _: usize, _: &mut Reader<'_>, _: Loss) {}
 
-    fn fault(&mut self, _: usize, _: Error) {}
+    fn fault(&mut self, _: usize, fault: Error) {
+        (self.notes)(Note::Fault(fault));
+    }
 }
 
 /// Makes what is written of an event.

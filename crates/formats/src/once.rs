@@ -70,8 +70,7 @@ impl<'t> Once<'t> {
         let last = self.waiting.iter().position(|waiting| waiting.thread == thread);
         let last = last.map(|last| self.waiting.remove(last));
         let Some(Twin { first, last_channel }) = twin else { return false };
-        let is_copy =
-            last.is_some_and(|last| last.class == first && last.channel < channel && last.payload == payload);
+        let is_copy = last.is_some_and(|last| last.class == first && last.channel < channel && last.payload == payload);
         if channel < last_channel {
             self.waiting.truncate(MOST_WAITING - 1);
             self.waiting.insert(0, Waiting { thread, class: first, channel, payload });

@@ -2,18 +2,18 @@
 
 mod support;
 
+use lastwords_ctf::read::unwatched;
 use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::Totals;
-use lastwords_ctf::read::unwatched;
 use lastwords_formats::json;
 use lastwords_formats::perfetto::packets;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::evidence::Verdict;
 use std::path::{Path, PathBuf};
-use support::{Memory, read};
 use support::random::{Limits, Rng, trace};
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
+use support::{Memory, read};
 
 /// Random traces of each version: `LASTWORDS_TRACES`, else a number for every day.
 fn traces() -> u64 {

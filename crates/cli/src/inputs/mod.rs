@@ -13,12 +13,15 @@ use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords::Ended;
 use lastwords::remote_control::Handle;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::Trace;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::{Session, Upto};
 use lastwords_walk::{Options, Recovered};
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use places::{Candidate, Place};
 
@@ -36,7 +39,14 @@ pub(crate) struct Input {
     /// How and when it ended, where it is in its own folder and nobody records in it any more.
     pub(crate) ended: Option<Ended>,
     /// The session.
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
+}
+
+impl Input {
+    /// The trace that is written of it, with the names that metadata of a version have.
+    pub(crate) fn trace(&self, version: Version) -> anyhow::Result<Trace> {
+        Ok(lastwords_ctf::read::session(&self.session, &self.from, version)?)
+    }
 }
 
 /// What was found of all that was asked for.
@@ -225,7 +235,7 @@ fn open_place(place: &Place, which: &Which, upto: Option<Upto<'_>>) -> anyhow::R
     let input = |session: Session| {
         let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
         let (from, ended) = (place.shown.clone(), of_it.and_then(|details| details.ended));
-        with_snapshot(Input { from, kind, core: core.clone(), ended, session }, which)
+        with_snapshot(Input { from, kind, core: core.clone(), ended, session: Arc::new(session) }, which)
     };
     let wanted = |session: &Session| place.unique.as_deref().is_none_or(|unique| is_of(session, unique));
     let inputs: Vec<_> = sessions.into_iter().filter(wanted).map(input).collect();

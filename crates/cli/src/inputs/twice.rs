@@ -48,7 +48,7 @@ fn is_same(one: &Input, other: &Input) -> bool {
 type Held = HashMap<(u64, u64), u64>;
 
 fn held(input: &Input) -> Held {
-    let source: &dyn Source = &input.session;
+    let source: &dyn Source = &*input.session;
     let instance = |stream: usize| source.streams().get(stream).map(|stream| stream.instance);
     let rows = source.evidence().sub_buffers.iter().filter(|row| row.content > 0);
     rows.filter_map(|row| Some(((instance(row.stream)?, row.sequence), row.content))).collect()

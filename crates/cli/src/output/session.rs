@@ -2,9 +2,10 @@
 
 use super::{Format, Line, to_file};
 use crate::inputs::{self, Input};
-use crate::progress::Progress;
+use crate::progress::{Progress, Shared};
 use crate::select::once;
 use anyhow::bail;
+use lastwords_ctf::Version;
 use lastwords_ctf::write as ctf;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
@@ -13,38 +14,31 @@ use lastwords_trace::source::Source;
 use std::path::Path;
 
 /// Writes one session as a CTF folder.
-pub(crate) fn to_ctf(
-    source: &dyn Source,
-    version: lastwords_ctf::Version,
-    count: bool,
-    path: &Path,
-) -> anyhow::Result<Totals> {
+pub(crate) fn to_ctf(source: &dyn Source, version: Version, count: bool, path: &Path) -> anyhow::Result<Totals> {
     let mut bar = Progress::new(&source.schema().name, inputs::bytes(&[source]));
     let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
     Ok(ctf::write(source, path, ctf::Options { version, count_events: count }, &mut tell)?)
 }
 
 /// Writes the chosen events of sessions, merged by time, as one file.
-pub(crate) fn to_one(
-    sources: &[&dyn Source],
-    format: Format,
-    selection: &Selection,
-    path: &Path,
-) -> anyhow::Result<Totals> {
-    let mut bar = Progress::new(path.display().to_string(), inputs::bytes(sources));
-    let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
+pub(crate) fn to_one(inputs: &[&Input], format: Format, selection: &Selection, path: &Path) -> anyhow::Result<Totals> {
+    let sources: Vec<&dyn Source> = inputs.iter().map(|input| &*input.session as &dyn Source).collect();
+    let traces = inputs.iter().map(|input| input.trace(Version::V2)).collect::<Result<Vec<_>, _>>()?;
+    let bar = Shared::new(path.display().to_string(), inputs::bytes(&sources));
+    let tell = |bytes| bar.add(bytes);
     let shown = once(selection.clone());
-    let outcome = match format {
+    let mut notes = |note| crate::evidence::tell(&note);
+    let totals = match format {
         Format::TraceDat => bail!("trace-dat is for a kernel's trace; a session has ctf, ctf2, json, text, perfetto"),
         Format::Ctf | Format::Ctf2 => bail!("{}: CTF is a folder a session", path.display()),
-        Format::Perfetto => to_file(path, |out| perfetto::session::write(sources, &shown, out, &mut tell))?,
-        Format::Json => to_file(path, |out| json::write(sources, selection, out, &mut tell))?,
+        Format::Perfetto => to_file(path, |out| perfetto::packets::write(&traces, &shown, out, &tell, &mut notes))?,
+        Format::Json => to_file(path, |out| json::write(&traces, selection, out, &tell, &mut notes))?,
         Format::Text => {
             let zone = Zone::local();
-            to_file(path, |out| text::write(sources, Style::Fields, &shown, &zone, out, &mut tell))?
+            to_file(path, |out| text::write(&traces, Style::Fields, &shown, &zone, out, &tell, &mut notes))?
         }
     };
-    Ok(Totals { streams: used(sources, selection), ..outcome.totals })
+    Ok(Totals { streams: used(&sources, selection), ..totals })
 }
 
 /// Streams of the chosen CPUs that have packets: what a folder of CTF has as files.
@@ -59,7 +53,7 @@ fn used(sources: &[&dyn Source], selection: &Selection) -> u64 {
 
 /// The line of one session.
 pub(crate) fn line(input: &Input, path: &Path, totals: &Totals, counted: bool) -> Line {
-    let source: &dyn Source = &input.session;
+    let source: &dyn Source = &*input.session;
     Line {
         path: path.to_owned(),
         session: source.schema().name.clone(),

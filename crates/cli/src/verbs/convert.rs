@@ -162,8 +162,13 @@ fn of_sessions(args: &Args, sessions: &[Input]) -> anyhow::Result<Vec<Line>> {
     let lines = match args.to.ctf_version() {
         Some(version) => ctf_folders(args, sessions, version)?,
         None => {
-            let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
-            let totals = session::to_one(&sources, args.to, &args.events.selection(&sources), &args.output)?;
+            let sources: Vec<&dyn Source> = sessions.iter().map(|s| &*s.session as &dyn Source).collect();
+            let totals = session::to_one(
+                &sessions.iter().collect::<Vec<_>>(),
+                args.to,
+                &args.events.selection(&sources),
+                &args.output,
+            )?;
             let Some(first) = sessions.first() else { return Ok(Vec::new()) };
             args.events.tell_empty(&sources, totals.events);
             let mut line = session::line(first, &args.output, &totals, true);
@@ -195,7 +200,7 @@ fn ctf_folders(args: &Args, sessions: &[Input], version: lastwords_ctf::Version)
             1 => args.output.clone(),
             _ => args.output.join(taken.name(&input.session.schema().name)),
         };
-        let totals = session::to_ctf(&input.session, version, true, &path)?;
+        let totals = session::to_ctf(&*input.session, version, true, &path)?;
         lines.push(session::line(input, &path, &totals, true));
     }
     Ok(lines)

@@ -162,12 +162,12 @@ fn recover_all(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
 }
 
 fn recover_one(args: &Args, input: &Input, folder: &Path, name: &str) -> anyhow::Result<Line> {
-    let source: &dyn Source = &input.session;
+    let source: &dyn Source = &*input.session;
     let format = args.to.unwrap_or(Format::Ctf);
     let path = format.path(folder, name);
     let Some(version) = format.ctf_version() else {
         let selection = Events::default().selection(&[source]);
-        let totals = session::to_one(&[source], format, &selection, &path)?;
+        let totals = session::to_one(&[input], format, &selection, &path)?;
         return Ok(session::line(input, &path, &totals, true));
     };
     let totals = session::to_ctf(source, version, !args.no_count, &path)?;

@@ -5,12 +5,14 @@ use crate::inputs::Written;
 use crate::memory::Memory;
 use crate::output;
 use crate::pager::Pager;
-use crate::progress::Progress;
+use crate::progress::Shared;
+use crate::say;
 use crate::select::{Events, Which, once};
 use crate::verbs::recover::kernel::{left_out, wants_lttng};
 use crate::verbs::recover::lttng::recovered;
 use crate::{ctf, evidence, ftrace, inputs, lttng};
 use anyhow::bail;
+use lastwords_ctf::Version;
 use lastwords_ctf::read::Found;
 use lastwords_formats::ftrace::text as ftrace_text;
 use lastwords_formats::text::{self, Style, Zone};
@@ -157,30 +159,36 @@ fn of_lttng(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome>
 
 fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
     let sessions = &found.inputs;
-    let sources: Vec<&dyn Source> = sessions.iter().map(|s| &s.session as &dyn Source).collect();
+    let sources: Vec<&dyn Source> = sessions.iter().map(|s| &*s.session as &dyn Source).collect();
     let style = args.style.unwrap_or(Look::Fields).of_session()?;
     let selection = args.events.selection(&sources);
     let selection = if matches!(style, Style::Fields | Style::Ftrace) { once(selection) } else { selection };
     let zone = if args.utc { Zone::utc() } else { Zone::local() };
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
-    let mut bar = Progress::new("report", inputs::bytes(&sources));
+    let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
+    let traces = sessions.iter().map(|input| input.trace(version)).collect::<Result<Vec<_>, _>>()?;
+    let bar = Shared::new("report", inputs::bytes(&sources));
     let paged = out.is_program();
-    let mut tell = |p: lastwords_trace::merge::Progress| {
+    let tell = |bytes| {
         if !paged {
-            bar.set(p.bytes);
+            bar.add(bytes);
         }
     };
-    let written = text::write(&sources, style, &selection, &zone, &mut out, &mut tell);
+    let mut faults = Vec::new();
+    let written = text::write(&traces, style, &selection, &zone, &mut out, &tell, &mut |note| faults.push(note));
     let flushed = out.finish()?;
     drop(bar);
     let closed = !flushed || written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
     let written = if closed { Default::default() } else { written? };
     sessions.iter().for_each(evidence::print);
-    evidence::print_faults(&written);
-    if !closed {
-        args.events.tell_empty(&sources, written.totals.events);
+    faults.iter().take(evidence::LIMIT).for_each(evidence::tell);
+    if let Some(more) = faults.len().checked_sub(evidence::LIMIT).filter(|more| *more > 0) {
+        say::note(format_args!("{more} more packets are not decoded to their end"));
     }
-    let losses = written.totals.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
+    if !closed {
+        args.events.tell_empty(&sources, written.events);
+    }
+    let losses = written.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
     Ok(Written { outcome: found.lacking.outcome(args.strict, losses), whole: !closed })
 }

@@ -21,7 +21,7 @@ pub use cpu::cpu;
 pub use error::Error;
 pub use folder::{Found, Memory, Stream, Trace, is_trace, open};
 pub use index::Entry;
-pub use session::session;
 pub use merge::{Due, Sink, readers, run};
+pub use session::session;
 pub use stream::{Loss, Next, Reader, Watch, unwatched};
 pub use value::{Member, Value};

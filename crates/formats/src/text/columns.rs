@@ -492,7 +492,9 @@ fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) 
                 let Some(mark) = marks.get(*field) else { continue };
                 match mark.number.filter(|_| *base16) {
                     Some((value, length, signed)) => based(out, value, length, signed, 16),
-                    None => out.extend_from_slice(values.get(mark.value..end(values, marks, *field)).unwrap_or_default()),
+                    None => {
+                        out.extend_from_slice(values.get(mark.value..end(values, marks, *field)).unwrap_or_default())
+                    }
                 }
             }
         }

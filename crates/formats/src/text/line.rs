@@ -1,11 +1,11 @@
 //! The lines of event classes whose fields stand one behind the other on byte boundaries: one pass over the bytes, without
 //! a visitor.
 
-use super::plan::{Look, ScopePlan};
-use super::value::number;
 use super::escape::{plain, quoted, within_quotes};
 use super::number::{Constant, hexadecimal, signed, unsigned};
 use super::page::Put;
+use super::plan::{Look, ScopePlan};
+use super::value::number;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
 use lastwords_trace::class::Encoding;

@@ -185,7 +185,6 @@ impl Constant {
     }
 }
 
-
 /// As C's `%g`.
 pub(crate) fn general(out: &mut Vec<u8>, value: f64) {
     if value.is_sign_negative() {

@@ -1,7 +1,7 @@
 //! What is known before the first event: names, braces, and how values look.
 
-use super::line::Line;
 use super::escape::bare;
+use super::line::Line;
 use super::number::Constant;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::Trace;
@@ -69,12 +69,7 @@ pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
             let specific = scope(Scope::SpecificContext, stream, number);
             let payload = scope(Scope::Payload, stream, number);
             let scopes: Vec<&ScopePlan<'_>> = [&common, &specific, &payload].into_iter().flatten().collect();
-            EventPlan {
-                head: Constant::new(&head),
-                line: Line::new(&scopes),
-                specific,
-                payload,
-            }
+            EventPlan { head: Constant::new(&head), line: Line::new(&scopes), specific, payload }
         };
         StreamPlan {
             // babeltrace2 shows no packet context of which it shows no field.

@@ -1,5 +1,6 @@
 //! Large traces as text: events are gathered in batches, which become lines on as many threads as there are CPUs.
 
+use super::Style;
 use super::babeltrace;
 use super::batch::{Batch, Context, Formatter, Record, Window};
 use super::columns;
@@ -7,7 +8,6 @@ use super::pipeline::Pipeline;
 use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
-use super::Style;
 use crate::Totals;
 use crate::events::{Chosen, Facts, Filter, Note};
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};

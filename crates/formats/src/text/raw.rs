@@ -13,11 +13,7 @@ use std::io::Write;
 ///
 /// # Errors
 /// `out` cannot be written.
-pub(super) fn write(
-    chosen: Chosen<'_>,
-    out: &mut dyn Write,
-    notes: &mut dyn FnMut(Note),
-) -> crate::Result<Totals> {
+pub(super) fn write(chosen: Chosen<'_>, out: &mut dyn Write, notes: &mut dyn FnMut(Note)) -> crate::Result<Totals> {
     let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
     events::write(chosen, &mut lines, out, notes)
 }

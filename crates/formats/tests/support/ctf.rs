@@ -1,8 +1,8 @@
 //! CTF traces written down by hand, and what the reader says of them.
 
 use lastwords_ctf::read;
-use lastwords_formats::select::Selection;
 use lastwords_formats::events::Note;
+use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use std::path::Path;
 
@@ -21,7 +21,11 @@ pub fn report(folder: &Path) -> (String, Vec<String>) {
     };
     let (zone, watch) = (Zone::utc(), &read::unwatched);
     let written = text::write(&found.traces, Style::Babeltrace, &selection, &zone, &mut out, watch, &mut notes);
-    assert_eq!(written.expect("text").events, out.iter().filter(|b| **b == b'\n').count() as u64, "a line for each event");
+    assert_eq!(
+        written.expect("text").events,
+        out.iter().filter(|b| **b == b'\n').count() as u64,
+        "a line for each event"
+    );
     (String::from_utf8_lossy(&out).into_owned(), remarks)
 }
 

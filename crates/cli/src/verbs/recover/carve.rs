@@ -82,8 +82,13 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let (mut taken, mut lines) = (Taken::default(), Vec::new());
     for session in own.sessions.into_iter().filter(|session| args.which.wants(&session.info().name)) {
-        let input =
-            Input { from: source.path.clone(), kind: source.kind, core: source.core.clone(), ended: None, session };
+        let input = Input {
+            from: source.path.clone(),
+            kind: source.kind,
+            core: source.core.clone(),
+            ended: None,
+            session: Arc::new(session),
+        };
         let name = taken.name(&name_of(&input));
         lines.push(recover_one(args, &input, folder, &name)?);
         if !args.json {
