@@ -163,7 +163,7 @@ fn measure(source: &Arc<Synthetic>) -> Result<(), Error> {
         let folder = std::path::PathBuf::from(format!("/dev/shm/lastwords-speed-{}", std::process::id()));
         let begin = Instant::now();
         let options = ctf::Options { version: Version::V1_8, count_events };
-        let totals = ctf::write(&**source, &folder, options, &mut |_| {})?;
+        let totals = ctf::write(&**source, &folder, options, &unwatched)?;
         show(&format!("CTF, counted: {count_events}"), begin, totals);
         let _ = std::fs::remove_dir_all(&folder);
     }

@@ -51,7 +51,7 @@ fn ordered(text: &[u8]) -> String {
 
 fn check(source: &Memory, folder: &Path, (version, count_events): (Version, bool), program: &Path, what: &str) {
     let options = ctf::Options { version, count_events };
-    let written = ctf::write(source, folder, options, &mut |_| {}).unwrap_or_else(|e| panic!("{what}: {e}")).events;
+    let written = ctf::write(source, folder, options, &unwatched).unwrap_or_else(|e| panic!("{what}: {e}")).events;
     let printed = babeltrace(program, folder);
     assert!(printed.success, "{what}: babeltrace2 failed:\n{}", printed.err);
     assert_eq!(printed.err, "", "{what}: babeltrace2 complains");
@@ -126,7 +126,7 @@ fn damaged_packets_make_a_whole_trace() {
             let folder = Folder::new();
             let path = folder.0.join("trace");
             let options = ctf::Options { version, count_events: true };
-            let totals = ctf::write(&source, &path, options, &mut |_| {}).expect("CTF");
+            let totals = ctf::write(&source, &path, options, &unwatched).expect("CTF");
             let printed = babeltrace(&program, &path);
             assert!(printed.success, "seed {seed}: babeltrace2 failed:\n{}", printed.err);
             let complaint = printed.err.lines().find(|line| !line.contains("WARNING: Tracer "));

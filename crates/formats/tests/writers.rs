@@ -90,7 +90,7 @@ fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
 }
 
 fn write(memory: &Memory, folder: &Folder, options: Options) -> Totals {
-    ctf::write(memory, &folder.0.join("t"), options, &mut |_| {}).expect("CTF")
+    ctf::write(memory, &folder.0.join("t"), options, &unwatched).expect("CTF")
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn files_are_private_and_nothing_is_overwritten() {
     assert_eq!(mode(&path.join("metadata")), 0o600);
     assert_eq!(mode(&path.join("stream-0-0")), 0o600);
     assert!(!path.join("stream-0-1").exists(), "no file for a stream without packets");
-    let again = ctf::write(&memory, &path, COUNTED, &mut |_| {});
+    let again = ctf::write(&memory, &path, COUNTED, &unwatched);
     assert!(matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")), "{again:?}");
     let link = folder.0.join("link");
     std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
     assert!(lastwords_formats::create_file(&link).is_err());
-    assert!(ctf::write(&memory, &link, COUNTED, &mut |_| {}).is_err());
+    assert!(ctf::write(&memory, &link, COUNTED, &unwatched).is_err());
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_class_that_ctf_cannot_say_is_an_error() {
     memory.schema.channels[0].events[0].fields.push(Field { name: "bad".to_owned(), class: texts });
     let folder = Folder::new();
     for version in [Version::V1_8, Version::V2] {
-        let error = ctf::write(&memory, &folder.0.join("t"), Options { version, count_events: false }, &mut |_| {});
+        let error = ctf::write(&memory, &folder.0.join("t"), Options { version, count_events: false }, &unwatched);
         assert_eq!(
             error.expect_err("an error").to_string(),
             "the format cannot express channel 0, event \"app:one\", field \"bad\""

@@ -2,7 +2,7 @@
 
 use super::{Format, Line, to_file};
 use crate::inputs::{self, Input};
-use crate::progress::{Progress, Shared};
+use crate::progress::Shared;
 use crate::select::once;
 use anyhow::bail;
 use lastwords_ctf::Version;
@@ -15,9 +15,8 @@ use std::path::Path;
 
 /// Writes one session as a CTF folder.
 pub(crate) fn to_ctf(source: &dyn Source, version: Version, count: bool, path: &Path) -> anyhow::Result<Totals> {
-    let mut bar = Progress::new(&source.schema().name, inputs::bytes(&[source]));
-    let mut tell = |p: lastwords_trace::merge::Progress| bar.set(p.bytes);
-    Ok(ctf::write(source, path, ctf::Options { version, count_events: count }, &mut tell)?)
+    let bar = Shared::new(&source.schema().name, inputs::bytes(&[source]));
+    Ok(ctf::write(source, path, ctf::Options { version, count_events: count }, &|bytes| bar.add(bytes))?)
 }
 
 /// Writes the chosen events of sessions, merged by time, as one file.

@@ -17,7 +17,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Decoder, Flat};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
-use lastwords_trace::value::{extend, take_integer};
+use lastwords_trace::integer::{extend, take_integer};
 use lastwords_trace::visit::{Ignore, Shape};
 use std::collections::HashMap;
 use values::{Mark, Thread, Values};

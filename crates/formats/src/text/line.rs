@@ -9,8 +9,8 @@ use super::value::number;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
 use lastwords_trace::class::Encoding;
+use lastwords_trace::integer::{extend, take_integer};
 use lastwords_trace::nul;
-use lastwords_trace::value::{extend, take_integer};
 
 /// Contexts and payload of an event class.
 pub(super) struct Line<'t> {

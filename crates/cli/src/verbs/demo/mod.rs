@@ -104,7 +104,8 @@ fn keep(args: &Args, input: &Input, pid: u32) -> anyhow::Result<()> {
     let folder = args.output.clone().unwrap_or_else(default);
     let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events: true };
     let source: &dyn Source = &*input.session;
-    let totals = ctf::write(source, &folder, options, &mut |_| {}).context("writing the CTF folder")?;
+    let totals =
+        ctf::write(source, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
     let shown = folder.display();
     say::line(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams));
     say::line(format_args!("  babeltrace2 {shown}"));
