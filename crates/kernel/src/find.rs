@@ -106,7 +106,9 @@ pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<
     let doubt = match &noted {
         None => "there is no VMCOREINFO note",
         Some(_) if !note.is_some_and(|note| vmcoreinfo::is_whole(unpadded(note))) => "the VMCOREINFO note is damaged",
-        Some(Ok(found)) if holds(&found.info, &found.memory) => return noted.unwrap_or_else(|| Err(nothing(physical, &[]))),
+        Some(Ok(found)) if holds(&found.info, &found.memory) => {
+            return noted.unwrap_or_else(|| Err(nothing(physical, &[])));
+        }
         Some(_) => "the VMCOREINFO note does not lead to the kernel that it names",
     };
     match (scan(physical, budget, watch)?, noted) {
@@ -144,7 +146,7 @@ fn by_note(physical: &Physical, note: &[u8]) -> Result<Found, Error> {
 /// # Errors
 /// As [`kernel`]; or the path cannot be read.
 pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, Found), Error> {
-    let physical = open_raw(path, map)?;
+    let physical = open_raw(path, map, budget)?;
     let rejected = match scan(&physical, budget, watch)? {
         Scanned::Found(found) => return Ok((physical, *found)),
         Scanned::Rejected(rejected) => rejected,
@@ -152,7 +154,7 @@ pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> 
     let len = physical.image.ranges().iter().map(|r| r.len).fold(0, u64::saturating_add);
     for info in rejected.iter().filter(|_| map.is_empty()) {
         for map in maps(info, len) {
-            let physical = open_raw(path, &map)?;
+            let physical = open_raw(path, &map, budget)?;
             if let Some(memory) = memory(&physical.image, None, info).filter(|m| holds(info, m)) {
                 let place = scan(&physical, budget, watch)?;
                 let scanned = if let Scanned::Found(found) = place { found.scanned } else { None };
@@ -239,7 +241,11 @@ fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
 
 /// The kernel whose VMCOREINFO is at `place`, and whether all of that text is there: none where it is no such text, the text alone
 /// where it does not hold of the memory.
-fn candidate(image: &Arc<dyn Image>, machine: Option<Machine>, place: u64) -> Option<Result<(Found, bool), VmcoreInfo>> {
+fn candidate(
+    image: &Arc<dyn Image>,
+    machine: Option<Machine>,
+    place: u64,
+) -> Option<Result<(Found, bool), VmcoreInfo>> {
     let mut text = vec![0u8; PLACE_LEN];
     if let Err(hole) = image.read(place, &mut text) {
         text.truncate(usize::try_from(hole.address.saturating_sub(place)).unwrap_or(0));

@@ -125,7 +125,9 @@ pub fn is_whole(text: &[u8]) -> bool {
         let mut halves = line.splitn(2, |byte| *byte == b'=');
         let key = halves.next().unwrap_or_default();
         let value = halves.next();
-        !key.is_empty() && key.iter().all(u8::is_ascii_graphic) && value.is_some_and(|v| !v.iter().any(u8::is_ascii_control))
+        !key.is_empty()
+            && key.iter().all(u8::is_ascii_graphic)
+            && value.is_some_and(|v| !v.iter().any(u8::is_ascii_control))
     };
     text.strip_suffix(b"\n").is_some_and(|lines| lines.split(|byte| *byte == b'\n').all(is_line))
 }

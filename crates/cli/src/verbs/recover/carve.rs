@@ -57,7 +57,7 @@ fn open(args: &Args, path: &Path) -> anyhow::Result<Source> {
     let named = || path.display().to_string();
     let path = path.to_owned();
     if let Some(map) = args.memory.raw().filter(|map| !map.is_empty()) {
-        return Ok(of_machine(path.clone(), vmcore::open_raw(&path, &map).with_context(named)?));
+        return Ok(of_machine(path.clone(), vmcore::open_raw(&path, &map, &budget).with_context(named)?));
     }
     if path.is_file()
         && let Some(physical) = spinning(|watch| vmcore::open_physical(&path, &budget, watch)).with_context(named)?
