@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
+use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
-use lastwords_bytes::{Budget, Limits};
 use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
 use lastwords_formats::{evidence, json, perfetto, text};
@@ -155,10 +155,11 @@ pub fn zstd_core(data: &[u8]) {
 
 fn open(file: &[u8]) {
     let scratch = file_of(file);
-    let opened = lastwords_image::open(scratch.path(), &Budget::default(), &unwatched);
+    let budget = Budget::default();
+    let opened = lastwords_image::open(scratch.path(), &budget, &unwatched);
     if let Ok(opened) = opened {
         let options = own::Options::default();
-        let found = own::find(&opened.image, &options, &Budget::default(), &unwatched);
+        let found = own::find(&opened.image, &options, &budget, &unwatched);
         for session in found.iter().flat_map(|f| &f.sessions) {
             drain(session);
         }
@@ -168,8 +169,8 @@ fn open(file: &[u8]) {
 /// A dump of physical memory, of any container: the corpus has one of each.
 pub fn vmcore(data: &[u8]) {
     let scratch = file_of(data);
-    let limits = Limits { bytes: 1 << 26, steps: 1 << 22, ..Limits::default() };
-    let Ok(Some(physical)) = open_physical(scratch.path(), &Budget::new(limits), &unwatched) else { return };
+    let budget = Budget::default();
+    let Ok(Some(physical)) = open_physical(scratch.path(), &budget, &unwatched) else { return };
     let (image, mut buf) = (&physical.image, [0u8; 700]);
     let ranges = image.ranges();
     assert!(ranges.windows(2).all(|w| w[0].end() <= w[1].address), "ranges overlap");
@@ -182,7 +183,7 @@ pub fn vmcore(data: &[u8]) {
     for address in [0, u64::MAX - 300, u64::MAX >> 1] {
         let _ = image.read(address, &mut buf);
     }
-    let _ = find::kernel(&physical, &Budget::new(limits), &unwatched);
+    let _ = find::kernel(&physical, &budget, &unwatched);
 }
 
 /// VMCOREINFO, its length before it, and memory with page tables behind it.
@@ -203,10 +204,10 @@ pub fn kernel_memory(data: &[u8]) {
 
 /// Memory of LTTng's tracers, or its metadata.
 pub fn lttng(data: &[u8]) {
-    let limits = Limits { bytes: 1 << 26, steps: 1 << 20, ..Limits::default() };
+    let budget = Budget::for_input(data.len() as u64);
     let image: Arc<dyn Image> = Arc::new(Bytes::new(data.into(), data.len(), None));
-    let user = lttng_ust::image(&image, &Budget::new(limits), &unwatched).map(|found| found.sessions);
-    let carved = lttng::carve(&image, &Budget::new(limits), &unwatched);
+    let user = lttng_ust::image(&image, &budget, &unwatched).map(|found| found.sessions);
+    let carved = lttng::carve(&image, &budget, &unwatched);
     let mut bytes = Vec::new();
     for mut session in [user, carved].into_iter().flatten().flatten() {
         for stream in 0..session.streams.len() {
@@ -227,7 +228,7 @@ pub fn lttng(data: &[u8]) {
 
 /// A BTF blob.
 pub fn btf(data: &[u8]) {
-    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::default()) else { return };
+    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::for_input(data.len() as u64)) else { return };
     let types = Types::new(Arc::new(btf));
     for name in ["outer", "inner_t", "task_struct", "module", "circle"] {
         let Ok(id) = types.id(name) else { continue };
@@ -251,8 +252,7 @@ pub fn kernel(data: &[u8]) {
         let (address, len) = (input.u64(), usize::from(input.u16()));
         pages.put(address, input.take(len));
     }
-    let limits = Limits { bytes: 1 << 26, steps: 1 << 18, ..Limits::default() };
-    let budget = Arc::new(Budget::new(limits));
+    let budget = Arc::new(Budget::for_input(data.len() as u64));
     let Ok(kernel) = Kernel::open(Arc::new(pages), &info, Sources::default(), budget) else { return };
     let _ = (kernel.uname(), kernel.time(), kernel.saved_cmdlines(), kernel.saved_tgids(), kernel.tasks());
     let _ = (kernel.crash(&kernel.log().rows), kernel.cpus(Mask::Possible), kernel.per_cpu(0, 1));

@@ -87,7 +87,7 @@ fn of_memory(
     budget: Arc<Budget>,
 ) -> anyhow::Result<Machine> {
     let mut notes = physical.notes.clone();
-    notes.extend(found.scanned.map(|at| format!("there is no VMCOREINFO note; it was found in memory, at {at:#x}")));
+    notes.extend(found.notes);
     let options = memory;
     let sources = options.sources(&found.info)?;
     let memory = Arc::new(found.memory);

@@ -237,20 +237,29 @@ fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Er
     Ok(files)
 }
 
-/// Puts the packets of `other` among those of `stream`, by time; a packet that is there already (overlapping snapshots have
-/// such) does not count twice.
+/// Puts the packets of `other` among those of `stream`, by time. Snapshots overlap: a packet that two files have is read once, from
+/// the file where it was written further.
 fn join(stream: &mut Stream, other: Stream) {
     let base = u32::try_from(stream.files.len()).unwrap_or(u32::MAX);
     stream.files.extend(other.files);
     for (file, entry) in other.packets {
         let place = stream.packets.partition_point(|(_, there)| there.begin < entry.begin);
-        let same = |(_, there): &(u32, Entry)| {
-            (there.size, there.begin, there.end, there.sequence) == (entry.size, entry.begin, entry.end, entry.sequence)
-        };
-        if !stream.packets.get(place).is_some_and(same) {
-            stream.packets.insert(place, (file.saturating_add(base), entry));
+        let (file, alike) = (file.saturating_add(base), stream.packets.get_mut(place..).unwrap_or_default().iter_mut());
+        let mut alike = alike.take_while(|(_, there)| there.begin == entry.begin);
+        match alike.find(|(from, there)| *from < base && is_same_packet(there, &entry)) {
+            Some(same) if (same.1.end, same.1.size) < (entry.end, entry.size) => *same = (file, entry),
+            Some(_) => {}
+            None => stream.packets.insert(place, (file, entry)),
         }
     }
+}
+
+/// Two files of one stream have the same packet, perhaps written further in one of them. The packets begin at the same time and have
+/// one sequence number. Without sequence numbers they are the same if their times overlap, which those of two packets never do.
+fn is_same_packet(one: &Entry, other: &Entry) -> bool {
+    let overlap = one.begin < one.end.min(other.end) && one.end.max(other.end) != u64::MAX;
+    (one.begin, one.sequence) == (other.begin, other.sequence)
+        && (one.sequence.is_some() || overlap || (one.size, one.end) == (other.size, other.end))
 }
 
 /// Makes one trace of those that have one identity.
@@ -288,5 +297,44 @@ fn unite(trace: &mut Trace, mut other: Trace) {
             Some(there) => join(there, stream),
             None => trace.streams.push(stream),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(packets: &[(u64, u64, u64, Option<u64>)]) -> Stream {
+        let entry = |&(begin, end, size, sequence)| (0, Entry { offset: begin, size, begin, end, sequence });
+        Stream { class: 0, id: Some(1), files: vec!["f".into()], packets: packets.iter().map(entry).collect() }
+    }
+
+    /// Which file each packet is read from, and its end.
+    fn joined(one: &[(u64, u64, u64, Option<u64>)], other: &[(u64, u64, u64, Option<u64>)]) -> Vec<(u32, u64)> {
+        let mut into = stream(one);
+        join(&mut into, stream(other));
+        into.packets.iter().map(|(file, entry)| (*file, entry.end)).collect()
+    }
+
+    #[test]
+    fn a_packet_that_a_later_snapshot_saw_written_further_is_read_once() {
+        let (early, late) = ((20, 24, 4096, Some(1)), (20, 29, 4096, Some(1)));
+        let (before, after) = ((10, 19, 4096, Some(0)), (30, 39, 4096, Some(2)));
+        assert_eq!(joined(&[before, early], &[late, after]), [(0, 19), (1, 29), (1, 39)]);
+        assert_eq!(joined(&[late, after], &[before, early]), [(1, 19), (0, 29), (0, 39)]);
+        // The larger one of two that end alike; one whose end nothing tells is not taken for shorter.
+        assert_eq!(joined(&[(20, 24, 4096, Some(1))], &[(20, 24, 8192, Some(1))]), [(1, 24)]);
+        // No sequence numbers: their times overlap.
+        assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 19, 8192, None)]), [(1, 19)]);
+        assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 14, 4096, None)]), [(0, 14)]);
+    }
+
+    #[test]
+    fn packets_that_begin_alike_and_are_not_the_same_stay() {
+        // Another sequence number; a packet of no duration before one that begins at its end; two packets of one file.
+        assert_eq!(joined(&[(10, 14, 4096, Some(1))], &[(10, 19, 4096, Some(2))]).len(), 2);
+        assert_eq!(joined(&[(10, 10, 4096, None)], &[(10, 19, 4096, None)]).len(), 2);
+        let unknown = (u64::MAX, u64::MAX, 64, None);
+        assert_eq!(joined(&[(1, 2, 64, None)], &[unknown, unknown]).len(), 3);
     }
 }

@@ -30,6 +30,8 @@ struct Source {
     image: Arc<dyn Image>,
     /// It is the memory of a machine.
     physical: Option<vmcore::Physical>,
+    /// What may be done with it.
+    budget: Arc<Budget>,
 }
 
 /// Writes what lies in the inputs' memory.
@@ -53,31 +55,32 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn open(args: &Args, path: &Path) -> anyhow::Result<Source> {
-    let budget = Budget::default();
+    let budget = Arc::new(Budget::default());
     let named = || path.display().to_string();
     let path = path.to_owned();
     if let Some(map) = args.memory.raw().filter(|map| !map.is_empty()) {
-        return Ok(of_machine(path.clone(), vmcore::open_raw(&path, &map).with_context(named)?));
+        return Ok(of_machine(path.clone(), vmcore::open_raw(&path, &map, &budget).with_context(named)?, budget));
     }
     if path.is_file()
         && let Some(physical) = spinning(|watch| vmcore::open_physical(&path, &budget, watch)).with_context(named)?
     {
-        return Ok(of_machine(path, physical));
+        return Ok(of_machine(path, physical, budget));
     }
     let opened = spinning(|watch| lastwords_image::open(&path, &budget, watch)).with_context(named)?;
     opened.notes.iter().for_each(|note| say::note(plain(note)));
-    Ok(Source { path, kind: opened.kind, core: opened.core, image: opened.image, physical: None })
+    Ok(Source { path, kind: opened.kind, core: opened.core, image: opened.image, physical: None, budget })
 }
 
-fn of_machine(path: PathBuf, physical: vmcore::Physical) -> Source {
-    Source { path, kind: Kind::Plain, core: None, image: Arc::clone(&physical.image), physical: Some(physical) }
+fn of_machine(path: PathBuf, physical: vmcore::Physical, budget: Arc<Budget>) -> Source {
+    let image = Arc::clone(&physical.image);
+    Source { path, kind: Kind::Plain, core: None, image, physical: Some(physical), budget }
 }
 
 fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>> {
-    let budget = Budget::default();
+    let budget = &*source.budget;
     let named = || source.path.display().to_string();
     let options = Options { snapshot: args.which.snapshot, ..Options::default() };
-    let own = spinning(|watch| own::carve(&source.image, &options, &budget, watch)).with_context(named)?;
+    let own = spinning(|watch| own::carve(&source.image, &options, budget, watch)).with_context(named)?;
     own.notes.iter().for_each(|note| say::note(plain(note)));
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let (mut taken, mut lines) = (Taken::default(), Vec::new());
@@ -96,7 +99,7 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
             evidence::print(&input);
         }
     }
-    let mut packets = lttng::carve(&source.image, args.metadata.as_deref(), &budget).with_context(named)?;
+    let mut packets = lttng::carve(&source.image, args.metadata.as_deref(), budget).with_context(named)?;
     // Sub-buffers of sessions have the same form.
     packets.retain(|packets| !ours.contains(&packets.uuid));
     let more = write(
@@ -118,7 +121,7 @@ fn one(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>>
 /// Sub-buffers of the kernel's own tracer, in rings as they fit; nothing where the memory does not tell the formats of events.
 fn of_kernel(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<Line>> {
     let Some(physical) = &source.physical else { return Ok(Vec::new()) };
-    let machine = match machine(args, &source.path, physical) {
+    let machine = match machine(args, source, physical) {
         Ok(machine) => machine,
         Err(error) => {
             say::note(format_args!("the kernel's own tracer is not looked for: {}", chain(&error)));
@@ -142,8 +145,8 @@ fn of_kernel(args: &Args, source: &Source, folder: &Path) -> anyhow::Result<Vec<
     Ok(lines)
 }
 
-fn machine(args: &Args, path: &Path, physical: &vmcore::Physical) -> anyhow::Result<Machine> {
-    let budget = Arc::new(Budget::default());
+fn machine(args: &Args, source: &Source, physical: &vmcore::Physical) -> anyhow::Result<Machine> {
+    let budget = Arc::clone(&source.budget);
     let found = spinning(|watch| find::kernel(physical, &budget, watch))?;
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, args.memory.sources(&found.info)?, budget)?);
@@ -151,7 +154,7 @@ fn machine(args: &Args, path: &Path, physical: &vmcore::Physical) -> anyhow::Res
     let meter = Meter::of(&mut tracing);
     let kind = physical.format.words();
     Ok(Machine {
-        from: path.to_owned(),
+        from: source.path.clone(),
         kind,
         notes: Vec::new(),
         kernel: Some(kernel),
