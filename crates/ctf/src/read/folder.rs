@@ -5,9 +5,10 @@ use super::index::{self, Entry};
 use crate::metadata::metadata;
 use crate::program::{Program, SchemaError};
 use lastwords_bytes::irregular;
-use lastwords_trace::class::TraceClass;
+use lastwords_trace::class::{EventClass, StreamClass, TraceClass};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::source::Packets;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -262,13 +263,11 @@ fn is_same_packet(one: &Entry, other: &Entry) -> bool {
         && (one.sequence.is_some() || overlap || (one.size, one.end) == (other.size, other.end))
 }
 
-/// Makes one trace of those that have one identity.
+/// Makes one trace of those that have one identity, as far as one of their metadata decodes both.
 fn joined(traces: Vec<Trace>) -> Vec<Trace> {
     let mut joined: Vec<Trace> = Vec::new();
     for trace in traces {
-        let identity = &trace.class().identity;
-        let same = |other: &&mut Trace| identity.uid.is_some() && other.class().identity == *identity;
-        match joined.iter_mut().find(same) {
+        match joined.iter_mut().find(|other| are_parts(other.class(), trace.class())) {
             Some(other) => unite(other, trace),
             None => joined.push(trace),
         }
@@ -279,11 +278,48 @@ fn joined(traces: Vec<Trace>) -> Vec<Trace> {
     joined
 }
 
+/// Whether two metadata are of one trace: they have one identity, and the one with more classes decodes the packets of the other as
+/// that does. Traces with the same UUID but other classes stay apart.
+fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
+    let (larger, smaller) = if classes(other) > classes(one) { (other, one) } else { (one, other) };
+    one.identity.uid.is_some()
+        && one.identity == other.identity
+        && one.header == other.header
+        && smaller.streams.iter().all(|stream| {
+            let same = larger.streams.iter().find(|there| there.id == stream.id);
+            same.is_some_and(|there| decodes(larger, there, smaller, stream))
+        })
+}
+
+/// Number of stream classes and event record classes.
+fn classes(class: &TraceClass) -> usize {
+    class.streams.iter().map(|stream| stream.events.len().saturating_add(1)).sum()
+}
+
+/// Whether a stream class of `larger` decodes the packets of the stream class `stream` of `smaller`, and gives the same times.
+fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, stream: &StreamClass) -> bool {
+    let time = |class: &TraceClass, stream: &StreamClass| {
+        let clock = stream.clock.and_then(|at| class.clocks.get(at));
+        clock.map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, clock.origin.clone()))
+    };
+    let events: HashMap<u64, &EventClass> = there.events.iter().map(|event| (event.id, event)).collect();
+    time(larger, there) == time(smaller, stream)
+        && there.packet_context == stream.packet_context
+        && there.event_header == stream.event_header
+        && there.common_context == stream.common_context
+        && stream.events.iter().all(|event| {
+            events.get(&event.id).is_some_and(|there| {
+                there.name == event.name
+                    && there.specific_context == event.specific_context
+                    && there.payload == event.payload
+            })
+        })
+}
+
 /// The larger metadata counts for both.
 fn unite(trace: &mut Trace, mut other: Trace) {
-    let classes = |trace: &Trace| -> usize { trace.class().streams.iter().map(|stream| 1 + stream.events.len()).sum() };
     let ids = |trace: &Trace| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
-    if classes(&other) > classes(trace) {
+    if classes(other.class()) > classes(trace.class()) {
         std::mem::swap(trace, &mut other);
     }
     trace.name = name(trace.class(), Path::new(""));
@@ -306,7 +342,13 @@ mod tests {
 
     fn stream(packets: &[(u64, u64, u64, Option<u64>)]) -> Stream {
         let entry = |&(begin, end, size, sequence)| (0, Entry { offset: begin, size, begin, end, sequence });
-        Stream { class: 0, id: Some(1), files: vec!["f".into()], packets: packets.iter().map(entry).collect() }
+        Stream {
+            class: 0,
+            id: Some(1),
+            files: vec!["f".into()],
+            packets: packets.iter().map(entry).collect(),
+            memory: None,
+        }
     }
 
     /// Which file each packet is read from, and its end.
