@@ -1,0 +1,139 @@
+//! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
+
+use crate::places::Candidate;
+use crate::{Body, Opened, Options, Result, is_live_summary, open_all, resolve};
+use anyhow::{Context, bail};
+use lastwords::consume::{Bound, Consumer};
+use lastwords::remote_control::Handle;
+use lastwords_walk::own::{End, Upto};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// What became of a consuming read.
+#[derive(Debug, Default)]
+pub struct Consumed {
+    /// Remarks.
+    pub notes: Vec<String>,
+    /// Sessions of which nothing is consumed, and why.
+    pub failed: Vec<String>,
+}
+
+/// Opens inputs as [`crate::open()`] does, and runs `read` over what was committed in their sessions until now. Where it returns true beside
+/// its result, that was written whole, and is consumed then.
+///
+/// # Errors
+/// As for [`crate::open()`].
+pub fn consume<W: AsRef<str>, T>(
+    inputs: &[W],
+    options: &Options<'_>,
+    read: impl FnOnce(&Opened) -> (T, bool),
+) -> Result<(T, Consumed)> {
+    let mut opened = Opened::default();
+    let mut candidates = resolve(inputs, options, &mut opened)?;
+    let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
+    for candidate in &mut candidates {
+        let Ok(place) = &candidate.place else { continue };
+        if handles.iter().any(|(folder, _)| *folder == place.shown) {
+            continue;
+        }
+        match open(&place.shown) {
+            Ok(handle) => handles.push((place.shown.clone(), handle)),
+            Err(error) => candidate.place = Err(error),
+        }
+    }
+    // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
+    let handles = ManuallyDrop::new(handles);
+    let mut consumers: Vec<Read<'_>> = Vec::new();
+    for (folder, handle) in handles.iter().filter(|(_, handle)| options.wants(&handle.name())) {
+        match if options.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
+            Ok(consumer) => {
+                let is_over = !is_live_summary(&handle.summary());
+                consumers.push(Read { folder, is_over, session: consumer.session(), consumer: Mutex::new(consumer) });
+            }
+            // There is none: that is said of the session below.
+            Err(lastwords::Error::Snapshot { .. }) => {}
+            Err(error) => refuse(&mut candidates, folder, &error),
+        }
+    }
+    let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
+        consumers.iter().map(|read| Box::new(|| read.look()) as Box<_>).collect();
+    open_all(candidates, options, &mut opened, &|place| {
+        let mut reads = consumers.iter().zip(&looks);
+        let (read, look) = reads.find(|(read, _)| read.folder == place.shown)?;
+        Some(Upto { session: read.session, look: &**look })
+    })?;
+    drop(looks);
+    let (done, whole) = read(&opened);
+    let mut read = Vec::new();
+    for Read { folder, consumer, .. } in consumers {
+        let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        shorten(&mut consumer, &opened);
+        read.push((folder.display(), consumer));
+    }
+    // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
+    drop(opened);
+    let mut consumed = Consumed::default();
+    for (shown, consumer) in read.into_iter().filter(|_| whole) {
+        match consumer.consume() {
+            Ok(lastwords::consume::Consumed { in_snapshot: 0 }) => {}
+            Ok(lastwords::consume::Consumed { in_snapshot }) => consumed.notes.push(format!(
+                "{shown}: a snapshot was taken meanwhile; it has what was read of {in_snapshot} rings too"
+            )),
+            Err(error) => consumed.failed.push(format!("{shown}: nothing is consumed: {error}")),
+        }
+    }
+    Ok((done, consumed))
+}
+
+/// A session that is read to be consumed.
+struct Read<'a> {
+    folder: &'a Path,
+    session: [u8; 16],
+    /// Nobody records in it any more.
+    is_over: bool,
+    consumer: Mutex<Consumer<'a>>,
+}
+
+impl Read<'_> {
+    /// Where each of its streams ends now.
+    fn look(&self) -> Vec<Option<End>> {
+        let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        consumer.look();
+        let (clock, is_over) = (consumer.clock().filter(|_| !self.is_over), self.is_over);
+        let end =
+            |&Bound { half, position, lost, told, .. }: &Bound| End { half, position, lost, told, clock, is_over };
+        consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect()
+    }
+}
+
+fn open(folder: &Path) -> anyhow::Result<Handle> {
+    if !folder.is_dir() {
+        bail!("{}: only sessions in their folders are consumed", folder.display());
+    }
+    Handle::open(folder).with_context(|| folder.display().to_string())
+}
+
+/// The session of a folder cannot be had.
+fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error) {
+    for candidate in candidates.iter_mut() {
+        if candidate.place.as_ref().is_ok_and(|place| place.shown == folder) {
+            candidate.place = Err(anyhow::anyhow!("{}: {error}", folder.display()));
+        }
+    }
+}
+
+/// Tells a consumer where reading stopped before later events.
+fn shorten(consumer: &mut Consumer<'_>, opened: &Opened) {
+    let uuid = consumer.session();
+    let info = |body| match body {
+        &Body::Session(ref found) if found.session.info().uuid == uuid => Some(found.session.info()),
+        _ => None,
+    };
+    let infos = opened.traces.iter().filter_map(|trace| info(&trace.body));
+    for stream in infos.flat_map(|info| &info.streams) {
+        if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {
+            consumer.shorten(index, position);
+        }
+    }
+}

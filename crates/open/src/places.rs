@@ -1,0 +1,493 @@
+//! Names, folders and processes: where traces may be.
+
+use crate::sniff;
+use anyhow::{Context, bail};
+use lastwords_ctf::read::is_trace;
+use lastwords_ring::backend::{PLACES_FILE, parse_places};
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Longest file of places that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// Digits behind the name of a session in that of its folder.
+const OWN_LEN: usize = 16;
+
+/// Deepest nesting of folders that is searched.
+const DEPTH_MAX: usize = 32;
+
+/// What a place is opened as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// A session's folder, or its memory elsewhere.
+    Session,
+    /// A file: what it is shows when it is opened.
+    File,
+    /// The parts of one split dump.
+    Split,
+    /// A folder with shared memory of LTTng's user-space tracer.
+    Lttng,
+    /// A folder of CTF traces.
+    Ctf,
+}
+
+/// Something to be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// What a person is told.
+    pub(super) shown: PathBuf,
+    /// What is opened: one path, or each part of a split dump.
+    pub(super) open: Vec<PathBuf>,
+    /// What it is opened as.
+    pub(super) seat: Seat,
+    /// The session's own part of its folder's name, where what is opened could have become another's.
+    pub(super) unique: Option<String>,
+}
+
+impl Place {
+    fn new(path: &Path, seat: Seat) -> Self {
+        Self { shown: path.to_path_buf(), open: vec![path.to_path_buf()], seat, unique: None }
+    }
+
+    /// What is opened.
+    pub(super) fn path(&self) -> &Path {
+        self.open.first().map_or(&self.shown, PathBuf::as_path)
+    }
+
+    /// Equal for places that are the same file or folder.
+    fn key(&self) -> (Option<String>, Vec<PathBuf>) {
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        (self.unique.clone(), self.open.iter().map(real).collect())
+    }
+}
+
+/// A place that an input stands for, or why there is none.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// The place.
+    pub(super) place: anyhow::Result<Place>,
+    /// It was asked for; else it lay in a folder that was.
+    pub(super) is_named: bool,
+}
+
+impl Candidate {
+    fn named(place: anyhow::Result<Place>) -> Self {
+        Self { place, is_named: true }
+    }
+
+    fn found(place: anyhow::Result<Place>) -> Self {
+        Self { place, is_named: false }
+    }
+
+    /// The parts of one dump.
+    pub(super) fn split(parts: Vec<PathBuf>) -> Self {
+        let shown = parts.first().cloned().unwrap_or_default();
+        Self::named(Ok(Place { shown, open: parts, seat: Seat::Split, unique: None }))
+    }
+
+    fn seat(&self) -> Option<Seat> {
+        self.place.as_ref().ok().map(|place| place.seat)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.place.as_ref().is_err_and(|error| error.is::<Nothing>())
+    }
+}
+
+/// The candidates without those that are the same place as an earlier one.
+pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut known = HashMap::new();
+    for candidate in all {
+        let key = candidate.place.as_ref().ok().map(Place::key);
+        let at = key.map_or(candidates.len(), |key| *known.entry(key).or_insert(candidates.len()));
+        match candidates.get_mut(at) {
+            Some(before) => before.is_named |= candidate.is_named,
+            None => candidates.push(candidate),
+        }
+    }
+    candidates
+}
+
+/// What is there has nothing that could be recovered, by its nature and not by damage.
+#[derive(Debug)]
+pub(super) struct Nothing(String);
+
+impl Nothing {
+    pub(super) fn of(why: String) -> anyhow::Error {
+        anyhow::Error::from(Self(why))
+    }
+}
+
+impl std::fmt::Display for Nothing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Nothing {}
+
+/// The folder of all sessions that a program of this user would use.
+#[must_use]
+pub fn sessions_dir() -> PathBuf {
+    lastwords::dirs::base_path()
+}
+
+/// What a word names: a file, a folder, or the name of a session. Remarks go to `notes`.
+pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
+    let path = Path::new(word);
+    let named = |error| vec![Candidate::named(Err(error))];
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => of_folder(path, Candidate::named, 0),
+        Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
+            "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
+        )),
+        Ok(_) => vec![Candidate::named(Ok(Place::new(path, Seat::File)))],
+        Err(error) if word.contains('/') => {
+            named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
+        }
+        Err(_) => of_name(word, notes).map_or_else(named, |folder| of_folder(&folder, Candidate::named, 0)),
+    }
+}
+
+/// A folder that is opened as one, for which `as_one` stands, or all that is in it.
+fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate, depth: usize) -> Vec<Candidate> {
+    if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
+        return match elsewhere(folder) {
+            Ok(places) => places.into_iter().map(|place| as_one(Ok(place))).collect(),
+            Err(error) => vec![as_one(Err(error))],
+        };
+    }
+    let (files, folders) = match listed(folder) {
+        Ok(listed) => listed,
+        Err(error) => return vec![as_one(Err(error))],
+    };
+    let whole = |seat| vec![as_one(Ok(Place::new(folder, seat)))];
+    if files.iter().any(|file| is_region(file)) {
+        return whole(Seat::Session);
+    }
+    if files.iter().any(|file| sniff::is_lttng(file)) {
+        return whole(Seat::Lttng);
+    }
+    if folder.join("metadata").is_file() && is_trace(folder) {
+        return whole(Seat::Ctf);
+    }
+    let has_session = folders.iter().any(|folder| is_likely(folder));
+    let mut found = Vec::new();
+    for path in &files {
+        found.push(match sniff::of_file(path) {
+            Some(kind) if kind.is_input() => Candidate::found(Ok(Place::new(path, Seat::File))),
+            _ if has_session => stray(path, "no session's folder"),
+            kind => stray(path, &format!("{}, in which there is nothing to recover", sniff::words(kind))),
+        });
+    }
+    for path in &folders {
+        if depth >= DEPTH_MAX {
+            found.push(stray(path, "too deep in other folders to be searched"));
+            continue;
+        }
+        let inside = of_folder(path, Candidate::found, depth.saturating_add(1));
+        let is_other = |candidate: &Candidate| candidate.seat().is_some_and(|seat| seat != Seat::Session);
+        match has_session && !is_likely(path) && !inside.iter().any(is_other) {
+            true => found.push(stray(path, "no session's folder")),
+            false => found.extend(inside),
+        }
+    }
+    let seats: Vec<Seat> = found.iter().filter_map(Candidate::seat).collect();
+    match seats.first() {
+        // The folders of one trace are opened together.
+        Some(seat @ (Seat::Lttng | Seat::Ctf)) if seats.iter().all(|other| other == seat) => whole(*seat),
+        None if !found.iter().all(Candidate::is_nothing) => found,
+        None if depth == 0 || is_likely(folder) => whole(Seat::Session),
+        None => vec![stray(folder, "nothing in it can be recovered")],
+        _ => found,
+    }
+}
+
+fn stray(path: &Path, what: &str) -> Candidate {
+    Candidate::found(Err(Nothing::of(format!("{}: {what}", path.display()))))
+}
+
+/// The files and folders in a folder that are not hidden, in order.
+fn listed(folder: &Path) -> anyhow::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("{}: cannot be read", folder.display()))?;
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for entry in entries.filter_map(Result::ok).filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
+    {
+        match entry.file_type() {
+            Ok(kind) if kind.is_file() => files.push(entry.path()),
+            Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+            _ => {}
+        }
+    }
+    files.sort();
+    folders.sort();
+    Ok((files, folders))
+}
+
+/// A file that bears the name of a session's region.
+fn is_region(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    matches!(name, "session" | "registry" | "spans") || name.starts_with("stream-")
+}
+
+/// A folder that bears the name of a session's, or has the files of one: what is wrong with it is a loss.
+fn is_likely(folder: &Path) -> bool {
+    let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
+    own.is_some_and(|(_, own)| own.len() == OWN_LEN && own.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        || folder.join(PLACES_FILE).is_file()
+        || listed(folder).is_ok_and(|(files, _)| files.iter().any(|file| is_region(file)))
+}
+
+/// The session's folder says where its memory is: a memfd of a process, a device. What another user's folder says is only followed
+/// to what belongs to that user: see [`trusted`].
+fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
+    let path = folder.join(PLACES_FILE);
+    let shown = || path.display().to_string();
+    let mut file = open_regular(&path).with_context(shown)?;
+    let meta = file.metadata().with_context(shown)?;
+    let len = meta.len();
+    if len > LONGEST {
+        bail!("{}: {len} bytes, more than any session's ({LONGEST})", path.display());
+    }
+    let owners = [std::fs::symlink_metadata(folder).with_context(shown)?.uid(), meta.uid()];
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(shown)?;
+    let mut files: Vec<String> = parse_places(&text).into_iter().map(|place| opened(place.path)).collect();
+    files.dedup();
+    let unique =
+        folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
+    let mut places = Vec::new();
+    let nothing = |why: String| Nothing::of(format!("{}: {why}", folder.display()));
+    for file in files {
+        let mut open = PathBuf::from(&file);
+        if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {
+            if owners[0] != owners[1] {
+                bail!("{}: another user than the folder's has written it; it is not followed", path.display());
+            }
+            open = trusted(&open, owners[0]).with_context(|| {
+                format!("{}: names {file}, which is not followed for user {}", path.display(), owners[0])
+            })?;
+        }
+        if !open.exists() {
+            return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
+        }
+        places.push(Place {
+            shown: folder.to_path_buf(),
+            open: vec![open],
+            seat: Seat::Session,
+            unique: unique.clone(),
+        });
+    }
+    if places.is_empty() {
+        bail!("{}: names no place of a region; it cannot be read", path.display());
+    }
+    Ok(places)
+}
+
+/// Opens a regular file, without following a link in its place or waiting for a FIFO.
+fn open_regular(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("not a regular file")),
+    }
+}
+
+/// What is opened where `owner`, another user than ours, says that memory of a session is: a regular file of that user, or memory
+/// and memfds of a process of that user. Nobody makes us read with our rights what is not theirs, or open a device.
+fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
+    let parts: Vec<&str> = open.to_str().unwrap_or_default().split('/').collect();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let process = match parts.as_slice() {
+        ["", "proc", pid, "mem"] if is_number(pid) => Some(pid),
+        ["", "proc", pid, "fd", number] if is_number(pid) && is_number(number) => Some(pid),
+        _ => None,
+    };
+    if let Some(pid) = process {
+        let of = std::fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
+        if of.is_ok_and(|of| of != owner) {
+            bail!("process {pid} belongs to another user");
+        }
+        let target = if parts.len() == 5 { std::fs::read_link(open).ok() } else { None };
+        if target.is_some_and(|to| !to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords")) {
+            bail!("no memfd of a session");
+        }
+        return Ok(open.to_path_buf());
+    }
+    let file = match open_regular(open) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(open.to_path_buf()),
+        other => other?,
+    };
+    if file.metadata()?.uid() != owner {
+        bail!("it belongs to another user");
+    }
+    // Read through this descriptor, which stays open: what is at the path may be another file by then.
+    Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
+}
+
+/// What is opened to read what lies there: of memory on the heap of a process, the process.
+fn opened(place: String) -> String {
+    let process = place.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
+    process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(place)
+}
+
+/// The folders of the sessions of a name (or of the whole name of a folder), in all places of this user, newest first.
+#[must_use]
+pub fn folders_of(name: &str) -> Vec<PathBuf> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for base in lastwords::dirs::candidates() {
+        for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
+            let file_name = entry.file_name();
+            let Some(folder) = file_name.to_str() else { continue };
+            let of_name = folder == name || folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
+            if of_name && entry.file_type().is_ok_and(|t| t.is_dir()) {
+                let made = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push((made, entry.path()));
+            }
+        }
+    }
+    found.sort();
+    found.dedup_by(|a, b| a.1 == b.1);
+    found.into_iter().rev().map(|(_, path)| path).collect()
+}
+
+/// The folder of the newest session of a name.
+fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
+    let folders = folders_of(name);
+    let Some((newest, older)) = folders.split_first() else {
+        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
+        bail!(
+            "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
+            bases.join(", ")
+        );
+    };
+    if !older.is_empty() {
+        let (count, newest) = (folders.len(), newest.display());
+        notes.push(format!("{count} sessions are called {name}; the newest is read: {newest}"));
+    }
+    Ok(newest.clone())
+}
+
+/// The memfds of ours that a process holds.
+pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
+    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("process {pid}: {}", folder.display()))?;
+    let is_ours = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
+    };
+    let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).filter(is_ours).collect();
+    paths.sort();
+    if paths.is_empty() {
+        // What it has on its heap.
+        paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
+    }
+    Ok(paths.iter().map(|path| Candidate::named(Ok(Place::new(path, Seat::Session)))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(folder: &Path) -> Vec<Candidate> {
+        of_folder(folder, Candidate::named, 0)
+    }
+
+    fn shown(folder: &Path) -> Vec<PathBuf> {
+        of(folder).into_iter().filter_map(|candidate| candidate.place.ok()).map(|place| place.shown).collect()
+    }
+
+    fn session(folder: &Path) {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("session"), b"x").unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_sessions_is_its_sessions() {
+        let dir = tempfile::tempdir().unwrap();
+        ["b-0", "a-0", ".new-0"].iter().for_each(|name| session(&dir.path().join(name)));
+        std::fs::write(dir.path().join(".lock"), b"").unwrap();
+        assert_eq!(shown(dir.path()), [dir.path().join("a-0"), dir.path().join("b-0")]);
+        assert_eq!(of(&dir.path().join("a-0")).len(), 1);
+        // What lies beside them has nothing to recover; a folder with the name of a session's should have.
+        std::fs::write(dir.path().join("README"), b"").unwrap();
+        std::fs::create_dir(dir.path().join("notes")).unwrap();
+        std::fs::create_dir(dir.path().join("c-0123456789abcdef")).unwrap();
+        assert_eq!(shown(dir.path()), ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name)));
+        let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.place.err()).collect();
+        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<Nothing>()), "{stray:?}");
+        // A session's folder stays one, whatever was put into it.
+        session(&dir.path().join("a-0/out"));
+        assert_eq!(shown(&dir.path().join("a-0")), [dir.path().join("a-0")]);
+    }
+
+    #[test]
+    fn memory_that_is_elsewhere_is_followed_or_said_to_be_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("app-0123456789abcdef");
+        std::fs::create_dir(&folder).unwrap();
+        let write = |text: &str| std::fs::write(folder.join(PLACES_FILE), text).unwrap();
+        let error = || of(&folder).pop().unwrap().place.unwrap_err();
+        write("session 0 4096 /proc/self/exe\nregistry 4096 4096 /proc/self/exe\n");
+        let places = of(&folder);
+        assert_eq!(places.len(), 1);
+        assert_eq!(places[0].place.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
+        // Of the heap the process itself is read, once.
+        write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
+        let places = of(&folder);
+        assert_eq!((places.len(), places[0].place.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
+        write("session 0 4096 heap:0:0x1000\n");
+        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<Nothing>());
+        write("session 0 4096 /proc/0/fd/3\n");
+        assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
+        write("");
+        assert!(!error().is::<Nothing>());
+    }
+
+    /// Root reads another user's folder, which says that a session is in what is not that user's.
+    #[test]
+    fn another_users_folder_leads_to_nothing_but_that_users() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("app-0123456789abcdef");
+        std::fs::create_dir(&folder).unwrap();
+        let (secret, own) = (dir.path().join("secret"), dir.path().join("own"));
+        let give = |path: &Path| std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+        for file in [&secret, &own] {
+            std::fs::write(file, [0; 4096]).unwrap();
+        }
+        std::os::unix::fs::symlink(&secret, dir.path().join("link")).unwrap();
+        give(&own);
+        give(&folder);
+        let places = folder.join(PLACES_FILE);
+        let lead = |to: &str| {
+            std::fs::write(&places, format!("session 0 4096 {to}\n")).unwrap();
+            give(&places);
+            of(&folder).pop().unwrap().place
+        };
+        let hostile = [
+            format!("heap:{}:0x0", std::process::id()),
+            "/proc/1/mem".to_owned(),
+            "/proc/1/fd/0".to_owned(),
+            "/dev/zero".to_owned(),
+            "/proc/version".to_owned(),
+            secret.display().to_string(),
+            dir.path().join("link").display().to_string(),
+        ];
+        for place in &hostile {
+            let error = format!("{:#}", lead(place).unwrap_err());
+            assert!(error.contains("not followed"), "{place}: {error}");
+        }
+        let open = lead(&own.display().to_string()).unwrap();
+        assert_eq!(std::fs::read(open.path()).unwrap().len(), 4096);
+    }
+}
