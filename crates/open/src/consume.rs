@@ -1,7 +1,7 @@
 //! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
 
 use crate::places::Candidate;
-use crate::{Body, Opened, Options, Result, is_live_summary, open_all, resolve};
+use crate::{Body, Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::{Context, bail};
 use lastwords::consume::{Bound, Consumer};
 use lastwords::remote_control::Handle;
@@ -19,15 +19,15 @@ pub struct Consumed {
     pub failed: Vec<String>,
 }
 
-/// Opens inputs as [`crate::open()`] does, and runs `read` over what was committed in their sessions until now. Where it returns true beside
-/// its result, that was written whole, and is consumed then.
+/// Opens inputs as [`crate::open()`] does, and runs `read` over what was committed in their sessions until now. It returns its result, the
+/// traces of sessions, and whether all of them was written: then they are consumed.
 ///
 /// # Errors
 /// As for [`crate::open()`].
 pub fn consume<W: AsRef<str>, T>(
     inputs: &[W],
     options: &Options<'_>,
-    read: impl FnOnce(&Opened) -> (T, bool),
+    read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
 ) -> Result<(T, Consumed)> {
     let mut opened = Opened::default();
     let mut candidates = resolve(inputs, options, &mut opened)?;
@@ -64,15 +64,15 @@ pub fn consume<W: AsRef<str>, T>(
         Some(Upto { session: read.session, look: &**look })
     })?;
     drop(looks);
-    let (done, whole) = read(&opened);
+    let (done, traces, whole) = read(opened);
     let mut read = Vec::new();
     for Read { folder, consumer, .. } in consumers {
         let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
-        shorten(&mut consumer, &opened);
+        shorten(&mut consumer, &traces);
         read.push((folder.display(), consumer));
     }
     // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
-    drop(opened);
+    drop(traces);
     let mut consumed = Consumed::default();
     for (shown, consumer) in read.into_iter().filter(|_| whole) {
         match consumer.consume() {
@@ -124,13 +124,13 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 }
 
 /// Tells a consumer where reading stopped before later events.
-fn shorten(consumer: &mut Consumer<'_>, opened: &Opened) {
+fn shorten(consumer: &mut Consumer<'_>, traces: &[Trace]) {
     let uuid = consumer.session();
     let info = |body| match body {
         &Body::Session(ref found) if found.session.info().uuid == uuid => Some(found.session.info()),
         _ => None,
     };
-    let infos = opened.traces.iter().filter_map(|trace| info(&trace.body));
+    let infos = traces.iter().filter_map(|trace| info(&trace.body));
     for stream in infos.flat_map(|info| &info.streams) {
         if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {
             consumer.shorten(index, position);

@@ -37,6 +37,24 @@ impl Machine {
         self.tracing.arrays.get(index)
     }
 
+    /// What the readings of an array's clock lack to nanoseconds since the epoch; none where that is not known.
+    #[must_use]
+    pub fn real_time(&self, index: usize) -> Option<i64> {
+        let (kernel, array) = (self.kernel.as_ref()?, self.array(index)?);
+        let time = kernel.time().ok()?;
+        let reading = match array.clock.as_str() {
+            "boot" => time.uptime,
+            "mono" => time.monotonic,
+            "local" => kernel.sched_clock()?,
+            // `local_clock()`: where it is corrected, the kernel keeps by how much.
+            "global" | "perf" => {
+                kernel.sched_clock()?.wrapping_add(kernel.number("__sched_clock_offset", 8).unwrap_or(0))
+            }
+            _ => return None,
+        };
+        Some(time.wall.wrapping_sub(reading).cast_signed())
+    }
+
     /// Something was recorded in the array at a position.
     #[must_use]
     pub fn has_events(&self, index: usize) -> bool {

@@ -169,13 +169,14 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate, dept
         Err(error) => return vec![as_one(Err(error))],
     };
     let whole = |seat| vec![as_one(Ok(Place::new(folder, seat)))];
-    if files.iter().any(|file| is_region(file)) {
+    let is_ctf = folder.join("metadata").is_file() && is_trace(folder);
+    if files.iter().any(|file| is_region(file)) && !is_ctf {
         return whole(Seat::Session);
     }
     if files.iter().any(|file| sniff::is_lttng(file)) {
         return whole(Seat::Lttng);
     }
-    if folder.join("metadata").is_file() && is_trace(folder) {
+    if is_ctf {
         return whole(Seat::Ctf);
     }
     let has_session = folders.iter().any(|folder| is_likely(folder));

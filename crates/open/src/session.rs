@@ -78,7 +78,7 @@ pub(super) fn add(
         is_other = false;
         let name = session.info().name.clone();
         if options.wants(&name)
-            && let Err(error) = check_snapshot(place, &session, options, opened)
+            && let Err(error) = check_snapshot(place, &session, options)
         {
             opened.errors.push(error);
             continue;
@@ -99,17 +99,11 @@ pub(super) fn add(
     Ok(())
 }
 
-/// A session holds a snapshot where that is wanted; where it is not, its snapshot is told of.
-fn check_snapshot(place: &Place, session: &Session, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
+/// A session holds a snapshot where that is wanted.
+fn check_snapshot(place: &Place, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
     let info = session.info();
     let state = info.snapshot.word();
     let holds = matches!(state, "taken" | "reading");
-    if holds && !options.snapshot {
-        let name = &info.name;
-        opened.notes.push(format!(
-            "session {name} holds a snapshot, of what was recorded before: --snapshot has it in place of this"
-        ));
-    }
     if options.snapshot && !holds && state != "swapping" {
         return Err(Nothing::of(format!(
             "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",

@@ -2,8 +2,9 @@
 
 use crate::crash::{self, Cause};
 use crate::holds::Holds;
-use crate::inputs::{self, Input};
+use crate::input::Session as Input;
 use crate::progress::Progress;
+use crate::text::bytes;
 use crate::verbs::list::ending_data;
 use lastwords_formats::evidence;
 use lastwords_trace::clock::Rounding;
@@ -181,7 +182,7 @@ pub(super) fn count(source: &dyn Source) -> Counts {
     };
     let sources = [source];
     let mut merge = Merge::new(&sources, Rounding::Floor, |_, _| true);
-    let mut bar = Progress::new(&source.schema().name, inputs::bytes(&sources));
+    let mut bar = Progress::new(&source.schema().name, bytes(&sources));
     while let Some(event) = merge.next() {
         counts.events += 1;
         counts.streams[event.stream] += 1;
@@ -196,14 +197,14 @@ pub(super) fn count(source: &dyn Source) -> Counts {
 
 /// The data of one session.
 pub(super) fn of(input: &Input) -> Session {
-    let (source, info) = (&input.session, input.session.info());
+    let (source, info) = (input.source(), input.session().info());
     let counts = count(source);
     Session {
         name: info.name.clone(),
         uuid: hexadecimal(&info.uuid),
-        from: input.from.clone(),
-        kind: input.kind.words(),
-        process_core: input.core.as_ref().map(process_core),
+        from: input.origin.path.clone(),
+        kind: input.origin.kind,
+        process_core: input.origin.core.as_ref().map(process_core),
         program: info.program.clone(),
         hostname: info.hostname.clone(),
         creator: info.creator_pid,
@@ -212,7 +213,7 @@ pub(super) fn of(input: &Input) -> Session {
         boot_id: hexadecimal(&info.boot_id),
         recording: info.recording,
         finished: info.finished,
-        ended: input.ended.map(ending_data),
+        ended: input.found.ended.map(ending_data),
         scope: info.scope_word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),
@@ -236,8 +237,8 @@ pub(super) fn of(input: &Input) -> Session {
         regions: regions(info),
         events: counts.events,
         faults: counts.faults,
-        crashes: crash::causes(&input.session),
-        evidence: evidence::report(source),
+        crashes: crash::causes(input.session()),
+        evidence: evidence::Account::of(source).report(),
     }
 }
 

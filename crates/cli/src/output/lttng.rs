@@ -1,64 +1,53 @@
 //! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory. For other formats such folders are
 //! made for a while, and read.
 
-use super::Args;
-use crate::ctf;
-use crate::exit::Outcome;
-use crate::lttng::{self, evidence, stream_name};
+use super::{Done, Format, Job, Line, ctf};
+use crate::account;
+use crate::input::{Lttng, Traces};
 use crate::names::Taken;
-use crate::output::{self, Format, Line};
 use crate::progress::Shared;
 use crate::say;
-use crate::select::{Events, Which};
+use crate::select::Chosen;
 use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords_ctf::read::{self, Found};
+use lastwords_ctf::read;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
-use lastwords_formats::{Totals, create_folder};
+use lastwords_formats::Totals;
 use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Writes the sessions of LTTng's user-space tracer that the inputs hold; none where the first of them holds none.
-pub(super) fn run(args: &Args) -> anyhow::Result<Option<Outcome>> {
-    let Some(inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? else { return Ok(None) };
-    write_all(args, inputs).map(Some)
-}
-
-fn write_all(args: &Args, mut inputs: Vec<lttng::Input>) -> anyhow::Result<Outcome> {
-    args.to.map_or(Ok(()), ctf::check)?;
-    output::folder(&args.output)?;
-    let mut lines = Vec::new();
-    let several = inputs.len() > 1;
-    for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
-        let folder = if several { args.output.join(number.to_string()) } else { args.output.clone() };
-        output::folder(&folder)?;
-        lines.extend(write_as(args, from, sessions, &folder, Names::default())?);
-    }
-    output::tell(&lines, args.json)?;
-    Ok(output::outcome(args.strict, &lines))
-}
-
-/// Writes the sessions that are wanted into `folder`, in the format that is asked for: a folder or a file each.
-pub(super) fn write_as(
-    args: &Args,
-    from: &Path,
-    sessions: &mut [Session],
-    folder: &Path,
-    names: Names,
-) -> anyhow::Result<Vec<Line>> {
-    let Some(format) = args.to.filter(|format| format.ctf_version().is_none()) else {
-        return write(&args.which, from, sessions, folder, names, args.to.and_then(Format::ctf_version));
+/// Writes sessions of one input into a folder, in the format that is asked for: a folder or a file each.
+pub(super) fn each(
+    job: &Job<'_>,
+    chosen: &Chosen,
+    sessions: &mut [Lttng],
+    into: &Path,
+    taken: &mut Taken,
+    done: &mut Done,
+) -> anyhow::Result<()> {
+    super::folder(into)?;
+    let Some(format) = job.to.filter(|format| format.ctf_version().is_none()) else {
+        let lines = write(sessions, into, taken, job.to.and_then(Format::ctf_version))?;
+        lines.into_iter().for_each(|line| job.tell(line, done));
+        return Ok(());
     };
     let made = tempfile::tempdir().context("a folder for the recovered trace")?;
-    let mut taken = names.taken;
-    let lines = write(&args.which, from, sessions, made.path(), Names::default(), None)?;
+    let lines = write(sessions, made.path(), &mut Taken::default(), None)?;
     check_readable(&lines)?;
-    let (unreadable, lines): (Vec<Line>, Vec<Line>) = lines.into_iter().partition(|line| line.unreadable);
-    let lines = lines.into_iter().map(|line| write_other(line, format, folder, &mut taken));
     // If one session could not be read, the exit status says so for all of them.
-    lines.map(|line| Ok(Line { unreadable: !unreadable.is_empty(), ..line? })).collect()
+    done.failed |= lines.iter().any(|line| line.unreadable);
+    for line in lines.into_iter().filter(|line| !line.unreadable) {
+        let path = format.path(into, &taken.name(&line.session));
+        job.room(&path)?;
+        let (other, faults) = ctf::write(read::open(&line.path)?.traces, chosen, format, &path)?;
+        let (losses, lost) = (line.losses || other.losses || faults > 0, line.lost_events.max(other.lost_events));
+        let unreadable = done.failed;
+        let line = Line { session: line.session, from: line.from, losses, lost_events: lost, unreadable, ..other };
+        job.tell(line, done);
+    }
+    Ok(())
 }
 
 /// Some of the sessions can be read, if there are any.
@@ -69,67 +58,58 @@ fn check_readable(lines: &[Line]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes what was recovered as CTF in another format.
-fn write_other(line: Line, format: Format, folder: &Path, taken: &mut Taken) -> anyhow::Result<Line> {
-    let path = format.path(folder, &taken.name(&line.session));
-    let (other, outcome) = ctf::convert(&read::open(&line.path)?, &Events::default(), format, &path)?;
-    Ok(Line {
-        session: line.session,
-        from: line.from,
-        losses: line.losses || other.losses || outcome != Outcome::Done,
-        lost_events: line.lost_events.max(other.lost_events),
-        ..other
-    })
-}
-
-/// CTF traces that sessions of LTTng were recovered to. Their folder is removed when this is dropped.
+/// What sessions of LTTng were recovered to for a while. Their folder is removed when this is dropped.
+#[derive(Default)]
 pub(crate) struct Recovered {
-    pub(crate) traces: Found,
+    /// A line for each session.
     pub(crate) lines: Vec<Line>,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
-/// Recovers the sessions that are wanted for a while.
+impl Recovered {
+    /// There was no session of LTTng.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Something was lost.
+    pub(crate) fn losses(&self) -> bool {
+        self.lines.iter().any(|line| line.losses)
+    }
+
+    /// The events of a session cannot be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.lines.iter().any(|line| line.unreadable)
+    }
+}
+
+/// Recovers the sessions of LTTng for a while, and puts what they are then among the CTF traces.
 ///
 /// # Errors
 /// None of them can be read.
-pub(crate) fn recovered(which: &Which, inputs: &mut [lttng::Input]) -> anyhow::Result<Recovered> {
-    let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
-    let (mut traces, mut lines) = (Found::default(), Vec::new());
-    for (number, (from, sessions)) in inputs.iter_mut().enumerate() {
-        let folder = folder.path().join(number.to_string());
-        create_folder(&folder)?;
-        lines.extend(write(which, from, sessions, &folder, Names::default(), None)?);
+pub(crate) fn unpack(traces: &mut Traces) -> anyhow::Result<Recovered> {
+    let mut sessions = std::mem::take(&mut traces.lttng);
+    if sessions.is_empty() {
+        return Ok(Recovered::default());
     }
+    let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
+    let lines = write(&mut sessions, folder.path(), &mut Taken::default(), None)?;
     check_readable(&lines)?;
     for line in lines.iter().filter(|line| !line.unreadable) {
         let found = read::open(&line.path)?;
-        traces.traces.extend(found.traces);
-        traces.faults.extend(found.faults);
+        traces.ctf.extend(found.traces);
+        found.faults.iter().for_each(|fault| ctf::fault_line(&fault.to_string()));
     }
-    Ok(Recovered { traces, lines, _folder: folder })
+    Ok(Recovered { lines, _folder: Some(folder) })
 }
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
-#[derive(Default)]
-pub(crate) struct Names {
-    taken: Taken,
+struct Names<'a> {
+    taken: &'a mut Taken,
     given: BTreeMap<String, (String, BTreeSet<String>)>,
 }
 
-impl Names {
-    /// Names that differ from those of what is in the folder already.
-    pub(super) fn beside(lines: &[Line]) -> Self {
-        let mut names = Self::default();
-        for path in lines.iter().map(|line| &line.path) {
-            // A file's name, and what stands before its suffix.
-            for name in [path.file_name(), path.file_stem()].into_iter().flatten().filter_map(|name| name.to_str()) {
-                names.taken.name(name);
-            }
-        }
-        names
-    }
-
+impl Names<'_> {
     fn name(&mut self, session: &Session) -> String {
         let below = format!("{}/{}", session.domain.word(), session.folder);
         let given = self.given.get_mut(&session.name);
@@ -143,19 +123,17 @@ impl Names {
     }
 }
 
-/// Proves the sessions that are wanted by their events, and writes them, a folder each, into `folder`; as CTF of a version,
-/// or of that in which the tracer describes them.
-pub(crate) fn write(
-    which: &Which,
-    from: &Path,
-    sessions: &mut [Session],
+/// Proves sessions by their events, and writes them, a folder each, into `folder`; as CTF of a version, or of that in which the tracer
+/// describes them.
+fn write(
+    sessions: &mut [Lttng],
     folder: &Path,
-    mut names: Names,
+    taken: &mut Taken,
     version: Option<Version>,
 ) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
-    let is_named = sessions.iter().filter(|session| which.wants(&session.name)).count() > 1;
-    for session in sessions.iter_mut().filter(|session| which.wants(&session.name)) {
+    let mut names = Names { taken, given: BTreeMap::new() };
+    for Lttng { origin, session } in sessions {
         if let Some(version) = version {
             describe(session, version);
         }
@@ -168,7 +146,7 @@ pub(crate) fn write(
             say::note(format_args!("session {}: nothing was ever recorded", plain(&session.name)));
         }
         let unreadable = session.metadata.text.is_empty() && totals.packets > 0;
-        let losses = evidence(session, is_named) || unreadable;
+        let losses = account::print(&account::of_lttng(session)) || unreadable;
         if unreadable {
             say::error(format_args!(
                 "session {}: {} packets that nothing can read: the description of their events is missing",
@@ -176,19 +154,8 @@ pub(crate) fn write(
                 totals.packets
             ));
         }
-        lines.push(Line {
-            path,
-            session: session.name.clone(),
-            from: from.to_owned(),
-            events,
-            streams: totals.streams,
-            packets: totals.packets,
-            bytes: totals.bytes,
-            lost_events: session.evidence.lost_events(),
-            losses,
-            unreadable,
-            merged: Vec::new(),
-        });
+        let line = Line::new(&path, session.name.clone(), origin.path.clone(), &totals);
+        lines.push(Line { events, lost_events: session.evidence.lost_events(), losses, unreadable, ..line });
     }
     Ok(lines)
 }
@@ -253,6 +220,16 @@ fn entry(packet: &Packet) -> Entry {
         stream_id: header.stream_id.into(),
         instance: header.instance,
         sequence: header.sequence,
+    }
+}
+
+/// Name of a stream: of its channel, or else of that one's id, and of its CPU, as LTTng names files.
+pub(crate) fn stream_name(session: &Session, stream: usize) -> String {
+    let Some(stream) = session.streams.get(stream) else { return format!("stream {stream}") };
+    let cpu = stream.cpu.map_or_else(String::new, |cpu| format!("_{cpu}"));
+    match stream.channel_name.as_str() {
+        "" => format!("channel{}{cpu}", stream.channel),
+        name => format!("{name}{cpu}"),
     }
 }
 
