@@ -25,14 +25,14 @@ pub(crate) struct Args {
 }
 
 const AFTER: &str = "\
-An INPUT is a session's folder, the name of a session, the folder of all sessions, or a process core (as the kernel, \
-gcore or systemd-coredump leave it, zstd-compressed or not). A session that still records is read without being \
-stopped.
+An INPUT is a session (its name or folder), a process core (as the kernel, gcore or systemd-coredump leave it), a kernel crash dump, \
+raw memory (--raw), a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these. Several are merged in one \
+timeline. A session that still records is read without being stopped.
 
 Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
 
-Exit status: 0 done; 1 error, also where only some of what was named can be had; 2 wrong usage; 3 (with --strict) \
-recovered with losses. What cannot be had beside the rest is named on stderr, and is a loss; what has nothing to recover and \
+Exit status: 0 done; 1 error, also where only some of what was named can be had, or nothing matched; 2 wrong usage; 3 (with \
+--strict) recovered with losses. What cannot be had beside the rest is named on stderr, and is a loss; what has nothing to recover and \
 was not named is a note.";
 
 /// Parses the process's arguments; ends the process with status 2 where they are wrong.

@@ -1,9 +1,9 @@
 //! Sessions that are controlled: found by name or folder.
 
-use crate::inputs;
 use anyhow::{Context, bail};
-use lastwords::remote_control::{self, Handle, State, Summary};
-use std::path::{Path, PathBuf};
+use lastwords::remote_control::{self, Handle, State};
+use lastwords_open::{is_live, is_live_summary};
+use std::path::PathBuf;
 
 /// Which session a control verb is for, by `--session` alone: its other words are something else.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,7 +52,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
     if word.contains('/') {
         return Ok(PathBuf::from(word));
     }
-    let folders = inputs::folders_of(word);
+    let folders = lastwords_open::folders_of(word);
     match folders.as_slice() {
         [] => bail!("{word}: no session of that name; `lastwords list` shows the sessions there are"),
         [one] => Ok(one.clone()),
@@ -83,16 +83,6 @@ fn only() -> anyhow::Result<PathBuf> {
 
 fn lines(folders: &[PathBuf]) -> String {
     folders.iter().map(|f| format!("  {}", f.display())).collect::<Vec<_>>().join("\n")
-}
-
-/// Someone records in the session, or may.
-pub(crate) fn is_live_summary(summary: &Summary) -> bool {
-    summary.details.as_ref().is_ok_and(|d| matches!(d.state, State::Live | State::Unknown))
-}
-
-/// Someone records in the session of a folder, or may.
-pub(crate) fn is_live(folder: &Path) -> bool {
-    Handle::open(folder).is_ok_and(|handle| is_live_summary(&handle.summary()))
 }
 
 /// One word for a state.

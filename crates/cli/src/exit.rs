@@ -1,6 +1,7 @@
 //! How a run ends: exit status, and what stands on stderr.
 
 use crate::say;
+use lastwords_open::{Severity, chain};
 use std::process::ExitCode;
 
 /// How a verb ended that did not fail.
@@ -12,6 +13,33 @@ pub(crate) enum Outcome {
     Negative,
     /// Recovered with losses, and `--strict`: 3.
     Losses,
+}
+
+/// From what the exit status of a verb that reads traces follows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Facts {
+    /// `--strict`.
+    pub(crate) strict: bool,
+    /// Something was lost by the account of a trace.
+    pub(crate) losses: bool,
+    /// The worst of what could not be had.
+    pub(crate) lacking: Option<Severity>,
+    /// Something could not be read or written, and was told of.
+    pub(crate) failed: bool,
+    /// No event was left by what was selected.
+    pub(crate) nothing: bool,
+}
+
+impl Facts {
+    /// How the verb ends.
+    pub(crate) fn outcome(self) -> Outcome {
+        let losses = self.losses || self.lacking >= Some(Severity::Loss);
+        match self.failed || self.nothing || self.lacking == Some(Severity::Error) {
+            _ if self.strict && losses => Outcome::Losses,
+            true => Outcome::Negative,
+            false => Outcome::Done,
+        }
+    }
 }
 
 /// The exit status of a run; prints the error, with its causes, on stderr.
@@ -26,23 +54,20 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// An error and its causes, each thing once: what a cause says itself is left out before it, what was said is left out behind.
-pub(crate) fn chain(error: &anyhow::Error) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for cause in error.chain().map(ToString::to_string) {
-        match parts.last_mut() {
-            Some(before) if before.contains(&cause) => {}
-            Some(before) if cause.starts_with(&format!("{before}: ")) => *before = cause,
-            _ => parts.push(cause),
-        }
-    }
-    parts.join(": ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    #[test]
+    fn a_loss_is_3_only_where_it_is_asked_for() {
+        let of = |strict, losses, lacking| Facts { strict, losses, lacking, ..Facts::default() }.outcome();
+        assert_eq!([of(false, true, None), of(true, false, None)], [Outcome::Done; 2]);
+        assert_eq!([of(true, true, None), of(true, false, Some(Severity::Loss))], [Outcome::Losses; 2]);
+        assert_eq!([of(false, false, Some(Severity::Note)), of(false, true, Some(Severity::Loss))], [Outcome::Done; 2]);
+        assert_eq!(of(false, true, Some(Severity::Error)), Outcome::Negative);
+        assert_eq!(Facts { nothing: true, ..Facts::default() }.outcome(), Outcome::Negative);
+    }
 
     #[test]
     fn each_thing_is_said_once() {

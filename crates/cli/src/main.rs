@@ -1,18 +1,14 @@
 //! `lastwords`: records nothing itself; controls sessions, and recovers what they held. One file a verb.
 #![forbid(unsafe_code)]
 
+mod account;
 mod args;
 mod control;
 mod crash;
-mod ctf;
-mod evidence;
 mod exit;
-mod ftrace;
 mod holds;
-mod inputs;
-mod lttng;
+mod input;
 mod memory;
-mod meter;
 mod moment;
 mod names;
 mod output;
@@ -22,6 +18,8 @@ mod progress;
 mod say;
 mod select;
 mod table;
+mod text;
+mod timeline;
 mod verbs;
 
 use std::process::ExitCode;

@@ -1,26 +1,21 @@
 //! How a kernel's memory is to be read: the options that `report`, `recover` and `inspect` share.
 
-use anyhow::{Context, bail};
-use lastwords_bytes::Budget;
+use anyhow::bail;
 use lastwords_image::vmcore::RawRange;
-use lastwords_kernel::vmcoreinfo::VmcoreInfo;
-use lastwords_kernel::{Kernel, Sources, btf};
-use lastwords_walk::lttng_kernel::Source;
-use std::fs::File;
+use lastwords_open as open;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// What the image lacks, given by hand. Seldom needed: a kernel's memory describes itself.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Memory {
     /// The file is raw physical memory. Where its bytes lay in that is found out, or told: ADDRESS+LENGTH of each run, in the file's order
-    #[arg(long, value_name = "RUN,...", num_args = 0..=1, require_equals = true, value_delimiter = ',', help_heading = "Kernel memory")]
+    #[arg(long, value_name = "RUN,...", num_args = 0..=1, require_equals = true, value_delimiter = ',', help_heading = "Kernel memory", conflicts_with = "split")]
     raw: Option<Vec<Run>>,
 
     /// The inputs are the parts of one split dump
     #[arg(long, help_heading = "Kernel memory")]
-    pub(crate) split: bool,
+    split: bool,
 
     /// Symbols and types of this kernel file: its BTF or its debug information
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
@@ -65,7 +60,7 @@ impl FromStr for Run {
 }
 
 impl Memory {
-    /// Refuses what is given of a kernel's memory where the inputs are none.
+    /// Refuses what is given of a kernel's memory where no input is that.
     pub(crate) fn refuse(&self) -> anyhow::Result<()> {
         let given = [
             ("--raw", self.raw.is_some()),
@@ -80,46 +75,23 @@ impl Memory {
         }
     }
 
-    /// Where the bytes of a raw file lay; empty where that is to be found out; none where the file is no raw memory.
-    pub(crate) fn raw(&self) -> Option<Vec<RawRange>> {
+    /// The same for the library that opens inputs.
+    pub(crate) fn options(&self) -> open::Memory {
         let mut offset = 0u64;
         let range = |run: &Run| {
             let range = RawRange { address: run.address, len: run.len, offset };
             offset = offset.saturating_add(run.len);
             range
         };
-        self.raw.as_ref().map(|runs| runs.iter().map(range).collect())
-    }
-
-    /// Where the types of LTTng's modules come from.
-    pub(crate) fn lttng(&self, kernel: &Kernel) -> anyhow::Result<Source> {
-        let Some(path) = &self.module else {
-            return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
-        };
-        let named = || path.display().to_string();
-        let file = File::open(path).with_context(named)?;
-        let types = btf::of_module(&named(), file, &kernel.types, kernel.budget())?;
-        Ok(Source::Given(Arc::new(types)))
-    }
-
-    /// Symbols and types that were given.
-    pub(crate) fn sources(&self, info: &VmcoreInfo) -> anyhow::Result<Sources> {
-        let mut sources = Sources::default();
-        if self.vmlinux.is_some() && (self.system_map.is_some() || self.btf.is_some()) {
-            bail!("--vmlinux has symbols and types: give it alone");
+        open::Memory {
+            raw: self.raw.as_ref().map(|runs| runs.iter().map(range).collect()),
+            split: self.split,
+            vmlinux: self.vmlinux.clone(),
+            system_map: self.system_map.clone(),
+            btf: self.btf.clone(),
+            module: self.module.clone(),
+            known_layouts: self.known_layouts,
         }
-        if let Some(path) = &self.vmlinux {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
-            sources.vmlinux(file, info, &Budget::default()).with_context(|| path.display().to_string())?;
-        }
-        if let Some(path) = &self.system_map {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            sources.system_map(&text, info).with_context(|| path.display().to_string())?;
-        }
-        if let Some(path) = &self.btf {
-            sources.btf = Some(std::fs::read(path).with_context(|| path.display().to_string())?);
-        }
-        Ok(sources)
     }
 }
 
@@ -136,6 +108,6 @@ mod tests {
         let runs =
             Memory { raw: Some(vec![Run { address: 0, len: 9 }, Run { address: 64, len: 7 }]), ..Memory::default() };
         let expected = [RawRange { address: 0, len: 9, offset: 0 }, RawRange { address: 64, len: 7, offset: 9 }];
-        assert_eq!(runs.raw().expect("a map"), expected);
+        assert_eq!(runs.options().raw.expect("a map"), expected);
     }
 }

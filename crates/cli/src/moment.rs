@@ -12,6 +12,8 @@ const GIGA: i64 = 1_000_000_000;
 pub(crate) enum Moment {
     /// Nanoseconds since the epoch.
     At(i64),
+    /// Seconds as a trace prints them, in nanoseconds: of a kernel's trace its clock's, else since the epoch.
+    Printed(i64),
     /// A time of day, nanoseconds since midnight: of the day of the newest event.
     TimeOfDay(i64),
     /// Nanoseconds before the newest event.
@@ -21,13 +23,13 @@ pub(crate) enum Moment {
 impl Moment {
     /// It is counted from the newest event.
     pub(crate) fn needs_end(self) -> bool {
-        !matches!(self, Self::At(_))
+        matches!(self, Self::TimeOfDay(_) | Self::BeforeEnd(_))
     }
 
     /// Nanoseconds since the epoch; `end` is the time of the newest event.
     pub(crate) fn resolve(self, end: i64) -> i64 {
         match self {
-            Self::At(at) => at,
+            Self::At(at) | Self::Printed(at) => at,
             Self::BeforeEnd(before) => end.saturating_sub(before),
             Self::TimeOfDay(of_day) => midnight(end).saturating_add(of_day),
         }
@@ -64,7 +66,7 @@ impl FromStr for Moment {
     fn from_str(text: &str) -> Result<Self, String> {
         parse(text).map_err(|wrong| match wrong {
             Wrong::Form => "not a moment: give 2026-11-21T09:08:31.5Z, \"2026-11-21 09:08:31\", a time of day 09:08:31.5, \
-                            seconds since the epoch @1795252111.5, or -2s (500ms, 3min, 1h) before the newest event"
+                            seconds as a trace prints them 17.6 (or @17.6), or -2s (500ms, 3min, 1h) before the newest event"
                 .to_owned(),
             Wrong::Range => format!(
                 "out of range: times are nanoseconds of 64 bits, at most {} s from the epoch or before the newest event",
@@ -77,7 +79,12 @@ impl FromStr for Moment {
 fn parse(text: &str) -> Result<Moment, Wrong> {
     let text = text.trim();
     if let Some(seconds) = text.strip_prefix('@') {
-        return scaled(seconds, GIGA).map(Moment::At);
+        return scaled(seconds, GIGA).map(Moment::Printed);
+    }
+    // Seconds as they are printed; alone, digits are no time of day.
+    match scaled(text, GIGA) {
+        Err(Wrong::Form) => {}
+        seconds => return seconds.map(Moment::Printed),
     }
     if let Some(before) = text.strip_prefix('-') {
         return duration(before).map(Moment::BeforeEnd);
@@ -145,7 +152,9 @@ mod tests {
     #[test]
     fn every_form() {
         assert_eq!(at("1970-01-01T00:00:01.5Z"), Some(Moment::At(1_500_000_000)));
-        assert_eq!(at("@1.000000001"), Some(Moment::At(1_000_000_001)));
+        assert_eq!(at("@1.000000001"), Some(Moment::Printed(1_000_000_001)));
+        assert_eq!(at("17.6"), Some(Moment::Printed(17_600_000_000)));
+        assert_eq!(at("10"), Some(Moment::Printed(10 * GIGA)));
         assert_eq!(at("-2s"), Some(Moment::BeforeEnd(2 * GIGA)));
         assert_eq!(at("-1.5"), Some(Moment::BeforeEnd(1_500_000_000)));
         assert_eq!(at("-500ms"), Some(Moment::BeforeEnd(500_000_000)));

@@ -65,22 +65,36 @@ impl Shared {
     }
 }
 
-/// Does work that says how far it is, as searches of images do, which need not end at their totals; nothing is shown before it has
+/// Shows work that says how far it is, as searches of images do, which need not end at their totals; nothing is shown before it has
 /// taken half a second.
-pub(crate) fn spinning<T>(work: impl FnOnce(lastwords_image::Watch<'_>) -> T) -> T {
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    let (begun, terminal) = (Instant::now(), std::io::stderr().is_terminal());
-    let done = work(&|progress| {
-        if terminal && begun.elapsed() > SHORT {
-            bar.set_message(progress.what.to_owned());
-            bar.set_length(progress.total.unwrap_or(progress.done));
-            bar.set_position(progress.done);
+pub(crate) struct Spinner {
+    bar: ProgressBar,
+    begun: Instant,
+    terminal: bool,
+}
+
+impl Spinner {
+    /// Begins.
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        Self { bar, begun: Instant::now(), terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// Tells how far it is.
+    pub(crate) fn tell(&self, progress: lastwords_image::Progress<'_>) {
+        if self.terminal && self.begun.elapsed() > SHORT {
+            self.bar.set_message(progress.what.to_owned());
+            self.bar.set_length(progress.total.unwrap_or(progress.done));
+            self.bar.set_position(progress.done);
         }
-    });
-    bar.finish_and_clear();
-    done
+    }
+
+    /// Ends.
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// A bar, and where it begins: what was done before is not in its speed.

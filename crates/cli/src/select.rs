@@ -1,57 +1,42 @@
-//! Which sessions, streams and events: the options that `report` and `recover` share.
+//! Which events: the options that `report`, `recover` and `convert` share.
 
+use crate::input::{Array, Traces};
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
+use crate::text::realtime;
 use anyhow::bail;
-use lastwords_formats::select::Selection;
+use lastwords_ctf::read::{self, Reader};
+use lastwords_formats::ftrace::Choice;
+use lastwords_formats::select::{Selection, is_named, is_well_formed, matches};
 use lastwords_trace::clock::{Converter, Rounding};
+use lastwords_trace::ftrace::page::Events as PageEvents;
 use lastwords_trace::source::Source;
+use std::collections::BTreeSet;
+use std::str::FromStr;
 
 /// What [`Events`] are chosen by.
 const OPTIONS: &str = "--cpu, --channel, --event, --since, --until and --last";
 
-/// Which sessions of what was given.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Which {
-    /// Only sessions whose name matches (`*`, `?`, `[a-z]`); may be given several times. Of a kernel: these instances (`top`: the top
-    /// level, which is the default)
-    #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB")]
-    pub(crate) sessions: Vec<String>,
-
-    /// The snapshot in place of the live ring
-    #[arg(long)]
-    pub(crate) snapshot: bool,
-
-    /// The process that holds the buffers, or is looked at: its sessions in memfds, or else on its heap, are read through /proc
-    #[arg(long, value_name = "PID")]
-    pub(crate) pid: Option<u32>,
-}
-
-impl Which {
-    /// A session of that name is wanted.
-    pub(crate) fn wants(&self, name: &str) -> bool {
-        self.sessions.is_empty() || self.sessions.iter().any(|glob| lastwords_formats::select::matches(glob, name))
-    }
-}
-
 /// Which events.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Events {
-    /// Only events of these CPUs
-    #[arg(long = "cpu", value_name = "N", value_delimiter = ',')]
-    cpus: Vec<u32>,
+    /// Only events of these CPUs: numbers and ranges (`0,4-7`)
+    #[arg(long = "cpu", value_name = "CPUS", value_delimiter = ',')]
+    cpus: Vec<Cpus>,
 
     /// Only events of these channels of sessions (`*`, `?`, `[a-z]`), each channel's own copy of what several have; may be given
     /// several times
-    #[arg(long = "channel", value_name = "GLOB")]
+    #[arg(long = "channel", value_name = "GLOB", value_parser = glob)]
     channels: Vec<String>,
 
-    /// Only events whose `provider:name` matches (`*`, `?`, `[a-z]`, `[!a-z]`); may be given several times
-    #[arg(short = 'e', long = "event", value_name = "GLOB")]
+    /// Only events whose name matches (`*`, `?`, `[a-z]`, `[!a-z]`): the whole `provider:name`, or what is behind the last colon;
+    /// may be given several times
+    #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
-    /// Not before this moment: a date and time, a time of day, @SECONDS, or -2s before the newest event
+    /// Not before this moment: a date and time, a time of day, seconds as they are printed (17.6 or @17.6), or -2s before the newest
+    /// event
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     since: Option<Moment>,
 
@@ -62,6 +47,49 @@ pub(crate) struct Events {
     /// Only the last N of them
     #[arg(long, value_name = "N")]
     last: Option<u64>,
+}
+
+/// A range of CPUs, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cpus {
+    first: u32,
+    last: u32,
+}
+
+impl FromStr for Cpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let cpus = first.trim().parse().ok().zip(last.trim().parse().ok()).filter(|(first, last)| first <= last);
+        let (first, last) = cpus.ok_or("not a CPU: give a number (7) or a range (0-3)")?;
+        Ok(Self { first, last })
+    }
+}
+
+/// A glob, which must be well formed.
+///
+/// # Errors
+/// A bracket has no end.
+pub(crate) fn glob(text: &str) -> Result<String, String> {
+    match is_well_formed(text) {
+        true => Ok(text.to_owned()),
+        false => Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket".to_owned()),
+    }
+}
+
+/// A selection that was made for some traces.
+pub(crate) struct Chosen {
+    /// The CPUs that are wanted and there; empty = all.
+    pub(crate) cpus: Vec<u32>,
+    channels: Vec<String>,
+    events: Vec<String>,
+    since: Option<Moment>,
+    until: Option<Moment>,
+    pub(crate) last: Option<u64>,
+    /// The newest event, nanoseconds since the epoch, where a moment is counted from it.
+    end: i64,
+    is_default: bool,
 }
 
 impl Events {
@@ -80,96 +108,238 @@ impl Events {
         bail!("{why}; {OPTIONS} are for other formats")
     }
 
-    /// Refuses channels where the input is no session.
-    pub(crate) fn refuse_channels(&self) -> anyhow::Result<()> {
-        if self.channels.is_empty() {
-            return Ok(());
+    /// The selection for these traces.
+    ///
+    /// # Errors
+    /// None of them has a CPU that is wanted; channels are wanted of what has none.
+    pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
+        if !self.channels.is_empty() && traces.sessions.len() < traces.len() {
+            bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
         }
-        bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event")
-    }
-
-    /// Each CPU that is wanted; one `None` where all are.
-    pub(crate) fn cpus(&self) -> Vec<Option<u32>> {
-        if self.cpus.is_empty() { vec![None] } else { self.cpus.iter().copied().map(Some).collect() }
-    }
-
-    /// The globs of events.
-    pub(crate) fn globs(&self) -> &[String] {
-        &self.events
-    }
-
-    /// `--since` and `--until`.
-    pub(crate) fn moments(&self) -> (Option<Moment>, Option<Moment>) {
-        (self.since, self.until)
-    }
-
-    /// `--last`.
-    pub(crate) fn last(&self) -> Option<u64> {
-        self.last
-    }
-
-    /// The selection over these sources, moments resolved.
-    pub(crate) fn selection(&self, sources: &[&dyn Source]) -> Selection {
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
-        let end = if relative { newest(sources) } else { 0 };
+        Ok(Chosen {
+            cpus: self.cpus(traces)?,
+            channels: self.channels.clone(),
+            events: self.events.clone(),
+            since: self.since,
+            until: self.until,
+            last: self.last,
+            end: if relative { newest(traces) } else { 0 },
+            is_default: self.is_default(),
+        })
+    }
+
+    fn cpus(&self, traces: &Traces) -> anyhow::Result<Vec<u32>> {
+        if self.cpus.is_empty() {
+            return Ok(Vec::new());
+        }
+        let there = cpus(traces);
+        let wanted = |cpu: &&u32| self.cpus.iter().any(|range| (range.first..=range.last).contains(cpu));
+        for range in &self.cpus {
+            if there.range(range.first..=range.last).next().is_none() {
+                let Cpus { first, last } = range;
+                let what = if first == last { first.to_string() } else { format!("{first}-{last}") };
+                bail!("no CPU {what}: this trace has {}", words(&there));
+            }
+        }
+        Ok(there.iter().filter(wanted).copied().collect())
+    }
+}
+
+/// `CPUs 0-1,4`.
+fn words(cpus: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*cpu) => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let range = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let ranges: Vec<String> = ranges.iter().map(range).collect();
+    match cpus.len() {
+        0 => "no stream that is bound to a CPU".to_owned(),
+        1 => format!("CPU {}", ranges.join(",")),
+        _ => format!("CPUs {}", ranges.join(",")),
+    }
+}
+
+/// The CPUs of all traces.
+fn cpus(traces: &Traces) -> BTreeSet<u32> {
+    let mut there = BTreeSet::new();
+    for source in traces.sources() {
+        there.extend(source.streams().iter().filter_map(|stream| stream.cpu));
+    }
+    for lttng in &traces.lttng {
+        there.extend(lttng.session().streams.iter().filter_map(|stream| stream.cpu));
+    }
+    for trace in &traces.ctf {
+        there.extend(trace.streams.iter().filter_map(|stream| read::cpu(trace, stream)));
+    }
+    let rings = traces.arrays.iter().filter_map(Array::get).filter_map(|(_, rings)| rings.shown(traces.snapshot));
+    there.extend(rings.flat_map(|ring| ring.cpus()).map(|cpu| cpu.cpu));
+    there
+}
+
+impl Chosen {
+    /// Of sources of events whose times are since the epoch.
+    pub(crate) fn selection(&self) -> Selection {
         Selection {
             cpus: self.cpus.clone(),
             channels: self.channels.clone(),
             events: self.events.clone(),
-            since: self.since.map(|m| m.resolve(end)),
-            until: self.until.map(|m| m.resolve(end)),
+            since: self.since.map(|moment| moment.resolve(self.end)),
+            until: self.until.map(|moment| moment.resolve(self.end)),
             last: self.last,
             once: false,
         }
     }
-}
 
-/// As what people look at has it: an event that several channels of a session have stands once, unless channels were asked for.
-pub(crate) fn once(selection: Selection) -> Selection {
-    Selection { once: selection.channels.is_empty(), ..selection }
-}
+    /// As what people look at has it: an event that several channels of a session have stands once, unless channels were asked for.
+    pub(crate) fn once(&self) -> Selection {
+        Selection { once: self.channels.is_empty(), ..self.selection() }
+    }
 
-impl Events {
-    /// Says on stderr why nothing may have been shown: globs that are no event's, or all that was asked for together.
-    pub(crate) fn tell_empty(&self, sources: &[&dyn Source], shown: u64) {
-        let classes = || sources.iter().flat_map(|s| &s.schema().channels).flat_map(|channel| &channel.events);
-        let is_none = |glob: &&String| !classes().any(|class| lastwords_formats::select::matches(glob, &class.name));
-        let unknown: Vec<&String> = self.events.iter().filter(is_none).collect();
-        for glob in &unknown {
-            say::note(format_args!("no event is called {}; `lastwords inspect` lists those there are", plain(glob)));
-        }
-        let channels = || sources.iter().flat_map(|s| &s.schema().channels);
-        let is_none = |glob: &&String| !channels().any(|own| lastwords_formats::select::matches(glob, &own.name));
-        for glob in self.channels.iter().filter(is_none) {
-            say::note(format_args!("no channel is called {}; `lastwords inspect` lists those there are", plain(glob)));
-        }
-        if unknown.is_empty() {
-            self.tell_none(shown);
+    /// Of arrays of one machine, by their clock; where that clock's relation to real time is known, dates are too.
+    pub(crate) fn choice(&self, arrays: &[Array], snapshot: bool) -> Choice {
+        let offset = arrays.first().and_then(realtime);
+        let end = || arrays.iter().map(newest_of_array).max().unwrap_or(0);
+        let clock = |moment: Moment| {
+            let reading = match (moment, offset) {
+                (Moment::Printed(reading), _) => reading,
+                (moment, Some(offset)) => moment.resolve(self.end).saturating_sub(offset),
+                (moment, None) => moment.resolve(end()),
+            };
+            u64::try_from(reading).unwrap_or(0)
+        };
+        Choice {
+            snapshot,
+            cpus: self.cpus.clone(),
+            events: self.events.clone(),
+            since: self.since.map(clock),
+            until: self.until.map(clock),
+            last: self.last,
         }
     }
 
-    /// Says on stderr that nothing is left of what was selected from.
-    pub(crate) fn tell_none(&self, shown: u64) {
-        if shown == 0 && !self.is_default() {
+    /// The same without `--last`, which is counted elsewhere.
+    pub(crate) fn without_last(&self) -> Self {
+        let Self { cpus, channels, events, .. } = self;
+        let (cpus, channels, events) = (cpus.clone(), channels.clone(), events.clone());
+        Self { cpus, channels, events, last: None, ..*self }
+    }
+
+    /// Says on stderr why nothing may have been shown: globs that are no event's, or all that was asked for together. True where
+    /// nothing was left of what was selected from.
+    pub(crate) fn tell_empty(&self, traces: &Traces, shown: u64) -> bool {
+        let mut is_told = false;
+        if traces.sessions.len() == traces.len() {
+            let sources = traces.sources();
+            let channels = || sources.iter().flat_map(|s| &s.schema().channels);
+            let classes = || channels().flat_map(|channel| &channel.events);
+            let unknown = self.events.iter().filter(|glob| !classes().any(|class| is_named(glob, &class.name)));
+            let unknown = unknown.map(|glob| ("event", glob));
+            let lost = self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name)));
+            for (what, glob) in unknown.chain(lost.map(|glob| ("channel", glob))) {
+                is_told |= what == "event";
+                let glob = plain(glob);
+                say::note(format_args!("no {what} is called {glob}; `lastwords inspect` lists those there are"));
+            }
+        }
+        let is_empty = shown == 0 && !self.is_default;
+        if is_empty && !is_told {
             say::note(format_args!("no event is left by what was selected: {OPTIONS}"));
         }
+        is_empty
     }
+}
+
+/// The newest event of all traces, nanoseconds since the epoch.
+fn newest(traces: &Traces) -> i64 {
+    let arrays = traces.arrays.iter().filter_map(|array| {
+        let offset = realtime(array)?;
+        Some(newest_of_array(array).saturating_add(offset))
+    });
+    let sources = traces.sources().into_iter().map(newest_of_source);
+    let ctf = traces.ctf.iter().map(newest_of_ctf);
+    let lttng = traces.lttng.iter().filter_map(|lttng| Some(newest_of_lttng(&lttng.trace().ok()?)));
+    arrays.chain(sources).chain(lttng).chain(ctf).max().unwrap_or(0)
 }
 
 /// The end of the newest packet, nanoseconds since the epoch.
-fn newest(sources: &[&dyn Source]) -> i64 {
+fn newest_of_source(source: &dyn Source) -> i64 {
     let mut newest = 0;
     let mut bytes = Vec::new();
-    for source in sources {
-        let mut converter = Converter::new(&source.schema().clock, Rounding::Floor);
-        for stream in 0..source.streams().len() {
-            let mut packets = source.packets(stream);
+    let mut converter = Converter::new(&source.schema().clock, Rounding::Floor);
+    for stream in 0..source.streams().len() {
+        let mut packets = source.packets(stream);
+        bytes.clear();
+        while let Some(packet) = packets.next_packet(&mut bytes) {
+            newest = newest.max(converter.nanoseconds(packet.end));
             bytes.clear();
-            while let Some(packet) = packets.next_packet(&mut bytes) {
-                newest = newest.max(converter.nanoseconds(packet.end));
-                bytes.clear();
-            }
         }
     }
     newest
+}
+
+/// The end of the newest packet in memory.
+fn newest_of_lttng(trace: &read::Trace) -> i64 {
+    let mut newest = 0;
+    let mut bytes = Vec::new();
+    for (stream, memory) in trace.streams.iter().filter_map(|stream| Some((stream, stream.memory.as_ref()?))) {
+        let mut reader = Reader::new(trace, stream);
+        let mut packets = memory.source.packets_of(memory.stream);
+        while let Some(packet) = packets.next_packet(&mut bytes) {
+            newest = newest.max(reader.nanoseconds(packet.end).unwrap_or(0));
+        }
+    }
+    newest
+}
+
+fn newest_of_ctf(trace: &read::Trace) -> i64 {
+    let mut newest = 0;
+    for stream in &trace.streams {
+        let mut reader = Reader::new(trace, stream);
+        let ends = stream.packets.iter().map(|(_, entry)| entry.end).filter(|end| *end != u64::MAX);
+        newest = newest.max(ends.max().and_then(|end| reader.nanoseconds(end)).unwrap_or(0));
+    }
+    newest
+}
+
+/// Clock of the newest event of an array.
+fn newest_of_array(array: &Array) -> i64 {
+    let Some((machine, rings)) = array.get() else { return 0 };
+    let tracing = &machine.tracing;
+    let mut bytes = Vec::new();
+    let mut newest = 0;
+    for (n, cpu) in rings.live.cpus().iter().enumerate() {
+        let Some(last) = cpu.sub_buffers.checked_sub(1) else { continue };
+        let info = rings.live.sub_buffer(n, last, &mut bytes);
+        let mut events = PageEvents::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+        events.by_ref().for_each(drop);
+        newest = newest.max(events.time());
+    }
+    i64::try_from(newest).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_cpus() {
+        assert_eq!("7".parse(), Ok(Cpus { first: 7, last: 7 }));
+        assert_eq!("0-3".parse(), Ok(Cpus { first: 0, last: 3 }));
+        for text in ["", "-", "3-1", "a", "1-", "99999999999"] {
+            assert!(text.parse::<Cpus>().is_err(), "{text}");
+        }
+        assert_eq!(words(&BTreeSet::from([0, 1, 2, 5])), "CPUs 0-2,5");
+        assert_eq!(words(&BTreeSet::from([3])), "CPU 3");
+    }
+
+    #[test]
+    fn a_bracket_without_its_end_is_refused() {
+        assert!(glob("[a").is_err() && glob("a[!x]b[").is_err());
+        assert_eq!(glob("[[]a[]x]").as_deref(), Ok("[[]a[]x]"));
+    }
 }

@@ -211,40 +211,71 @@ pub(crate) fn write(
     out: &mut dyn Write,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
+    let mut bytes = 0;
+    let mut put = |buffer: &mut Vec<u8>, _: i64| {
+        if buffer.len() < CHUNK {
+            return Ok(());
+        }
+        bytes += buffer.len() as u64;
+        let written = out.write_all(buffer);
+        buffer.clear();
+        written
+    };
+    let (totals, rest) = put_lines(chosen, line, &mut put, notes)?;
+    bytes += rest.len() as u64;
+    out.write_all(&rest).and_then(|()| out.flush()).map_err(crate::Error::Output)?;
+    Ok(Totals { bytes, ..totals })
+}
+
+/// Gives what `line` makes of each chosen event to `put`, with its time.
+///
+/// # Errors
+/// `put` returned false.
+pub(crate) fn each_line(
+    chosen: Chosen<'_>,
+    line: &mut impl Line,
+    put: &mut dyn FnMut(i64, &[u8]) -> bool,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let mut bytes = 0;
+    let mut put = |buffer: &mut Vec<u8>, time: i64| {
+        bytes += buffer.len() as u64;
+        let is_taken = put(time, buffer);
+        buffer.clear();
+        if is_taken { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+    };
+    let (totals, _) = put_lines(chosen, line, &mut put, notes)?;
+    Ok(Totals { bytes, ..totals })
+}
+
+/// Takes what was made so far, and the time of the event that was appended last.
+type Put<'a> = dyn FnMut(&mut Vec<u8>, i64) -> std::io::Result<()> + 'a;
+
+/// The totals, and what `put` left.
+fn put_lines(
+    chosen: Chosen<'_>,
+    line: &mut impl Line,
+    put: &mut Put<'_>,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<(Totals, Vec<u8>)> {
     let Chosen { mut readers, filter, .. } = chosen;
     let totals = Totals { streams: readers.len() as u64, ..Totals::default() };
-    let mut writer = Writer { filter, line, out, notes, buffer: Vec::with_capacity(2 * CHUNK), totals, failed: None };
+    let mut writer = Writer { filter, line, put, notes, buffer: Vec::with_capacity(2 * CHUNK), totals, failed: None };
     run(&mut readers, &mut writer);
-    writer.flush();
-    if writer.failed.is_none() {
-        writer.failed = writer.out.flush().err();
-    }
     match writer.failed {
         Some(error) => Err(crate::Error::Output(error)),
-        None => Ok(writer.totals),
+        None => Ok((writer.totals, writer.buffer)),
     }
 }
 
 struct Writer<'a, 't, L> {
     filter: Filter<'t>,
     line: &'a mut L,
-    out: &'a mut dyn Write,
+    put: &'a mut Put<'a>,
     notes: &'a mut dyn FnMut(Note),
     buffer: Vec<u8>,
     totals: Totals,
     failed: Option<std::io::Error>,
-}
-
-impl<L> Writer<'_, '_, L> {
-    /// Writes what was gathered. Returns false where writing has failed.
-    fn flush(&mut self) -> bool {
-        if self.failed.is_none() {
-            self.failed = self.out.write_all(&self.buffer).err();
-        }
-        self.totals.bytes += self.buffer.len() as u64;
-        self.buffer.clear();
-        self.failed.is_none()
-    }
 }
 
 impl<L: Line> Sink for Writer<'_, '_, L> {
@@ -252,8 +283,9 @@ impl<L: Line> Sink for Writer<'_, '_, L> {
         if self.filter.wants(stream, reader, event) {
             self.line.line(stream, reader, event, &mut self.buffer);
             self.totals.events += 1;
+            self.failed = (self.put)(&mut self.buffer, event.nanoseconds.unwrap_or(0)).err();
         }
-        self.buffer.len() < CHUNK || self.flush()
+        self.failed.is_none()
     }
 
     fn packet(&mut self, _: usize, _: &mut Reader<'_>) {

@@ -2,8 +2,9 @@
 
 use lastwords_ctf::names::plain;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use lastwords_trace::source::{OpenSpan, Source};
+use lastwords_trace::source::{OpenSpan, Source, Stream};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -109,49 +110,185 @@ pub struct SpanReport {
     pub fields: String,
 }
 
-/// The evidence of a source as data.
-#[must_use]
-pub fn report(source: &dyn Source) -> Report {
-    let schema = source.schema();
-    let evidence = source.evidence();
-    let mut streams: Vec<StreamReport> = source
-        .streams()
-        .iter()
-        .enumerate()
-        .map(|(stream, facts)| StreamReport {
+/// What a trace's evidence is called by: the trace and its streams.
+#[derive(Debug, Clone)]
+pub struct Account<'a> {
+    /// Name of the trace; empty where it is lost.
+    pub name: String,
+    /// UUID of the trace; zeroes where it has none.
+    pub uuid: [u8; 16],
+    /// Its streams, by their positions in the evidence.
+    pub streams: Vec<StreamName>,
+    /// The evidence.
+    pub evidence: Cow<'a, Evidence>,
+    /// Spans that were open.
+    pub spans: Vec<SpanReport>,
+    /// Packets or sub-buffers that could not be decoded to their end: these are losses too.
+    pub faults: u64,
+}
+
+/// What a stream is called by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamName {
+    /// Name of its channel, or what stands for it; may be empty.
+    pub channel: String,
+    /// Its instance id.
+    pub instance: u64,
+    /// Its CPU; none where it is bound to none.
+    pub cpu: Option<u32>,
+}
+
+impl<'a> Account<'a> {
+    /// Of a source.
+    #[must_use]
+    pub fn of(source: &'a dyn Source) -> Self {
+        let schema = source.schema();
+        let channel = |index: usize| match schema.channels.get(index) {
+            Some(channel) if channel.name.is_empty() => channel.id.to_string(),
+            Some(channel) => channel.name.clone(),
+            None => String::new(),
+        };
+        let name = |stream: &Stream| StreamName {
+            channel: channel(stream.channel),
+            instance: stream.instance,
+            cpu: stream.cpu,
+        };
+        Self {
+            name: schema.name.clone(),
+            uuid: schema.uuid,
+            streams: source.streams().iter().map(name).collect(),
+            evidence: Cow::Borrowed(source.evidence()),
+            spans: source.open_spans().iter().map(|span| span_report(source, span)).collect(),
+            faults: 0,
+        }
+    }
+
+    /// Something is lost by `--strict`'s measure.
+    #[must_use]
+    pub fn has_losses(&self) -> bool {
+        self.faults > 0 || self.evidence.has_losses()
+    }
+
+    /// What the rings gave up: bytes, or events where no bytes are known.
+    fn overwritten(&self) -> Option<(u64, &'static str)> {
+        let gaps = || self.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten);
+        let bytes = gaps().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
+        let events = gaps().filter_map(|gap| gap.events).fold(0, u64::saturating_add);
+        [(bytes, "bytes"), (events, "events")].into_iter().find(|(count, _)| *count > 0)
+    }
+
+    /// The evidence as data.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let stream = |(stream, facts): (usize, &StreamName)| StreamReport {
             stream,
-            channel: schema.channels.get(facts.channel).map_or_else(String::new, |c| c.name.clone()),
+            channel: facts.channel.clone(),
             instance: facts.instance,
             cpu: facts.cpu,
             sub_buffers: Vec::new(),
             gaps: Vec::new(),
-        })
-        .collect();
-    let mut verdicts = BTreeMap::new();
-    for sub_buffer in &evidence.sub_buffers {
-        *verdicts.entry(sub_buffer.verdict.word()).or_insert(0) += 1;
-        if let Some(stream) = streams.get_mut(sub_buffer.stream) {
-            stream.sub_buffers.push(sub_buffer_report(sub_buffer));
+        };
+        let mut streams: Vec<StreamReport> = self.streams.iter().enumerate().map(stream).collect();
+        let mut verdicts = BTreeMap::new();
+        for sub_buffer in &self.evidence.sub_buffers {
+            *verdicts.entry(sub_buffer.verdict.word()).or_insert(0) += 1;
+            if let Some(stream) = streams.get_mut(sub_buffer.stream) {
+                stream.sub_buffers.push(sub_buffer_report(sub_buffer));
+            }
+        }
+        let mut gaps = Vec::new();
+        for gap in &self.evidence.gaps {
+            match gap.stream.and_then(|stream| streams.get_mut(stream)) {
+                Some(stream) => stream.gaps.push(gap_report(gap)),
+                None => gaps.push(gap_report(gap)),
+            }
+        }
+        Report {
+            schema: SCHEMA,
+            trace: self.name.clone(),
+            uuid: lastwords_ctf::uuid_text(&self.uuid),
+            losses: self.has_losses(),
+            lost_events: self.evidence.lost_events(),
+            verdicts,
+            streams,
+            gaps,
+            notes: self.evidence.notes.clone(),
+            open_spans: self.spans.clone(),
         }
     }
-    let mut gaps = Vec::new();
-    for gap in &evidence.gaps {
-        match gap.stream.and_then(|stream| streams.get_mut(stream)) {
-            Some(stream) => stream.gaps.push(gap_report(gap)),
-            None => gaps.push(gap_report(gap)),
+
+    /// Writes the evidence for people: a line of counts, then a line for each sub-buffer that is not committed or open, for
+    /// each gap and for each remark. At most `limit` lines of each kind; what is left out is counted.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn write(&self, limit: usize, out: &mut dyn Write) -> io::Result<()> {
+        // Its name is lost with the session region.
+        let name = match self.name.as_str() {
+            "" => format!("session {}", lastwords_ctf::uuid_text(&self.uuid)),
+            name => plain(name),
+        };
+        let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
+        for sub_buffer in &self.evidence.sub_buffers {
+            *counts.entry(sub_buffer.verdict).or_default() += 1;
+        }
+        let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
+        let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+        writeln!(out, "{name}: sub-buffers: {counts}; {}", sum(self.has_losses(), 0, self.overwritten()))?;
+        let damaged = self.evidence.sub_buffers.iter();
+        let damaged: Vec<&SubBuffer> =
+            damaged.filter(|s| !matches!(s.verdict, Verdict::Committed | Verdict::Open)).collect();
+        lines(out, limit, "sub-buffers", &damaged, |s| {
+            let SubBuffer { sequence, content, .. } = s;
+            let why = if s.why.is_empty() { String::new() } else { format!(": {}", plain(&s.why)) };
+            format!(
+                "{}, sub-buffer {sequence}: {}, {content} bytes kept{why}",
+                self.stream_name(s.stream),
+                s.verdict.word()
+            )
+        })?;
+        let gaps: Vec<&Gap> = self.evidence.gaps.iter().collect();
+        lines(out, limit, "gaps", &gaps, |gap| self.gap_line(gap))?;
+        let notes: Vec<&String> = self.evidence.notes.iter().collect();
+        lines(out, limit, "notes", &notes, |note| plain(note))
+    }
+
+    fn gap_line(&self, gap: &Gap) -> String {
+        let stream = gap.stream.map_or_else(|| "all streams".to_owned(), |stream| self.stream_name(stream));
+        let sizes = [(gap.events, "event"), (gap.bytes, "byte")];
+        let sizes: Vec<String> = sizes
+            .into_iter()
+            .filter_map(|(size, unit)| size.map(|size| format!("{size} {unit}{}", if size == 1 { "" } else { "s" })))
+            .collect();
+        let sizes = match (sizes.is_empty(), gap.events) {
+            (true, _) => "of unknown size".to_owned(),
+            (false, None) if gap.cause.is_loss() => format!("{}, how many events is not known", sizes.join(", ")),
+            (false, _) => sizes.join(", "),
+        };
+        let place = plain(&gap.place);
+        format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
+    }
+
+    /// `channel NAME, CPU 3`.
+    fn stream_name(&self, stream: usize) -> String {
+        let Some(facts) = self.streams.get(stream) else { return format!("stream {stream}") };
+        let cpu = facts.cpu.map_or_else(|| "no CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+        match facts.channel.as_str() {
+            "" => cpu,
+            channel => format!("channel {}, {cpu}", plain(channel)),
         }
     }
-    Report {
-        schema: SCHEMA,
-        trace: schema.name.clone(),
-        uuid: lastwords_ctf::uuid_text(&schema.uuid),
-        losses: evidence.has_losses(),
-        lost_events: evidence.lost_events(),
-        verdicts,
-        streams,
-        gaps,
-        notes: evidence.notes.clone(),
-        open_spans: source.open_spans().iter().map(|span| span_report(source, span)).collect(),
+}
+
+/// What was lost, in a few words. This alone says "nothing lost": where no gap says that events were recorded and are gone.
+/// `events`: how many are known to be lost, or 0; `overwritten`: what a ring gave up as it must, and its unit.
+#[must_use]
+pub fn sum(losses: bool, events: u64, overwritten: Option<(u64, &str)>) -> String {
+    match (losses, events, overwritten) {
+        (true, 0, _) => "with losses".to_owned(),
+        (true, events, _) => format!("{events} events lost"),
+        (false, _, None) => "nothing lost".to_owned(),
+        (false, _, Some((count, unit))) => format!("{count} {unit} overwritten, nothing else lost"),
     }
 }
 
@@ -191,55 +328,6 @@ fn span_report(source: &dyn Source, span: &OpenSpan) -> SpanReport {
     }
 }
 
-/// Writes the evidence for people: a line of counts, then a line for each sub-buffer that is not committed or open, for
-/// each gap and for each remark. At most `limit` lines of each kind; what is left out is counted.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn write_text(source: &dyn Source, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-    let evidence = source.evidence();
-    let schema = source.schema();
-    // Its name is lost with the session region.
-    let name = if schema.name.is_empty() {
-        format!("session {}", lastwords_ctf::uuid_text(&schema.uuid))
-    } else {
-        plain(&schema.name)
-    };
-    let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
-    for sub_buffer in &evidence.sub_buffers {
-        *counts.entry(sub_buffer.verdict).or_default() += 1;
-    }
-    let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
-    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
-    writeln!(out, "{name}: sub-buffers: {counts}; {}", account(evidence))?;
-    let damaged: Vec<&SubBuffer> =
-        evidence.sub_buffers.iter().filter(|s| !matches!(s.verdict, Verdict::Committed | Verdict::Open)).collect();
-    lines(out, limit, "sub-buffers", &damaged, |s| {
-        let SubBuffer { sequence, content, .. } = s;
-        let why = if s.why.is_empty() { String::new() } else { format!(": {}", plain(&s.why)) };
-        format!(
-            "{}, sub-buffer {sequence}: {}, {content} bytes kept{why}",
-            stream_name(source, s.stream),
-            s.verdict.word()
-        )
-    })?;
-    let gaps: Vec<&Gap> = evidence.gaps.iter().collect();
-    lines(out, limit, "gaps", &gaps, |gap| gap_line(source, gap))?;
-    let notes: Vec<&String> = evidence.notes.iter().collect();
-    lines(out, limit, "notes", &notes, |note| plain(note))
-}
-
-/// What the gaps come to, in a few words. It says "nothing lost" only where no gap says that events were recorded and are gone.
-fn account(evidence: &Evidence) -> String {
-    let overwritten = evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten);
-    let overwritten = overwritten.filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
-    match (evidence.has_losses(), overwritten) {
-        (true, _) => "with losses".to_owned(),
-        (false, 0) => "nothing lost".to_owned(),
-        (false, bytes) => format!("{bytes} bytes overwritten, nothing else lost"),
-    }
-}
-
 fn lines<T>(
     out: &mut dyn Write,
     limit: usize,
@@ -253,32 +341,5 @@ fn lines<T>(
     match items.len().checked_sub(limit) {
         Some(more) if more > 0 => writeln!(out, "  ... and {more} more {kind}; `inspect --json` lists all"),
         _ => Ok(()),
-    }
-}
-
-fn gap_line(source: &dyn Source, gap: &Gap) -> String {
-    let stream = gap.stream.map_or_else(|| "all streams".to_owned(), |stream| stream_name(source, stream));
-    let sizes = [(gap.events, "event"), (gap.bytes, "byte")];
-    let sizes: Vec<String> = sizes
-        .into_iter()
-        .filter_map(|(size, unit)| size.map(|size| format!("{size} {unit}{}", if size == 1 { "" } else { "s" })))
-        .collect();
-    let sizes = match (sizes.is_empty(), gap.events) {
-        (true, _) => "of unknown size".to_owned(),
-        (false, None) if gap.cause.is_loss() => format!("{}, how many events is not known", sizes.join(", ")),
-        (false, _) => sizes.join(", "),
-    };
-    let place = plain(&gap.place);
-    format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
-}
-
-/// `channel NAME, CPU 3`.
-fn stream_name(source: &dyn Source, stream: usize) -> String {
-    let Some(facts) = source.streams().get(stream) else { return format!("stream {stream}") };
-    let channel = source.schema().channels.get(facts.channel).map_or("", |c| c.name.as_str());
-    let cpu = facts.cpu.map_or_else(|| "no CPU".to_owned(), |cpu| format!("CPU {cpu}"));
-    match (channel, source.schema().channels.get(facts.channel)) {
-        ("", Some(of)) => format!("channel {}, {cpu}", of.id),
-        (name, _) => format!("channel {}, {cpu}", plain(name)),
     }
 }

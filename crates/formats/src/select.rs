@@ -1,6 +1,6 @@
 //! Which events to show.
 
-pub use lastwords_glob::matches;
+pub use lastwords_glob::{is_well_formed, matches};
 
 /// Which events to show; the default shows all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Selection {
     pub cpus: Vec<u32>,
     /// Only channels whose name matches one of these globs ([`matches()`]); empty = all.
     pub channels: Vec<String>,
-    /// Only events whose `provider:name` matches one of these globs ([`matches()`]); empty = all.
+    /// Only events whose `provider:name` one of these globs names ([`is_named()`]); empty = all.
     pub events: Vec<String>,
     /// Not before this time, nanoseconds since the epoch.
     pub since: Option<i64>,
@@ -19,6 +19,12 @@ pub struct Selection {
     pub last: Option<u64>,
     /// An event that several channels of a session have is shown once, as the first of them that is shown has it.
     pub once: bool,
+}
+
+/// The glob matches a whole name, or what is behind its last colon: `sched_switch` is `sched:sched_switch`.
+#[must_use]
+pub fn is_named(glob: &str, name: &str) -> bool {
+    matches(glob, name) || name.rsplit_once(':').is_some_and(|(_, last)| matches(glob, last))
 }
 
 impl Selection {
@@ -37,7 +43,7 @@ impl Selection {
     /// An event of this name is shown.
     #[must_use]
     pub fn wants_name(&self, name: &str) -> bool {
-        self.events.is_empty() || self.events.iter().any(|glob| matches(glob, name))
+        self.events.is_empty() || self.events.iter().any(|glob| is_named(glob, name))
     }
 
     /// An event of this time is shown.

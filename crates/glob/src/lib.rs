@@ -11,6 +11,21 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+/// Each bracket of the glob that opens a class has its end. Where that is not so, the bracket stands for itself, which is seldom meant.
+#[must_use]
+pub fn is_well_formed(glob: &str) -> bool {
+    let mut rest = glob.chars();
+    while let Some(c) = rest.next() {
+        if c == '[' {
+            match class(rest.as_str(), 'a') {
+                Some((_, after)) => rest = after.chars(),
+                None => return false,
+            }
+        }
+    }
+    true
+}
+
 /// Returns true if `glob` matches all of `name`. The match takes time in proportion to the product of both lengths at worst.
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {

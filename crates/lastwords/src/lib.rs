@@ -44,7 +44,7 @@ mod record;
 pub mod session;
 mod start;
 
-pub use lastwords_ring::ClockKind;
+pub use lastwords_ring::{ClockKind, rseq_available};
 pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};

@@ -21,4 +21,4 @@ mod open;
 pub mod own;
 pub(crate) mod pages;
 
-pub use open::{Options, Recovered, open, open_with};
+pub use open::{Options, Recovered, open, open_with, sessions};

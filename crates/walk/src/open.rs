@@ -2,7 +2,7 @@
 
 use crate::own::{self, Session};
 use lastwords_bytes::{Budget, Error};
-use lastwords_image::{Kind, Watch, core::CoreInfo, unwatched};
+use lastwords_image::{Kind, Opened, Watch, core::CoreInfo, unwatched};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -36,7 +36,14 @@ pub fn open(path: &Path, options: &Options<'_>) -> Result<Recovered, Error> {
 /// # Errors
 /// As for [`open()`].
 pub fn open_with(path: &Path, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
-    let opened = lastwords_image::open(path, budget, watch)?;
+    sessions(lastwords_image::open(path, budget, watch)?, options, budget, watch)
+}
+
+/// The same for a container that is open already, so that other walkers can look at its image too.
+///
+/// # Errors
+/// The budget is spent.
+pub fn sessions(opened: Opened, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Recovered, Error> {
     let options = Options { live: options.live || opened.kind == Kind::Process, ..*options };
     let mut found = own::find(&opened.image, &options, budget, watch)?;
     let mut notes = opened.notes;

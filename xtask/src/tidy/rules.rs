@@ -15,7 +15,11 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("ctf", &["trace", "bytes"]),
     ("walk", &["ctf", "kernel", "image", "abi", "trace", "bytes"]),
     ("formats", &["ctf", "trace", "glob", "bytes"]),
-    ("cli", &["abi", "glob", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"]),
+    ("open", &["abi", "glob", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"]),
+    (
+        "cli",
+        &["abi", "glob", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "open"],
+    ),
     ("testkit", &[]),
     ("bench", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
     ("rust-app", &["lastwords"]),

@@ -1,9 +1,14 @@
 //! A kernel's trace, written in any format.
 
-use super::{Format, Line, to_file};
-use crate::ftrace::{self, Machine};
+use super::{Done, Family, Format, Job, Line, to_file};
+use crate::account;
+use crate::input::Array;
+use crate::names::Taken;
+use crate::progress::Progress;
 use crate::say;
+use crate::select::Chosen;
 use crate::table::plain;
+use crate::text::{log, timeline_of};
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
 use lastwords_formats::Totals;
@@ -11,88 +16,101 @@ use lastwords_formats::ftrace::beside::{Beside, Task};
 use lastwords_formats::ftrace::log::LogLine;
 use lastwords_formats::ftrace::{Choice, ctf, dat, json, text};
 use lastwords_formats::perfetto;
+use lastwords_open::Machine;
 use std::path::Path;
 
 /// What of a machine to write.
-pub(crate) struct Part<'a> {
-    /// The machine.
-    pub(crate) machine: &'a Machine,
-    /// Positions of the trace arrays.
-    pub(crate) arrays: &'a [usize],
-    /// Which events.
-    pub(crate) choice: &'a Choice,
+pub(super) struct Part<'a> {
+    arrays: &'a [Array],
+    machine: &'a Machine,
+    choice: Choice,
     /// The kernel's log, to be merged in.
-    pub(crate) log: &'a [LogLine],
+    log: Vec<LogLine>,
 }
 
-impl Format {
-    /// One file holds all arrays of a machine.
-    pub(crate) fn holds_all(self) -> bool {
-        matches!(self, Self::TraceDat | Self::Json)
-    }
-
-    /// The kernel's log can stand among the events.
-    pub(crate) fn has_log(self) -> bool {
-        matches!(self, Self::Text | Self::Json | Self::Perfetto)
+impl<'a> Part<'a> {
+    /// The chosen events of some arrays of one machine.
+    ///
+    /// # Errors
+    /// The log is wanted, and there is none.
+    pub(super) fn new(job: &Job<'_>, chosen: &Chosen, arrays: &'a [Array]) -> anyhow::Result<Self> {
+        let first = arrays.first().context("no trace array is chosen")?;
+        let machine = first.get().context("the trace array is gone")?.0;
+        let log = if job.with_log { log(first)? } else { Vec::new() };
+        Ok(Self { arrays, machine, choice: chosen.choice(arrays, job.traces.snapshot), log })
     }
 }
 
-/// Writes it as one file or folder; `name` is what the line calls it. A trace.dat file has all events of its arrays, a text
-/// those of one array.
-pub(crate) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) -> anyhow::Result<Line> {
-    let tracing = &part.machine.tracing;
-    if !part.log.is_empty() && !format.has_log() {
-        bail!("--with-log is for text, json and perfetto");
+/// Writes arrays of one machine into a folder: one file for all of them, or one for each.
+pub(super) fn each(
+    job: &Job<'_>,
+    chosen: &Chosen,
+    arrays: &[Array],
+    into: &Path,
+    taken: &mut Taken,
+    done: &mut Done,
+) -> anyhow::Result<()> {
+    super::folder(into)?;
+    let format = job.format(Family::Ftrace);
+    let sets: Vec<&[Array]> = if format.holds_all() { vec![arrays] } else { arrays.chunks(1).collect() };
+    for (number, set) in sets.into_iter().enumerate() {
+        let name = match set {
+            [Array { name, .. }] if !format.holds_all() && name != "top" => format!("trace-{name}"),
+            _ => "trace".to_owned(),
+        };
+        let path = format.path(into, &taken.name(&name));
+        job.room(&path)?;
+        let line = write(&Part::new(job, chosen, set)?, format, &name, &path)?;
+        job.tell(line, done);
+        for (at, array) in set.iter().enumerate().filter(|_| !job.json) {
+            let account = account::of_array(array, job.traces.snapshot, number + at == 0);
+            done.losses |= account.is_some_and(|account| account::print(&account));
+        }
     }
-    let &[first, ..] = part.arrays else { bail!("no trace array is chosen") };
-    if part.arrays.len() > 1 && !format.holds_all() {
-        bail!("{}: one instance fits in it; name one by --instance", path.display());
-    }
-    let shown = part.arrays.iter().filter_map(|array| tracing.arrays.get(*array));
-    let bar = part.machine.meter.show(&path.display().to_string(), shown, part.choice.snapshot);
+    Ok(())
+}
+
+/// Writes the arrays of a job as one file.
+pub(super) fn one(job: &Job<'_>, chosen: &Chosen, format: Format) -> anyhow::Result<Line> {
+    write(&Part::new(job, chosen, &job.traces.arrays)?, format, "trace", job.output)
+}
+
+/// Writes it as one file or folder; `name` is what the line calls it.
+pub(super) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) -> anyhow::Result<Line> {
+    let Part { machine, choice, .. } = part;
+    let (tracing, snapshot) = (&machine.tracing, choice.snapshot);
+    let Some(first) = part.arrays.first() else { bail!("no trace array is chosen") };
+    let indices: Vec<usize> = part.arrays.iter().map(|array| array.index).collect();
+    let shown = part.arrays.iter().filter_map(|array| Some(array.get()?.1));
+    let bar = machine.meter.show(shown, snapshot, |total| {
+        let mut bar = Progress::new(path.display().to_string(), total);
+        Box::new(move |done| bar.set(done))
+    });
+    let log = timeline_of(first, &part.log);
     let totals = match format {
         Format::TraceDat => {
-            let arrays = part.arrays.to_vec();
-            let options = dat::WriteOptions { snapshot: part.choice.snapshot, arrays, ..dat::WriteOptions::default() };
+            let options = dat::WriteOptions { snapshot, arrays: indices, ..dat::WriteOptions::default() };
             dat::write(path, tracing, &options).with_context(|| path.display().to_string())?
         }
         Format::Text => {
-            let options = text_options(part.choice)?;
-            let log = ftrace::timeline(part.machine, first, part.log);
-            told(to_file(path, |out| text::write_with_log(out, tracing, first, &options, log))?)
+            let options = text_options(choice)?;
+            told(to_file(path, |out| Ok(text::write_with_log(out, tracing, first.index, &options, log)?))?)
         }
-        Format::Json => {
-            let log = ftrace::timeline(part.machine, first, part.log);
-            told(to_file(path, |out| json::write(out, tracing, part.arrays, part.choice, log))?)
-        }
+        Format::Json => told(to_file(path, |out| Ok(json::write(out, tracing, &indices, choice, log)?))?),
         Format::Perfetto => {
-            let log = ftrace::timeline(part.machine, first, part.log);
-            let beside = beside(part.machine);
-            told(to_file(path, |out| perfetto::ftrace::write(out, tracing, first, part.choice, &beside, log))?)
+            let beside = beside(machine);
+            told(to_file(path, |out| Ok(perfetto::ftrace::write(out, tracing, first.index, choice, &beside, log)?))?)
         }
         Format::Ctf | Format::Ctf2 => {
             let version = if format == Format::Ctf { Version::V1_8 } else { Version::V2 };
-            told(ctf::write(path, tracing, first, part.choice, &beside(part.machine), version)?)
+            told(ctf::write(path, tracing, first.index, choice, &beside(machine), version)?)
         }
     };
     drop(bar);
-    let mut losses = false;
-    for array in part.arrays {
-        losses |= ftrace::evidence(part.machine, *array, part.choice.snapshot);
-    }
-    Ok(Line {
-        path: path.to_owned(),
-        session: name.to_owned(),
-        from: part.machine.from.clone(),
-        events: Some(totals.events),
-        streams: streams(part),
-        packets: totals.packets,
-        bytes: totals.bytes,
-        lost_events: 0,
-        losses,
-        unreadable: false,
-        merged: Vec::new(),
-    })
+    let mut accounts = part.arrays.iter().filter_map(|array| account::of_array(array, snapshot, true));
+    let losses = accounts.any(|account| account.has_losses());
+    let line = Line::new(path, name.to_owned(), first.origin.path.clone(), &totals);
+    Ok(Line { losses, streams: streams(part), ..line })
 }
 
 fn text_options(choice: &Choice) -> anyhow::Result<text::Options> {
@@ -124,15 +142,10 @@ fn beside(machine: &Machine) -> Beside {
 
 /// CPUs whose events are in it.
 fn streams(part: &Part<'_>) -> u64 {
-    let arrays = part.machine.tracing.arrays.iter().enumerate();
-    let wanted = arrays.filter(|(at, _)| part.arrays.contains(at));
-    let ring = |array: &lastwords_trace::ftrace::Array| {
-        if part.choice.snapshot { array.snapshot.clone() } else { Some(array.live.clone()) }
-    };
-    let wants = |cpu: u32| part.choice.cpus.is_empty() || part.choice.cpus.contains(&cpu);
-    let used = wanted
-        .filter_map(|(_, array)| ring(array))
-        .map(|ring| ring.cpus().iter().filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64);
+    let choice = &part.choice;
+    let wants = |cpu: u32| choice.cpus.is_empty() || choice.cpus.contains(&cpu);
+    let rings = part.arrays.iter().filter_map(|array| array.get()?.1.shown(choice.snapshot));
+    let used = rings.map(|ring| ring.cpus().iter().filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64);
     used.sum()
 }
 

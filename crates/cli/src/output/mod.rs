@@ -1,20 +1,28 @@
 //! What `recover` and `convert` write, and the line that tells of it.
 
-pub(crate) mod machine;
-pub(crate) mod session;
+mod each;
+mod lttng;
+mod machine;
+mod one;
+mod packets;
 
-use crate::exit::Outcome;
+use crate::input::Traces;
 use crate::say;
+use crate::select::Events;
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
-use lastwords_formats::{Error, create_file, create_folder};
+use lastwords_formats::evidence::sum;
+use lastwords_formats::{Error, Totals, create_file, create_folder};
 use rustix::fs::Access;
 use serde::Serialize;
 use std::fs::DirBuilder;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+pub(crate) use each::each;
+pub(crate) use one::one;
 
 /// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -58,6 +66,217 @@ impl Format {
     pub(crate) fn path(self, folder: &Path, name: &str) -> PathBuf {
         folder.join(self.suffix().map_or_else(|| name.to_owned(), |suffix| format!("{name}.{suffix}")))
     }
+
+    /// The format of a file that is called so; none where the name does not tell.
+    pub(crate) fn of_path(path: &Path) -> Option<Self> {
+        Some(match path.extension()?.to_str()? {
+            "json" | "jsonl" => Self::Json,
+            "txt" => Self::Text,
+            "dat" => Self::TraceDat,
+            "perfetto-trace" | "pftrace" => Self::Perfetto,
+            _ => return None,
+        })
+    }
+
+    /// Its word on the command line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ctf => "ctf",
+            Self::Ctf2 => "ctf2",
+            Self::Json => "json",
+            Self::Text => "text",
+            Self::TraceDat => "trace-dat",
+            Self::Perfetto => "perfetto",
+        }
+    }
+
+    /// One file holds all arrays of a machine.
+    fn holds_all(self) -> bool {
+        matches!(self, Self::TraceDat | Self::Json)
+    }
+
+    /// The kernel's log can stand among the events.
+    fn has_log(self) -> bool {
+        matches!(self, Self::Text | Self::Json | Self::Perfetto)
+    }
+}
+
+/// A kind of trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Sessions of ours and of LTTng, and folders of CTF.
+    Packets,
+    /// Trace arrays of a kernel.
+    Ftrace,
+}
+
+impl Family {
+    const ALL: [Self; 2] = [Self::Packets, Self::Ftrace];
+
+    /// What it can be written as.
+    fn formats(self) -> &'static [Format] {
+        use Format::{Ctf, Ctf2, Json, Perfetto, Text, TraceDat};
+        match self {
+            Self::Packets => &[Ctf, Ctf2, Json, Text, Perfetto],
+            Self::Ftrace => &[TraceDat, Text, Json, Perfetto, Ctf, Ctf2],
+        }
+    }
+
+    /// What it can be written as, in words.
+    fn words(self) -> String {
+        let what = match self {
+            Self::Packets => "a session, of LTTng too, or a CTF trace",
+            Self::Ftrace => "a kernel's trace",
+        };
+        let words: Vec<&str> = self.formats().iter().map(|format| format.word()).collect();
+        let (last, first) = words.split_last().unwrap_or((&"", &[]));
+        format!("{what} is written as {} or {last}", first.join(", "))
+    }
+
+    /// Names of the traces of this kind.
+    fn names(self, traces: &Traces) -> Vec<String> {
+        match self {
+            Self::Packets => {
+                let sessions = traces.sessions.iter().map(|s| format!("session {}", s.name));
+                let lttng = traces.lttng.iter().map(|l| format!("session {} of LTTng", l.session().name));
+                let ctf = traces.ctf.iter().map(|t| t.path.display().to_string());
+                sessions.chain(lttng).chain(ctf).collect()
+            }
+            Self::Ftrace => traces.arrays.iter().map(|a| format!("instance {}", a.name)).collect(),
+        }
+    }
+}
+
+/// Traces to be written, and how.
+pub(crate) struct Job<'a> {
+    /// The traces.
+    pub(crate) traces: &'a mut Traces,
+    /// Which of their events.
+    pub(crate) events: &'a Events,
+    /// The format; none: ctf, and trace-dat for a kernel's trace.
+    pub(crate) to: Option<Format>,
+    /// Where to.
+    pub(crate) output: &'a Path,
+    /// The kernel's log stands among its events.
+    pub(crate) with_log: bool,
+    /// The lines of what was written are data.
+    pub(crate) json: bool,
+    /// What is in the way is replaced.
+    pub(crate) force: bool,
+    /// Events of CTF are counted.
+    pub(crate) count: bool,
+    /// The traces were carved.
+    pub(crate) carve: bool,
+}
+
+/// What became of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    lines: Vec<Line>,
+    /// Something was lost.
+    pub(crate) losses: bool,
+    /// Something could not be read or written, which was said.
+    pub(crate) failed: bool,
+    /// Nothing was left of what was selected from, which was said.
+    pub(crate) nothing: bool,
+}
+
+impl Job<'_> {
+    /// The format of a kind of trace.
+    fn format(&self, family: Family) -> Format {
+        self.to.unwrap_or(match family {
+            Family::Packets => Format::Ctf,
+            Family::Ftrace if self.carve => Format::Text,
+            Family::Ftrace => Format::TraceDat,
+        })
+    }
+
+    /// Refuses what cannot be written before anything is; of several kinds of traces, those that the format does not hold are left out, and
+    /// named.
+    fn check(&mut self) -> anyhow::Result<()> {
+        let present: Vec<Family> = Family::ALL.into_iter().filter(|f| !f.names(self.traces).is_empty()).collect();
+        let (held, left): (Vec<Family>, Vec<Family>) =
+            present.iter().partition(|family| family.formats().contains(&self.format(**family)));
+        if held.is_empty() && !left.is_empty() {
+            let format = self.to.map_or("", Format::word);
+            let words: Vec<String> = left.iter().map(|family| family.words()).collect();
+            bail!("{format}: {}", words.join("; "));
+        }
+        for family in left {
+            for name in family.names(self.traces) {
+                say::note(format_args!("{} is not in it: {}", plain(&name), family.words()));
+            }
+            match family {
+                Family::Packets => {
+                    self.traces.sessions.clear();
+                    self.traces.lttng.clear();
+                    self.traces.ctf.clear();
+                    self.traces.ctf_origins.clear();
+                }
+                Family::Ftrace => self.traces.arrays.clear(),
+            }
+        }
+        for family in held {
+            match self.format(family) {
+                Format::Ctf | Format::Ctf2 if family != Family::Ftrace => {
+                    self.events.refuse("CTF is copied packet by packet")?;
+                }
+                Format::TraceDat => self.events.refuse("a trace.dat file is written whole")?,
+                _ => {}
+            }
+        }
+        if self.with_log {
+            if self.traces.arrays.is_empty() {
+                bail!("--with-log is for a kernel's memory; a session has no log");
+            }
+            if !self.format(Family::Ftrace).has_log() {
+                bail!("--with-log is for text, json and perfetto");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for a file or folder.
+    ///
+    /// # Errors
+    /// It exists, and is not to be replaced or is not what this program writes.
+    fn room(&self, path: &Path) -> anyhow::Result<()> {
+        let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
+        let shown = path.display();
+        if is_stdout(path) || (meta.is_dir() && path.read_dir().is_ok_and(|mut entries| entries.next().is_none())) {
+            return Ok(());
+        }
+        if !self.force {
+            bail!("{shown} exists: choose another name or pass --force");
+        }
+        match meta.is_dir() {
+            true if !path.join("metadata").is_file() => {
+                bail!("{shown}: not a folder of CTF; --force does not remove it")
+            }
+            true => std::fs::remove_dir_all(path),
+            false => std::fs::remove_file(path),
+        }
+        .with_context(|| format!("{shown}: cannot be removed"))
+    }
+
+    /// Tells of something that was written.
+    fn tell(&self, line: Line, done: &mut Done) {
+        if !self.json && !is_stdout(self.output) {
+            say::line(text_of(&line));
+        }
+        done.losses |= line.losses;
+        done.failed |= line.unreadable;
+        done.lines.push(line);
+    }
+
+    /// Ends a job.
+    fn end(&self, done: Done) -> anyhow::Result<Done> {
+        if self.json && !is_stdout(self.output) {
+            let report = Report { schema: "lastwords.recover.v1", sessions: &done.lines };
+            say::line(serde_json::to_string_pretty(&report)?);
+        }
+        Ok(done)
+    }
 }
 
 /// The line of one file or folder.
@@ -90,45 +309,33 @@ pub(crate) struct Merged {
     pub(crate) from: PathBuf,
 }
 
+impl Line {
+    /// Of what was written, without what is known of losses.
+    fn new(path: &Path, session: String, from: PathBuf, totals: &Totals) -> Self {
+        let Totals { streams, packets, events, bytes, .. } = *totals;
+        let (path, events) = (path.to_owned(), Some(events));
+        let (lost_events, losses, unreadable, merged) = (0, false, false, Vec::new());
+        Self { path, session, from, events, streams, packets, bytes, lost_events, losses, unreadable, merged }
+    }
+}
+
+impl Done {
+    /// Events that were written, as far as they were counted.
+    fn events(&self) -> u64 {
+        self.lines.iter().filter_map(|line| line.events).fold(0, u64::saturating_add)
+    }
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     schema: &'static str,
     sessions: &'a [Line],
 }
 
-/// Prints the lines as data (`lastwords.recover.v1`).
-pub(crate) fn print_json(lines: &[Line]) -> anyhow::Result<()> {
-    let report = Report { schema: "lastwords.recover.v1", sessions: lines };
-    say::line(serde_json::to_string_pretty(&report)?);
-    Ok(())
-}
-
-/// Prints the lines, as data or as text.
-pub(crate) fn tell(lines: &[Line], json: bool) -> anyhow::Result<()> {
-    if json {
-        return print_json(lines);
-    }
-    lines.iter().for_each(|line| say::line(text_of(line)));
-    Ok(())
-}
-
-/// Exit status by what was lost, or cannot be read.
-pub(crate) fn outcome(strict: bool, lines: &[Line]) -> Outcome {
-    match strict && lines.iter().any(|line| line.losses) {
-        true => Outcome::Losses,
-        false if lines.iter().any(|line| line.unreadable) => Outcome::Negative,
-        false => Outcome::Done,
-    }
-}
-
 /// One line of text.
-pub(crate) fn text_of(line: &Line) -> String {
+fn text_of(line: &Line) -> String {
     let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
-    let losses = match (line.losses, line.lost_events) {
-        (false, _) => "nothing lost".to_owned(),
-        (true, 0) => "with losses".to_owned(),
-        (true, n) => format!("{n} events lost"),
-    };
+    let losses = sum(line.losses, line.lost_events, None);
     format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
 }
 
@@ -155,7 +362,7 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 /// Makes sure that a file or folder can be made, before work is done for it.
 pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
     if path.symlink_metadata().is_ok() {
-        bail!("{}: it exists already; name another, or remove it", path.display());
+        bail!("{} exists: choose another name, or remove it", path.display());
     }
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let access = rustix::fs::access(above, Access::WRITE_OK | Access::EXEC_OK);
@@ -163,16 +370,13 @@ pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs a writer over a new file, or over stdout; its errors name the file. A reader of stdout who left has what was wanted.
-pub(crate) fn to_file<T: Default>(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> lastwords_formats::Result<T>,
-) -> anyhow::Result<T> {
+fn to_file<T: Default>(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>) -> anyhow::Result<T> {
     if is_stdout(path) {
         let mut out = BufWriter::new(std::io::stdout().lock());
-        let written = write(&mut out).and_then(|written| out.flush().map(|()| written).map_err(Error::Output));
+        let written = write(&mut out).and_then(|written| Ok(out.flush().map(|()| written).map_err(Error::Output)?));
         return match written {
-            Err(error) if error.is_closed_pipe() => Ok(T::default()),
-            written => Ok(written?),
+            Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_closed_pipe) => Ok(T::default()),
+            written => written,
         };
     }
     let mut out = BufWriter::new(create_file(path)?);

@@ -1,12 +1,12 @@
 //! `lastwords list`: the sessions of this user, live and left over.
 
+use crate::control;
 use crate::control::state_word;
-use crate::exit::{Outcome, chain};
+use crate::exit::Outcome;
 use crate::holds::{self, Holds};
-use crate::inputs;
+use crate::input::{Input, Session};
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use crate::{control, select};
 use anyhow::Context;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -14,7 +14,7 @@ use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
 use lastwords::{Ended, Ending};
-use lastwords_trace::source::Source;
+use lastwords_open::chain;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -194,7 +194,7 @@ fn details_text(summary: &Summary) -> String {
     let opened = open(&summary.folder);
     let holds = |channel: u32| {
         let input = opened.as_ref().ok()?.first()?;
-        Some(holds::time(Holds::of_channel(input.session.info(), channel, &[])?.seconds))
+        Some(holds::time(Holds::of_channel(input.session().info(), channel, &[])?.seconds))
     };
     let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);
@@ -228,20 +228,20 @@ fn level_word(level: u8) -> String {
         .map_or_else(|| level.to_string(), ToString::to_string)
 }
 
-/// The session as its readers see it.
-fn open(folder: &Path) -> anyhow::Result<Vec<inputs::Input>> {
-    Ok(inputs::open(&[folder.to_string_lossy().into_owned()], &select::Which::default())?.inputs)
+/// The sessions as their readers see them.
+fn open(folder: &Path) -> anyhow::Result<Vec<Session>> {
+    Input::of_session(&folder.to_string_lossy(), false).find(|traces| Ok(traces.sessions))
 }
 
 /// The events that the registry describes, a line each; or why they cannot be read.
-fn events(opened: &anyhow::Result<Vec<inputs::Input>>) -> String {
+fn events(opened: &anyhow::Result<Vec<Session>>) -> String {
     let inputs = match opened {
         Ok(inputs) => inputs,
         Err(why) => return format!("  events: {}\n", chain(why)),
     };
     let mut text = String::new();
     for input in inputs {
-        for channel in &input.session.schema().channels {
+        for channel in &input.source().schema().channels {
             for event in &channel.events {
                 let location =
                     if event.location.is_empty() { String::new() } else { format!("  {}", plain(&event.location)) };

@@ -2,7 +2,6 @@
 
 mod clear;
 mod completions;
-mod convert;
 mod demo;
 mod destroy;
 mod doctor;
@@ -16,6 +15,7 @@ mod rule;
 mod snapshot;
 
 use crate::exit::Outcome;
+use crate::say;
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use lastwords::remote_control::Handle;
@@ -25,13 +25,13 @@ use lastwords::remote_control::Handle;
 pub(crate) enum Verb {
     /// Record in a child, kill -9 it, recover, compare, show
     Demo(demo::Args),
-    /// Write what sessions held: a folder or file each
+    /// Write every trace in dumps, cores, sessions, files: a folder or file each
     Recover(recover::Args),
-    /// Write a trace in another format
-    Convert(convert::Args),
+    /// The same as one output: one file of all traces, merged by time
+    Convert(recover::Convert),
     /// Print events as text, those of several sessions merged by time
     Report(report::Args),
-    /// Tell what is in a session or core: channels, CPUs, counts, evidence
+    /// Tell what is in an input: channels, CPUs, counts, the account
     Inspect(inspect::Args),
     /// List sessions, live and left over
     List(list::Args),
@@ -65,7 +65,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Recover(args) => recover::run(&args),
-        Verb::Convert(args) => convert::run(&args),
+        Verb::Convert(args) => recover::convert(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
         Verb::List(args) => list::run(&args),
@@ -81,6 +81,17 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Man(args) => man::run(&args),
         Verb::DemoChild(args) => demo::child::run(&args),
     }
+}
+
+/// Says what became of a consuming read; none: not all was written.
+fn settle((outcome, consumed): (Outcome, Option<lastwords_open::Consumed>)) -> anyhow::Result<Outcome> {
+    let Some(consumed) = consumed else {
+        say::note("not all of it was written: nothing is consumed");
+        return Ok(Outcome::Negative);
+    };
+    consumed.notes.iter().for_each(say::note);
+    consumed.failed.iter().for_each(say::error);
+    Ok(if consumed.failed.is_empty() { outcome } else { Outcome::Negative })
 }
 
 /// Id of a channel of a session.

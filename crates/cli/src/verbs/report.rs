@@ -1,47 +1,24 @@
-//! `lastwords report`: events as text on stdout, evidence on stderr.
+//! `lastwords report`: events as text on stdout, the account on stderr.
 
-use crate::exit::Outcome;
-use crate::inputs::Written;
-use crate::memory::Memory;
-use crate::output;
+use crate::account;
+use crate::exit::{Facts, Outcome};
+use crate::input::{Arrays, Input, Traces};
 use crate::pager::Pager;
-use crate::progress::Shared;
-use crate::say;
-use crate::select::{Events, Which, once};
-use crate::verbs::recover::kernel::{left_out, wants_lttng};
-use crate::verbs::recover::lttng::recovered;
-use crate::{ctf, evidence, ftrace, inputs, lttng};
-use anyhow::bail;
-use lastwords_ctf::Version;
-use lastwords_ctf::read::Found;
-use lastwords_formats::ftrace::text as ftrace_text;
-use lastwords_formats::text::{self, Style, Zone};
-use lastwords_trace::source::Source;
-use std::path::PathBuf;
+use crate::select::Events;
+use crate::text::{self, Form, Look};
+use crate::verbs::settle;
+use lastwords_formats::text::Zone;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
 #[command(override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
-    /// Sessions' folders or names, the folder of all sessions, process cores (several are merged by time); kernel crash dumps,
-    /// trace.dat files; folders of CTF traces; shared memory and cores of programs that LTTng traced
-    #[arg(value_name = "INPUT", required_unless_present = "pid")]
-    inputs: Vec<String>,
-
     #[command(flatten)]
-    which: Which,
-
-    #[command(flatten)]
-    memory: Memory,
+    input: Input,
 
     #[command(flatten)]
     events: Events,
-
-    /// Where the description of the events of LTTng's user-space streams is: a metadata file, or a core of its session or
-    /// consumer daemon
-    #[arg(long, value_name = "FILE")]
-    metadata: Option<PathBuf>,
 
     /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say
     #[arg(long, value_enum, value_name = "STYLE")]
@@ -69,126 +46,42 @@ pub(crate) struct Args {
     no_pager: bool,
 }
 
-/// How a line looks.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Look {
-    /// Time, level, CPU, thread, name, then the message or the fields
-    Fields,
-    /// As the kernel's `trace` file
-    Ftrace,
-    /// As babeltrace2: of sessions, what it prints of the CTF that `recover` writes; of CTF traces the default
-    Babeltrace,
-    /// Ticks, places, ids, and the bytes in hexadecimal
-    Raw,
-    /// Of a kernel's trace: as the kernel's option `latency-format` has it
-    Latency,
-}
-
-impl Look {
-    /// The form of a session's events.
-    fn of_session(self) -> anyhow::Result<Style> {
-        Ok(match self {
-            Self::Fields => Style::Fields,
-            Self::Ftrace => Style::Ftrace,
-            Self::Babeltrace => Style::Babeltrace,
-            Self::Raw => Style::Raw,
-            Self::Latency => {
-                bail!("--style latency is for a kernel's trace; sessions have fields, ftrace, babeltrace, raw")
-            }
-        })
-    }
-}
-
 /// Reports.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    inputs::check(&args.inputs)?;
     if args.consume {
-        args.memory.refuse()?;
-        return inputs::consuming(&args.inputs, &args.which, |found| report(args, found));
+        return settle(args.input.consume(|traces| report(args, traces))?);
     }
-    if let Some(mut machines) = ftrace::open_all(&args.inputs, &args.memory)? {
-        if wants_lttng(&args.which, &machines) {
-            return of_lttng(args, &mut lttng::of_machines(&mut machines));
-        }
-        machines.iter().for_each(|machine| left_out(machine, &args.which));
-        let style = match args.style {
-            None => ftrace_text::Style::AsSet,
-            Some(Look::Ftrace) => ftrace_text::Style::Default,
-            Some(Look::Fields) => ftrace_text::Style::Fields,
-            Some(Look::Raw) => ftrace_text::Style::Raw,
-            Some(Look::Latency) => ftrace_text::Style::Latency,
-            Some(Look::Babeltrace) => {
-                bail!("--style babeltrace is for sessions; a kernel's trace has ftrace, latency, fields, raw")
-            }
-        };
-        let pager = Pager::open(!args.no_pager);
-        return ftrace::report(&machines, &args.which, &args.events, style, args.with_log, args.strict, pager);
-    }
-    if args.with_log {
-        bail!("--with-log is for a kernel's memory; a session has no log");
-    }
-    args.memory.refuse()?;
-    if let Some(mut inputs) = lttng::open_user(&args.inputs, args.metadata.as_deref())? {
-        return of_lttng(args, &mut inputs);
-    }
-    if args.metadata.is_some() {
-        bail!("--metadata is for LTTng's user-space streams, and the input is none");
-    }
-    if let Some(traces) = ctf::open_all(&args.inputs)? {
-        return ctf_traces(args, &traces);
-    }
-    inputs::reading(&args.inputs, &args.which, |found| report(args, found)).map(|written| written.outcome)
+    args.input.read(false, |mut traces| report(args, &mut traces)).map(|(outcome, _)| outcome)
 }
 
-fn ctf_traces(args: &Args, traces: &Found) -> anyhow::Result<Outcome> {
-    if !matches!(args.style, None | Some(Look::Babeltrace)) {
-        bail!("a CTF trace is reported as --style babeltrace");
+/// Reports; and whether all of it was written.
+fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
+    traces.choose(Arrays::Top)?;
+    if args.with_log && traces.arrays.is_empty() {
+        anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
-    let zone = if args.utc { Zone::utc() } else { Zone::local() };
-    ctf::report(traces, &args.events, &zone, args.strict, Pager::open(!args.no_pager))
-}
-
-/// Reports sessions of LTTng's.
-fn of_lttng(args: &Args, inputs: &mut [lttng::Input]) -> anyhow::Result<Outcome> {
-    let recovered = recovered(&args.which, inputs)?;
-    Ok(match ctf_traces(args, &recovered.traces)? {
-        Outcome::Done => output::outcome(args.strict, &recovered.lines),
-        outcome => outcome,
-    })
-}
-
-fn report(args: &Args, found: &inputs::Found) -> anyhow::Result<Written> {
-    let sessions = &found.inputs;
-    let sources: Vec<&dyn Source> = sessions.iter().map(|s| &*s.session as &dyn Source).collect();
-    let style = args.style.unwrap_or(Look::Fields).of_session()?;
-    let selection = args.events.selection(&sources);
-    let selection = if matches!(style, Style::Fields | Style::Ftrace) { once(selection) } else { selection };
-    let zone = if args.utc { Zone::utc() } else { Zone::local() };
+    let chosen = args.events.choose(traces)?;
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
-    let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
-    let traces = sessions.iter().map(|input| input.trace(version)).collect::<Result<Vec<_>, _>>()?;
-    let bar = Shared::new("report", inputs::bytes(&sources));
-    let paged = out.is_program();
-    let tell = |bytes| {
-        if !paged {
-            bar.add(bytes);
-        }
+    let form = Form {
+        look: args.style,
+        zone: if args.utc { Zone::utc() } else { Zone::local() },
+        with_log: args.with_log,
+        title: (!out.is_program()).then_some("report"),
     };
-    let mut faults = Vec::new();
-    let written = text::write(&traces, style, &selection, &zone, &mut out, &tell, &mut |note| faults.push(note));
-    let flushed = out.finish()?;
-    drop(bar);
-    let closed = !flushed || written.as_ref().is_err_and(lastwords_formats::Error::is_closed_pipe);
-    let written = if closed { Default::default() } else { written? };
-    sessions.iter().for_each(evidence::print);
-    faults.iter().take(evidence::LIMIT).for_each(evidence::tell);
-    if let Some(more) = faults.len().checked_sub(evidence::LIMIT).filter(|more| *more > 0) {
-        say::note(format_args!("{more} more packets are not decoded to their end"));
+    let told = text::write(traces, &chosen, &form, &mut out)?;
+    let is_closed = !out.finish()? || told.is_closed;
+    let mut losses = account::print_all(traces, false);
+    if !traces.ctf.is_empty() {
+        losses |= account::print(&account::of_ctf(&traces.ctf, &told.totals, told.notes.unreadable));
     }
-    if !closed {
-        args.events.tell_empty(&sources, written.events);
-    }
-    let losses = written.faults > 0 || sources.iter().any(|s| s.evidence().has_losses());
-    Ok(Written { outcome: found.lacking.outcome(args.strict, losses), whole: !closed })
+    told.notes.tell();
+    let facts = Facts {
+        strict: args.strict,
+        losses: losses || told.totals.faults > 0 || told.totals.has_losses(),
+        lacking: traces.lacking,
+        failed: told.notes.unreadable > 0 || traces.has_unreadable(),
+        nothing: !is_closed && chosen.tell_empty(traces, told.totals.events),
+    };
+    Ok((facts.outcome(), !is_closed))
 }

@@ -93,7 +93,7 @@ fn warn(taken: &Taken) {
             human_bytes(*dropped)
         ));
     }
-    let lastwords_ring::swap::Rest { unvisited, in_flight } = &taken.rest;
+    let (unvisited, in_flight) = (&taken.rest.unvisited, &taken.rest.in_flight);
     if !unvisited.is_empty() {
         say::note(format_args!(
             "this process may not run on CPUs {unvisited:?}: what they were recording was waited for"

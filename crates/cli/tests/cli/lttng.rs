@@ -83,7 +83,7 @@ fn report_and_recover_call_the_same_a_loss() {
         for args in [&["recover", "shm", "--strict", "-o", &out][..], &["report", "shm", "--strict"]] {
             let ran = place.run(args);
             assert_eq!(ran.status, expected, "{args:?}: {}", ran.err);
-            assert_eq!(ran.err.contains("packet 1 is invalid"), damaged, "{args:?}: {}", ran.err);
+            assert_eq!(ran.err.contains("sub-buffer 1: invalid"), damaged, "{args:?}: {}", ran.err);
         }
         assert_eq!(place.run(&["report", "shm"]).status, 0);
     }

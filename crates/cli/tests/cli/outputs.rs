@@ -105,7 +105,10 @@ fn a_selection_that_leaves_nothing_is_told() {
         );
         let _ = std::fs::remove_file(place.at("1"));
         let ran = place.run(&[verb, &["--cpu", "9999"][..]].concat());
-        assert!(ran.err.contains("no event is left by what was selected"), "{number}: {}", ran.err);
+        assert!(ran.status == 1 && ran.err.contains("no CPU 9999: this trace has CPU"), "{number}: {}", ran.err);
+        assert!(!place.at("1").exists(), "it was written before it was refused");
+        let ran = place.run(&[verb, &["--until", "10"][..]].concat());
+        assert!(ran.status == 1 && ran.err.contains("no event is left by what was selected"), "{number}: {}", ran.err);
         let _ = std::fs::remove_file(place.at("1"));
         assert!(!place.run(&[verb, &["-e", "*:t[!e]ck"][..]].concat()).err.contains("no event"));
     }

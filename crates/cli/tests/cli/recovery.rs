@@ -44,8 +44,10 @@ fn selections() {
     assert_eq!(place.ok(&["report", "app", "--last", "7"]).lines().count(), 7);
     let ticks = place.ok(&["report", "app", "-e", "test:tick"]);
     assert!(ticks.lines().count() > 100 && ticks.lines().all(|line| line.contains("test:tick")), "{ticks}");
-    assert_eq!(place.ok(&["report", "app", "--cpu", "9999"]), "");
-    assert_eq!(place.ok(&["report", "app", "--until", "@1"]), "");
+    for nothing in [["--cpu", "9999"], ["--until", "@1"]] {
+        let ran = place.run(&[&["report", "app"], &nothing[..]].concat());
+        assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{nothing:?}");
+    }
     assert_eq!(place.ok(&["report", "app", "--since", "-1h"]).lines().count() as u64, THREADS * EVENTS);
     assert!(!place.ok(&["report", "app", "--since", "-0"]).is_empty());
     let ran = place.run(&["report", "app", "-s", "other"]);
@@ -96,7 +98,7 @@ fn every_format_is_written_once() {
         assert!(out.join(name).exists(), "{format}");
         let again = place.run(&["recover", "app", "-o", out.to_str().unwrap(), "--to", format]);
         assert_eq!(again.status, 1, "{format} is written over");
-        assert!(again.err.contains("exists already"), "{}", again.err);
+        assert!(again.err.contains("exists: choose another name or pass --force"), "{}", again.err);
     }
     let lines = std::fs::read_to_string(place.at("json").join("app.jsonl")).unwrap();
     assert_eq!(lines.lines().count() as u64, THREADS * EVENTS + 1);
@@ -320,7 +322,8 @@ fn selections_of_ctf() {
     let cpu = all.split("{ cpu_id = ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let one = place.ok(&["report", "out", "--utc", "--cpu", cpu]);
     assert_eq!(one.lines().count(), all.lines().filter(|line| of_cpu(line, cpu)).count());
-    assert_eq!(place.ok(&["report", "out", "--cpu", "9999"]), "");
+    let none = place.run(&["report", "out", "--cpu", "9999"]);
+    assert!(none.status == 1 && none.out.is_empty() && none.err.contains("no CPU 9999"), "{}", none.err);
     let last = place.ok(&["report", "out", "--utc", "--last", "7"]);
     let expected: Vec<&str> = all.lines().skip(all.lines().count() - 7).collect();
     assert!(last.contains("] (+?.?????????) "), "{last}");

@@ -43,9 +43,9 @@ fn usage_says_what_must_be_named() {
     place.ok(&["man", "-o", folder.to_str().unwrap()]);
     for (verb, more, word, other) in [
         ("report", "", "INPUT", "--pid <PID>"),
-        ("inspect", "", "IMAGE", "--pid <PID>"),
-        ("recover", " --output <OUT>", "IMAGE", "--pid <PID>"),
-        ("convert", " --output <OUT> --to <FORMAT>", "TRACE", "--pid <PID>"),
+        ("inspect", "", "INPUT", "--pid <PID>"),
+        ("recover", " --output <OUT>", "INPUT", "--pid <PID>"),
+        ("convert", " --output <OUT>", "INPUT", "--pid <PID>"),
         ("destroy", "", "SESSION", "--left-over"),
     ] {
         let begin = format!("lastwords {verb} [OPTIONS]{more}");

@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// Deepest nesting of folders that is looked into.
 const MAX_DEPTH: usize = 32;
 
-/// A trace: one folder, or several of one identity.
-#[derive(Debug)]
+/// A trace: one folder, or several of one identity; or what is in memory.
+#[derive(Debug, Clone)]
 pub struct Trace {
     /// The folder of the metadata that counts.
     pub path: PathBuf,
@@ -31,8 +31,8 @@ pub struct Trace {
     name: String,
 }
 
-/// A stream: packets in one or more files.
-#[derive(Debug)]
+/// A stream: packets in one or more files, or in memory.
+#[derive(Debug, Clone)]
 pub struct Stream {
     /// Position of its class.
     pub class: usize,

@@ -21,8 +21,9 @@ mod value;
 use crate::Totals;
 use crate::events::{Chosen, Note};
 use crate::select::Selection;
-use lastwords_ctf::read::{Trace, Watch};
+use lastwords_ctf::read::{Trace, Watch, unwatched};
 use lastwords_trace::clock::Rounding;
+use pipeline::Out;
 use std::io::Write;
 
 pub use lastwords_ctf::names::is_unsafe;
@@ -47,6 +48,11 @@ impl Style {
     fn is_babeltrace(self) -> bool {
         self == Self::Babeltrace
     }
+
+    /// How times are computed.
+    fn rounding(self) -> Rounding {
+        if self.is_babeltrace() { Rounding::Double } else { Rounding::Floor }
+    }
 }
 
 /// Writes the selected events of `traces`, merged by time, to `out`. What is missing and what cannot be read goes to `notes`,
@@ -63,10 +69,29 @@ pub fn write(
     watch: Watch<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let rounding = if style.is_babeltrace() { Rounding::Double } else { Rounding::Floor };
-    let chosen = Chosen::last(traces, selection, rounding, watch);
+    let chosen = Chosen::last(traces, selection, style.rounding(), watch);
     match style {
         Style::Raw => raw::write(chosen, out, notes),
-        _ => print::print(chosen, style, zone, out, notes),
+        _ => print::print(chosen, style, zone, Out::File(out), notes),
+    }
+}
+
+/// Gives each selected event's line to `put`, with its time in nanoseconds since the epoch, until `put` returns false. This is
+/// slower than [`write()`]: it is for those who merge the lines with others.
+///
+/// # Errors
+/// `put` returned false.
+pub fn each(
+    traces: &[Trace],
+    style: Style,
+    selection: &Selection,
+    zone: &Zone,
+    put: &mut dyn FnMut(i64, &[u8]) -> bool,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let chosen = Chosen::last(traces, selection, style.rounding(), &unwatched);
+    match style {
+        Style::Raw => raw::each(chosen, put, notes),
+        _ => print::print(chosen, style, zone, Out::Lines(put), notes),
     }
 }

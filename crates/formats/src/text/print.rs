@@ -4,7 +4,7 @@ use super::Style;
 use super::babeltrace;
 use super::batch::{Batch, Context, Formatter, Record, Window};
 use super::columns;
-use super::pipeline::Pipeline;
+use super::pipeline::{Out, Pipeline};
 use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
@@ -14,7 +14,6 @@ use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::Scope;
 use lastwords_trace::parallel;
-use std::io::Write;
 use std::sync::Arc;
 
 /// Events that become text together: so many that handing them to another thread costs little beside.
@@ -60,14 +59,15 @@ impl Classes {
 ///
 /// # Errors
 /// `out` cannot be written.
-pub(super) fn print(
+pub(super) fn print<'o>(
     chosen: Chosen<'_>,
     style: Style,
     zone: &Zone,
-    out: &mut dyn Write,
-    notes: &mut dyn FnMut(Note),
+    out: Out<'o>,
+    notes: &'o mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let threads = if chosen.bytes() >= WORTH_THREADS { parallel::cpus() } else { 1 };
+    let has_lines = matches!(out, Out::Lines(_));
+    let threads = if !has_lines && chosen.bytes() >= WORTH_THREADS { parallel::cpus() } else { 1 };
     let Chosen { traces, mut readers, facts, filter } = chosen;
     let classes = Classes::new(traces);
     let plans: Vec<StreamPlan<'_>> =
@@ -106,7 +106,11 @@ pub(super) fn print(
             moments: TimeOfDay::new(zone, b"[", b"]"),
             previous: None,
             batch: Batch::default(),
-            full: if pipeline.has_threads() { BATCH } else { SMALL_BATCH },
+            full: match (has_lines, pipeline.has_threads()) {
+                (true, _) => 1,
+                (false, true) => BATCH,
+                (false, false) => SMALL_BATCH,
+            },
             number: 0,
             pipeline,
             totals: Totals { streams: readers.len() as u64, ..Totals::default() },

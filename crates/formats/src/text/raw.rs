@@ -18,6 +18,19 @@ pub(super) fn write(chosen: Chosen<'_>, out: &mut dyn Write, notes: &mut dyn FnM
     events::write(chosen, &mut lines, out, notes)
 }
 
+/// Gives the line of each chosen event to `put`, with its time.
+///
+/// # Errors
+/// `put` returned false.
+pub(super) fn each(
+    chosen: Chosen<'_>,
+    put: &mut dyn FnMut(i64, &[u8]) -> bool,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
+    events::each_line(chosen, &mut lines, put, notes)
+}
+
 struct Lines<'t> {
     traces: &'t [Trace],
     streams: Vec<Facts>,

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// Bytes of a file compressed with zstd that show what it is: headers and notes.
 const ZSTD_HEAD: usize = 4 << 20;
 
+/// How files begin that hold the memory of a machine, ELF files and those that zstd compressed aside.
+pub const MAGICS: [&[u8]; 4] = [&kdump::MAGIC, &flattened::MAGIC, &lime::LIME, &lime::AVML];
+
 /// What kind of file holds the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {

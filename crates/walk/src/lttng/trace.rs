@@ -33,6 +33,13 @@ impl Session {
             .map_err(|error| wrong(error.to_string()))
     }
 
+    /// Bytes of all packets.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let packets = self.streams.iter().flat_map(|stream| &stream.packets);
+        packets.map(|packet| packet.len).fold(0, u64::saturating_add)
+    }
+
     /// Name of a stream: of its channel, or else of that one's id, and of its CPU, as LTTng names files.
     #[must_use]
     pub fn stream_name(&self, stream: usize) -> String {

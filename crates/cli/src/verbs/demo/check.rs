@@ -5,7 +5,7 @@
 //! from which every ring still has all it was given: the latest of the first times of those rings that came round.
 
 use super::child::{self, Report};
-use crate::inputs::Input;
+use crate::input::Session;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Due, Member, Reader, unwatched};
 use lastwords_formats::events::{Note, each};
@@ -42,8 +42,8 @@ pub(super) struct Recovered {
 }
 
 /// Reads all events of the session.
-pub(super) fn read(input: &Input) -> anyhow::Result<Recovered> {
-    let mut recovered = Recovered { whole_from: whole_from(&*input.session), ..Recovered::default() };
+pub(super) fn read(input: &Session) -> anyhow::Result<Recovered> {
+    let mut recovered = Recovered { whole_from: whole_from(input.source()), ..Recovered::default() };
     let (all, traces) = (Selection::default(), [input.trace(Version::V2)?]);
     let mut faults = Vec::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {

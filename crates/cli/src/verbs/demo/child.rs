@@ -2,8 +2,8 @@
 
 use crate::exit::Outcome;
 use anyhow::{Context, bail};
+use lastwords::ClockKind;
 use lastwords::{ChannelConfig, Reservation, Session, event, hex, mark};
-use lastwords_ring::ClockKind;
 use std::io;
 use std::time::Duration;
 

@@ -6,12 +6,10 @@ mod parent;
 mod show;
 
 use crate::exit::Outcome;
-use crate::inputs::Input;
-use crate::select::Which;
-use crate::{evidence, inputs, output, paint, say};
+use crate::input::{Input, Session};
+use crate::{account, output, paint, say};
 use anyhow::{Context, bail};
 use lastwords_ctf::write as ctf;
-use lastwords_trace::source::Source;
 use std::path::PathBuf;
 
 /// Arguments.
@@ -55,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         killed.after.as_secs_f64(),
         killed.seed
     ));
-    let sessions = inputs::open(std::slice::from_ref(&killed.session), &Which::default())?.inputs;
+    let sessions = Input::of_session(&killed.session, false).find(|traces| Ok(traces.sessions))?;
     let [input] = sessions.as_slice() else {
         bail!("{}: {} sessions found, one expected", killed.session, sessions.len());
     };
@@ -63,19 +61,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     show::last_events(input)?;
     say::line(format_args!("\n{}", paint::bold("evidence")));
     let mut text = Vec::new();
-    evidence::write(&input.session, evidence::LIMIT, &mut text)?;
+    account::write_session(input, account::LIMIT, &mut text)?;
     say::print(text);
     keep(args, input, killed.pid)?;
     if passed {
         parent::remove(input)?;
         return Ok(Outcome::Done);
     }
-    say::line(format_args!("\nthe session is kept: {}", input.from.display()));
+    say::line(format_args!("\nthe session is kept: {}", input.origin.path.display()));
     Ok(Outcome::Negative)
 }
 
 /// Compares, prints the outcome; true where all is as it must be.
-fn judge(input: &Input, killed: &parent::Killed) -> anyhow::Result<bool> {
+fn judge(input: &Session, killed: &parent::Killed) -> anyhow::Result<bool> {
     let recovered = check::read(input)?;
     let check::Verdict { committed, unreported, overwritten, faults } = check::compare(&recovered, &killed.reports);
     say::line(format_args!(
@@ -99,11 +97,11 @@ fn judge(input: &Input, killed: &parent::Killed) -> anyhow::Result<bool> {
 }
 
 /// Leaves a CTF folder, says how to open it.
-fn keep(args: &Args, input: &Input, pid: u32) -> anyhow::Result<()> {
+fn keep(args: &Args, input: &Session, pid: u32) -> anyhow::Result<()> {
     let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
     let folder = args.output.clone().unwrap_or_else(default);
     let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events: true };
-    let source: &dyn Source = &*input.session;
+    let source = input.source();
     let totals =
         ctf::write(source, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
     let shown = folder.display();

@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::child::{REPORT_LEN, Report};
-use crate::inputs::Input;
+use crate::input::Session;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
@@ -94,8 +94,9 @@ fn read_reports(mut pipe: ChildStdout) -> anyhow::Result<BTreeMap<u64, Report>> 
 }
 
 /// Removes the session of the dead child.
-pub(super) fn remove(input: &Input) -> anyhow::Result<()> {
-    lastwords::remote_control::destroy(&input.from).with_context(|| input.from.display().to_string())
+pub(super) fn remove(session: &Session) -> anyhow::Result<()> {
+    let folder = &session.origin.path;
+    lastwords::remote_control::destroy(folder).with_context(|| folder.display().to_string())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The last events of each thread.
 
 use super::check;
-use crate::inputs::Input;
+use crate::input::Session;
 use crate::{paint, say};
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
@@ -12,7 +12,7 @@ use lastwords_formats::text::{self, Style, Zone};
 const SHOWN: usize = 3;
 
 /// Prints the last events of each thread as `report` would.
-pub(super) fn last_events(input: &Input) -> anyhow::Result<()> {
+pub(super) fn last_events(input: &Session) -> anyhow::Result<()> {
     let recovered = check::read(input)?;
     let lasts: Vec<(u64, Vec<u64>)> = recovered
         .threads

@@ -14,7 +14,7 @@ fn rseq() -> Finding {
         let found = "not written for this architecture: sessions use the lockless reservation";
         return Finding::partial(CHECK, found, "").without_mend();
     }
-    if lastwords_ring::rseq_available() {
+    if lastwords::rseq_available() {
         return Finding::good(CHECK, "registered: the fast reservation works");
     }
     let found = "not registered in this thread: sessions use the lockless reservation, about three times slower";

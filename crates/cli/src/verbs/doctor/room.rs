@@ -12,7 +12,7 @@ const LITTLE: u64 = 16 << 20;
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 pub(super) fn check() -> Vec<Finding> {
-    let dir = crate::inputs::sessions_dir();
+    let dir = lastwords_open::sessions_dir();
     let there = existing(&dir);
     let mut findings = vec![folder(&dir, &there)];
     if findings.iter().all(|f| f.status != Status::Bad) {

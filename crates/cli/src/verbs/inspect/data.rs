@@ -2,8 +2,9 @@
 
 use crate::crash::{self, Cause};
 use crate::holds::Holds;
-use crate::inputs::{self, Input};
+use crate::input::Session as Input;
 use crate::progress::Shared;
+use crate::text::bytes;
 use crate::verbs::list::ending_data;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::{Due, Reader};
@@ -172,7 +173,7 @@ pub(super) struct Counts {
 
 /// Decodes all events of a session to count them.
 pub(super) fn count(input: &Input) -> Counts {
-    let source: &dyn Source = &*input.session;
+    let source = input.source();
     let channels = &source.schema().channels;
     let mut counts = Counts {
         streams: vec![0; source.streams().len()],
@@ -186,7 +187,7 @@ pub(super) fn count(input: &Input) -> Counts {
             return counts;
         }
     };
-    let bar = Shared::new(&source.schema().name, inputs::bytes(&[source]));
+    let bar = Shared::new(&source.schema().name, bytes(&traces));
     let mut faults = Vec::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
         counts.events += 1;
@@ -207,14 +208,14 @@ pub(super) fn count(input: &Input) -> Counts {
 
 /// The data of one session.
 pub(super) fn of(input: &Input) -> Session {
-    let (source, info) = (&*input.session, input.session.info());
+    let (source, info) = (input.source(), input.session().info());
     let counts = count(input);
     Session {
         name: info.name.clone(),
         uuid: hexadecimal(&info.uuid),
-        from: input.from.clone(),
-        kind: input.kind.words(),
-        process_core: input.core.as_ref().map(process_core),
+        from: input.origin.path.clone(),
+        kind: input.origin.kind,
+        process_core: input.origin.core.as_ref().map(process_core),
         program: info.program.clone(),
         hostname: info.hostname.clone(),
         creator: info.creator_pid,
@@ -223,7 +224,7 @@ pub(super) fn of(input: &Input) -> Session {
         boot_id: hexadecimal(&info.boot_id),
         recording: info.recording,
         finished: info.finished,
-        ended: input.ended.map(ending_data),
+        ended: input.found.ended.map(ending_data),
         scope: info.scope_word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),
@@ -247,8 +248,8 @@ pub(super) fn of(input: &Input) -> Session {
         regions: regions(info),
         events: counts.events,
         faults: counts.faults,
-        crashes: crash::causes(&input.session),
-        evidence: evidence::report(source),
+        crashes: crash::causes(input.session()),
+        evidence: evidence::Account::of(source).report(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! `inspect` of a kernel's trace.
 
-use crate::ftrace::Machine;
+use crate::account::{self, LIMIT};
+use crate::input::{Array as Named, Lttng};
 use crate::table::{Table, plain};
-use lastwords_trace::evidence::Evidence;
+use lastwords_formats::evidence::{Account, Report as Evidence};
+use lastwords_open::{Machine, Origin};
 use lastwords_trace::ftrace::page::Events;
-use lastwords_trace::ftrace::{Array, CpuRing, Ring};
+use lastwords_trace::ftrace::{CpuRing, Ring};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -54,36 +55,10 @@ struct Instance {
     tracing_on: bool,
     live: Vec<Cpu>,
     snapshot: Option<Vec<Cpu>>,
-    evidence: Judged,
-}
-
-/// The evidence of an instance, its snapshot's included.
-#[derive(Serialize)]
-struct Judged {
-    /// Something is lost by `--strict`'s measure.
-    losses: bool,
-    /// How many sub-buffers have each verdict.
-    verdicts: BTreeMap<&'static str, u64>,
-    /// Sub-buffers that are not as they should be: CPU's place in the ring, number, verdict, why.
-    sub_buffers: Vec<(usize, u64, &'static str, String)>,
-    /// Gaps: place, cause, bytes.
-    gaps: Vec<(String, &'static str, Option<u64>)>,
-    notes: Vec<String>,
-}
-
-impl Judged {
-    fn of(evidence: Evidence) -> Self {
-        let mut verdicts = BTreeMap::new();
-        evidence.sub_buffers.iter().for_each(|s| *verdicts.entry(s.verdict.word()).or_insert(0) += 1);
-        let odd = evidence.sub_buffers.iter().filter(|s| !s.why.is_empty());
-        Self {
-            losses: evidence.has_losses(),
-            verdicts,
-            sub_buffers: odd.map(|s| (s.stream, s.sequence, s.verdict.word(), s.why.clone())).collect(),
-            gaps: evidence.gaps.iter().map(|g| (g.place.clone(), g.cause.word(), g.bytes)).collect(),
-            notes: evidence.notes,
-        }
-    }
+    /// Of the live ring and of the snapshot.
+    evidence: Vec<Evidence>,
+    #[serde(skip)]
+    accounts: Vec<Account<'static>>,
 }
 
 /// One CPU's ring.
@@ -101,7 +76,7 @@ struct Cpu {
 }
 
 /// What is known of a machine.
-pub(super) fn of(machine: &Machine) -> Summary {
+pub(super) fn of(origin: &Origin, machine: &Machine, arrays: &[Named], lttng: &[&Lttng]) -> Summary {
     let tracing = &machine.tracing;
     let kernel = machine.kernel.as_deref();
     let log = kernel.map(|k| k.log().rows).unwrap_or_default();
@@ -111,8 +86,8 @@ pub(super) fn of(machine: &Machine) -> Summary {
     notes.extend(tracing.evidence.notes.iter().cloned());
     notes.extend(kernel.iter().flat_map(|k| k.missing.iter().map(ToString::to_string)));
     Summary {
-        from: machine.from.clone(),
-        kind: machine.kind,
+        from: origin.path.clone(),
+        kind: origin.kind,
         has_memory: kernel.is_some(),
         release: tracing.release.clone(),
         uname: tracing.uname.clone(),
@@ -126,13 +101,14 @@ pub(super) fn of(machine: &Machine) -> Summary {
         modules: kernel.map_or(0, |k| k.modules.len()),
         tasks: kernel.map_or(tracing.comms.len(), |k| k.tasks().rows.len()),
         event_formats: tracing.formats.len(),
-        instances: tracing.arrays.iter().map(|array| instance(machine, array)).collect(),
-        lttng: machine.lttng.iter().map(super::lttng::of).collect(),
+        instances: arrays.iter().filter_map(|array| instance(machine, array)).collect(),
+        lttng: lttng.iter().map(|lttng| super::lttng::of(lttng.session())).collect(),
         notes,
     }
 }
 
-fn instance(machine: &Machine, array: &Array) -> Instance {
+fn instance(machine: &Machine, named: &Named) -> Option<Instance> {
+    let array = machine.array(named.index)?;
     let cpus = |ring: &dyn Ring| -> Vec<Cpu> {
         let cpu = |(at, c): (usize, &CpuRing)| Cpu {
             cpu: c.cpu,
@@ -148,22 +124,20 @@ fn instance(machine: &Machine, array: &Array) -> Instance {
         };
         ring.cpus().iter().enumerate().map(cpu).collect()
     };
-    let mut evidence: Evidence = array.live.checked();
-    if let Some(snapshot) = &array.snapshot {
-        let of = snapshot.checked();
-        evidence.sub_buffers.extend(of.sub_buffers);
-        evidence.gaps.extend(of.gaps);
-        evidence.notes.extend(of.notes);
-    }
-    Instance {
+    let snapshot = array.snapshot.as_ref().map(|ring| (format!("{}, snapshot", named.name), ring));
+    let rings = std::iter::once((named.name.clone(), &array.live)).chain(snapshot);
+    let accounts: Vec<Account<'static>> =
+        rings.map(|(name, ring)| account::of_ring(&name, &**ring, ring.checked())).collect();
+    Some(Instance {
         name: array.name.clone(),
         tracer: array.tracer.clone(),
         clock: array.clock.clone(),
         tracing_on: array.is_on,
         live: cpus(&*array.live),
         snapshot: array.snapshot.as_ref().map(|ring| cpus(&**ring)),
-        evidence: Judged::of(evidence),
-    }
+        evidence: accounts.iter().map(Account::report).collect(),
+        accounts,
+    })
 }
 
 /// How many events a CPU's sub-buffers have.
@@ -225,13 +199,26 @@ fn write_instance(instance: &Instance, out: &mut dyn Write) -> io::Result<()> {
         table.row(std::iter::once(ring.to_owned()).chain(numbers.map(|n| n.to_string())));
     }
     write!(out, "{}", table.render())?;
-    let evidence = &instance.evidence;
-    for (stream, number, verdict, why) in evidence.sub_buffers.iter().take(crate::evidence::LIMIT) {
-        writeln!(out, "    ring {stream}, sub-buffer {number} is {verdict}: {}", plain(why))?;
+    instance.accounts.iter().try_for_each(|account| account.write(LIMIT, &mut Indented(out)))
+}
+
+/// Writes text four blanks to the right.
+pub(super) struct Indented<'a>(pub(super) &'a mut dyn Write);
+
+impl Write for Indented<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
     }
-    for (place, cause, bytes) in evidence.gaps.iter().take(crate::evidence::LIMIT) {
-        let bytes = bytes.map_or_else(String::new, |n| format!(", {n} bytes"));
-        writeln!(out, "    {}: {cause}{bytes}", plain(place))?;
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.0.write_all(b"    ")?;
+            self.0.write_all(line)?;
+        }
+        Ok(())
     }
-    evidence.notes.iter().try_for_each(|note| writeln!(out, "    note: {}", plain(note)))
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

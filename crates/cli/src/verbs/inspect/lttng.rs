@@ -1,10 +1,11 @@
 //! `inspect` of sessions of LTTng.
 
-use crate::lttng::stream_name;
+use super::kernel::Indented;
+use crate::account::{self, LIMIT};
 use crate::table::{Table, plain};
+use lastwords_formats::evidence::{Account, Report as Evidence};
 use lastwords_walk::lttng::Session;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -33,22 +34,9 @@ pub(super) struct Summary {
     metadata_bytes: usize,
     ctf: u8,
     streams: Vec<Stream>,
-    losses: bool,
-    /// Sub-buffers that are not as they should be: stream, number, verdict, why.
-    sub_buffers: Vec<(String, u64, &'static str, String)>,
-    gaps: Vec<Gap>,
-    notes: Vec<String>,
-}
-
-/// Something that is not there.
-#[derive(Serialize)]
-struct Gap {
-    /// Null where it concerns no stream that is there.
-    stream: Option<String>,
-    place: String,
-    cause: &'static str,
-    events: Option<u64>,
-    bytes: Option<u64>,
+    evidence: Evidence,
+    #[serde(skip)]
+    account: Account<'static>,
 }
 
 /// One channel's ring on one CPU.
@@ -71,14 +59,12 @@ struct Stream {
     lost_full: u64,
     lost_wrap: u64,
     lost_big: u64,
-    verdicts: BTreeMap<&'static str, u64>,
 }
 
 /// What is known of a session.
 pub(super) fn of(session: &Session) -> Summary {
-    let evidence = &session.evidence;
-    let odd = evidence.sub_buffers.iter().filter(|row| !row.why.is_empty());
-    let name = |stream: usize| stream_name(session, stream);
+    let account = account::of_lttng(session);
+    let account = Account { evidence: std::borrow::Cow::Owned(session.evidence.clone()), ..account };
     Summary {
         name: session.name.clone(),
         domain: session.domain.word(),
@@ -88,31 +74,16 @@ pub(super) fn of(session: &Session) -> Summary {
         metadata_bytes: session.metadata.text.len(),
         ctf: if session.metadata.is_ctf2() { 2 } else { 1 },
         streams: (0..session.streams.len()).map(|index| stream(session, index)).collect(),
-        losses: evidence.has_losses(),
-        sub_buffers: odd.map(|r| (name(r.stream), r.sequence, r.verdict.word(), r.why.clone())).collect(),
-        gaps: evidence
-            .gaps
-            .iter()
-            .map(|gap| Gap {
-                stream: gap.stream.map(name),
-                place: gap.place.clone(),
-                cause: gap.cause.word(),
-                events: gap.events,
-                bytes: gap.bytes,
-            })
-            .collect(),
-        notes: evidence.notes.clone(),
+        evidence: account.report(),
+        account,
     }
 }
 
 fn stream(session: &Session, index: usize) -> Stream {
     let stream = &session.streams[index];
-    let mut verdicts = BTreeMap::new();
-    let own = session.evidence.sub_buffers.iter().filter(|row| row.stream == index);
-    own.for_each(|row| *verdicts.entry(row.verdict.word()).or_insert(0) += 1);
     let numbers = stream.packets.first().zip(stream.packets.last());
     Stream {
-        name: stream_name(session, index),
+        name: session.stream_name(index),
         channel: stream.channel,
         cpu: stream.cpu,
         mode: stream.ring.mode.word(),
@@ -127,7 +98,6 @@ fn stream(session: &Session, index: usize) -> Stream {
         lost_full: stream.loss.full,
         lost_wrap: stream.loss.wrap,
         lost_big: stream.loss.big,
-        verdicts,
     }
 }
 
@@ -151,14 +121,5 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         table.row(begin.chain(counts).chain(ends));
     }
     write!(out, "{}", table.render())?;
-    for (stream, number, verdict, why) in summary.sub_buffers.iter().take(crate::evidence::LIMIT) {
-        writeln!(out, "    {}, packet {number} is {verdict}: {}", plain(stream), plain(why))?;
-    }
-    for Gap { stream, place, cause, events, bytes } in summary.gaps.iter().take(crate::evidence::LIMIT) {
-        let stream = stream.as_deref().map_or_else(String::new, |stream| format!("{}: ", plain(stream)));
-        let sizes = [(events, "events"), (bytes, "bytes")];
-        let sizes: String = sizes.iter().filter_map(|(n, unit)| n.map(|n| format!(", {n} {unit}"))).collect();
-        writeln!(out, "    {stream}{}: {cause}{sizes}", plain(place))?;
-    }
-    summary.notes.iter().try_for_each(|note| writeln!(out, "    note: {}", plain(note)))
+    summary.account.write(LIMIT, &mut Indented(out))
 }

@@ -1,32 +1,25 @@
-//! `lastwords inspect`: what is in a session or core.
+//! `lastwords inspect`: what is in the inputs.
 
+mod ctf;
 mod data;
 mod kernel;
 mod lttng;
 mod text;
 
-use crate::ctf;
-use crate::exit::Outcome;
-use crate::ftrace::{self, Machine};
-use crate::inputs;
-use crate::memory::Memory;
-use crate::select::Which;
+use crate::exit::{Facts, Outcome};
+use crate::input::{Array, Input, Lttng, Traces};
+use crate::say;
+use lastwords_open::Origin;
+use serde::Serialize;
 use std::io::Write;
+use std::sync::Arc;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "lastwords inspect [OPTIONS] <IMAGE>...\n       lastwords inspect [OPTIONS] --pid <PID>")]
+#[command(override_usage = "lastwords inspect [OPTIONS] <INPUT>...\n       lastwords inspect [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
-    /// Sessions' folders or names, the folder of all sessions, process cores; kernel crash dumps, trace.dat files;
-    /// folders of CTF traces
-    #[arg(value_name = "IMAGE", required_unless_present = "pid")]
-    inputs: Vec<String>,
-
     #[command(flatten)]
-    which: Which,
-
-    #[command(flatten)]
-    memory: Memory,
+    input: Input,
 
     /// Print data instead of text
     #[arg(long)]
@@ -35,67 +28,71 @@ pub(crate) struct Args {
 
 /// Inspects.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    inputs::check(&args.inputs)?;
-    if let Some(machines) = ftrace::open_all(&args.inputs, &args.memory)? {
-        return of_kernels(args, &machines);
-    }
-    args.memory.refuse()?;
-    if let Some(inputs) = crate::lttng::open_user(&args.inputs, None)? {
-        return of_lttng(args, &inputs);
-    }
-    if let Some(found) = ctf::open_all(&args.inputs)? {
-        let (text, outcome) = ctf::inspect(&found, args.json)?;
-        crate::say::print(text);
-        return Ok(outcome);
-    }
-    let found = inputs::open(&args.inputs, &args.which)?;
-    let sessions = &found.inputs;
-    let text = if args.json {
-        let sessions: Vec<data::Session> = sessions.iter().map(data::of).collect();
-        serde_json::to_string_pretty(&data::Report { schema: "lastwords.inspect.v1", sessions })? + "\n"
-    } else {
-        let mut text = Vec::new();
-        for (i, input) in sessions.iter().enumerate() {
-            if i > 0 {
-                text.push(b'\n');
-            }
-            text::write(input, &mut text)?;
-        }
-        String::from_utf8_lossy(&text).into_owned()
-    };
-    crate::say::print(text);
-    Ok(found.lacking.outcome(false, false))
+    args.input.find(|traces| inspect(args, &traces))
 }
 
-fn of_lttng(args: &Args, inputs: &[crate::lttng::Input]) -> anyhow::Result<Outcome> {
-    let input = |(from, sessions): &crate::lttng::Input| {
-        let sessions = sessions.iter().filter(|session| args.which.wants(&session.name));
-        lttng::Input { from: from.clone(), sessions: sessions.map(lttng::of).collect() }
-    };
-    let inputs: Vec<lttng::Input> = inputs.iter().map(input).collect();
-    let mut text = Vec::new();
-    if args.json {
-        let report = lttng::Report { schema: "lastwords.inspect-lttng.v1", inputs };
-        text.extend_from_slice((serde_json::to_string_pretty(&report)? + "\n").as_bytes());
-    } else {
+fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
+    let (mut text, mut reports) = (Vec::new(), Vec::new());
+    let is_of = |origin: &Arc<Origin>, other: &Arc<Origin>| Arc::ptr_eq(origin, other);
+    let mut kernels = Vec::new();
+    let mut inputs = Vec::new();
+    for origin in &traces.origins {
+        let own: Vec<&Lttng> = traces.lttng.iter().filter(|lttng| is_of(&lttng.origin, origin)).collect();
+        let arrays: Vec<Array> = traces.arrays.iter().filter(|array| is_of(&array.origin, origin)).cloned().collect();
+        if let Some(machine) = &origin.machine {
+            kernels.push(kernel::of(origin, machine, &arrays, &own));
+        } else if !own.is_empty() {
+            let sessions = own.iter().map(|lttng| lttng::of(lttng.session())).collect();
+            inputs.push(lttng::Input { from: origin.path.clone(), sessions });
+        }
+    }
+    if !kernels.is_empty() {
+        kernels.iter().try_for_each(|kernel| kernel::write(kernel, &mut text))?;
+        reports.push(value(&kernel::Report { schema: "lastwords.inspect-kernel.v2", kernels })?);
+    }
+    if !inputs.is_empty() {
         for input in &inputs {
             writeln!(text, "{}: memory of LTTng's user-space tracer", input.from.display())?;
             input.sessions.iter().try_for_each(|session| lttng::write(session, &mut text))?;
         }
+        reports.push(value(&lttng::Report { schema: "lastwords.inspect-lttng.v2", inputs })?);
     }
-    crate::say::print(text);
-    Ok(Outcome::Done)
+    let mut failed = false;
+    if !traces.ctf.is_empty() || !traces.faults.is_empty() {
+        let of = ctf::of(&traces.ctf);
+        failed = of.iter().any(ctf::TraceSummary::is_faulty);
+        traces.ctf.iter().zip(&of).try_for_each(|(trace, of)| ctf::write(trace, of, &mut text))?;
+        let faults = traces.faults.clone();
+        reports.push(value(&ctf::Report { schema: "lastwords.inspect-ctf.v1", traces: of, faults })?);
+    }
+    if !traces.sessions.is_empty() {
+        if args.json {
+            let sessions = traces.sessions.iter().map(data::of).collect();
+            reports.push(value(&data::Report { schema: "lastwords.inspect.v1", sessions })?);
+        } else {
+            for session in &traces.sessions {
+                if !text.is_empty() {
+                    text.push(b'\n');
+                }
+                text::write(session, &mut text)?;
+            }
+        }
+    }
+    say::print(if args.json { together(reports).into_bytes() } else { text });
+    Ok(Facts { lacking: traces.lacking, failed, ..Facts::default() }.outcome())
 }
 
-fn of_kernels(args: &Args, machines: &[Machine]) -> anyhow::Result<Outcome> {
-    let kernels: Vec<kernel::Summary> = machines.iter().map(kernel::of).collect();
-    let mut text = Vec::new();
-    if args.json {
-        let report = kernel::Report { schema: "lastwords.inspect-kernel.v1", kernels };
-        text.extend_from_slice((serde_json::to_string_pretty(&report)? + "\n").as_bytes());
-    } else {
-        kernels.iter().try_for_each(|k| kernel::write(k, &mut text))?;
+fn value(report: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(report)?)
+}
+
+/// One report, or an object of several.
+fn together(mut reports: Vec<String>) -> String {
+    match (reports.pop(), reports.is_empty()) {
+        (Some(one), true) => one + "\n",
+        (last, _) => {
+            reports.extend(last);
+            format!("{{\"schema\":\"lastwords.inspect-all.v1\",\"reports\":[\n{}\n]}}\n", reports.join(",\n"))
+        }
     }
-    crate::say::print(text);
-    Ok(Outcome::Done)
 }

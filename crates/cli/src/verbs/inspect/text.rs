@@ -1,9 +1,9 @@
 //! `inspect`'s text for people.
 
 use super::data::{self, Session};
-use crate::evidence;
+use crate::account;
 use crate::holds::Holds;
-use crate::inputs::Input;
+use crate::input::Session as Input;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// Writes one session.
 pub(super) fn write(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     let data = data::of(input);
-    head(&data, input.ended.as_ref(), out)?;
+    head(&data, input.found.ended.as_ref(), out)?;
     channels(&data, out)?;
     streams(&data, out)?;
     events(&data, out)?;
@@ -22,7 +22,7 @@ pub(super) fn write(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     for fault in data.faults.iter().take(50) {
         writeln!(out, "  not decoded: {fault}")?;
     }
-    evidence::write(&input.session, 50, out)
+    account::write_session(input, 50, out)
 }
 
 fn head(data: &Session, ended: Option<&Ended>, out: &mut dyn Write) -> io::Result<()> {

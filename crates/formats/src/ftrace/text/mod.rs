@@ -23,7 +23,7 @@ use std::io::Write;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use crate::ftrace::log::{Log, write_text};
-use crate::select::matches;
+use crate::select::is_named;
 use crate::text::page::Page;
 pub(crate) use context::{Common, irq_flags};
 pub(crate) use events::{At, Printer};
@@ -104,15 +104,71 @@ pub fn write_with_log(
     tracing: &Tracing,
     index: usize,
     options: &Options,
-    mut log: Log<'_>,
+    log: Log<'_>,
 ) -> Result<Summary> {
+    write_to(Out::Whole(out), tracing, index, options, log)
+}
+
+/// Gives the text of each event, without the header, and the clock's reading; the lines of the log likewise, each with the reading of the
+/// event behind it.
+///
+/// # Errors
+/// There is no such array or CPU, or `each` fails.
+pub fn each(
+    each: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
+    tracing: &Tracing,
+    index: usize,
+    options: &Options,
+    log: Log<'_>,
+) -> Result<Summary> {
+    write_to(Out::Each(each), tracing, index, &Options { no_header: true, ..options.clone() }, log)
+}
+
+/// Where text goes.
+enum Out<'o> {
+    /// Many events at a time.
+    Whole(&'o mut dyn Write),
+    /// Each event, with the clock's reading.
+    Each(&'o mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>),
+}
+
+impl Out<'_> {
+    /// So many bytes are to be written now.
+    #[inline]
+    fn is_full(&self, len: usize) -> bool {
+        match self {
+            Self::Whole(_) => len >= CHUNK,
+            Self::Each(_) => len > 0,
+        }
+    }
+
+    fn write(&mut self, time: u64, text: &[u8], summary: &mut Summary) -> Result<()> {
+        match self {
+            Self::Whole(out) => out.write_all(text),
+            Self::Each(_) if text.is_empty() => Ok(()),
+            Self::Each(each) => each(time, text),
+        }
+        .map_err(Error::Output)?;
+        summary.bytes += text.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        match self {
+            Self::Whole(out) => out.flush().map_err(Error::Output),
+            Self::Each(_) => Ok(()),
+        }
+    }
+}
+
+fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options, mut log: Log<'_>) -> Result<Summary> {
     let array =
         tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
     let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
         header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), false);
-        write(out, &buffer, &mut summary)?;
+        out.write(0, &buffer, &mut summary)?;
         return Ok(summary);
     };
     let lanes = lanes(ring, options.cpu)?;
@@ -125,7 +181,7 @@ pub fn write_with_log(
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
-    run(out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
+    run(&mut out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
     summary.notes.append(&mut printer.notes);
     Ok(summary)
 }
@@ -145,7 +201,7 @@ fn is_empty(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize]) -> bool {
 
 #[allow(clippy::too_many_arguments, reason = "one call, which holds all that a run needs")]
 fn run(
-    out: &mut dyn Write,
+    out: &mut Out<'_>,
     buffer: &mut Vec<u8>,
     tracing: &Tracing,
     ring: &dyn Ring,
@@ -189,8 +245,8 @@ fn run(
             page.append(buffer);
         }
         summary.events += 1;
-        if page.len() >= CHUNK {
-            write(out, page.text(), summary)?;
+        if out.is_full(page.len()) {
+            out.write(time, page.text(), summary)?;
             page.clear();
         }
     }
@@ -199,8 +255,8 @@ fn run(
         write_text(buffer, line);
     }
     page.append(buffer);
-    write(out, page.text(), summary)?;
-    out.flush().map_err(Error::Output)?;
+    out.write(u64::MAX, page.text(), summary)?;
+    out.flush()?;
     summary.faults = merge.faults;
     merge.notes.truncate(MOST_NOTES);
     summary.notes.append(&mut merge.notes);
@@ -227,16 +283,10 @@ fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Pr
     count.saturating_sub(last)
 }
 
-fn write(out: &mut dyn Write, text: &[u8], summary: &mut Summary) -> Result<()> {
-    out.write_all(text).map_err(Error::Output)?;
-    summary.bytes += text.len() as u64;
-    Ok(())
-}
-
-/// One of the globs matches the event.
+/// One of the globs names the event.
 pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
     let whole = format!("{system}:{name}");
-    globs.is_empty() || globs.iter().any(|glob| matches(glob, if glob.contains(':') { &whole } else { name }))
+    globs.is_empty() || globs.iter().any(|glob| is_named(glob, &whole))
 }
 
 /// Counts the events to show, and those written, as the header of the text tells them (`get_total_entries_cpu`): by the ring's

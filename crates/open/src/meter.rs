@@ -1,17 +1,16 @@
-//! How far a kernel's rings were read: each that is opened is watched, and a bar shows it while something is made of them.
+//! How far a kernel's rings were read: each that is opened is watched, and somebody can be told while something is made of them.
 
-use crate::progress::Progress;
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Array, CpuRing, Latency, Ring, SubBufferInfo, Tracing};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where watched rings tell of what is read.
 #[derive(Default)]
-pub(crate) struct Meter(Mutex<Option<Work>>);
+pub struct Meter(Mutex<Option<Work>>);
 
 /// What is being done.
 struct Work {
-    bar: Progress,
+    told: Box<dyn FnMut(u64) + Send>,
     done: u64,
     rings: Vec<Reading>,
 }
@@ -29,8 +28,8 @@ impl Reading {
     }
 }
 
-/// The bar is there as long as this is.
-pub(crate) struct Shown<'a>(&'a Meter);
+/// Somebody is told as long as this is there.
+pub struct Shown<'a>(&'a Meter);
 
 impl Meter {
     /// Watches all rings of a tracer.
@@ -46,26 +45,31 @@ impl Meter {
         meter
     }
 
-    /// Work on arrays begins.
-    pub(crate) fn show<'a>(&self, what: &str, arrays: impl Iterator<Item = &'a Array>, snapshot: bool) -> Shown<'_> {
+    /// Work on arrays begins: `begin` is given the bytes that there are, and returns who is told of those that were read.
+    pub fn show<'a>(
+        &self,
+        arrays: impl Iterator<Item = &'a Array>,
+        snapshot: bool,
+        begin: impl FnOnce(u64) -> Box<dyn FnMut(u64) + Send>,
+    ) -> Shown<'_> {
         let rings: Vec<Arc<dyn Ring>> = arrays.filter_map(|array| array.shown(snapshot).cloned()).collect();
-        let size = |cpu: &CpuRing| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size);
+        let size = |cpu: &CpuRing| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size));
         let total = rings.iter().flat_map(|ring| ring.cpus()).map(size).fold(0, u64::saturating_add);
-        let (bar, rings) = (Progress::new(what, total), rings.into_iter().map(Reading::new).collect());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { bar, done: 0, rings });
+        let (told, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { told, done: 0, rings });
         Shown(self)
     }
 
     /// A sub-buffer of a ring, known by its CPUs, was read.
     fn tell(&self, cpus: &[CpuRing], cpu: usize, index: usize) {
         let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Work { bar, done, rings }) = &mut *work else { return };
+        let Some(Work { told, done, rings }) = &mut *work else { return };
         let reading = rings.iter_mut().find(|reading| std::ptr::eq(reading.ring.cpus(), cpus));
         let seen = reading.and_then(|reading| reading.read.get_mut(cpu)?.get_mut(index)).filter(|seen| !**seen);
         if let (Some(seen), Some(cpu)) = (seen, cpus.get(cpu)) {
             *seen = true;
-            *done += u64::from(cpu.sub_buffer_size);
-            bar.set(*done);
+            *done = done.saturating_add(u64::from(cpu.sub_buffer_size));
+            told(*done);
         }
     }
 }
@@ -155,7 +159,7 @@ mod tests {
         let read = |ring: &Watched, cpu, index| ring.sub_buffer(cpu, index, &mut Vec::new()).verdict;
         read(&live, 0, 0);
         assert_eq!(done(), None);
-        let shown = meter.show("x", std::iter::once(&array), false);
+        let shown = meter.show(std::iter::once(&array), false, |_| Box::new(|_| {}));
         for (cpu, index) in [(0, 0), (0, 1), (0, 0), (1, 2), (1, 3), (2, 0)] {
             read(&live, cpu, index);
         }

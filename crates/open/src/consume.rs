@@ -1,38 +1,36 @@
 //! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
 
-use super::places::Candidate;
-use super::{Found, open_all, resolve};
-use crate::control;
-use crate::exit::Outcome;
-use crate::say;
-use crate::select::Which;
+use crate::places::Candidate;
+use crate::{Body, Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::{Context, bail};
-use lastwords::consume::{Bound, Consumed, Consumer};
+use lastwords::consume::{Bound, Consumer};
 use lastwords::remote_control::Handle;
 use lastwords_walk::own::{End, Upto};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// What became of what was read.
-pub(crate) struct Written {
-    /// How the verb ends.
-    pub(crate) outcome: Outcome,
-    /// All of it was written.
-    pub(crate) whole: bool,
+/// What became of a consuming read.
+#[derive(Debug, Default)]
+pub struct Consumed {
+    /// Remarks.
+    pub notes: Vec<String>,
+    /// Sessions of which nothing is consumed, and why.
+    pub failed: Vec<String>,
 }
 
-/// Finds the sessions of all words as [`super::open`] does, and runs `use_it` over what was committed in them until now; what was
-/// written whole is consumed then.
+/// Opens inputs as [`crate::open()`] does, and runs `read` over what was committed in their sessions until now. It returns its result, the
+/// traces of sessions, and whether all of them was written: then they are consumed.
 ///
 /// # Errors
-/// As for [`super::open`]; another process consumes the same; a word names no session's folder.
-pub(crate) fn consuming(
-    words: &[String],
-    which: &Which,
-    use_it: impl FnOnce(&Found) -> anyhow::Result<Written>,
-) -> anyhow::Result<Outcome> {
-    let mut candidates = resolve(words, which)?;
+/// As for [`crate::open()`].
+pub fn consume<W: AsRef<str>, T>(
+    inputs: &[W],
+    options: &Options<'_>,
+    read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
+) -> Result<(T, Consumed)> {
+    let mut opened = Opened::default();
+    let mut candidates = resolve(inputs, options, &mut opened)?;
     let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
     for candidate in &mut candidates {
         let Ok(place) = &candidate.place else { continue };
@@ -47,10 +45,10 @@ pub(crate) fn consuming(
     // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
     let handles = ManuallyDrop::new(handles);
     let mut consumers: Vec<Read<'_>> = Vec::new();
-    for (folder, handle) in handles.iter().filter(|(_, handle)| which.wants(&handle.name())) {
-        match if which.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
+    for (folder, handle) in handles.iter().filter(|(_, handle)| options.wants(&handle.name())) {
+        match if options.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
             Ok(consumer) => {
-                let is_over = !control::is_live_summary(&handle.summary());
+                let is_over = !is_live_summary(&handle.summary());
                 consumers.push(Read { folder, is_over, session: consumer.session(), consumer: Mutex::new(consumer) });
             }
             // There is none: that is said of the session below.
@@ -58,39 +56,34 @@ pub(crate) fn consuming(
             Err(error) => refuse(&mut candidates, folder, &error),
         }
     }
-    let found = open_all(candidates, which, &|place, open| {
-        let Some(read) = consumers.iter().find(|read| read.folder == place.shown) else { return open(None) };
-        open(Some(Upto { session: read.session, look: &|| read.look() }))
+    let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
+        consumers.iter().map(|read| Box::new(|| read.look()) as Box<_>).collect();
+    open_all(candidates, options, &mut opened, &|place| {
+        let mut reads = consumers.iter().zip(&looks);
+        let (read, look) = reads.find(|(read, _)| read.folder == place.shown)?;
+        Some(Upto { session: read.session, look: &**look })
     })?;
-    let Written { outcome, whole } = use_it(&found)?;
-    // Its user takes an exit status for what became of it all.
-    let whole = whole && say::failed().is_none();
+    drop(looks);
+    let (done, traces, whole) = read(opened);
     let mut read = Vec::new();
     for Read { folder, consumer, .. } in consumers {
         let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
-        shorten(&mut consumer, &found);
+        shorten(&mut consumer, &traces);
         read.push((folder.display(), consumer));
     }
     // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
-    drop(found);
-    if !whole {
-        say::note("not all of it was written: nothing is consumed");
-        return Ok(Outcome::Negative);
-    }
-    let mut outcome = outcome;
-    for (shown, consumer) in read {
+    drop(traces);
+    let mut consumed = Consumed::default();
+    for (shown, consumer) in read.into_iter().filter(|_| whole) {
         match consumer.consume() {
-            Ok(Consumed { in_snapshot: 0 }) => {}
-            Ok(Consumed { in_snapshot }) => say::note(format_args!(
+            Ok(lastwords::consume::Consumed { in_snapshot: 0 }) => {}
+            Ok(lastwords::consume::Consumed { in_snapshot }) => consumed.notes.push(format!(
                 "{shown}: a snapshot was taken meanwhile; it has what was read of {in_snapshot} rings too"
             )),
-            Err(error) => {
-                say::error(format_args!("{shown}: nothing is consumed: {error}"));
-                outcome = Outcome::Negative;
-            }
+            Err(error) => consumed.failed.push(format!("{shown}: nothing is consumed: {error}")),
         }
     }
-    Ok(outcome)
+    Ok((done, consumed))
 }
 
 /// A session that is read to be consumed.
@@ -131,9 +124,13 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 }
 
 /// Tells a consumer where reading stopped before later events.
-fn shorten(consumer: &mut Consumer<'_>, found: &Found) {
+fn shorten(consumer: &mut Consumer<'_>, traces: &[Trace]) {
     let uuid = consumer.session();
-    let infos = found.inputs.iter().map(|input| input.session.info()).filter(|info| info.uuid == uuid);
+    let info = |body| match body {
+        &Body::Session(ref found) if found.session.info().uuid == uuid => Some(found.session.info()),
+        _ => None,
+    };
+    let infos = traces.iter().filter_map(|trace| info(&trace.body));
     for stream in infos.flat_map(|info| &info.streams) {
         if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {
             consumer.shorten(index, position);

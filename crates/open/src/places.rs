@@ -1,13 +1,15 @@
-//! Names, folders and processes: where the memory of sessions is.
+//! Names, folders and processes: where traces may be.
 
-use crate::say;
+use crate::sniff;
 use anyhow::{Context, bail};
+use lastwords_ctf::read::is_trace;
 use lastwords_ring::backend::{PLACES_FILE, parse_places};
 use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::IntoRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,29 +19,55 @@ const LONGEST: u64 = 1 << 20;
 /// Digits behind the name of a session in that of its folder.
 const OWN_LEN: usize = 16;
 
-/// Something to be scanned for sessions.
+/// Deepest nesting of folders that is searched.
+const DEPTH_MAX: usize = 32;
+
+/// What a place is opened as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// A session's folder, or its memory elsewhere.
+    Session,
+    /// A file: what it is shows when it is opened.
+    File,
+    /// The parts of one split dump.
+    Split,
+    /// A folder with shared memory of LTTng's user-space tracer.
+    Lttng,
+    /// A folder of CTF traces.
+    Ctf,
+}
+
+/// Something to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     /// What a person is told.
     pub(super) shown: PathBuf,
-    /// What is opened.
-    pub(super) open: PathBuf,
+    /// What is opened: one path, or each part of a split dump.
+    pub(super) open: Vec<PathBuf>,
+    /// What it is opened as.
+    pub(super) seat: Seat,
     /// The session's own part of its folder's name, where what is opened could have become another's.
     pub(super) unique: Option<String>,
 }
 
 impl Place {
-    fn plain(path: &Path) -> Self {
-        Self { shown: path.to_path_buf(), open: path.to_path_buf(), unique: None }
+    fn new(path: &Path, seat: Seat) -> Self {
+        Self { shown: path.to_path_buf(), open: vec![path.to_path_buf()], seat, unique: None }
+    }
+
+    /// What is opened.
+    pub(super) fn path(&self) -> &Path {
+        self.open.first().map_or(&self.shown, PathBuf::as_path)
     }
 
     /// Equal for places that are the same file or folder.
-    pub(super) fn key(&self) -> (Option<String>, PathBuf) {
-        (self.unique.clone(), self.open.canonicalize().unwrap_or_else(|_| self.open.clone()))
+    fn key(&self) -> (Option<String>, Vec<PathBuf>) {
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        (self.unique.clone(), self.open.iter().map(real).collect())
     }
 }
 
-/// A place that a word stands for, or why there is none.
+/// A place that an input stands for, or why there is none.
 #[derive(Debug)]
 pub(super) struct Candidate {
     /// The place.
@@ -56,6 +84,35 @@ impl Candidate {
     fn found(place: anyhow::Result<Place>) -> Self {
         Self { place, is_named: false }
     }
+
+    /// The parts of one dump.
+    pub(super) fn split(parts: Vec<PathBuf>) -> Self {
+        let shown = parts.first().cloned().unwrap_or_default();
+        Self::named(Ok(Place { shown, open: parts, seat: Seat::Split, unique: None }))
+    }
+
+    fn seat(&self) -> Option<Seat> {
+        self.place.as_ref().ok().map(|place| place.seat)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.place.as_ref().is_err_and(|error| error.is::<Nothing>())
+    }
+}
+
+/// The candidates without those that are the same place as an earlier one.
+pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut known = HashMap::new();
+    for candidate in all {
+        let key = candidate.place.as_ref().ok().map(Place::key);
+        let at = key.map_or(candidates.len(), |key| *known.entry(key).or_insert(candidates.len()));
+        match candidates.get_mut(at) {
+            Some(before) => before.is_named |= candidate.is_named,
+            None => candidates.push(candidate),
+        }
+    }
+    candidates
 }
 
 /// What is there has nothing that could be recovered, by its nature and not by damage.
@@ -77,26 +134,30 @@ impl std::fmt::Display for Nothing {
 impl std::error::Error for Nothing {}
 
 /// The folder of all sessions that a program of this user would use.
-pub(crate) fn sessions_dir() -> PathBuf {
+#[must_use]
+pub fn sessions_dir() -> PathBuf {
     lastwords::dirs::base_path()
 }
 
-/// What a word names: a file, a session's folder, a folder of sessions, or the name of a session.
-pub(super) fn of_word(word: &str) -> Vec<Candidate> {
+/// What a word names: a file, a folder, or the name of a session. Remarks go to `notes`.
+pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
     let path = Path::new(word);
     let named = |error| vec![Candidate::named(Err(error))];
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => of_folder(path, Candidate::named),
-        Ok(_) => vec![Candidate::named(Ok(Place::plain(path)))],
+        Ok(meta) if meta.is_dir() => of_folder(path, Candidate::named, 0),
+        Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
+            "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
+        )),
+        Ok(_) => vec![Candidate::named(Ok(Place::new(path, Seat::File)))],
         Err(error) if word.contains('/') => {
             named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
         }
-        Err(_) => of_name(word).map_or_else(named, |folder| of_folder(&folder, Candidate::named)),
+        Err(_) => of_name(word, notes).map_or_else(named, |folder| of_folder(&folder, Candidate::named, 0)),
     }
 }
 
-/// A session's folder, for which `as_one` stands, or all those in a folder.
-fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate) -> Vec<Candidate> {
+/// A folder that is opened as one, for which `as_one` stands, or all that is in it.
+fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate, depth: usize) -> Vec<Candidate> {
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
         return match elsewhere(folder) {
             Ok(places) => places.into_iter().map(|place| as_one(Ok(place))).collect(),
@@ -107,16 +168,51 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate) -> V
         Ok(listed) => listed,
         Err(error) => return vec![as_one(Err(error))],
     };
-    let has_session = folders.iter().any(|folder| is_likely(folder));
-    if folders.is_empty() || files.iter().any(|file| is_region(file)) || (!files.is_empty() && !has_session) {
-        return vec![as_one(Ok(Place::plain(folder)))];
+    let whole = |seat| vec![as_one(Ok(Place::new(folder, seat)))];
+    let is_ctf = folder.join("metadata").is_file() && is_trace(folder);
+    if files.iter().any(|file| is_region(file)) && !is_ctf {
+        return whole(Seat::Session);
     }
-    let stray = |path: PathBuf| Candidate::found(Err(Nothing::of(format!("{}: no session's folder", path.display()))));
-    let of_one = |path: PathBuf| match has_session && !is_likely(&path) {
-        true => vec![stray(path)],
-        false => of_folder(&path, Candidate::found),
-    };
-    files.iter().cloned().map(stray).chain(folders.into_iter().flat_map(of_one)).collect()
+    if files.iter().any(|file| sniff::is_lttng(file)) {
+        return whole(Seat::Lttng);
+    }
+    if is_ctf {
+        return whole(Seat::Ctf);
+    }
+    let has_session = folders.iter().any(|folder| is_likely(folder));
+    let mut found = Vec::new();
+    for path in &files {
+        found.push(match sniff::of_file(path) {
+            Some(kind) if kind.is_input() => Candidate::found(Ok(Place::new(path, Seat::File))),
+            _ if has_session => stray(path, "no session's folder"),
+            kind => stray(path, &format!("{}, in which there is nothing to recover", sniff::words(kind))),
+        });
+    }
+    for path in &folders {
+        if depth >= DEPTH_MAX {
+            found.push(stray(path, "too deep in other folders to be searched"));
+            continue;
+        }
+        let inside = of_folder(path, Candidate::found, depth.saturating_add(1));
+        let is_other = |candidate: &Candidate| candidate.seat().is_some_and(|seat| seat != Seat::Session);
+        match has_session && !is_likely(path) && !inside.iter().any(is_other) {
+            true => found.push(stray(path, "no session's folder")),
+            false => found.extend(inside),
+        }
+    }
+    let seats: Vec<Seat> = found.iter().filter_map(Candidate::seat).collect();
+    match seats.first() {
+        // The folders of one trace are opened together.
+        Some(seat @ (Seat::Lttng | Seat::Ctf)) if seats.iter().all(|other| other == seat) => whole(*seat),
+        None if !found.iter().all(Candidate::is_nothing) => found,
+        None if depth == 0 || is_likely(folder) => whole(Seat::Session),
+        None => vec![stray(folder, "nothing in it can be recovered")],
+        _ => found,
+    }
+}
+
+fn stray(path: &Path, what: &str) -> Candidate {
+    Candidate::found(Err(Nothing::of(format!("{}: {what}", path.display()))))
 }
 
 /// The files and folders in a folder that are not hidden, in order.
@@ -183,7 +279,12 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
         if !open.exists() {
             return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
         }
-        places.push(Place { shown: folder.to_path_buf(), open, unique: unique.clone() });
+        places.push(Place {
+            shown: folder.to_path_buf(),
+            open: vec![open],
+            seat: Seat::Session,
+            unique: unique.clone(),
+        });
     }
     if places.is_empty() {
         bail!("{}: names no place of a region; it cannot be read", path.display());
@@ -240,7 +341,8 @@ fn opened(place: String) -> String {
 }
 
 /// The folders of the sessions of a name (or of the whole name of a folder), in all places of this user, newest first.
-pub(crate) fn folders_of(name: &str) -> Vec<PathBuf> {
+#[must_use]
+pub fn folders_of(name: &str) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for base in lastwords::dirs::candidates() {
         for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
@@ -259,7 +361,7 @@ pub(crate) fn folders_of(name: &str) -> Vec<PathBuf> {
 }
 
 /// The folder of the newest session of a name.
-fn of_name(name: &str) -> anyhow::Result<PathBuf> {
+fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
         let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
@@ -270,7 +372,7 @@ fn of_name(name: &str) -> anyhow::Result<PathBuf> {
     };
     if !older.is_empty() {
         let (count, newest) = (folders.len(), newest.display());
-        say::note(format_args!("{count} sessions are called {name}; the newest is read: {newest}"));
+        notes.push(format!("{count} sessions are called {name}; the newest is read: {newest}"));
     }
     Ok(newest.clone())
 }
@@ -288,7 +390,7 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
         // What it has on its heap.
         paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
     }
-    Ok(paths.iter().map(|path| Candidate::named(Ok(Place::plain(path)))).collect())
+    Ok(paths.iter().map(|path| Candidate::named(Ok(Place::new(path, Seat::Session)))).collect())
 }
 
 #[cfg(test)]
@@ -296,7 +398,7 @@ mod tests {
     use super::*;
 
     fn of(folder: &Path) -> Vec<Candidate> {
-        of_folder(folder, Candidate::named)
+        of_folder(folder, Candidate::named, 0)
     }
 
     fn shown(folder: &Path) -> Vec<PathBuf> {
@@ -341,7 +443,7 @@ mod tests {
         // Of the heap the process itself is read, once.
         write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
         let places = of(&folder);
-        assert_eq!((places.len(), &places[0].place.as_ref().unwrap().open), (1, &PathBuf::from("/proc/1/mem")));
+        assert_eq!((places.len(), places[0].place.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
         write("session 0 4096 heap:0:0x1000\n");
         assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<Nothing>());
         write("session 0 4096 /proc/0/fd/3\n");
@@ -386,7 +488,7 @@ mod tests {
             let error = format!("{:#}", lead(place).unwrap_err());
             assert!(error.contains("not followed"), "{place}: {error}");
         }
-        let open = lead(&own.display().to_string()).unwrap().open;
-        assert_eq!(std::fs::read(open).unwrap().len(), 4096);
+        let open = lead(&own.display().to_string()).unwrap();
+        assert_eq!(std::fs::read(open.path()).unwrap().len(), 4096);
     }
 }

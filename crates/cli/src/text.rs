@@ -1,0 +1,352 @@
+//! Events as text: all traces on one timeline, or those of a kernel one behind the other.
+
+use crate::account::Notes;
+use crate::input::{Array, Traces};
+use crate::progress::{Progress, Shared};
+use crate::say;
+use crate::select::Chosen;
+use crate::table::plain;
+use crate::timeline::{self, Lines};
+use anyhow::bail;
+use lastwords_ctf::Version;
+use lastwords_ctf::read;
+use lastwords_formats::ftrace::log::{Log, LogLine, Relation};
+use lastwords_formats::ftrace::text as ftrace;
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::{self, Style, Zone};
+use lastwords_formats::{Error, Totals};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Look {
+    /// Time, level, CPU, thread, name, then the message or the fields
+    Fields,
+    /// As the kernel's `trace` file
+    Ftrace,
+    /// As babeltrace2; the default where there are only CTF traces and sessions of LTTng
+    Babeltrace,
+    /// Ticks, places, ids, and the bytes in hexadecimal
+    Raw,
+    /// Of a kernel's trace: as the kernel's option `latency-format` has it
+    Latency,
+}
+
+/// How text is written.
+pub(crate) struct Form<'a> {
+    /// How lines look; none: fields for sessions, as babeltrace2 for CTF, and for a kernel's trace what its own options say.
+    pub(crate) look: Option<Look>,
+    /// Whose time of day it is.
+    pub(crate) zone: Zone,
+    /// The kernel's log stands among its events.
+    pub(crate) with_log: bool,
+    /// What the progress is called; none where none is shown.
+    pub(crate) title: Option<&'a str>,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Events, streams, bytes; packets that could not be decoded.
+    pub(crate) totals: Totals,
+    /// What reading found besides events.
+    pub(crate) notes: Notes,
+    /// The reader of the text has left.
+    pub(crate) is_closed: bool,
+}
+
+impl Look {
+    /// The style of packets, which are not those of a kernel's ftrace.
+    fn of_packets(look: Option<Self>, traces: &Traces) -> anyhow::Result<Style> {
+        Ok(match look {
+            None if traces.sessions.is_empty() => Style::Babeltrace,
+            None | Some(Self::Fields) => Style::Fields,
+            Some(Self::Ftrace) => Style::Ftrace,
+            Some(Self::Babeltrace) => Style::Babeltrace,
+            Some(Self::Raw) => Style::Raw,
+            Some(Self::Latency) => {
+                bail!("--style latency is for a kernel's trace; others have fields, ftrace, babeltrace, raw")
+            }
+        })
+    }
+
+    fn of_kernel(look: Option<Self>) -> anyhow::Result<ftrace::Style> {
+        Ok(match look {
+            None => ftrace::Style::AsSet,
+            Some(Self::Ftrace) => ftrace::Style::Default,
+            Some(Self::Fields) => ftrace::Style::Fields,
+            Some(Self::Raw) => ftrace::Style::Raw,
+            Some(Self::Latency) => ftrace::Style::Latency,
+            Some(Self::Babeltrace) => {
+                bail!("--style babeltrace is for sessions and CTF; a kernel's trace has ftrace, latency, fields, raw")
+            }
+        })
+    }
+}
+
+/// What a run over the traces needs.
+struct Run<'a> {
+    traces: &'a Traces,
+    /// All traces but those of ftrace, and the style of their lines.
+    packets: Vec<read::Trace>,
+    style: Style,
+    chosen: &'a Chosen,
+    form: &'a Form<'a>,
+    told: Told,
+}
+
+/// Writes the chosen events.
+///
+/// # Errors
+/// A style is not one of a trace's; `out` cannot be written.
+pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut dyn Write) -> anyhow::Result<Told> {
+    let has_packets = traces.arrays.len() < traces.len();
+    let style = if has_packets { Look::of_packets(form.look, traces)? } else { Style::Fields };
+    if !traces.arrays.is_empty() {
+        Look::of_kernel(form.look)?;
+    }
+    // babeltrace2 prints what `recover` writes: CTF 1.8.
+    let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
+    let packets = traces.packets(version)?;
+    let mut run = Run { traces, packets, style, chosen, form, told: Told::default() };
+    let written = match (run.packets.is_empty(), traces.arrays.is_empty()) {
+        (false, true) => run.packets(out),
+        (true, _) => run.kernels(&traces.arrays, out),
+        (false, false) => run.all(out),
+    };
+    match written {
+        Err(error) if is_closed(&error) => run.told.is_closed = true,
+        written => written?,
+    }
+    Ok(run.told)
+}
+
+fn is_closed(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(Error::is_closed_pipe)
+        || error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+impl Run<'_> {
+    /// As what people look at has it.
+    fn selection(chosen: &Chosen, style: Style) -> Selection {
+        if matches!(style, Style::Fields | Style::Ftrace) { chosen.once() } else { chosen.selection() }
+    }
+
+    fn packets(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let selection = Self::selection(self.chosen, self.style);
+        let bar = self.form.title.map(|title| Shared::new(title, bytes(&self.packets)));
+        let watch = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
+        let Self { packets, style, form, told, .. } = self;
+        let notes = &mut told.notes;
+        told.totals = text::write(packets, *style, &selection, &form.zone, out, &watch, &mut |note| notes.take(note))?;
+        Ok(())
+    }
+
+    /// The arrays one behind the other, and of each the CPUs that were asked for.
+    fn kernels(&mut self, arrays: &[Array], out: &mut dyn Write) -> anyhow::Result<()> {
+        for array in arrays {
+            let Some((machine, rings)) = array.get() else { continue };
+            let lines = if self.form.with_log { log(array)? } else { Vec::new() };
+            let cpus = &self.chosen.cpus;
+            let cpus: Vec<Option<u32>> =
+                if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
+            let there = |cpu: &Option<u32>| {
+                let ring = rings.shown(self.traces.snapshot);
+                cpu.is_none_or(|cpu| ring.is_some_and(|ring| ring.cpus().iter().any(|own| own.cpu == cpu)))
+            };
+            for cpu in cpus.into_iter().filter(there) {
+                let options = self.options(array, self.chosen, cpu)?;
+                let read = std::iter::once(rings).filter(|_| self.form.title.is_some());
+                let _bar = machine.meter.show(read, self.traces.snapshot, |total| {
+                    let mut bar = Progress::new(self.form.title.unwrap_or_default(), total);
+                    Box::new(move |done| bar.set(done))
+                });
+                let log = timeline_of(array, &lines);
+                let summary = ftrace::write_with_log(out, &machine.tracing, array.index, &options, log)?;
+                self.told.add(&summary);
+                let used = |own: &&lastwords_trace::ftrace::CpuRing| {
+                    own.sub_buffers > 0 && cpu.is_none_or(|cpu| own.cpu == cpu)
+                };
+                let ring = rings.shown(self.traces.snapshot);
+                self.told.totals.streams += ring.map_or(0, |ring| ring.cpus().iter().filter(used).count() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn options(&self, array: &Array, chosen: &Chosen, cpu: Option<u32>) -> anyhow::Result<ftrace::Options> {
+        let choice = chosen.choice(std::slice::from_ref(array), self.traces.snapshot);
+        Ok(ftrace::Options {
+            snapshot: choice.snapshot,
+            cpu,
+            style: Look::of_kernel(self.form.look)?,
+            events: choice.events,
+            since: choice.since,
+            until: choice.until,
+            last: choice.last,
+            ..ftrace::Options::default()
+        })
+    }
+
+    /// Traces of several kinds, merged by time; those of kernels whose clock's relation to real time is not known stand behind the others.
+    fn all(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let (timed, untimed): (Vec<Array>, Vec<Array>) =
+            self.traces.arrays.iter().cloned().partition(|array| realtime(array).is_some());
+        let chosen = self.chosen.without_last();
+        let kept = Mutex::new((Told::default(), Vec::new()));
+        let mut logs = Vec::new();
+        for array in &timed {
+            logs.push(if self.form.with_log { log(array)? } else { Vec::new() });
+        }
+        let mut sources: Vec<Box<dyn timeline::Source + '_>> = Vec::new();
+        let selection = Self::selection(&chosen, self.style);
+        let (traces, style, zone) = (self.packets.as_slice(), self.style, &self.form.zone);
+        sources.push(Box::new(Packets { traces, style, selection, zone, kept: &kept }));
+        for (array, lines) in timed.iter().zip(&logs) {
+            let cpus = &chosen.cpus;
+            let all = [None];
+            let some: Vec<Option<u32>> = cpus.iter().copied().map(Some).collect();
+            for cpu in if cpus.is_empty() { &all[..] } else { &some } {
+                let options = self.options(array, &chosen, *cpu)?;
+                let offset = realtime(array).unwrap_or(0);
+                sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
+            }
+        }
+        let merged = match self.chosen.last {
+            None => timeline::merge(&mut sources, &mut |line| out.write_all(line)),
+            Some(most) => {
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let mut last: VecDeque<Vec<u8>> = VecDeque::new();
+                let keep = &mut |line: &[u8]| {
+                    last.push_back(line.to_vec());
+                    if last.len() > most {
+                        last.pop_front();
+                    }
+                    Ok(())
+                };
+                timeline::merge(&mut sources, keep)
+                    .and_then(|_| last.iter().try_for_each(|line| out.write_all(line)).map(|()| last.len() as u64))
+            }
+        };
+        drop(sources);
+        let (told, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.told = told;
+        self.told.totals.events = merged?;
+        if let Some(failed) = failed.into_iter().next() {
+            return Err(failed);
+        }
+        for Array { name, .. } in &untimed {
+            let name = plain(name);
+            say::note(format_args!(
+                "instance {name} stands behind the others: its clock's relation to real time is not known"
+            ));
+        }
+        self.kernels(&untimed, out)
+    }
+}
+
+/// What an array's clock lacks to nanoseconds since the epoch.
+pub(crate) fn realtime(array: &Array) -> Option<i64> {
+    array.origin.machine.as_ref()?.real_time(array.index)
+}
+
+impl Told {
+    fn add(&mut self, summary: &ftrace::Summary) {
+        summary.notes.iter().for_each(|note| say::note(plain(note)));
+        self.totals.events += summary.events;
+        self.totals.bytes += summary.bytes;
+        self.totals.faults += summary.faults;
+    }
+}
+
+/// What the sources of a timeline tell of: totals, and why one of them failed.
+type Kept = Mutex<(Told, Vec<anyhow::Error>)>;
+
+fn keep(kept: &Kept, write: impl FnOnce(&mut Told) -> anyhow::Result<()>) {
+    let (told, failed) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = write(told)
+        && !is_closed(&error)
+    {
+        failed.push(error);
+    }
+}
+
+/// Packets as a source of a timeline.
+struct Packets<'a> {
+    traces: &'a [read::Trace],
+    style: Style,
+    selection: Selection,
+    zone: &'a Zone,
+    kept: &'a Kept,
+}
+
+impl timeline::Source for Packets<'_> {
+    fn run(&mut self, out: &mut Lines) -> io::Result<()> {
+        let Self { traces, style, selection, zone, kept } = self;
+        let mut put = |time: i64, line: &[u8]| out.put(time, line).is_ok();
+        let mut notes = Notes::default();
+        let written = text::each(traces, *style, selection, zone, &mut put, &mut |note| notes.take(note));
+        keep(kept, |told| {
+            told.notes = notes;
+            told.totals.add(&Totals { events: 0, ..written? });
+            Ok(())
+        });
+        Ok(())
+    }
+}
+
+/// A trace array as a source of a timeline.
+struct Kernel<'a> {
+    array: &'a Array,
+    options: ftrace::Options,
+    offset: i64,
+    lines: &'a [LogLine],
+    kept: &'a Kept,
+}
+
+impl timeline::Source for Kernel<'_> {
+    fn run(&mut self, out: &mut Lines) -> io::Result<()> {
+        let Some((machine, _)) = self.array.get() else { return Ok(()) };
+        let log = timeline_of(self.array, self.lines);
+        let offset = self.offset;
+        let mut put =
+            |clock: u64, text: &[u8]| out.put(i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), text);
+        let summary = ftrace::each(&mut put, &machine.tracing, self.array.index, &self.options, log);
+        keep(self.kept, |told| {
+            told.add(&summary?);
+            Ok(())
+        });
+        Ok(())
+    }
+}
+
+/// Bytes of packets to be read.
+pub(crate) fn bytes(traces: &[read::Trace]) -> u64 {
+    traces.iter().map(read::Trace::bytes).fold(0, u64::saturating_add)
+}
+
+/// The kernel's log, as far as it can be read; what is missing is said on stderr.
+pub(crate) fn log(array: &Array) -> anyhow::Result<Vec<LogLine>> {
+    let kernel = array.get().and_then(|(machine, _)| machine.kernel.as_ref());
+    let Some(kernel) = kernel else {
+        let from = array.origin.path.display();
+        bail!("{from}: a trace.dat file has no kernel log; --with-log is for a kernel's memory");
+    };
+    let found = kernel.log();
+    found.missing.iter().for_each(|error| say::note(format_args!("the kernel's log: {error}")));
+    let rows = found.rows.into_iter();
+    Ok(rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect())
+}
+
+/// The log on the timeline of a trace array; where the clocks differ that is said on stderr.
+pub(crate) fn timeline_of<'l>(array: &Array, lines: &'l [LogLine]) -> Log<'l> {
+    let Some((machine, rings)) = array.get().filter(|_| !lines.is_empty()) else { return Log::none() };
+    let offset = machine.kernel.as_ref().map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
+    let relation = Relation::of(rings, offset.map(u64::cast_signed));
+    if let Some(remark) = relation.remark(rings) {
+        say::note(plain(&remark));
+    }
+    Log::new(lines, relation)
+}

@@ -1,0 +1,167 @@
+//! Text of traces of several kinds on one timeline: each source makes its lines on a thread of its own, with their times, and the lines
+//! are merged.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Bytes of text that a source hands over at once.
+const PIECE: usize = 64 << 10;
+/// Pieces of a source that may wait.
+const WAITING: usize = 4;
+
+/// Gives lines, each with nanoseconds since the epoch, in order of time.
+pub(crate) trait Source: Send {
+    /// Gives all lines.
+    ///
+    /// # Errors
+    /// `out` takes no more.
+    fn run(&mut self, out: &mut Lines) -> io::Result<()>;
+}
+
+/// Takes the lines of a source.
+pub(crate) struct Lines {
+    to: SyncSender<Piece>,
+    piece: Piece,
+}
+
+/// Text, and where each of its lines ends, with its time.
+#[derive(Default)]
+struct Piece {
+    text: Vec<u8>,
+    ends: Vec<(i64, usize)>,
+}
+
+impl Lines {
+    /// Takes the text of an event: one line, or more that belong together.
+    ///
+    /// # Errors
+    /// Nobody wants more.
+    pub(crate) fn put(&mut self, time: i64, text: &[u8]) -> io::Result<()> {
+        self.piece.text.extend_from_slice(text);
+        self.piece.ends.push((time, self.piece.text.len()));
+        if self.piece.text.len() >= PIECE { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let piece = std::mem::take(&mut self.piece);
+        self.to.send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// What is left of a source's lines.
+struct Rest {
+    from: Receiver<Piece>,
+    piece: Piece,
+    next: usize,
+    begin: usize,
+}
+
+impl Rest {
+    /// Time of the next line; waits for it.
+    fn time(&mut self) -> Option<i64> {
+        while self.next >= self.piece.ends.len() {
+            self.piece = self.from.recv().ok()?;
+            (self.next, self.begin) = (0, 0);
+        }
+        self.piece.ends.get(self.next).map(|(time, _)| *time)
+    }
+
+    /// The next line, after its time was asked for.
+    fn line(&mut self) -> &[u8] {
+        let end = self.piece.ends.get(self.next).map_or(self.begin, |(_, end)| *end);
+        let line = self.piece.text.get(self.begin..end).unwrap_or_default();
+        (self.next, self.begin) = (self.next + 1, end);
+        line
+    }
+}
+
+/// Gives the lines of all sources to `put`, merged by time; of equal times those of the earlier source first. Returns how many there were.
+///
+/// # Errors
+/// `put` returned one.
+pub(crate) fn merge(
+    sources: &mut [Box<dyn Source + '_>],
+    put: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<u64> {
+    std::thread::scope(|scope| {
+        let mut rests = Vec::new();
+        for source in sources {
+            let (to, from) = sync_channel(WAITING);
+            scope.spawn(move || {
+                let mut lines = Lines { to, piece: Piece::default() };
+                // Whoever merges has ended if that fails.
+                let _ = source.run(&mut lines).and_then(|()| lines.flush());
+            });
+            rests.push(Rest { from, piece: Piece::default(), next: 0, begin: 0 });
+        }
+        let heads = rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((rest.time()?, at))));
+        let mut heads: BinaryHeap<Reverse<(i64, usize)>> = heads.collect();
+        let mut count = 0;
+        while let Some(mut head) = heads.peek_mut() {
+            let Reverse((time, at)) = &mut *head;
+            let Some(rest) = rests.get_mut(*at) else { break };
+            put(rest.line())?;
+            count += 1;
+            match rest.time() {
+                // A source whose clocks disagree keeps its own order.
+                Some(next) => *time = next.max(*time),
+                None => drop(PeekMut::pop(head)),
+            }
+        }
+        Ok(count)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Numbers(Vec<i64>, &'static str);
+
+    impl Source for Numbers {
+        fn run(&mut self, out: &mut Lines) -> io::Result<()> {
+            self.0.iter().try_for_each(|time| out.put(*time, format!("{time}{}\n", self.1).as_bytes()))
+        }
+    }
+
+    #[test]
+    fn lines_are_merged_by_time() {
+        let mut state = 7u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut all = Vec::new();
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        for (at, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            let mut time = 0;
+            let times: Vec<i64> = (0..30_000 * at)
+                .map(|_| {
+                    time += random(3) as i64;
+                    time
+                })
+                .collect();
+            all.extend(times.iter().map(|time| (*time, at, name)));
+            sources.push(Box::new(Numbers(times, name)));
+        }
+        let mut out = Vec::new();
+        let mut put = |line: &[u8]| {
+            out.extend_from_slice(line);
+            Ok(())
+        };
+        assert_eq!(merge(&mut sources, &mut put).unwrap(), all.len() as u64);
+        all.sort_by_key(|(time, at, _)| (*time, *at));
+        let expected: String = all.iter().map(|(time, _, name)| format!("{time}{name}\n")).collect();
+        assert!(String::from_utf8(out).unwrap() == expected);
+    }
+
+    #[test]
+    fn a_reader_that_left_ends_all_sources() {
+        let mut closed = |_: &[u8]| Err(io::ErrorKind::BrokenPipe.into());
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Numbers((0..1_000_000).collect(), "x"))];
+        assert_eq!(merge(&mut sources, &mut closed).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

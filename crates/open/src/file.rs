@@ -1,0 +1,125 @@
+//! Opens one place: each file once, whatever is in it.
+
+use crate::lttng::{self, Given};
+use crate::places::{Place, Seat};
+use crate::{Body, Opened, Options, Origin, carve, machine, session, sniff};
+use anyhow::Context;
+use lastwords_bytes::Budget;
+use lastwords_ctf::read;
+use lastwords_image::{self as image, Kind, vmcore};
+use lastwords_walk::lttng_ust;
+use lastwords_walk::own::Upto;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens a place, and adds what is in it.
+///
+/// # Errors
+/// It cannot be read, or nothing is in it.
+pub(super) fn open(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    upto: Option<Upto<'_>>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    // One budget for all that is done with a place: each file that is opened adds to it by its size.
+    let budget = &Arc::new(Budget::default().times(options.budget));
+    match place.seat {
+        _ if options.carve => carve::place(place, options, given, budget, opened),
+        Seat::Session => of_container(place, options, given, budget, upto, opened),
+        Seat::File => of_file(place, options, given, budget, opened),
+        Seat::Split => {
+            let parts: Vec<&Path> = place.open.iter().map(std::path::PathBuf::as_path).collect();
+            let physical = vmcore::open_split(&parts, budget)?;
+            machine::open_dump(&place.shown, &physical, options, budget, opened)
+        }
+        Seat::Lttng => of_lttng(place, options, given, budget, opened),
+        Seat::Ctf => of_ctf(place.path(), options, opened),
+    }
+}
+
+fn of_file(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let path = place.path();
+    let named = || path.display().to_string();
+    if path.is_file() {
+        if sniff::of_file(path) == Some(sniff::Kind::TraceDat) {
+            return machine::open_dat(path, options, opened);
+        }
+        if let Some(map) = &options.memory.raw {
+            return machine::open_raw(path, map, options, budget, opened);
+        }
+        let physical = vmcore::open_physical(path, budget, options.watch).with_context(named)?;
+        if let Some(physical) = physical {
+            return machine::open_dump(path, &physical, options, budget, opened);
+        }
+    }
+    of_container(place, options, given, budget, None, opened)
+}
+
+/// A container of a process's memory, or of regions: all walkers share its image.
+fn of_container(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    budget: &Arc<Budget>,
+    upto: Option<Upto<'_>>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let path = place.path();
+    let named = || path.display().to_string();
+    let container = image::open(path, budget, options.watch).with_context(named)?;
+    let has_streams = match container.kind {
+        Kind::Core | Kind::CompressedCore => true,
+        Kind::Plain => sniff::is_lttng(path),
+        Kind::Folder | Kind::Process => false,
+    };
+    let mut others = Vec::new();
+    if has_streams {
+        let found = lttng_ust::image(&container.image, budget, options.watch).with_context(named)?;
+        others = of_user(found, given, options, opened);
+    }
+    session::add(place, container, others, options, budget, upto, opened)
+}
+
+/// Streams of LTTng's user-space tracer, described.
+fn of_user(
+    mut found: lttng_ust::Found,
+    given: &Given,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) -> Vec<(String, Body)> {
+    opened.notes.append(&mut found.notes);
+    given.give(&mut found.sessions);
+    lttng::bodies(found.sessions, options.watch)
+}
+
+fn of_lttng(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    budget: &Budget,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let bodies = of_user(lttng::of_folder(place.path(), budget)?, given, options, opened);
+    let (path, kind) = (place.shown.clone(), "memory of LTTng's user-space tracer");
+    if bodies.is_empty() {
+        anyhow::bail!("{}: no stream of LTTng in it can be read", path.display());
+    }
+    opened.add(options, Origin { path, kind, core: None, machine: None }, bodies);
+    Ok(())
+}
+
+fn of_ctf(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
+    let found = read::open(path)?;
+    opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
+    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Box::new(trace)))).collect();
+    opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
+    Ok(())
+}

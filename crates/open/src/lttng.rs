@@ -1,0 +1,174 @@
+//! Sessions of LTTng: of a kernel, of user space, and those that carving finds.
+
+use crate::{Body, Options};
+use anyhow::Context;
+use lastwords_bytes::Budget;
+use lastwords_image::{Image, Kind, Progress, Watch};
+use lastwords_kernel::Kernel;
+use lastwords_kernel::virtual_memory::VirtualMemory;
+use lastwords_walk::lttng::{Metadata, Session, complete, texts};
+use lastwords_walk::lttng_kernel::{self, Source};
+use lastwords_walk::lttng_ust;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Most bytes of a metadata file.
+const METADATA_MAX: u64 = 256 << 20;
+
+/// The sessions of a kernel's LTTng; why they cannot be read is noted. Where structures of them are missing, what nothing leads to
+/// is looked for in all of `memory`.
+pub(super) fn of_kernel(
+    kernel: &Arc<Kernel>,
+    memory: &VirtualMemory,
+    source: &Source,
+    watch: Watch<'_>,
+    notes: &mut Vec<String>,
+) -> Vec<Session> {
+    match lttng_kernel::read(kernel, source) {
+        Ok(mut found) => {
+            notes.extend(found.notes);
+            let done = complete(memory.physical(), &mut found.sessions, kernel.budget(), watch);
+            notes.extend(
+                done.err().map(|error| format!("what no structure of LTTng leads to was not all looked for: {error}")),
+            );
+            found.sessions
+        }
+        Err(error) => {
+            notes.push(format!("the sessions of LTTng are not known: {error}"));
+            Vec::new()
+        }
+    }
+}
+
+/// The sessions whose packets lie somewhere in an image: those of user space by their streams, where these are whole. Where no
+/// file of metadata is given, they are looked for in the image.
+///
+/// # Errors
+/// The Budget is spent.
+pub(super) fn carve(
+    image: &Arc<dyn Image>,
+    given: &Given,
+    budget: &Budget,
+    watch: Watch<'_>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Vec<Session>> {
+    let user = lttng_ust::memory(image, budget, watch)?;
+    notes.extend(user.notes);
+    let mut sessions = user.sessions;
+    let known: Vec<[u8; 16]> = sessions.iter().map(|session| session.uuid).collect();
+    let mut carved = lastwords_walk::lttng::carve(image, budget, watch)?;
+    carved.retain(|session| !known.contains(&session.uuid));
+    sessions.append(&mut carved);
+    let lacking: Vec<&mut Session> =
+        sessions.iter_mut().filter(|session| session.metadata.text.is_empty() && given.0.is_none()).collect();
+    if !lacking.is_empty() && !image.is_virtual() {
+        let traces: Vec<[u8; 16]> = lacking.iter().map(|session| session.uuid).collect();
+        let texts = texts(image, &traces, budget, watch)?;
+        lacking.into_iter().for_each(|session| take(session, &texts));
+    }
+    given.give(&mut sessions);
+    Ok(sessions)
+}
+
+/// Gives a session what was found of its metadata: the longest text that can be read.
+fn take(session: &mut Session, texts: &[Metadata]) {
+    let mut own: Vec<&Metadata> = texts.iter().filter(|text| text.names(&session.uuid)).collect();
+    own.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
+    if let Some(text) = own.into_iter().find(|text| text.class().is_ok()) {
+        session.metadata = text.clone();
+        session.name_by_metadata();
+        let bytes = text.text.len();
+        session
+            .evidence
+            .notes
+            .push(format!("the metadata, {bytes} bytes, were found in memory: newer events may lack in them"));
+    }
+}
+
+/// A session of LTTng, each packet proven by its events.
+pub struct Lttng {
+    /// The session.
+    pub session: Arc<Session>,
+    /// How many events there are; none where the metadata cannot be read.
+    pub events: Option<u64>,
+}
+
+impl Lttng {
+    /// Packets are there, and nothing describes their events.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.events.is_none() && self.packets() > 0
+    }
+
+    /// How many packets there are.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.session.streams.iter().map(|stream| stream.packets.len() as u64).fold(0, u64::saturating_add)
+    }
+}
+
+/// Proves the packets of sessions by their events.
+pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, Body)> {
+    let prove = |mut session: Session| {
+        let (mut done, total) = (0u64, session.bytes());
+        let events = session.prove_events(&mut |bytes| {
+            done = done.saturating_add(bytes);
+            watch(Progress { what: "decoding packets", done, total: Some(total) });
+        });
+        (session.name.clone(), Body::Lttng(Box::new(Lttng { session: Arc::new(session), events })))
+    };
+    sessions.into_iter().map(prove).collect()
+}
+
+/// Metadata from a file that was given; none where none was.
+pub(super) struct Given(Option<Vec<Metadata>>);
+
+impl Given {
+    /// Reads the file of [`Options::metadata`]: its own text, or those in a daemon's core.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn read(options: &Options<'_>) -> anyhow::Result<Self> {
+        let Some(path) = &options.metadata else { return Ok(Self(None)) };
+        let named = || path.display().to_string();
+        let budget = Budget::default().times(options.budget);
+        let opened = lastwords_image::open(path, &budget, options.watch).with_context(named)?;
+        if opened.kind != Kind::Plain {
+            return Ok(Self(Some(lttng_ust::texts(&opened.image, &budget).with_context(named)?)));
+        }
+        let mut file = Vec::new();
+        std::fs::File::open(path).with_context(named)?.take(METADATA_MAX).read_to_end(&mut file).with_context(named)?;
+        Ok(Self(Some(vec![Metadata::of_file(&file)])))
+    }
+
+    /// Gives sessions their metadata, and says where there are none.
+    pub(super) fn give(&self, sessions: &mut [Session]) {
+        for session in sessions {
+            if let Some(texts) = &self.0 {
+                match texts.iter().filter(|text| text.names(&session.uuid)).max_by_key(|text| text.text.len()) {
+                    Some(text) => {
+                        session.metadata = text.clone();
+                        session.name_by_metadata();
+                    }
+                    None => session.evidence.notes.push("the metadata given are of another trace".to_owned()),
+                }
+            }
+            if session.metadata.text.is_empty() {
+                session.evidence.notes.push(
+                    "there is no description of the events: give it with --metadata (the `metadata` file of the trace, or a core \
+                     of LTTng's session daemon)"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+}
+
+/// The sessions in a folder of shared memory.
+///
+/// # Errors
+/// The folder cannot be read; the Budget is spent.
+pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<lttng_ust::Found> {
+    lttng_ust::folder(folder, budget).with_context(|| folder.display().to_string())
+}

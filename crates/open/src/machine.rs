@@ -1,0 +1,181 @@
+//! Inputs that are a kernel's tracer: dumps of a machine's memory, and trace.dat files.
+
+use crate::lttng;
+use crate::{Body, Memory, Meter, Opened, Options, Origin};
+use anyhow::Context;
+use lastwords_bytes::Budget;
+use lastwords_formats::ftrace::dat;
+use lastwords_image::Watch;
+use lastwords_image::vmcore::{self, Physical};
+use lastwords_kernel::{Kernel, find};
+use lastwords_trace::ftrace::{Array, Tracing};
+use lastwords_walk::lttng::Session;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A kernel's tracer.
+pub struct Machine {
+    /// The kernel, where the input is an image of its memory.
+    pub kernel: Option<Arc<Kernel>>,
+    /// What its tracer has.
+    pub tracing: Tracing,
+    /// Told of what is read of it.
+    pub meter: Arc<Meter>,
+    /// Remarks on the file.
+    pub notes: Vec<String>,
+}
+
+impl Machine {
+    fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
+        let meter = Meter::of(&mut tracing);
+        Self { kernel, tracing, meter, notes }
+    }
+
+    /// The trace array at a position.
+    #[must_use]
+    pub fn array(&self, index: usize) -> Option<&Array> {
+        self.tracing.arrays.get(index)
+    }
+
+    /// What the readings of an array's clock lack to nanoseconds since the epoch; none where that is not known.
+    #[must_use]
+    pub fn real_time(&self, index: usize) -> Option<i64> {
+        let (kernel, array) = (self.kernel.as_ref()?, self.array(index)?);
+        let time = kernel.time().ok()?;
+        let reading = match array.clock.as_str() {
+            "boot" => time.uptime,
+            "mono" => time.monotonic,
+            "local" => kernel.sched_clock()?,
+            // `local_clock()`: where it is corrected, the kernel keeps by how much.
+            "global" | "perf" => {
+                kernel.sched_clock()?.wrapping_add(kernel.number("__sched_clock_offset", 8).unwrap_or(0))
+            }
+            _ => return None,
+        };
+        Some(time.wall.wrapping_sub(reading).cast_signed())
+    }
+
+    /// Something was recorded in the array at a position.
+    #[must_use]
+    pub fn has_events(&self, index: usize) -> bool {
+        // A file does not tell of all its buffers how many events they have.
+        let is_file = self.kernel.is_none();
+        let rings = self.array(index).into_iter().flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
+        let mut cpus = rings.flat_map(|ring| ring.cpus());
+        cpus.any(|cpu| cpu.stats.entries > 0 || is_file && cpu.sub_buffers > 0)
+    }
+}
+
+/// What the name of an array is on the command line.
+fn name(array: &Array) -> String {
+    if array.name.is_empty() { "top".to_owned() } else { array.name.clone() }
+}
+
+/// Adds a machine and its traces.
+fn add(
+    path: &Path,
+    kind: &'static str,
+    machine: Machine,
+    sessions: Vec<Session>,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) {
+    let mut traces: Vec<(String, Body)> =
+        machine.tracing.arrays.iter().enumerate().map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
+    traces.extend(lttng::bodies(sessions, options.watch));
+    opened.add(options, Origin { path: path.to_owned(), kind, core: None, machine: Some(machine) }, traces);
+}
+
+/// Opens a trace.dat file.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn open_dat(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
+    let tracing = dat::open(path).with_context(|| path.display().to_string())?;
+    add(path, "trace.dat", Machine::new(None, tracing, Vec::new()), Vec::new(), options, opened);
+    Ok(())
+}
+
+/// Opens a file of raw memory.
+///
+/// # Errors
+/// It cannot be read, or no kernel is in it.
+pub(super) fn open_raw(
+    path: &Path,
+    map: &[vmcore::RawRange],
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let raw = find::raw(path, map, budget, options.watch).with_context(|| path.display().to_string())?;
+    of_memory(path, &raw.0, raw.1, options, Arc::clone(budget), opened)
+}
+
+/// Opens a dump of a machine's memory.
+///
+/// # Errors
+/// No kernel is in it, or its tracer cannot be read.
+pub(super) fn open_dump(
+    path: &Path,
+    physical: &Physical,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let found = find::kernel(physical, budget, options.watch).with_context(|| path.display().to_string())?;
+    of_memory(path, physical, found, options, Arc::clone(budget), opened)
+}
+
+fn of_memory(
+    path: &Path,
+    physical: &Physical,
+    found: find::Found,
+    options: &Options<'_>,
+    budget: Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let named = || path.display().to_string();
+    let mut notes = physical.notes.clone();
+    notes.extend(found.scanned.map(|at| format!("there is no VMCOREINFO note; it was found in memory, at {at:#x}")));
+    let sources = options.memory.sources(&found.info)?;
+    let memory = Arc::new(found.memory);
+    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, budget).with_context(named)?);
+    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
+    let source = options.memory.lttng(&kernel)?;
+    let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
+    // Where there are sessions of LTTng, its own tracer is not all.
+    let tracing = match tracing {
+        Err(error) if !sessions.is_empty() => {
+            notes.push(format!("its ftrace is not known: {error}"));
+            lastwords_walk::ftrace::without_arrays(&kernel)
+        }
+        tracing => tracing.with_context(named)?,
+    };
+    add(path, physical.format.words(), Machine::new(Some(kernel), tracing, notes), sessions, options, opened);
+    Ok(())
+}
+
+/// Sub-buffers of ftrace that lie anywhere in the memory, in rings as they fit.
+///
+/// # Errors
+/// No kernel is in it that tells the formats of events.
+pub(super) fn carve(
+    physical: &Physical,
+    memory: &Memory,
+    budget: &Arc<Budget>,
+    watch: Watch<'_>,
+) -> anyhow::Result<Machine> {
+    let found = find::kernel(physical, budget, watch)?;
+    let sources = memory.sources(&found.info)?;
+    let memory = Arc::new(found.memory);
+    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, Arc::clone(budget))?);
+    let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
+    Ok(Machine::new(Some(kernel), tracing, Vec::new()))
+}
+
+/// Adds what carving found.
+pub(super) fn add_carved(origin: Origin, bodies: Vec<(String, Body)>, options: &Options<'_>, opened: &mut Opened) {
+    let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
+    let arrays: Vec<(String, Body)> = arrays.map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
+    opened.add(options, origin, bodies.into_iter().chain(arrays).collect());
+}

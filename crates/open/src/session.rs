@@ -1,0 +1,145 @@
+//! Sessions of ours, wherever their memory is.
+
+use crate::places::{Nothing, Place};
+use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff};
+use anyhow::{Context, bail};
+use lastwords::Ended;
+use lastwords::remote_control::Handle;
+use lastwords_bytes::Budget;
+use lastwords_image as image;
+use lastwords_walk::own::{Session, Upto};
+use lastwords_walk::{Recovered, sessions};
+use std::sync::Arc;
+
+/// A session, and how it ended.
+pub struct Found {
+    /// The session.
+    pub session: Arc<Session>,
+    /// How and when it ended, where it is in its own folder and nobody records in it any more.
+    pub ended: Option<Ended>,
+}
+
+/// Opens inputs as [`crate::open()`] does, and runs `read` over them. Snapshots of sessions that live are marked as being read for that
+/// time, so that nobody takes another over them.
+///
+/// # Errors
+/// As for [`crate::open()`]; a snapshot is being read by another process.
+pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl FnOnce(Opened) -> T) -> Result<T> {
+    let mut opened = Opened::default();
+    let candidates = crate::resolve(inputs, options, &mut opened)?;
+    let places = candidates.iter().filter_map(|candidate| candidate.place.as_ref().ok());
+    let live = |place: &&Place| options.snapshot && place.shown.is_dir() && is_live(&place.shown);
+    let error = |error: lastwords::Error| crate::Error(error.to_string());
+    let handles: Vec<Handle> =
+        places.filter(live).map(|p| Handle::open(&p.shown)).collect::<std::result::Result<_, _>>().map_err(error)?;
+    let mut readers = Vec::new();
+    for handle in &handles {
+        match handle.read_snapshot() {
+            Ok(reader) => readers.push(reader),
+            // There is none: that is said of each session.
+            Err(lastwords::Error::Snapshot { .. }) => {}
+            Err(why) => return Err(error(why)),
+        }
+    }
+    crate::open_all(candidates, options, &mut opened, &|_| None)?;
+    let done = read(opened);
+    drop(readers);
+    Ok(done)
+}
+
+/// Adds the sessions of an open container, `others`: traces of other kinds that are in it.
+///
+/// # Errors
+/// Nothing is in it; what is there is another session than the one that was meant.
+pub(super) fn add(
+    place: &Place,
+    container: image::Opened,
+    others: Vec<(String, Body)>,
+    options: &Options<'_>,
+    budget: &Budget,
+    upto: Option<Upto<'_>>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let shown = &place.shown;
+    let summary =
+        Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| Some(Handle::open(shown).ok()?.summary()));
+    let live = upto.is_none() && summary.as_ref().is_some_and(is_live_summary);
+    let details = summary.and_then(|summary| summary.details.ok());
+    let walk = lastwords_walk::Options { snapshot: options.snapshot, upto, live };
+    let found = sessions(container, &walk, budget, options.watch);
+    let mut found = found.with_context(|| place.path().display().to_string())?;
+    opened.notes.append(&mut found.notes);
+    if found.sessions.is_empty() && others.is_empty() {
+        bail!("{}: {}", shown.display(), nothing(place, &found));
+    }
+    let Recovered { kind, core, sessions, .. } = found;
+    let mut bodies = Vec::new();
+    let wanted = |session: &Session| place.unique.as_deref().is_none_or(|unique| is_of(session, unique));
+    let mut is_other = !sessions.is_empty();
+    for session in sessions.into_iter().filter(wanted) {
+        is_other = false;
+        let name = session.info().name.clone();
+        if options.wants(&name)
+            && let Err(error) = check_snapshot(place, &session, options)
+        {
+            opened.errors.push(error);
+            continue;
+        }
+        let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
+        let ended = of_it.and_then(|details| details.ended);
+        bodies.push((name, Body::Session(Box::new(Found { session: Arc::new(session), ended }))));
+    }
+    if is_other && others.is_empty() {
+        bail!(
+            "{}: what {} holds now is another session; give a core of its process",
+            shown.display(),
+            place.path().display()
+        );
+    }
+    bodies.extend(others);
+    opened.add(options, Origin { path: shown.clone(), kind: kind.words(), core, machine: None }, bodies);
+    Ok(())
+}
+
+/// A session holds a snapshot where that is wanted.
+fn check_snapshot(place: &Place, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
+    let info = session.info();
+    let state = info.snapshot.word();
+    let holds = matches!(state, "taken" | "reading");
+    if options.snapshot && !holds && state != "swapping" {
+        return Err(Nothing::of(format!(
+            "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",
+            place.shown.display(),
+            info.name,
+        )));
+    }
+    Ok(())
+}
+
+/// The session of a folder whose name ends so.
+fn is_of(session: &Session, unique: &str) -> bool {
+    let uuid = session.info().uuid;
+    let len = unique.len().checked_div(2).unwrap_or(0);
+    let hexadecimal: String = uuid.iter().take(len).map(|byte| format!("{byte:02x}")).collect();
+    hexadecimal == unique
+}
+
+fn nothing(place: &Place, found: &Recovered) -> String {
+    use lastwords_image::Kind;
+    let remedy = match found.kind {
+        Kind::Plain => {
+            let looks = sniff::words(sniff::of_file(place.path()));
+            return format!("it looks like this: {looks}. An input is {KINDS}");
+        }
+        Kind::Core | Kind::CompressedCore if found.is_damaged => {
+            "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
+        }
+        Kind::Core | Kind::CompressedCore => {
+            "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
+             the core filter decides: `lastwords doctor`"
+        }
+        Kind::Folder => "a session's folder holds its region files; `lastwords list` shows the sessions there are",
+        Kind::Process => "`lastwords list` shows the sessions there are",
+    };
+    format!("no session is in this {}; {remedy}", found.kind.words())
+}

@@ -1,0 +1,128 @@
+//! What a file is, by its first bytes.
+
+use lastwords_image::vmcore::MAGICS;
+use lastwords_walk::lttng_ust;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Bytes that are looked at.
+const HEAD: usize = 512;
+
+/// What a file begins as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A trace.dat file.
+    TraceDat,
+    /// A dump of a machine's memory in a container.
+    Dump,
+    /// An ELF core, of a process or of a machine.
+    Core,
+    /// Something that zstd compressed.
+    Zstd,
+    /// A stream of LTTng's user-space tracer.
+    Lttng,
+    /// Something that holds no trace, in words.
+    Other(&'static str),
+}
+
+impl Kind {
+    /// It may hold a trace.
+    pub(super) fn is_input(self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+/// What a file begins as; none where it cannot be read or tells nothing of itself.
+pub(super) fn of_file(path: &Path) -> Option<Kind> {
+    // ET_CORE of `e_type`, in either byte order.
+    const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
+    const OTHERS: [(&[u8], &str); 12] = [
+        (b"\x7fELF", "an ELF program"),
+        (b"\x1f\x8b", "gzip data: decompress it first"),
+        (b"\xfd7zXZ\0", "xz data: decompress it first"),
+        (b"BZh", "bzip2 data: decompress it first"),
+        (b"\x04\x22\x4d\x18", "lz4 data: decompress it first"),
+        (b"PK\x03\x04", "a ZIP archive"),
+        (b"%PDF", "a PDF document"),
+        (b"\x89PNG", "a picture"),
+        (b"SQLite format 3\0", "an SQLite database"),
+        (b"PERFILE2", "a file of perf"),
+        (b"\xc1\x1f\xfc\xc1", "a stream of CTF: name its folder, which has the metadata"),
+        (b"\xc1\xfc\x1f\xc1", "a stream of CTF: name its folder, which has the metadata"),
+    ];
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    let begins = |magic: &[u8]| head.starts_with(magic);
+    if begins(b"\x17\x08\x44tracing") {
+        return Some(Kind::TraceDat);
+    }
+    if begins(&lttng_ust::MAGIC) {
+        return Some(Kind::Lttng);
+    }
+    if begins(b"\x28\xb5\x2f\xfd") {
+        return Some(Kind::Zstd);
+    }
+    if begins(b"\x7fELF") && head.get(16..18).is_some_and(|kind| CORES.contains(&kind)) {
+        return Some(Kind::Core);
+    }
+    if MAGICS.iter().any(|magic| begins(magic)) {
+        return Some(Kind::Dump);
+    }
+    if let Some((_, words)) = OTHERS.iter().find(|(magic, _)| begins(magic)) {
+        return Some(Kind::Other(words));
+    }
+    if head.get(257..262).is_some_and(|magic| magic == b"ustar") {
+        return Some(Kind::Other("a tar archive"));
+    }
+    if head.is_empty() {
+        return Some(Kind::Other("empty"));
+    }
+    let text = std::str::from_utf8(&head).map_or_else(|error| error.error_len().is_none(), |_| true);
+    let is_text = text && !head.iter().any(|byte| byte.is_ascii_control() && !b"\t\n\r\x1b\x0c\x1e".contains(byte));
+    is_text.then_some(Kind::Other("text"))
+}
+
+/// It begins as a stream of LTTng's user-space tracer.
+pub(super) fn is_lttng(path: &Path) -> bool {
+    of_file(path) == Some(Kind::Lttng)
+}
+
+/// What a file looks like, in words.
+pub(super) fn words(kind: Option<Kind>) -> &'static str {
+    match kind {
+        Some(Kind::Other(words)) => words,
+        Some(Kind::TraceDat) => "a trace.dat file",
+        Some(Kind::Dump) => "a kernel crash dump",
+        Some(Kind::Core) => "an ELF core",
+        Some(Kind::Zstd) => "zstd data",
+        Some(Kind::Lttng) => "a stream of LTTng",
+        None => "bytes that tell nothing of themselves",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_by_their_beginnings() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0".to_vec();
+        let of = |bytes: &[u8]| {
+            let path = dir.path().join("file");
+            std::fs::write(&path, bytes).unwrap();
+            of_file(&path)
+        };
+        assert_eq!(of(&elf), Some(Kind::Other("an ELF program")));
+        elf[16] = 4;
+        assert_eq!(of(&elf), Some(Kind::Core));
+        assert_eq!(of(b"\x1f\x8b\x08\0"), Some(Kind::Other("gzip data: decompress it first")));
+        assert_eq!(of("some text, \u{e4} cut".as_bytes()), Some(Kind::Other("text")));
+        assert_eq!(of(b""), Some(Kind::Other("empty")));
+        assert_eq!(of(b"\x17\x08\x44tracing6"), Some(Kind::TraceDat));
+        assert_eq!(of(b"KDUMP   "), Some(Kind::Dump));
+        assert_eq!(of(&[0xa5; 600]), None);
+        assert_eq!(of_file(&dir.path().join("none")), None);
+    }
+}
