@@ -438,7 +438,7 @@ pub fn json_end_to_end(data: &[u8]) {
 /// What is recovered, as text in every style, and its evidence.
 pub fn text_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
-    sessions.iter().for_each(|source| drop(evidence::write_text(source, 100, &mut sink())));
+    sessions.iter().for_each(|source| drop(evidence::Account::of(source).write(100, &mut sink())));
     let traces = traces_of(sessions);
     let selection = lastwords_formats::select::Selection::default();
     for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {

@@ -19,7 +19,6 @@ mod say;
 mod select;
 mod table;
 mod text;
-mod timeline;
 mod verbs;
 
 use std::process::ExitCode;

@@ -22,7 +22,9 @@ fn it_says_what_it_is() {
     assert_eq!(kernel.cpus(Mask::Possible), [0, 1]);
     assert_eq!(kernel.cpus(Mask::Online), [1]);
     assert_eq!(kernel.per_cpu(DATA + 0x10, 1).unwrap(), PER_CPU[1] + 0x10);
-    assert_eq!(kernel.time().unwrap(), Time { wall: 1_000_000_000_500, uptime: 990_000_000_500 });
+    let monotonic = 987_000_000_500;
+    assert_eq!(kernel.time().unwrap(), Time { wall: 1_000_000_000_500, uptime: 990_000_000_500, monotonic });
+    assert_eq!(kernel.sched_clock(), Some(monotonic + 5_778_537_823 - 5_006_222_284));
 }
 
 #[test]

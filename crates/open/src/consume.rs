@@ -126,12 +126,12 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 /// Tells a consumer where reading stopped before later events.
 fn shorten(consumer: &mut Consumer<'_>, traces: &[Trace]) {
     let uuid = consumer.session();
-    let info = |body| match body {
-        &Body::Session(ref found) if found.session.info().uuid == uuid => Some(found.session.info()),
+    let sessions = traces.iter().filter_map(|trace| match &trace.body {
+        Body::Session(found) => Some(found.session.info()),
         _ => None,
-    };
-    let infos = traces.iter().filter_map(|trace| info(&trace.body));
-    for stream in infos.flat_map(|info| &info.streams) {
+    });
+    let streams = sessions.filter(|info| info.uuid == uuid).flat_map(|info| &info.streams);
+    for stream in streams {
         if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {
             consumer.shorten(index, position);
         }

@@ -129,7 +129,7 @@ fn nothing(place: &Place, found: &Recovered) -> String {
     let remedy = match found.kind {
         Kind::Plain => {
             let looks = sniff::words(sniff::of_file(place.path()));
-            return format!("it looks like this: {looks}. An input is {KINDS}");
+            return format!("this is {looks}; no trace is in it. An input is {KINDS}");
         }
         Kind::Core | Kind::CompressedCore if found.is_damaged => {
             "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
@@ -138,7 +138,7 @@ fn nothing(place: &Place, found: &Recovered) -> String {
             "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
              the core filter decides: `lastwords doctor`"
         }
-        Kind::Folder => "a session's folder holds its region files; `lastwords list` shows the sessions there are",
+        Kind::Folder => return format!("no session is in this session folder, nor another trace. An input is {KINDS}"),
         Kind::Process => "`lastwords list` shows the sessions there are",
     };
     format!("no session is in this {}; {remedy}", found.kind.words())

@@ -8,6 +8,7 @@ mod cores;
 mod errors;
 mod golden;
 mod inputs;
+mod kinds;
 mod lttng;
 mod outputs;
 mod pipes;

@@ -114,7 +114,7 @@ fn module_types(w: &mut Writer, [int, long, char, list]: [u32; 4]) {
     w.structure("module_use", 16, &[("source_list", list, 0)]);
 }
 
-const SYMBOLS: [(u64, char, &str); 19] = [
+const SYMBOLS: [(u64, char, &str); 21] = [
     (TEXT, 'T', "_stext"),
     (TEXT + 0x100, 't', "sched_clock"),
     (TEXT + 0x180, 'T', "schedule"),
@@ -130,6 +130,8 @@ const SYMBOLS: [(u64, char, &str); 19] = [
     (WORDS + 0x308, 'D', "panic_cpu"),
     (WORDS + 0x310, 'b', "tgid_map"),
     (WORDS + 0x318, 'b', "tgid_map_max"),
+    (WORDS + 0x320, 'D', "__gtod_offset"),
+    (WORDS + 0x328, 'D', "__sched_clock_offset"),
     (KEEPER, 'b', "tk_core"),
     (BTF, 'R', "__start_BTF"),
     (BTF + 0x1_0000, 'R', "__stop_BTF"),
@@ -187,6 +189,9 @@ impl Toy {
         self.memory.put_u64(WORDS + 0x200, 0b10);
         self.memory.put_u32(WORDS + 0x300, 2);
         self.memory.put_u32(WORDS + 0x308, 1);
+        // As a kernel printed: "Marking stable (5006222284, -46994403)->(5778537823, -819309942)".
+        self.memory.put_u64(WORDS + 0x320, (-46_994_403i64).cast_unsigned());
+        self.memory.put_u64(WORDS + 0x328, (-819_309_942i64).cast_unsigned());
         // 1,000 s and 500 ns since 1970, 10 s less since the start, of which 3 s asleep.
         self.memory.put_u64(KEEPER + 8, 500 << 4);
         self.memory.put_u32(KEEPER + 16, 4);

@@ -199,26 +199,12 @@ fn write_instance(instance: &Instance, out: &mut dyn Write) -> io::Result<()> {
         table.row(std::iter::once(ring.to_owned()).chain(numbers.map(|n| n.to_string())));
     }
     write!(out, "{}", table.render())?;
-    instance.accounts.iter().try_for_each(|account| account.write(LIMIT, &mut Indented(out)))
+    instance.accounts.iter().try_for_each(|account| indented(account, out))
 }
 
-/// Writes text four blanks to the right.
-pub(super) struct Indented<'a>(pub(super) &'a mut dyn Write);
-
-impl Write for Indented<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes).map(|()| bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.0.write_all(b"    ")?;
-            self.0.write_all(line)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+/// Writes an account four blanks to the right.
+pub(super) fn indented(account: &Account<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut text = Vec::new();
+    account.write(LIMIT, &mut text)?;
+    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {line}"))
 }

@@ -1,7 +1,7 @@
 //! `inspect` of sessions of LTTng.
 
-use super::kernel::Indented;
-use crate::account::{self, LIMIT};
+use super::kernel::indented;
+use crate::account;
 use crate::table::{Table, plain};
 use lastwords_formats::evidence::{Account, Report as Evidence};
 use lastwords_walk::lttng::Session;
@@ -121,5 +121,5 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         table.row(begin.chain(counts).chain(ends));
     }
     write!(out, "{}", table.render())?;
-    summary.account.write(LIMIT, &mut Indented(out))
+    indented(&summary.account, out)
 }

@@ -1,0 +1,136 @@
+//! Traces of several kinds on one timeline.
+
+use super::timeline::{self, Lines};
+use super::{Run, Told, is_closed, log, realtime, timeline_of};
+use crate::account::Notes;
+use crate::input::Array;
+use crate::say;
+use crate::table::plain;
+use lastwords_ctf::read;
+use lastwords_formats::Totals;
+use lastwords_formats::ftrace::log::LogLine;
+use lastwords_formats::ftrace::text as ftrace;
+use lastwords_formats::select::Selection;
+use lastwords_formats::text::{self, Style, Zone};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+impl Run<'_> {
+    /// Traces of several kinds, merged by time; those of kernels whose clock's relation to real time is not known stand behind the others.
+    pub(super) fn all(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let (timed, untimed): (Vec<Array>, Vec<Array>) =
+            self.traces.arrays.iter().cloned().partition(|array| realtime(array).is_some());
+        let chosen = self.chosen.without_last();
+        let kept = Mutex::new((Told::default(), Vec::new()));
+        let mut logs = Vec::new();
+        for array in &timed {
+            logs.push(if self.form.with_log { log(array)? } else { Vec::new() });
+        }
+        let mut sources: Vec<Box<dyn timeline::Source + '_>> = Vec::new();
+        let selection = Self::selection(&chosen, self.style);
+        let (traces, style, zone) = (self.packets.as_slice(), self.style, &self.form.zone);
+        sources.push(Box::new(Packets { traces, style, selection, zone, kept: &kept }));
+        for (array, lines) in timed.iter().zip(&logs) {
+            let cpus = &chosen.cpus;
+            let all = [None];
+            let some: Vec<Option<u32>> = cpus.iter().copied().map(Some).collect();
+            for cpu in if cpus.is_empty() { &all[..] } else { &some } {
+                let options = self.options(array, &chosen, *cpu)?;
+                let offset = realtime(array).unwrap_or(0);
+                sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
+            }
+        }
+        let merged = match self.chosen.last {
+            None => timeline::merge(&mut sources, &mut |line| out.write_all(line)),
+            Some(most) => {
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let mut last: VecDeque<Vec<u8>> = VecDeque::new();
+                let keep = &mut |line: &[u8]| {
+                    last.push_back(line.to_vec());
+                    if last.len() > most {
+                        last.pop_front();
+                    }
+                    Ok(())
+                };
+                timeline::merge(&mut sources, keep)
+                    .and_then(|_| last.iter().try_for_each(|line| out.write_all(line)).map(|()| last.len() as u64))
+            }
+        };
+        drop(sources);
+        let (told, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.told = told;
+        self.told.totals.events = merged?;
+        if let Some(failed) = failed.into_iter().next() {
+            return Err(failed);
+        }
+        for Array { name, .. } in &untimed {
+            let name = plain(name);
+            say::note(format_args!(
+                "instance {name} stands behind the others: its clock's relation to real time is not known"
+            ));
+        }
+        self.kernels(&untimed, out)
+    }
+}
+
+/// What the sources of a timeline tell of: totals, and why one of them failed.
+type Kept = Mutex<(Told, Vec<anyhow::Error>)>;
+
+fn keep(kept: &Kept, write: impl FnOnce(&mut Told) -> anyhow::Result<()>) {
+    let (told, failed) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = write(told)
+        && !is_closed(&error)
+    {
+        failed.push(error);
+    }
+}
+
+/// Packets as a source of a timeline.
+struct Packets<'a> {
+    traces: &'a [read::Trace],
+    style: Style,
+    selection: Selection,
+    zone: &'a Zone,
+    kept: &'a Kept,
+}
+
+impl timeline::Source for Packets<'_> {
+    fn run(&mut self, out: &mut Lines) -> io::Result<()> {
+        let Self { traces, style, selection, zone, kept } = self;
+        let mut put = |time: i64, line: &[u8]| out.put(time, line).is_ok();
+        let mut notes = Notes::default();
+        let written = text::each(traces, *style, selection, zone, &mut put, &mut |note| notes.take(note));
+        keep(kept, |told| {
+            told.notes = notes;
+            told.totals.add(&Totals { events: 0, ..written? });
+            Ok(())
+        });
+        Ok(())
+    }
+}
+
+/// A trace array as a source of a timeline.
+struct Kernel<'a> {
+    array: &'a Array,
+    options: ftrace::Options,
+    offset: i64,
+    lines: &'a [LogLine],
+    kept: &'a Kept,
+}
+
+impl timeline::Source for Kernel<'_> {
+    fn run(&mut self, out: &mut Lines) -> io::Result<()> {
+        let Some((machine, _)) = self.array.get() else { return Ok(()) };
+        let log = timeline_of(self.array, self.lines);
+        let offset = self.offset;
+        let mut put =
+            |clock: u64, text: &[u8]| out.put(i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), text);
+        let summary = ftrace::each(&mut put, &machine.tracing, self.array.index, &self.options, log);
+        keep(self.kept, |told| {
+            told.add(&summary?);
+            Ok(())
+        });
+        Ok(())
+    }
+}

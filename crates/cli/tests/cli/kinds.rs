@@ -1,0 +1,221 @@
+//! Inputs of several kinds at once, in one folder, and in each format; what cannot be done is refused before anything is written.
+
+use crate::support::{Place, small};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A place with a session `a`, a folder of CTF `ctf` of another, and `k.dat`, a kernel's trace.
+fn place() -> Place {
+    let place = Place::new();
+    small(&place, "a", 0);
+    small(&place, "b", 1);
+    place.ok(&["recover", "b", "-o", "made"]);
+    std::fs::rename(place.at("made/small"), place.at("ctf")).unwrap();
+    std::fs::remove_dir_all(place.at("b")).unwrap();
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    std::fs::copy(corpus, place.at("k.dat")).unwrap();
+    place
+}
+
+fn counted(lines: &str) -> BTreeMap<&str, usize> {
+    let mut counted = BTreeMap::new();
+    lines.lines().for_each(|line| *counted.entry(line).or_default() += 1);
+    counted
+}
+
+/// What is behind the last `] (+` of a line of CTF depends on the line before.
+fn without_delta(lines: &str) -> String {
+    let cut = |line: &str| match line.split_once(" (+") {
+        Some((time, rest)) => format!("{time}{}", rest.split_once(')').map_or("", |(_, rest)| rest)),
+        None => line.to_owned(),
+    };
+    lines.lines().map(|line| cut(line) + "\n").collect()
+}
+
+#[test]
+fn a_session_and_ctf_are_merged_by_time() {
+    let place = place();
+    let all = place.ok(&["report", "a", "ctf", "--utc"]);
+    let [own, ctf] = ["a", "ctf"].map(|input| place.ok(&["report", input, "--utc"]));
+    assert_eq!(counted(&without_delta(&all)), counted(&without_delta(&(own.clone() + &ctf))));
+    // The sample ends with events of the next day.
+    let first_day = all.lines().take_while(|line| line.trim_start_matches('[').starts_with("22:"));
+    let times: Vec<&str> = first_day.map(|line| line.trim_start_matches('[').get(..18).unwrap()).collect();
+    assert!(times.len() > 400 && times.is_sorted());
+    let changes = all.lines().zip(all.lines().skip(1)).filter(|(a, b)| a.starts_with('[') != b.starts_with('['));
+    assert!(changes.count() > 400);
+    for (input, alone) in [("a", &own), ("ctf", &ctf)] {
+        let of_it: String =
+            all.lines().filter(|line| line.starts_with('[') == (input == "ctf")).map(|l| format!("{l}\n")).collect();
+        assert!(of_it == *alone, "{input} in its own order");
+    }
+    // The last ones are those of all, and so are those that are selected.
+    let last = place.ok(&["report", "a", "ctf", "--utc", "--last", "9"]);
+    let expected: Vec<&str> = all.lines().skip(all.lines().count() - 9).collect();
+    assert_eq!(last.lines().collect::<Vec<_>>(), expected);
+    let some = place.ok(&["report", "ctf", "a", "--utc", "-e", "wide"]);
+    assert_eq!(some.lines().count(), all.lines().filter(|line| line.contains(" testkit:wide: ")).count());
+    // In the other order, those of one time change their places.
+    let other = place.ok(&["report", "ctf", "a", "--utc"]);
+    assert_eq!(counted(&without_delta(&other)), counted(&without_delta(&all)));
+    place.ok(&["convert", "a", "ctf", "-o", "all.txt"]);
+    assert_eq!(std::fs::read_to_string(place.at("all.txt")).unwrap(), all);
+}
+
+#[test]
+fn a_kernel_whose_time_is_not_known_stands_behind_the_others() {
+    let place = place();
+    let ran = place.run(&["report", "k.dat", "a", "--utc"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let [own, kernel] = ["a", "k.dat"].map(|input| place.ok(&["report", input, "--utc"]));
+    assert_eq!(ran.out, own + &kernel);
+    assert!(ran.err.contains("note: instance top stands behind the others"), "{}", ran.err);
+    for account in ["small: sub-buffers: ", "top: sub-buffers: "] {
+        assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_folder_is_searched_for_every_kind() {
+    let place = place();
+    std::fs::write(place.at("notes.txt"), "of mine").unwrap();
+    std::fs::remove_dir_all(place.at("made")).unwrap();
+    let ran = place.run(&["inspect", ".", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.err.contains("note: passed over: ./notes.txt"), "{}", ran.err);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let schemas: Vec<_> = report["reports"].as_array().unwrap().iter().map(|report| &report["schema"]).collect();
+    assert_eq!(schemas, ["lastwords.inspect-kernel.v2", "lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
+    place.ok(&["recover", ".", "-o", "out"]);
+    for made in ["out/small/metadata", "out/ctf/metadata", "out/trace.dat"] {
+        assert!(place.at(made).is_file(), "{made}");
+    }
+    let of = |input: &str| place.ok(&["report", input, "--utc"]);
+    assert_eq!(of("out/ctf"), of("ctf"));
+    assert_eq!(of("out/trace.dat"), of("k.dat"));
+    // A folder below is searched as well; what has nothing in it names what could have been.
+    std::fs::create_dir_all(place.at("deep/er/empty")).unwrap();
+    std::fs::rename(place.at("k.dat"), place.at("deep/er/k.dat")).unwrap();
+    assert_eq!(of("deep"), of("out/trace.dat"));
+    let ran = place.run(&["report", "deep/er/empty"]);
+    assert!(ran.status == 1 && ran.err.contains("a kernel crash dump"), "{}", ran.err);
+}
+
+#[test]
+fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
+    let place = place();
+    let ran = place.run(&["recover", "a", "ctf", "k.dat", "--to", "perfetto", "-o", "some"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("note: ctf is not in it: a CTF trace, and a session of LTTng, is written as"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(std::fs::read_dir(place.at("some")).unwrap().count(), 3, "a session, and two instances");
+    for (args, why) in [
+        (&["recover", "a", "ctf", "--to", "trace-dat", "-o", "no"][..], "a session is written as ctf, ctf2, json"),
+        (&["convert", "ctf", "-o", "no.pftrace"], "is written as ctf, ctf2, json or text"),
+        (&["convert", "a", "k.dat", "-o", "no.json"], "one file of json does not hold"),
+        (&["convert", "a", "-o", "no.json", "--with-log"], "--with-log is for a kernel's memory"),
+        (&["recover", "a", "-o", "no", "--last", "3"], "CTF is copied packet by packet"),
+        (&["recover", "a", "k.dat", "-o", "no", "--cpu", "99"], "packet by packet"),
+    ] {
+        let ran = place.run(args);
+        assert!(ran.status == 1 && ran.err.contains(why), "{args:?}: {}", ran.err);
+        assert!(!place.at("no").exists() && !place.at(args.last().unwrap()).exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn the_ending_of_the_output_names_the_format() {
+    let place = place();
+    for verb in ["convert", "recover"] {
+        for (out, begin) in
+            [("x.json", "{\"schema\""), ("x.jsonl", "{\"schema\""), ("x.txt", "22:13:"), ("x.pftrace", "")]
+        {
+            place.ok(&[verb, "a", "-o", out]);
+            let made = std::fs::read(place.at(out)).unwrap();
+            assert!(made.starts_with(begin.as_bytes()), "{verb} {out}");
+            let ran = place.run(&[verb, "a", "-o", out]);
+            let told = format!("{out} exists: choose another name or pass --force");
+            assert!(ran.status == 1 && ran.err.contains(&told), "{verb}: {}", ran.err);
+            place.ok(&[verb, "a", "-o", out, "--force"]);
+            assert!(std::fs::read(place.at(out)).unwrap() == made, "{verb} {out}");
+            std::fs::remove_file(place.at(out)).unwrap();
+        }
+        place.ok(&[verb, "k.dat", "-o", "y.dat"]);
+        assert!(std::fs::read(place.at("y.dat")).unwrap().starts_with(b"\x17\x08\x44tracing"));
+        std::fs::remove_file(place.at("y.dat")).unwrap();
+    }
+    place.ok(&["convert", "a", "-o", "z.json", "--to", "text"]);
+    assert!(std::fs::read(place.at("z.json")).unwrap().starts_with(b"22:13:"));
+    place.ok(&["convert", "a", "-o", "folder"]);
+    assert!(place.at("folder/metadata").is_file());
+    // Only what this program writes is replaced.
+    std::fs::create_dir(place.at("mine")).unwrap();
+    std::fs::write(place.at("mine/file"), "mine").unwrap();
+    assert_eq!(place.run(&["convert", "a", "-o", "mine", "--force"]).status, 1);
+    assert!(place.at("mine/file").is_file());
+    place.ok(&["convert", "a", "-o", "folder", "--force"]);
+}
+
+#[test]
+fn other_files_are_told_by_what_they_look_like() {
+    let place = Place::new();
+    for (bytes, words) in
+        [(&b"\x1f\x8b\x08\0\0\0"[..], "gzip data: decompress it first"), (b"some text", "text"), (b"", "empty")]
+    {
+        std::fs::write(place.at("file"), bytes).unwrap();
+        for verb in [&["report"][..], &["inspect"], &["recover", "-o", "no"], &["convert", "-o", "no"]] {
+            let ran = place.run(&[verb, &["file"]].concat());
+            assert!(ran.status == 1 && ran.err.contains(&format!("file: this is {words}")), "{verb:?}: {}", ran.err);
+            assert!(ran.err.contains("a folder of CTF") && !place.at("no").exists(), "{}", ran.err);
+        }
+    }
+    let program = env!("CARGO_BIN_EXE_lastwords");
+    let ran = place.run(&["report", program]);
+    assert!(ran.status == 1 && ran.err.contains("this is an ELF program"), "{}", ran.err);
+}
+
+#[test]
+fn one_selection_for_all_kinds() {
+    let place = place();
+    let count = |args: &[&str]| place.ok(&[&["report"], args].concat()).lines().filter(|l| !l.starts_with('#')).count();
+    for input in ["a", "ctf"] {
+        assert!(count(&[input, "-e", "wide"]) > 0, "{input}");
+        assert_eq!(count(&[input, "-e", "wide"]), count(&[input, "-e", "testkit:wide"]), "{input}");
+    }
+    assert_eq!(count(&["a", "--cpu", "0"]), count(&["a", "--cpu", "0-3"]));
+    for input in ["a", "ctf", "k.dat"] {
+        let ran = place.run(&["report", input, "--cpu", "99"]);
+        assert!(ran.status == 1 && ran.out.is_empty(), "{input}: {}", ran.out);
+        assert!(ran.err.contains("no CPU 99: this trace has CPU"), "{input}: {}", ran.err);
+        let ran = place.run(&["report", input, "-e", "nothing"]);
+        assert!(ran.status == 1 && ran.err.contains("note: no event "), "{input}: {}", ran.err);
+        for wrong in [["-e", "[a"], ["--session", "x["], ["--cpu", "3-1"]] {
+            assert_eq!(place.run(&[&["report", input], &wrong[..]].concat()).status, 2, "{wrong:?}");
+        }
+    }
+    // A time as it is printed.
+    let all = place.ok(&["report", "k.dat"]);
+    let time = |line: &str| line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let events: Vec<&str> = all.lines().filter(|line| !line.starts_with('#')).collect();
+    let since = time(events[events.len() / 2]);
+    let from = place.ok(&["report", "k.dat", "--since", &since]);
+    let from: Vec<&str> = from.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(from.len() < events.len() && events.ends_with(&from) && time(from[0]) == since, "{since}: {from:?}");
+    let ran = place.run(&["report", "k.dat", "--since", "99999999"]);
+    assert!(ran.status == 1 && ran.err.contains("no event is left"), "{}", ran.err);
+}
+
+#[test]
+fn an_instance_without_a_snapshot_says_so() {
+    let place = place();
+    for verb in [&["report"][..], &["recover", "-o", "no"], &["convert", "-o", "no.txt"]] {
+        let ran = place.run(&[verb, &["k.dat", "--snapshot", "--instance", "top"]].concat());
+        assert!(ran.status == 1 && ran.out.is_empty(), "{verb:?}: {}", ran.out);
+        assert!(ran.err.contains("instance top has no snapshot"), "{verb:?}: {}", ran.err);
+    }
+    assert!(!place.at("no").exists() && !place.at("no.txt").exists());
+    assert_eq!(place.run(&["report", "k.dat", "--raw", "--split"]).status, 2);
+}
