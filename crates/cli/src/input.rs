@@ -1,5 +1,6 @@
 //! What the words on the command line stand for: every trace in them, by kind, and which of them are wanted.
 
+use crate::account;
 use crate::memory::Memory;
 use crate::progress::Spinner;
 use crate::say;
@@ -278,7 +279,7 @@ impl Traces {
     /// events nothing describes are left out.
     ///
     /// # Errors
-    /// What describes a trace cannot be used; nothing describes any of the sessions of LTTng, and there is nothing else.
+    /// What describes a trace cannot be used.
     pub(crate) fn packets(&self, version: Version) -> anyhow::Result<Vec<read::Trace>> {
         let mut packets = Vec::new();
         for session in &self.sessions {
@@ -288,10 +289,21 @@ impl Traces {
             packets.push(lttng.trace()?);
         }
         packets.extend(self.ctf.iter().cloned());
-        if packets.is_empty() && self.lttng.iter().any(|lttng| lttng.found.packets() > 0) && self.arrays.is_empty() {
-            bail!("no session can be read: a description of its events is missing; --metadata gives it");
-        }
         Ok(packets)
+    }
+
+    /// Something of the traces can be read.
+    ///
+    /// # Errors
+    /// There are only sessions of LTTng, and nothing describes the events of any of them, which is said of each.
+    pub(crate) fn check_readable(&self) -> anyhow::Result<()> {
+        if self.lttng.len() < self.len() || self.lttng.iter().any(|lttng| !lttng.found.is_unreadable()) {
+            return Ok(());
+        }
+        for lttng in &self.lttng {
+            account::tell_unreadable(lttng);
+        }
+        bail!("no session can be read: a description of its events is missing; --metadata gives it");
     }
 
     /// Packets of a session of LTTng are there, and nothing describes their events.

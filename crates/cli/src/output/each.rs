@@ -17,6 +17,9 @@ use std::sync::Arc;
 pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     job.traces.choose(Arrays::All)?;
     job.check()?;
+    if job.to.is_some_and(|format| format.ctf_version().is_none()) {
+        job.traces.check_readable()?;
+    }
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
     let mut sessions = std::mem::take(&mut job.traces.lttng);

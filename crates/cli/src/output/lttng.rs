@@ -6,7 +6,7 @@ use crate::input::Lttng;
 use crate::names::Taken;
 use crate::progress::Shared;
 use crate::select::Chosen;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
 use lastwords_formats::Totals;
@@ -29,12 +29,6 @@ pub(super) fn each(
     let Some(format) = job.to.filter(|format| format.ctf_version().is_none()) else {
         return write(job, sessions, into, taken, done);
     };
-    if !sessions.is_empty() && sessions.iter().all(|lttng| lttng.found.is_unreadable()) {
-        for lttng in sessions {
-            account::tell_unreadable(lttng);
-        }
-        bail!("no session can be read: a description of its events is missing; --metadata gives it");
-    }
     for lttng in sessions {
         if account::tell_unreadable(lttng) {
             done.failed = true;

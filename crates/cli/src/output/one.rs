@@ -21,6 +21,7 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;
     job.check()?;
+    job.traces.check_readable()?;
     let chosen = job.events.choose(job.traces)?;
     job.room(job.output)?;
     check_together(&job, format)?;
