@@ -76,6 +76,11 @@ impl Backing {
         Ok(Self { file, len: index.len, name: self.name.clone(), flattened: Some(Box::new((index, self))) })
     }
 
+    /// Bytes that are stored: of a flattened stream, its own size.
+    pub(crate) fn stored(&self) -> u64 {
+        self.flattened.as_ref().map_or(self.len, |flattened| flattened.1.len)
+    }
+
     /// Fills `buf` from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
         if let Some(flattened) = &self.flattened {

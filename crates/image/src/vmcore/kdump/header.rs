@@ -13,8 +13,8 @@ pub(super) const SUB_HEADER_LEN: usize = 104;
 const INCOMPLETE: u32 = 8;
 /// Versions that are read.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=6;
-/// Blocks are pages: 512 bytes to 1 MiB.
-const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=1 << 20;
+/// Blocks are pages: 512 bytes to 64 KiB.
+const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=1 << 16;
 
 /// Part of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ impl Header {
         }
         let block_size = reader.u32_at(428)?;
         if !block_size.is_power_of_two() || !BLOCK_SIZES.contains(&block_size) {
-            let expected = "a power of two from 512 to 2^20 (dumps of 32-bit machines are not read)";
+            let expected = "a power of two from 512 to 2^16 (dumps of 32-bit machines are not read)";
             return Err(Error::value(what, 428, u64::from(block_size), expected));
         }
         Ok(Self {
