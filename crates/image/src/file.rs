@@ -125,3 +125,25 @@ impl Backing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_folder_are_regular() {
+        let budget = Budget::default();
+        let error = |path: &Path| Backing::open(path, false, &budget).expect_err("no regular file").to_string();
+        assert!(error(Path::new("/dev/zero")).contains("a device, no regular file"));
+        assert!(error(Path::new("/proc")).contains("a folder, no regular file"));
+        let dir = tempfile::tempdir().expect("a folder");
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        std::fs::write(&file, [0; 10]).expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        assert!(!error(&link).is_empty());
+        let before = budget.left().bytes;
+        assert_eq!(Backing::open(&file, false, &budget).expect("a file").len, 10);
+        assert_eq!(Backing::open(&link, true, &budget).expect("what it leads to").len, 10);
+        assert_eq!(budget.left().bytes, before + 2 * 640);
+    }
+}
