@@ -17,7 +17,7 @@ use crate::file::{Backing, Got};
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use bitmap::{Bitmap, Counts, bit_of};
 use codec::Codecs;
-use header::{DESCRIPTOR_LEN, Descriptor, HEADER_LEN, Header, Place, SUB_HEADER_LEN};
+use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, HEADER_LEN, Header, Place, SUB_HEADER_LEN};
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -73,7 +73,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
     let (page_size, machine, order) = (first.header.block_size, first.header.machine, first.header.order);
     if let Some(other) = parts.iter().find(|p| p.header.block_size != page_size) {
         let expected = format!("the block size of {}: {page_size}", first.file.name);
-        return Err(Error::value(&other.file.name, 428, other.header.block_size, &expected));
+        return Err(Error::value(&other.file.name, BLOCK_SIZE_AT, other.header.block_size, &expected));
     }
     remarks.extend(missing_parts(&parts));
     let mut notes = Notes::default();
