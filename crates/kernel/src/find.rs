@@ -200,7 +200,6 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
         while at < range.end() {
             let len = BATCH.min(range.end().saturating_sub(at));
             let bytes = batch.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
-            budget.bytes(image.name(), len)?;
             // What is read before a hole is searched as well; the next step begins behind the hole's page.
             let (held, step) = match image.read(at, bytes) {
                 Ok(()) => (len, len),
@@ -209,6 +208,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
                     (held, held.saturating_add(PAGE))
                 }
             };
+            budget.bytes(image.name(), step)?;
             let held = bytes.get(..usize::try_from(held).unwrap_or(0)).unwrap_or_default();
             for place in places(held, at) {
                 match candidate(image, physical.machine, place) {
