@@ -296,3 +296,31 @@ proptest! {
         }
     }
 }
+
+/// A byte order that changes inside a byte: no event is printed, not even a part of one, and babeltrace2 prints none either.
+#[test]
+fn a_byte_order_that_changes_inside_a_byte_is_a_fault() {
+    let little = |bits: u8| format!("integer {{ size = {bits}; align = 1; }}");
+    let big = |bits: u8, align: u8| format!("integer {{ size = {bits}; align = {align}; byte_order = be; }}");
+    let float = "floating_point { exp_dig = 8; mant_dig = 24; align = 4; byte_order = be; }";
+    for (fields, is_right) in [
+        (format!("{} a; {} b;", little(4), big(4, 1)), false),
+        (format!("{} a; {} b; {} c;", little(3), big(5, 1), little(8)), false),
+        (format!("{} a; {float} b;", little(4)), false),
+        (format!("{} a[3]; {} b;", little(4), big(4, 1)), false),
+        (format!("struct {{ {} a; {} b; }} c[2];", little(4), big(4, 1)), false),
+        (format!("{} a; {} b;", little(8), big(8, 1)), true),
+        (format!("{} a; {} b;", little(4), big(8, 8)), true),
+        (format!("{} a[2]; {} b;", little(4), big(8, 1)), true),
+    ] {
+        let metadata = format!(
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};
+            event {{ name = e; fields := struct {{ {fields} }}; }};"
+        );
+        let folder = folder(metadata.as_bytes(), &[("s", &[0x12; 16])]);
+        let (text, remarks) = report(folder.path());
+        assert_eq!((text.is_empty(), remarks.is_empty()), (!is_right, is_right), "{fields}: {text}{remarks:?}");
+        let theirs = support::tools::babeltrace(&support::tools::babeltrace20(), folder.path());
+        assert_eq!((theirs.success, text.as_bytes()), (is_right, &theirs.out[..]), "{fields}: {}", theirs.err);
+    }
+}
