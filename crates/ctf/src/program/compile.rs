@@ -452,6 +452,9 @@ impl<'a> Compiler<'a> {
         let before = self.known;
         let mut after = if optional { Some(before) } else { None };
         for (case, (ranges, class)) in cases(class).into_iter().enumerate() {
+            if !target.signed && ranges.iter().any(|(lower, _)| (i128::from(i64::MIN)..0).contains(lower)) {
+                return Err(SchemaError::Negative(selector.clone()));
+            }
             self.known = before;
             let begin = self.here();
             self.deeper(|this| this.field(class, "", 0, true))?;
