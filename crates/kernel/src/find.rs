@@ -59,6 +59,13 @@ pub enum Error {
         /// The image.
         image: String,
     },
+    /// The container names a machine whose kernels are not read.
+    Foreign {
+        /// The image.
+        image: String,
+        /// The machine's name.
+        machine: String,
+    },
     /// VMCOREINFO does not lead to page tables.
     Paging(paging::Error),
     /// The Budget is spent.
@@ -75,6 +82,11 @@ impl fmt::Display for Error {
                 write!(f, "{image}: no VMCOREINFO note, and none of {rejected} found in memory holds of that memory")
             }
             Self::Machine { image } => write!(f, "{image}: a machine that is neither x86_64 nor aarch64"),
+            Self::Foreign { image, machine } => {
+                // The name is what the file says.
+                let machine = machine.escape_debug();
+                write!(f, "{image}: a dump of a machine of architecture {machine}: only x86_64 and aarch64 are read")
+            }
             Self::Paging(error) => error.fmt(f),
             Self::Bytes(error) => error.fmt(f),
         }
@@ -101,6 +113,9 @@ impl From<lastwords_bytes::Error> for Error {
 /// # Errors
 /// There is no kernel, its machine or its page tables are not known, or the budget is spent.
 pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    if let Some(machine) = &physical.foreign {
+        return Err(Error::Foreign { image: physical.image.name().into(), machine: machine.clone() });
+    }
     let note = physical.vmcoreinfo.as_deref().filter(|note| !VmcoreInfo::parse(note).is_empty());
     let noted = note.map(|note| by_note(physical, note));
     let doubt = match &noted {

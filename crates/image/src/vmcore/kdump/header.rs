@@ -66,6 +66,8 @@ pub(super) struct Header {
     pub(super) version: u32,
     /// QEMU leaves it out.
     pub(super) machine: Option<Machine>,
+    /// Its name, where it is none of those.
+    pub(super) foreign: Option<String>,
     pub(super) block_size: u64,
     pub(super) incomplete: bool,
     sub_header_blocks: u64,
@@ -100,10 +102,13 @@ impl Header {
             let expected = "a power of two from 512 to 2^16 (dumps of 32-bit machines are not read)";
             return Err(Error::value(what, at::BLOCK_SIZE as u64, u64::from(block_size), expected));
         }
+        let name = reader.text_at(at::MACHINE, at::NAME_LEN)?;
+        let machine = Machine::of_name(&name);
         Ok(Self {
             order: reader.order(),
             version,
-            machine: Machine::of_name(&reader.text_at(at::MACHINE, at::NAME_LEN)?),
+            machine,
+            foreign: Some(name).filter(|name| machine.is_none() && !name.is_empty()),
             block_size: u64::from(block_size),
             incomplete: reader.u32_at(at::STATUS)? & INCOMPLETE != 0,
             sub_header_blocks: u64::from(reader.u32_at(at::SUB_HDR_SIZE)?),

@@ -71,6 +71,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
         return Err(Error::short("split dump", 0, 0, "at least one file"));
     };
     let (page_size, machine, order) = (first.header.block_size, first.header.machine, first.header.order);
+    let foreign = first.header.foreign.clone();
     if let Some(other) = parts.iter().find(|p| p.header.block_size != page_size) {
         let expected = format!("the block size of {}: {page_size}", first.file.name);
         return Err(Error::value(&other.file.name, BLOCK_SIZE_AT, other.header.block_size, &expected));
@@ -90,7 +91,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
         ranges: OnceLock::new(),
     };
     let image = Arc::new(dump);
-    Ok(Physical { image, format: Format::Kdump, machine, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
+    Ok(Physical { image, format: Format::Kdump, machine, foreign, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
 }
 
 /// What of a split dump was not given.
