@@ -8,6 +8,7 @@ use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
 use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
+use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
 use lastwords_formats::{evidence, json, perfetto, text};
@@ -23,7 +24,6 @@ use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::ring::{Event, Expect};
-use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
@@ -420,7 +420,8 @@ fn ctf(data: &[u8], version: Version) {
 
 /// The traces of sessions, as far as CTF can say what they look like.
 fn traces_of(sessions: Vec<lastwords_walk::own::Session>) -> Vec<read::Trace> {
-    let trace = |session| read::session(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
+    let trace =
+        |session| lastwords_ctf::session::trace(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
     sessions.into_iter().filter_map(trace).collect()
 }
 

@@ -3,7 +3,7 @@
 
 use crate::table::plain;
 use lastwords_ctf::Version;
-use lastwords_ctf::read::{self, Due, Member, Reader, Trace, Value, unwatched};
+use lastwords_ctf::read::{Due, Member, Reader, Trace, Value, unwatched};
 use lastwords_formats::events::each;
 use lastwords_formats::select::Selection;
 use lastwords_trace::class::Scope;
@@ -55,7 +55,7 @@ pub(crate) struct Frame {
 /// All panics and signals that were recorded, in order of time.
 pub(crate) fn causes(session: &Arc<Session>) -> Vec<Cause> {
     // A session that cannot be read as a trace has said so where it was to be written.
-    let Ok(trace) = read::session(session, Path::new(""), Version::V2) else { return Vec::new() };
+    let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else { return Vec::new() };
     let traces = [trace];
     let selection = Selection { events: vec![format!("{PROVIDER}*")], ..Selection::default() };
     let mut seen: Vec<Vec<Member>> = Vec::new();

@@ -103,7 +103,7 @@ impl Session {
 
     /// The session as packets, with the names that metadata of a version have.
     pub(crate) fn trace(&self, version: Version) -> anyhow::Result<read::Trace> {
-        Ok(read::session(&self.found.session, &self.origin.path, version)?)
+        Ok(lastwords_ctf::session::trace(&self.found.session, &self.origin.path, version)?)
     }
 }
 

@@ -1,5 +1,5 @@
 //! CTF 1.8 and CTF 2: metadata ([`metadata`]), the decoder that it compiles to ([`program`]), readers ([`read`]) and
-//! writers ([`write`]).
+//! writers ([`write`]); our own sessions in the same terms ([`session`]).
 //!
 //! What metadata say is a [`lastwords_trace::class::TraceClass`], whatever its version. A [`program::Program`] is made of it
 //! once; it splits packets into events and shows an event's fields to a [`lastwords_trace::visit::Visitor`].
@@ -11,6 +11,7 @@ pub mod names;
 mod output;
 pub mod program;
 pub mod read;
+pub mod session;
 pub mod write;
 
 pub use error::{Error, Result};

@@ -3,7 +3,8 @@
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
-use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, readers, run, session};
+use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, readers, run};
+use lastwords_ctf::session;
 use lastwords_trace::clock::{Clock, Rounding};
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::{Channel, EventClass, Schema};
@@ -180,7 +181,8 @@ fn the_merge_is_a_stable_sort() {
         let packets = || made.iter().flat_map(|(memory, _)| memory.packets.iter().flatten());
         let odd = packets().filter(|(_, bytes)| (bytes.len() - HEADER) % 4 != 0).count();
         let count = packets().count();
-        let traces = made.map(|(memory, _)| session(&Arc::new(memory), Path::new("m"), Version::V2).expect("a trace"));
+        let traces =
+            made.map(|(memory, _)| session::trace(&Arc::new(memory), Path::new("m"), Version::V2).expect("a trace"));
         let mut readers: Vec<_> =
             readers(&traces).into_iter().map(|(trace, reader)| (trace, reader.rounded(Rounding::Floor))).collect();
         let mut seen = Seen { traces: readers.iter().map(|(trace, _)| *trace).collect(), ..Seen::default() };

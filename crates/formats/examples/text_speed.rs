@@ -1,7 +1,7 @@
 //! Measures the writers on a synthetic trace of four streams: `cargo run --release -p lastwords-formats --example text_speed`.
 
 use lastwords_bytes::ByteOrder;
-use lastwords_ctf::read::{self, unwatched};
+use lastwords_ctf::read::unwatched;
 use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{Style, Zone};
@@ -150,12 +150,12 @@ fn main() -> Result<(), Error> {
 fn measure(source: &Arc<Synthetic>) -> Result<(), Error> {
     let all = Selection::default();
     for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
-        let traces = [read::session(source, Path::new("memory"), Version::V2)?];
+        let traces = [lastwords_ctf::session::trace(source, Path::new("memory"), Version::V2)?];
         let begin = Instant::now();
         let totals = text::write(&traces, style, &all, &Zone::utc(), &mut std::io::sink(), &unwatched, &mut |_| {})?;
         show(&format!("text, {style:?}"), begin, totals);
     }
-    let traces = [read::session(source, Path::new("memory"), Version::V2)?];
+    let traces = [lastwords_ctf::session::trace(source, Path::new("memory"), Version::V2)?];
     let begin = Instant::now();
     let totals = json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {})?;
     show("JSON lines", begin, totals);

@@ -69,26 +69,26 @@ fn check(source: &Memory, folder: &Path, (version, count_events): (Version, bool
 fn check_all(version: Version, program: PathBuf, limits: Limits) {
     for seed in seeds() {
         let folder = Folder::new();
-        let source = trace(seed, limits);
+        let source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
         check(&source, &folder.0.join("trace"), (version, seed % 2 == 0), &program, &format!("seed {seed}"));
     }
 }
 
 #[test]
 fn ctf_1_8_prints_the_same() {
-    let limits = Limits { unknown_labels: true, empty_text: false, several_labels: true };
+    let limits = Limits { unknown_labels: true, empty_text: false, several_labels: true, big: false };
     check_all(Version::V1_8, babeltrace20(), limits);
 }
 
 #[test]
 fn ctf_1_8_prints_the_same_in_2_1() {
-    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: false };
+    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: false, big: false };
     check_all(Version::V1_8, babeltrace21(), limits);
 }
 
 #[test]
 fn ctf_2_prints_the_same() {
-    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: false };
+    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: false, big: false };
     check_all(Version::V2, babeltrace21(), limits);
 }
 
@@ -118,9 +118,9 @@ fn damage(source: &mut Memory, r: &mut Rng) {
 /// Whatever stood in the packets, what is written is a trace that reads without errors, with all events that were counted.
 #[test]
 fn damaged_packets_make_a_whole_trace() {
-    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: true };
+    let limits = Limits { unknown_labels: true, empty_text: true, several_labels: true, big: false };
     for seed in seeds() {
-        let mut source = trace(seed, limits);
+        let mut source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
         damage(&mut source, &mut Rng(!seed));
         for (version, program) in [(Version::V1_8, babeltrace20()), (Version::V2, babeltrace21())] {
             let folder = Folder::new();

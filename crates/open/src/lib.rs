@@ -167,7 +167,7 @@ impl Trace {
     pub fn packets(&self, version: Version) -> Option<std::result::Result<read::Trace, lastwords_ctf::Error>> {
         let path = &self.origin.path;
         match &self.body {
-            Body::Session(found) => Some(read::session(&found.session, path, version)),
+            Body::Session(found) => Some(lastwords_ctf::session::trace(&found.session, path, version)),
             Body::Lttng(lttng) => Some(lttng.session.trace(path)),
             Body::Ctf(trace) => Some(Ok((**trace).clone())),
             Body::Ftrace(_) => None,

@@ -8,7 +8,6 @@
 
 pub mod class;
 pub mod clock;
-pub mod decode;
 pub mod evidence;
 pub mod ftrace;
 pub mod integer;

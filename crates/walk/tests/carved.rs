@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 use lastwords_bytes::Budget;
+use lastwords_ctf::session::Decoder;
 use lastwords_image::unwatched;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::ring::Form;
 use lastwords_testkit::samples;
 use lastwords_testkit::session::{ChannelSpec, Session as Truth};
-use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;

@@ -1,12 +1,12 @@
 //! Damage costs events, and makes none: whatever is wrong, each event that is found was recorded.
 #![forbid(unsafe_code)]
 
+use lastwords_ctf::session::Decoder;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se, stream as st};
 use lastwords_testkit::ring::Event;
 use lastwords_testkit::samples;
 use lastwords_testkit::session::Session as Made;
-use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;

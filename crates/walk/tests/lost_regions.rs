@@ -1,10 +1,10 @@
 //! What the loss of one region costs: no more than what stood in it.
 #![forbid(unsafe_code)]
 
+use lastwords_ctf::session::Decoder;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
-use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::schema::Field;
 use lastwords_trace::source::Source;

@@ -1,11 +1,11 @@
 //! One wrong bit in what tells the time, where something else tells it too.
 #![forbid(unsafe_code)]
 
+use lastwords_ctf::session::Decoder;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
-use lastwords_trace::decode::Decoder;
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;
 use lastwords_walk::own::Session;

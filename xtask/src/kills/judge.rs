@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lastwords_trace::decode::Decoder;
+use lastwords_ctf::session::Decoder;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source as _;
 use lastwords_walk::Options;

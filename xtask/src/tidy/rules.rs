@@ -24,7 +24,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("bench", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
-    ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
+    ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "testkit"]),
 ];
 
 /// Layers inside a crate: the beginning of a path, and the modules of that crate which its files may not use.

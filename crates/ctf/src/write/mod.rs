@@ -8,11 +8,11 @@
 
 pub mod lttng;
 pub mod packets;
-pub mod session;
 
 use crate::error::{Error, Result};
 use crate::metadata::{Version, emit};
 use crate::read::Watch;
+use crate::session::class::class;
 use crate::{Totals, create_file, create_folder};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::parallel;
@@ -57,7 +57,7 @@ pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<
 /// # Errors
 /// A field class that CTF cannot express.
 pub fn metadata(schema: &Schema, evidence: &Evidence, version: Version) -> Result<String> {
-    emit(&session::class(schema, environment(schema, evidence), version)?, version)
+    emit(&class(schema, environment(schema, evidence), version)?, version)
 }
 
 /// The schema's properties, with the tracer's name and the losses where it has not its own.

@@ -3,10 +3,10 @@
 use super::Options;
 use crate::error::{Error, Result};
 use crate::read::Watch;
+use crate::session::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
 use crate::{Totals, create_file};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::clock::Clock;
-use lastwords_trace::decode::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::{PacketInfo, Source};
 use std::fs::File;

@@ -7,7 +7,7 @@ pub mod tools;
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
-use lastwords_ctf::read::{self, Trace};
+use lastwords_ctf::read::Trace;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
@@ -70,7 +70,7 @@ impl Reader<'_> {
 
 /// The trace that text, JSON and Perfetto are written of; names are those of metadata of a version.
 pub fn read(memory: &Memory, version: Version) -> Vec<Trace> {
-    vec![read::session(&Arc::new(memory.clone()), Path::new("memory"), version).expect("a trace")]
+    vec![lastwords_ctf::session::trace(&Arc::new(memory.clone()), Path::new("memory"), version).expect("a trace")]
 }
 
 impl PacketReader for Reader<'_> {

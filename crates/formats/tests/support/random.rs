@@ -80,6 +80,18 @@ pub struct Limits {
     pub empty_text: bool,
     /// Several labels of one value: babeltrace2 2.1 puts them in braces and, of CTF 2, in the order of a hash table.
     pub several_labels: bool,
+    /// The recorder was a big-endian machine.
+    pub big: bool,
+}
+
+impl Limits {
+    /// The first bytes of a number in the byte order of the recorder.
+    fn put(self, out: &mut Vec<u8>, raw: u64, size: usize) {
+        match self.big {
+            false => out.extend(&raw.to_le_bytes()[..size]),
+            true => out.extend(&raw.to_be_bytes()[8 - size..]),
+        }
+    }
 }
 
 /// The trace of a seed.
@@ -124,7 +136,14 @@ fn schema(r: &mut Rng, limits: Limits) -> Schema {
     let channels = (0..1 + r.below(3)).map(|i| channel(r, (i * 7 % 5) as u32, limits)).collect();
     let mut uuid = [0; 16];
     uuid.iter_mut().for_each(|b| *b = r.next() as u8);
-    Schema { uuid, name: "random".to_owned(), byte_order: ByteOrder::Little, env, clock, channels }
+    Schema {
+        uuid,
+        name: "random".to_owned(),
+        byte_order: if limits.big { ByteOrder::Big } else { ByteOrder::Little },
+        env,
+        clock,
+        channels,
+    }
 }
 
 fn channel(r: &mut Rng, id: u32, limits: Limits) -> Channel {
@@ -232,15 +251,15 @@ fn event(r: &mut Rng, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, lim
     } else {
         u32::from(id)
     };
-    out.extend((word << 5 | tag).to_le_bytes());
+    limits.put(out, u64::from(word << 5 | tag), 4);
     if tag >= 29 {
-        out.extend(id.to_le_bytes());
+        limits.put(out, u64::from(id), 2);
     }
     if tag == 29 || tag == 30 {
-        out.extend(if sized { size } else { u32::MAX }.to_le_bytes());
+        limits.put(out, u64::from(if sized { size } else { u32::MAX }), 4);
     }
     if tag == 29 {
-        out.extend(clock.to_le_bytes());
+        limits.put(out, *clock, 8);
     }
     out.extend(body);
 }
@@ -250,9 +269,9 @@ fn value(r: &mut Rng, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
         FieldClass::Integer { size, .. } => {
             let raw = *r.pick(&[0, 1, u64::MAX, 0x8000_0000_0000_0000, 0x8080_8080_8080_8080, 10, 255]);
             let raw = if r.one_in(2) { r.next() } else { raw };
-            out.extend(&raw.to_le_bytes()[..usize::from(*size)]);
+            limits.put(out, raw, usize::from(*size));
         }
-        FieldClass::Float { size } => float(r, *size, out),
+        FieldClass::Float { size } => float(r, *size, out, limits),
         FieldClass::Bool => out.push(r.below(2) as u8),
         FieldClass::String => {
             let words = if limits.empty_text { &WORDS[..] } else { &WORDS[1..] };
@@ -267,23 +286,23 @@ fn value(r: &mut Rng, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
         }
         FieldClass::Bytes => {
             let count = r.below(5);
-            out.extend((count as u32).to_le_bytes());
+            limits.put(out, count, 4);
             (0..count).for_each(|_| out.push(r.next() as u8));
         }
         FieldClass::Sequence(element) => {
             let count = r.below(5);
-            out.extend((count as u32).to_le_bytes());
+            limits.put(out, count, 4);
             (0..count).for_each(|_| value(r, element, out, limits));
         }
         FieldClass::Array { count, element } => (0..*count).for_each(|_| value(r, element, out, limits)),
         FieldClass::Enum { size, labels, .. } => {
             let raw = if limits.unknown_labels && r.one_in(3) { r.next() } else { r.pick(labels).0 as u64 };
-            out.extend(&raw.to_le_bytes()[..usize::from(*size)]);
+            limits.put(out, raw, usize::from(*size));
         }
     }
 }
 
-fn float(r: &mut Rng, size: u8, out: &mut Vec<u8>) {
+fn float(r: &mut Rng, size: u8, out: &mut Vec<u8>, limits: Limits) {
     let plain =
         [0.0, -0.0, 1.0, 0.1, 1e6, 999_999.5, 123_456.7, 1e-4, 1e-5, f64::INFINITY, f64::MAX, 5e-324, 100_000.0, 2.5];
     let value = match r.below(4) {
@@ -293,7 +312,7 @@ fn float(r: &mut Rng, size: u8, out: &mut Vec<u8>) {
         _ => f64::from_bits(r.next()),
     };
     match size {
-        4 => out.extend((value as f32).to_le_bytes()),
-        _ => out.extend(value.to_le_bytes()),
+        4 => limits.put(out, u64::from((value as f32).to_bits()), 4),
+        _ => limits.put(out, value.to_bits(), 8),
     }
 }

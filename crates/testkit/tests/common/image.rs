@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lastwords_bytes::{Budget, Error};
+use lastwords_ctf::session::Decoder;
 use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
 use lastwords_testkit::ring::Event;
-use lastwords_trace::decode::Decoder;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::Source;
 use lastwords_walk::own;

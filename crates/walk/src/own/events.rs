@@ -1,7 +1,7 @@
 //! Walking events to find where a packet's structure breaks.
 
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::decode::{ChannelDecoder, DecodeError, Expected, Position, TAG_FULL};
+use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected, Position, TAG_FULL};
 
 /// What a walk came to.
 #[derive(Debug, Clone, Copy)]

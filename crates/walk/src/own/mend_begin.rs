@@ -4,7 +4,7 @@ use super::events::full_clock;
 use super::packet::Header;
 use super::plan::Planner;
 use lastwords_abi::packet::{HEADER_LEN, at};
-use lastwords_trace::decode::{ChannelDecoder, Position};
+use lastwords_ctf::session::{ChannelDecoder, Position};
 
 impl Planner<'_> {
     /// Puts one wrong bit right where that alone leads to `last`, the clock of an event that the half's control words tell.

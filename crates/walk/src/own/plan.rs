@@ -9,7 +9,7 @@ use super::upto::End;
 use super::{find::Region, lockless};
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
-use lastwords_trace::decode::{ChannelDecoder, DecodeError, Expected};
+use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 
 /// Missing sub-buffers that are listed one by one; what follows them is one gap.

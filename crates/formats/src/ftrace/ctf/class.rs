@@ -13,8 +13,8 @@ use lastwords_trace::schema::EnvValue;
 use crate::ftrace::beside::Beside;
 use crate::ftrace::text::{At, Printer};
 use crate::ftrace::values::{Column, Datum, Element, Kind, Place, columns};
+use lastwords_ctf::session::{packet_context, packet_header, role, structure, unsigned};
 use lastwords_ctf::uuid_text;
-use lastwords_ctf::write::session::{packet_context, packet_header, role, structure, unsigned};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -14,13 +14,31 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The class of a schema as metadata of a version have it: CTF 1.8 has identifiers only, and hides what babeltrace2 2.0 warns of.
-pub(super) fn class(schema: &Schema, env: BTreeMap<String, EnvValue>, version: Version) -> Result<TraceClass> {
-    class_of(schema, env, Shapes { order: schema.byte_order, version, all_headers: version == Version::V2 })
+pub(crate) fn class(schema: &Schema, env: BTreeMap<String, EnvValue>, version: Version) -> Result<TraceClass> {
+    class_of(schema, env, Shapes { order: schema.byte_order, version, reads: false })
 }
 
-/// The class by which the packets are read where they are: with names as a version has them, and every form of event header.
+/// The class of one channel alone, as [`class_in_memory`] has it.
+pub(super) fn channel_class(channel: &schema::Channel, order: ByteOrder) -> Result<TraceClass> {
+    let shapes = Shapes { order, version: Version::V2, reads: true };
+    Ok(TraceClass {
+        version: 2,
+        uuid: None,
+        identity: Identity::default(),
+        order,
+        env: Vec::new(),
+        header: None,
+        clocks: vec![tick()],
+        streams: vec![shapes.stream(channel)?],
+        attributes: Attributes::default(),
+        preamble: Attributes::default(),
+    })
+}
+
+/// The class by which the packets are read where they are: with names as a version has them, and every form of event header. An
+/// event class that CTF cannot express is left out.
 pub(crate) fn class_in_memory(schema: &Schema, version: Version) -> Result<TraceClass> {
-    class_of(schema, schema.env.clone(), Shapes { order: schema.byte_order, version, all_headers: true })
+    class_of(schema, schema.env.clone(), Shapes { order: schema.byte_order, version, reads: true })
 }
 
 fn class_of(schema: &Schema, env: BTreeMap<String, EnvValue>, shapes: Shapes) -> Result<TraceClass> {
@@ -57,6 +75,20 @@ fn clock(clock: &lastwords_trace::clock::Clock, version: Version) -> Clock {
         description: clock.description.clone(),
         attributes: Attributes::default(),
     }
+}
+
+/// A clock of which only the readings count.
+fn tick() -> Clock {
+    let description = String::new();
+    let clock = lastwords_trace::clock::Clock {
+        name: String::new(),
+        description,
+        frequency: 1,
+        offset_seconds: 0,
+        offset_ticks: 0,
+        absolute: false,
+    };
+    self::clock(&clock, Version::V2)
 }
 
 /// A structure of fields on whole bytes.
@@ -106,8 +138,8 @@ pub fn packet_context(order: ByteOrder) -> Struct {
 struct Shapes {
     order: ByteOrder,
     version: Version,
-    /// The form of event header that has a size and no time is there too.
-    all_headers: bool,
+    /// Packets are read where they are: with every form of event header, and without event classes that CTF cannot express.
+    reads: bool,
 }
 
 impl Shapes {
@@ -130,7 +162,7 @@ impl Shapes {
             class: FieldClass::Struct(structure(fields)),
             attributes: Attributes::default(),
         };
-        let (size, sized) = match self.all_headers {
+        let (size, sized) = match self.reads || self.version == Version::V2 {
             false => (role(4, order, Role::Clock), None),
             true => {
                 (unsigned(4, order), Some(option("sized", 30, 30, vec![id(), ("payload_size", unsigned(4, order))])))
@@ -149,11 +181,15 @@ impl Shapes {
         };
         let selector = Path { scope: Scope::EventHeader, names: vec!["id".to_owned()] };
         let forms = Variant { selector, options, attributes: Attributes::default() };
-        structure(vec![
+        let mut word = vec![
             ("id", self.bits(5, Role::EventClassId, mappings)),
             ("timestamp", self.bits(27, Role::Clock, Vec::new())),
-            ("v", FieldClass::Variant(Box::new(forms))),
-        ])
+        ];
+        // The word's low bits are its id. CTF counts the bits of big-endian numbers from the highest.
+        if self.order == ByteOrder::Big {
+            word.reverse();
+        }
+        structure(word.into_iter().chain([("v", FieldClass::Variant(Box::new(forms)))]).collect())
     }
 
     fn stream(self, channel: &schema::Channel) -> Result<StreamClass> {
@@ -161,7 +197,9 @@ impl Shapes {
         let contexts = self
             .fields(&channel.contexts, Scope::CommonContext)
             .map_err(|what| Error::Schema(format!("channel {id}, context {what}")))?;
-        let events = channel.classes().map(|class| self.event(id, class)).collect::<Result<Vec<_>>>()?;
+        let events = channel.classes().map(|class| self.event(id, class));
+        let events = events.filter(|event| !self.reads || event.is_ok());
+        let events = events.collect::<Result<Vec<_>>>()?;
         Ok(StreamClass {
             id: id.into(),
             name: channel.name.clone(),

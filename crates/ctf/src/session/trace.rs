@@ -1,9 +1,9 @@
 //! A session as a trace whose packets are in memory.
 
-use super::folder::{Memory, Stream, Trace};
+use super::class::class_in_memory;
 use crate::error::{Error, Result};
 use crate::metadata::Version;
-use crate::write::session::class_in_memory;
+use crate::read::{Memory, Stream, Trace};
 use lastwords_trace::source::Source;
 use std::path::Path;
 use std::sync::Arc;

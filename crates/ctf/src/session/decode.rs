@@ -1,0 +1,307 @@
+//! The events of one packet of a session: for those who look at packets before they are a trace, and at event headers.
+//!
+//! Event headers (docs/ABI.md, "Event headers"): a 32-bit word `clock27 << 5 | tag` in the schema's byte order; then,
+//! packed, by tag: 0..=28 nothing (the tag is the id); 29 id u16, payload size u32 (or [`NO_SIZE`]), clock u64; 30 id
+//! u16, payload size u32; 31 id u16. Then the channel's contexts and the payload, packed; a payload size counts both.
+
+use super::class::channel_class;
+use crate::program::{self, Fault, Flat, Part, Program};
+use lastwords_bytes::{ByteOrder, Reader};
+use lastwords_trace::class::Scope;
+use lastwords_trace::schema::{Channel, Schema};
+use lastwords_trace::visit::Ignore;
+use std::fmt;
+use std::ops::Range;
+
+/// Tag: id, payload size and full clock follow.
+pub const TAG_FULL: u32 = 29;
+/// Tag: id and payload size follow.
+pub const TAG_SIZE: u32 = 30;
+/// Tag: id follows.
+pub const TAG_ID: u32 = 31;
+/// A payload size that says nothing.
+pub const NO_SIZE: u32 = u32::MAX;
+/// Bits of the tag in a header's first word; the clock's low 27 bits are above.
+pub const TAG_BITS: u32 = 5;
+const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
+/// Where the payload size stands in a header that has one.
+const SIZE_AT: usize = 6;
+
+/// Where an event stands in its packet's bytes, and when it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawEvent {
+    /// Ticks of the trace's clock, all 64 bits.
+    pub clock: u64,
+    /// Id of its class in the channel.
+    pub id: u16,
+    /// Offset of its header.
+    pub start: usize,
+    /// Offset behind its header: where the contexts begin.
+    pub context_at: usize,
+    /// Offset behind the contexts: where the payload begins.
+    pub payload_at: usize,
+    /// Offset behind its payload.
+    pub end: usize,
+}
+
+impl RawEvent {
+    /// The contexts' bytes.
+    #[must_use]
+    pub fn context(&self) -> Range<usize> {
+        self.context_at..self.payload_at
+    }
+
+    /// The payload's bytes.
+    #[must_use]
+    pub fn payload(&self) -> Range<usize> {
+        self.payload_at..self.end
+    }
+}
+
+/// What an event must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// As its class says.
+    Class(program::Expected),
+    /// Of the size that the channel's contexts and the class's fields have together. The value is the size in the header.
+    PayloadSize(usize),
+    /// Of a channel of the schema. The value is its position.
+    Channel,
+    /// Written by somebody: its header is all zeros, and that is not believed here. The value is 0.
+    Written,
+    /// Not later than this clock, the last that can be. The value is the clock.
+    NotAfter(u64),
+}
+
+/// A packet is not as its schema says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeError {
+    /// Offset in the packet's bytes.
+    pub offset: usize,
+    /// What stands there.
+    pub value: u64,
+    /// What should.
+    pub expected: Expected,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset, value, expected } = *self;
+        match expected {
+            Expected::Class(expected) => {
+                write!(f, "{}", Fault { at: (offset as u64).saturating_mul(8), value, expected })
+            }
+            Expected::PayloadSize(n) => {
+                write!(f, "offset {offset}: the header says a payload of {value} bytes, its fields have {n}")
+            }
+            Expected::Channel => write!(f, "no channel {value} in the schema"),
+            Expected::Written => write!(f, "offset {offset}: an event header of zeros: no event was written here"),
+            Expected::NotAfter(last) => {
+                write!(
+                    f,
+                    "offset {offset}: a clock of {value}, later than the last, {last}: of an older lap or damaged"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// How far a packet is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Offset of the next event's header.
+    pub offset: usize,
+    /// Clock of the event before, or of the packet's begin.
+    pub clock: u64,
+}
+
+/// A schema, compiled.
+#[derive(Debug)]
+pub struct Decoder {
+    channels: Vec<ChannelDecoder>,
+}
+
+impl Decoder {
+    /// Compiles a schema.
+    #[must_use]
+    pub fn new(schema: &Schema) -> Self {
+        let channels = schema.channels.iter().map(|c| ChannelDecoder::new(c, schema.byte_order)).collect();
+        Self { channels }
+    }
+
+    /// The compiled channel at a position of [`Schema::channels`].
+    #[must_use]
+    pub fn channel(&self, channel: usize) -> Option<&ChannelDecoder> {
+        self.channels.get(channel)
+    }
+
+    /// The events of a packet's bytes. `channel` is the position in [`Schema::channels`], `begin_clock` the packet's
+    /// begin, `events_at` the offset of the first event. Stops behind the last event or at the first error.
+    #[must_use]
+    pub fn events<'a>(&'a self, channel: usize, bytes: &'a [u8], begin_clock: u64, events_at: usize) -> Events<'a> {
+        Events {
+            channel: self.channels.get(channel).ok_or(channel),
+            bytes,
+            position: Position { offset: events_at, clock: begin_clock },
+            done: false,
+        }
+    }
+}
+
+/// A channel, compiled. An event class with a field that CTF cannot express is left out: its events are of no class.
+#[derive(Debug)]
+pub struct ChannelDecoder {
+    /// None where the channel cannot be compiled.
+    program: Option<Program>,
+    order: ByteOrder,
+    /// Bytes of the contexts, where every event has the same.
+    context: Option<usize>,
+}
+
+impl ChannelDecoder {
+    /// Compiles one channel.
+    #[must_use]
+    pub fn new(channel: &Channel, order: ByteOrder) -> Self {
+        let program = channel_class(channel, order).ok().and_then(|class| Program::new(class).ok());
+        let code = program.as_ref().and_then(|program| program.code(Scope::CommonContext, 0, 0));
+        let flat = code.map(|code| code.flat());
+        let context = match flat {
+            _ if channel.contexts.is_empty() => Some(0),
+            Some(Some(flat)) => size(&flat),
+            _ => None,
+        };
+        Self { program, order, context }
+    }
+
+    /// The event at `position`, which moves behind it; none at the end of `bytes`.
+    ///
+    /// # Errors
+    /// The bytes are not an event of this channel; `position` stays where the event begins.
+    pub fn step(&self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
+        let start = position.offset;
+        if start >= bytes.len() {
+            return Ok(None);
+        }
+        let Some(program) = &self.program else {
+            return Err(DecodeError { offset: start, value: 0, expected: Expected::Channel });
+        };
+        let part = whole(bytes);
+        let mut decoder = program.decoder();
+        decoder.set_clock(position.clock);
+        let event = program.event(&mut decoder, 0, &part, bits(start)).map_err(of_fault)?;
+        let [context_at, end] = [event.body, event.end].map(|bits| usize::try_from(bits / 8).unwrap_or(usize::MAX));
+        self.check_size(bytes, start, context_at, end)?;
+        let payload_at = match self.context {
+            Some(size) => context_at.saturating_add(size),
+            None => {
+                let code = program.code(Scope::CommonContext, 0, event.class);
+                let end = code.map(|code| program.visit(&mut decoder, code, &part, event.body, &mut Ignore));
+                end.transpose().map_err(of_fault)?.map_or(context_at, |bits| (bits / 8) as usize)
+            }
+        };
+        let class = program.class().streams.first().and_then(|stream| stream.events.get(event.class));
+        *position = Position { offset: end, clock: event.clock };
+        let id = class.and_then(|class| u16::try_from(class.id).ok()).unwrap_or(u16::MAX);
+        Ok(Some(RawEvent { clock: event.clock, id, start, context_at, payload_at, end }))
+    }
+
+    /// How many events there are from `offset` to the end of `bytes`. Several times faster than [`Self::step`]: most events are
+    /// passed over without a look at their fields.
+    ///
+    /// # Errors
+    /// The first that [`Self::step`] would meet.
+    pub fn count(&self, bytes: &[u8], offset: usize) -> Result<u64, DecodeError> {
+        let mut position = Position { offset, clock: 0 };
+        let mut count = 0u64;
+        loop {
+            if let Some(program) = self.program.as_ref().filter(|_| position.offset < bytes.len()) {
+                let mut decoder = program.decoder();
+                decoder.set_clock(position.clock);
+                let passed = program.pass(&mut decoder, 0, &whole(bytes), bits(position.offset));
+                count = count.saturating_add(passed.events);
+                let offset = usize::try_from(passed.end / 8).unwrap_or(usize::MAX);
+                position = Position { offset, clock: decoder.clock() };
+            }
+            if self.step(&mut position, bytes)?.is_none() {
+                return Ok(count);
+            }
+            count = count.saturating_add(1);
+        }
+    }
+
+    /// A size in the header is that of contexts and payload.
+    fn check_size(&self, bytes: &[u8], start: usize, context_at: usize, end: usize) -> Result<(), DecodeError> {
+        let header = Reader::new("event header", bytes.get(start..context_at).unwrap_or_default(), self.order);
+        let is_sized = header.u32_at(0).is_ok_and(|word| matches!(word & TAG_MASK, TAG_FULL | TAG_SIZE));
+        let size = header.u32_at(SIZE_AT).ok().filter(|size| is_sized && *size != NO_SIZE);
+        let found = end.saturating_sub(context_at);
+        match size.filter(|size| usize::try_from(*size) != Ok(found)) {
+            None => Ok(()),
+            Some(size) => {
+                let expected = Expected::PayloadSize(found);
+                Err(DecodeError { offset: start, value: u64::from(size), expected })
+            }
+        }
+    }
+}
+
+fn whole(bytes: &[u8]) -> Part<'_> {
+    Part { bytes, base: 0, content_end: bits(bytes.len()) }
+}
+
+fn bits(bytes: usize) -> u64 {
+    (bytes as u64).saturating_mul(8)
+}
+
+fn of_fault(Fault { at, value, expected }: Fault) -> DecodeError {
+    let offset = usize::try_from(at / 8).unwrap_or(usize::MAX);
+    DecodeError { offset, value, expected: Expected::Class(expected) }
+}
+
+/// Bytes of a flat form; none where a text's length varies.
+fn size(flat: &[Flat]) -> Option<usize> {
+    flat.iter().try_fold(0usize, |size, step| {
+        let more = match *step {
+            Flat::Begin(_) | Flat::End => 0,
+            Flat::Skip(bytes) | Flat::Chars(_, bytes) => usize::try_from(bytes).ok()?,
+            Flat::Integer { size, .. } => usize::from(size),
+            Flat::Text(_) => return None,
+        };
+        size.checked_add(more)
+    })
+}
+
+/// Iterator over a packet's events; after an error it is at its end.
+#[derive(Debug, Clone)]
+pub struct Events<'a> {
+    channel: Result<&'a ChannelDecoder, usize>,
+    bytes: &'a [u8],
+    position: Position,
+    done: bool,
+}
+
+impl Events<'_> {
+    /// How far it has come: behind the last event yielded.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Result<RawEvent, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let item = match self.channel {
+            Ok(channel) => channel.step(&mut self.position, self.bytes).transpose(),
+            Err(value) => Some(Err(DecodeError { offset: 0, value: value as u64, expected: Expected::Channel })),
+        };
+        self.done = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
