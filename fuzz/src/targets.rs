@@ -444,7 +444,7 @@ pub fn text_end_to_end(data: &[u8]) {
         let _ = text::write(&sources, style, &selection, &zone, &mut sink(), &mut |_| ());
     }
     for source in sources {
-        let _ = evidence::write_text(source, 100, &mut sink());
+        let _ = evidence::Account::of(source).write(100, &mut sink());
     }
 }
 

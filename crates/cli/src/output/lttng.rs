@@ -1,14 +1,15 @@
 //! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory. For other formats such folders are
 //! made for a while, and read.
 
-use super::{Done, Format, Job, Line, ctf};
+use super::each::Each;
+use super::{Format, Line};
 use crate::account;
 use crate::input::{Lttng, Traces};
 use crate::names::Taken;
 use crate::progress::Shared;
 use crate::say;
-use crate::select::Chosen;
 use crate::table::plain;
+use crate::text::fault_line;
 use anyhow::{Context, bail};
 use lastwords_ctf::read;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
@@ -19,33 +20,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Writes sessions of one input into a folder, in the format that is asked for: a folder or a file each.
-pub(super) fn each(
-    job: &Job<'_>,
-    chosen: &Chosen,
-    sessions: &mut [Lttng],
-    into: &Path,
-    taken: &mut Taken,
-    done: &mut Done,
-) -> anyhow::Result<()> {
+pub(super) fn each(run: &mut Each<'_>, sessions: &mut [Lttng], into: &Path) -> anyhow::Result<()> {
     super::folder(into)?;
+    let job = run.job;
     let Some(format) = job.to.filter(|format| format.ctf_version().is_none()) else {
-        let lines = write(sessions, into, taken, job.to.and_then(Format::ctf_version))?;
-        lines.into_iter().for_each(|line| job.tell(line, done));
+        let lines = write(sessions, into, run.names(into), job.to.and_then(Format::ctf_version))?;
+        lines.into_iter().for_each(|line| job.tell(line, &mut run.done));
         return Ok(());
     };
     let made = tempfile::tempdir().context("a folder for the recovered trace")?;
     let lines = write(sessions, made.path(), &mut Taken::default(), None)?;
     check_readable(&lines)?;
     // If one session could not be read, the exit status says so for all of them.
-    done.failed |= lines.iter().any(|line| line.unreadable);
+    let unreadable = lines.iter().any(|line| line.unreadable);
     for line in lines.into_iter().filter(|line| !line.unreadable) {
-        let path = format.path(into, &taken.name(&line.session));
-        job.room(&path)?;
-        let (other, faults) = ctf::write(read::open(&line.path)?.traces, chosen, format, &path)?;
-        let (losses, lost) = (line.losses || other.losses || faults > 0, line.lost_events.max(other.lost_events));
-        let unreadable = done.failed;
-        let line = Line { session: line.session, from: line.from, losses, lost_events: lost, unreadable, ..other };
-        job.tell(line, done);
+        let path = format.path(into, &run.names(into).name(&line.session));
+        let traces = Traces { ctf: read::open(&line.path)?.traces, ..Traces::default() };
+        let other = run.writing(&traces, &path).run(format)?;
+        let (losses, lost_events) = (line.losses || other.losses, line.lost_events.max(other.lost_events));
+        let (session, from) = (line.session, line.from);
+        job.tell(Line { session, from, losses, lost_events, unreadable, ..other }, &mut run.done);
     }
     Ok(())
 }
@@ -100,7 +94,7 @@ pub(crate) fn unpack(traces: &mut Traces) -> anyhow::Result<Recovered> {
     for line in lines.iter().filter(|line| !line.unreadable) {
         let found = read::open(&line.path)?;
         traces.ctf.extend(found.traces);
-        found.faults.iter().for_each(|fault| ctf::fault_line(&fault.to_string()));
+        found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
     }
     Ok(Recovered { lines, _folder: Some(folder) })
 }
@@ -156,8 +150,23 @@ fn write(
                 totals.packets
             ));
         }
-        let line = Line::new(&path, session.name.clone(), origin.path.clone(), &totals);
-        lines.push(Line { events, lost_events: session.evidence.lost_events(), losses, unreadable, ..line });
+        let Totals { streams, packets, bytes, .. } = totals;
+        let (name, from, lost_events) = (session.name.clone(), origin.path.clone(), session.evidence.lost_events());
+        let (merged, faults) = (Vec::new(), 0);
+        lines.push(Line {
+            path,
+            session: name,
+            from,
+            events,
+            streams,
+            packets,
+            bytes,
+            lost_events,
+            losses,
+            unreadable,
+            merged,
+            faults,
+        });
     }
     Ok(lines)
 }

@@ -1,13 +1,12 @@
 //! `convert`: one file of all traces; of CTF a folder, or a folder for each trace.
 
-use super::{Done, Format, Job, Line, Merged, ctf, folder, is_stdout, lttng, machine, session, to_file};
+use super::write::Writing;
+use super::{Done, Format, Job, Merged, folder, is_stdout, lttng};
 use crate::account;
-use crate::input::Arrays;
+use crate::input::{Arrays, Traces};
 use crate::names::Taken;
-use crate::text::{self, Form};
+use crate::select::Chosen;
 use anyhow::bail;
-use lastwords_formats::text::Zone;
-use std::path::PathBuf;
 
 /// Writes all traces as one output.
 ///
@@ -24,36 +23,12 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     let recovered = lttng::unpack(job.traces)?;
     check_together(&job, format)?;
     let mut done = Done::default();
-    match format {
-        Format::Ctf | Format::Ctf2 => folders(&job, &chosen, &mut done)?,
-        Format::Text => {
-            let path = job.output;
-            let title = path.display().to_string();
-            let title = (!is_stdout(path)).then_some(title.as_str());
-            let form = Form { look: None, zone: Zone::local(), with_log: job.with_log, title };
-            let mut told = text::Told::default();
-            to_file(path, |out| {
-                told = text::write(job.traces, &chosen, &form, out)?;
-                Ok(())
-            })?;
-            done.failed |= told.faults > 0;
-            account::print_faults(&told.outcome);
-            done.lines.push(line(&job, &told.totals));
-        }
-        _ if !job.traces.sessions.is_empty() => {
-            let totals = session::to_one(&job.traces.sources(), format, &chosen, job.output)?;
-            done.lines.push(line(&job, &totals));
-        }
-        _ if !job.traces.ctf.is_empty() => {
-            let (totals, faults) = ctf::to_json(&job.traces.ctf, &chosen, job.output)?;
-            done.failed |= faults > 0;
-            done.lines.push(line(&job, &totals));
-        }
-        _ => done.lines.push(machine::one(&job, &chosen, format)?),
-    }
-    let shown = done.events();
-    if !matches!(format, Format::Ctf | Format::Ctf2) {
-        done.nothing = chosen.tell_empty(job.traces, shown);
+    if format.ctf_version().is_some() {
+        folders(&mut job, &chosen, format, &mut done)?;
+    } else {
+        let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
+        done.lines.push(writing.run(format)?);
+        done.nothing = chosen.tell_empty(job.traces, done.events());
     }
     finish(&job, &recovered, done)
 }
@@ -118,52 +93,26 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
 }
 
 /// CTF: one trace is the folder that was named, several are folders in it.
-fn folders(job: &Job<'_>, chosen: &crate::select::Chosen, done: &mut Done) -> anyhow::Result<()> {
-    let traces = &job.traces;
-    let count = traces.sessions.len() + traces.arrays.len() + usize::from(!traces.ctf.is_empty());
-    if count > 1 {
+fn folders(job: &mut Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
+    let Traces { sessions, ctf, arrays, snapshot, .. } = &mut *job.traces;
+    let part = || Traces { snapshot: *snapshot, ..Traces::default() };
+    let mut units: Vec<(String, Traces)> = Vec::new();
+    for session in sessions.drain(..) {
+        units.push((session.name.clone(), Traces { sessions: vec![session], ..part() }));
+    }
+    units.extend(arrays.iter().map(|array| (array.name.clone(), Traces { arrays: vec![array.clone()], ..part() })));
+    if !ctf.is_empty() {
+        units.push(("ctf".to_owned(), Traces { ctf: std::mem::take(ctf), ..part() }));
+    }
+    if units.len() > 1 {
         folder(job.output)?;
     }
-    let mut taken = Taken::default();
-    let mut path =
-        |name: &str| -> PathBuf { if count > 1 { job.output.join(taken.name(name)) } else { job.output.to_owned() } };
-    let version = job.to.and_then(Format::ctf_version).unwrap_or(lastwords_ctf::Version::V1_8);
-    for at in &traces.sessions {
-        let path = path(&at.name);
-        let totals = session::to_ctf(at.source(), version, job.count, &path)?;
-        done.lines.push(session::line(at, &path, &totals, job.count));
-    }
-    for array in &traces.arrays {
-        let format = job.to.unwrap_or(Format::Ctf);
-        let part = machine::Part::new(job, chosen, std::slice::from_ref(array))?;
-        done.lines.push(machine::write(&part, format, "trace", &path(&array.name))?);
-    }
-    if !traces.ctf.is_empty() {
-        let (line, faults) = ctf::copy(&traces.ctf, version, &path("ctf"))?;
-        done.failed |= faults > 0;
-        done.lines.push(line);
+    let (mut taken, is_one) = (Taken::default(), units.len() == 1);
+    for (name, mut traces) in units {
+        let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
+        done.lines.push(Writing { job, chosen, traces: &traces, path: &path }.run(format)?);
+        job.traces.sessions.append(&mut traces.sessions);
+        job.traces.ctf.append(&mut traces.ctf);
     }
     Ok(())
-}
-
-/// The line of one file with all traces.
-fn line(job: &Job<'_>, totals: &lastwords_formats::Totals) -> Line {
-    let traces = &job.traces;
-    let sessions = traces.sessions.iter().map(|s| (s.source().schema().name.clone(), s.origin.path.clone()));
-    let ctf = traces.ctf.iter().map(|trace| (trace.name().to_owned(), trace.path.clone()));
-    let arrays = traces.arrays.iter().map(|array| ("trace".to_owned(), array.origin.path.clone()));
-    let mut all = sessions.chain(ctf).chain(arrays).map(|(session, from)| Merged { session, from });
-    let first = all.next();
-    let (session, from) = first.map(|first| (first.session, first.from)).unwrap_or_default();
-    let merged = all.collect();
-    let evidence = || traces.sessions.iter().map(|s| s.source().evidence());
-    let lost: u64 = evidence().map(lastwords_trace::evidence::Evidence::lost_events).fold(0, u64::saturating_add);
-    let losses =
-        totals.faults > 0 || totals.has_losses() || evidence().any(lastwords_trace::evidence::Evidence::has_losses);
-    Line {
-        lost_events: lost.saturating_add(totals.lost_events),
-        losses,
-        merged,
-        ..Line::new(job.output, session, from, totals)
-    }
 }

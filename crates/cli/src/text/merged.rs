@@ -110,7 +110,7 @@ impl timeline::Source for Sessions<'_> {
             let written = text::write(sources, *style, selection, zone, lines, &mut |_| {});
             keep(kept, |told| {
                 told.outcome = written?;
-                told.totals.add(&Totals { events: 0, ..told.outcome.totals });
+                told.totals.add(&Totals { events: 0, streams: 0, ..told.outcome.totals });
                 Ok(())
             });
         })

@@ -4,7 +4,6 @@ mod merged;
 mod timeline;
 
 use crate::input::{Array, Traces};
-use crate::output::ctf::fault_line;
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
@@ -150,7 +149,7 @@ impl Run<'_> {
         let mut bar = self.form.title.map(|title| Progress::new(title, bytes(&sources)));
         let mut tell = |p: lastwords_trace::merge::Progress| bar.iter_mut().for_each(|bar| bar.set(p.bytes));
         let outcome = text::write(&sources, style, &selection, &self.form.zone, out, &mut tell)?;
-        self.told.totals = outcome.totals;
+        self.told.totals = Totals { streams: 0, ..outcome.totals };
         self.told.outcome = outcome;
         Ok(())
     }
@@ -211,11 +210,6 @@ impl Run<'_> {
                 let log = timeline_of(array, &lines);
                 let summary = ftrace::write_with_log(out, &machine.tracing, array.index, &options, log)?;
                 self.told.add(&summary);
-                let used = |own: &&lastwords_trace::ftrace::CpuRing| {
-                    own.sub_buffers > 0 && cpu.is_none_or(|cpu| own.cpu == cpu)
-                };
-                let ring = rings.shown(self.traces.snapshot);
-                self.told.totals.streams += ring.map_or(0, |ring| ring.cpus().iter().filter(used).count() as u64);
             }
         }
         Ok(())
@@ -300,6 +294,16 @@ fn first_of(mut line: Vec<u8>, is_first: bool) -> Vec<u8> {
         line.splice(at..at + len, *b"(+?.?????????");
     }
     line
+}
+
+/// Says that something cannot be read.
+pub(crate) fn fault_line(text: &str) {
+    say::error(plain(text));
+}
+
+/// Bytes of packets of CTF traces.
+pub(crate) fn packets(traces: &[read::Trace]) -> u64 {
+    traces.iter().map(read::Trace::bytes).fold(0, u64::saturating_add)
 }
 
 /// Bytes of packets to be read of all sources, about.

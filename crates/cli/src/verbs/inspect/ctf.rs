@@ -1,9 +1,9 @@
 //! `inspect` of folders of CTF: each event is decoded.
 
 use crate::account::{self, LIMIT};
-use crate::output::ctf::bytes;
 use crate::progress::Shared;
 use crate::table::plain;
+use crate::text::packets;
 use lastwords_ctf::read::{self, Next, Reader, Trace, Watch};
 use lastwords_formats::Totals;
 use lastwords_trace::parallel;
@@ -53,7 +53,7 @@ impl TraceSummary {
 
 /// What is in the traces.
 pub(super) fn of(traces: &[Trace]) -> Vec<TraceSummary> {
-    let bar = Shared::new("inspect", bytes(traces));
+    let bar = Shared::new("inspect", packets(traces));
     traces.iter().map(|trace| summary(trace, &|bytes| bar.add(bytes))).collect()
 }
 
