@@ -233,7 +233,7 @@ impl Chosen {
     /// nothing was left of what was selected from.
     pub(crate) fn tell_empty(&self, traces: &Traces, shown: u64) -> bool {
         let mut is_told = false;
-        if traces.sessions.len() == traces.len() {
+        if !traces.sessions.is_empty() && traces.sessions.len() == traces.len() {
             let sources = traces.sources();
             let channels = || sources.iter().flat_map(|s| &s.schema().channels);
             let classes = || channels().flat_map(|channel| &channel.events);

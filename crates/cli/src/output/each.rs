@@ -22,6 +22,7 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
     let all = std::mem::take(job.traces);
+    let is_all_sessions = all.sessions.len() == all.len();
     let part = || Traces { snapshot: all.snapshot, ..Traces::default() };
     let folders = folders(&job, &all);
     let into = |origin: &Arc<Origin>| {
@@ -73,7 +74,8 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     if let Some(error) = last {
         return Err(error);
     }
-    done.nothing = chosen.tell_empty(job.traces, done.events());
+    let of = if is_all_sessions { &*job.traces } else { &Traces::default() };
+    done.nothing = chosen.tell_empty(of, done.events());
     job.end(done)
 }
 
