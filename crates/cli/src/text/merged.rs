@@ -10,7 +10,6 @@ use lastwords_formats::Totals;
 use lastwords_formats::events::each;
 use lastwords_formats::ftrace::log::LogLine;
 use lastwords_formats::ftrace::text as ftrace;
-use lastwords_formats::last::LastLines;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::ctf::{self, Note};
 use lastwords_formats::text::{self, Style, Zone};
@@ -52,17 +51,7 @@ impl Run<'_> {
                 sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
             }
         }
-        let merged = match self.chosen.last {
-            None => timeline::merge(&mut sources, out),
-            Some(most) => {
-                let mut last = LastLines::new(most);
-                timeline::merge(&mut sources, &mut last).and_then(|_| {
-                    let lines = last.lines();
-                    let count = lines.len() as u64;
-                    lines.into_iter().try_for_each(|line| out.write_all(&line)).map(|()| count)
-                })
-            }
-        };
+        let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);
         let (told, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.told = told;
@@ -199,8 +188,9 @@ impl timeline::Source for Kernel<'_> {
         let Some((machine, _)) = self.array.get() else { return Ok(()) };
         let log = timeline_of(self.array, self.lines);
         let offset = self.offset;
-        let mut put =
-            |clock: u64, text: &[u8]| out.put(i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), text);
+        let mut put = |clock: u64, text: &[u8]| {
+            out.put(i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset)), text)
+        };
         let summary = ftrace::each(&mut put, &machine.tracing, self.array.index, &self.options, log);
         keep(self.kept, |told| {
             told.add(&summary?);
