@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
+use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
-use lastwords_bytes::{Budget, Limits};
-use lastwords_ctf::{Version, write as ctf};
+use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
-use lastwords_formats::{evidence, json, text};
+use lastwords_formats::{evidence, json, perfetto, text};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
@@ -155,10 +155,11 @@ pub fn zstd_core(data: &[u8]) {
 
 fn open(file: &[u8]) {
     let scratch = file_of(file);
-    let opened = lastwords_image::open(scratch.path(), &Budget::default(), &unwatched);
+    let budget = Budget::default();
+    let opened = lastwords_image::open(scratch.path(), &budget, &unwatched);
     if let Ok(opened) = opened {
         let options = own::Options::default();
-        let found = own::find(&opened.image, &options, &Budget::default(), &unwatched);
+        let found = own::find(&opened.image, &options, &budget, &unwatched);
         for session in found.iter().flat_map(|f| &f.sessions) {
             drain(session);
         }
@@ -168,8 +169,8 @@ fn open(file: &[u8]) {
 /// A dump of physical memory, of any container: the corpus has one of each.
 pub fn vmcore(data: &[u8]) {
     let scratch = file_of(data);
-    let limits = Limits { bytes: 1 << 26, steps: 1 << 22, ..Limits::default() };
-    let Ok(Some(physical)) = open_physical(scratch.path(), &Budget::new(limits), &unwatched) else { return };
+    let budget = Budget::default();
+    let Ok(Some(physical)) = open_physical(scratch.path(), &budget, &unwatched) else { return };
     let (image, mut buf) = (&physical.image, [0u8; 700]);
     let ranges = image.ranges();
     assert!(ranges.windows(2).all(|w| w[0].end() <= w[1].address), "ranges overlap");
@@ -182,7 +183,7 @@ pub fn vmcore(data: &[u8]) {
     for address in [0, u64::MAX - 300, u64::MAX >> 1] {
         let _ = image.read(address, &mut buf);
     }
-    let _ = find::kernel(&physical, &Budget::new(limits), &unwatched);
+    let _ = find::kernel(&physical, &budget, &unwatched);
 }
 
 /// VMCOREINFO, its length before it, and memory with page tables behind it.
@@ -203,10 +204,10 @@ pub fn kernel_memory(data: &[u8]) {
 
 /// Memory of LTTng's tracers, or its metadata.
 pub fn lttng(data: &[u8]) {
-    let limits = Limits { bytes: 1 << 26, steps: 1 << 20, ..Limits::default() };
+    let budget = Budget::for_input(data.len() as u64);
     let image: Arc<dyn Image> = Arc::new(Bytes::new(data.into(), data.len(), None));
-    let user = lttng_ust::image(&image, &Budget::new(limits), &unwatched).map(|found| found.sessions);
-    let carved = lttng::carve(&image, &Budget::new(limits), &unwatched);
+    let user = lttng_ust::image(&image, &budget, &unwatched).map(|found| found.sessions);
+    let carved = lttng::carve(&image, &budget, &unwatched);
     let mut bytes = Vec::new();
     for mut session in [user, carved].into_iter().flatten().flatten() {
         for stream in 0..session.streams.len() {
@@ -227,7 +228,7 @@ pub fn lttng(data: &[u8]) {
 
 /// A BTF blob.
 pub fn btf(data: &[u8]) {
-    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::default()) else { return };
+    let Ok(btf) = Btf::parse(data.to_vec(), None, &Budget::for_input(data.len() as u64)) else { return };
     let types = Types::new(Arc::new(btf));
     for name in ["outer", "inner_t", "task_struct", "module", "circle"] {
         let Ok(id) = types.id(name) else { continue };
@@ -251,8 +252,7 @@ pub fn kernel(data: &[u8]) {
         let (address, len) = (input.u64(), usize::from(input.u16()));
         pages.put(address, input.take(len));
     }
-    let limits = Limits { bytes: 1 << 26, steps: 1 << 18, ..Limits::default() };
-    let budget = Arc::new(Budget::new(limits));
+    let budget = Arc::new(Budget::for_input(data.len() as u64));
     let Ok(kernel) = Kernel::open(Arc::new(pages), &info, Sources::default(), budget) else { return };
     let _ = (kernel.uname(), kernel.time(), kernel.saved_cmdlines(), kernel.saved_tgids(), kernel.tasks());
     let _ = (kernel.crash(&kernel.log().rows), kernel.cpus(Mask::Possible), kernel.per_cpu(0, 1));
@@ -361,12 +361,6 @@ pub fn decoder(data: &[u8]) {
             Ok(e) => {
                 assert!(e.start == at && e.start < e.context_at && e.context_at <= e.payload_at);
                 assert!(e.payload_at <= e.end && e.end <= bytes.len());
-                let values = lastwords_trace::value::Values::new(
-                    &schema.channels[0].events[e.class].fields,
-                    &bytes[e.payload()],
-                    byte_order,
-                );
-                values.for_each(drop);
                 at = e.end;
                 good += 1;
             }
@@ -420,16 +414,23 @@ fn ctf(data: &[u8], version: Version) {
     for source in own_sessions(&script::arena(data, Area::Arena)) {
         let _ = std::fs::remove_dir_all(&folder);
         let options = ctf::Options { version, count_events: true };
-        let _ = ctf::write(&source, &folder, options, &mut |_| ());
+        let _ = ctf::write(&source, &folder, options, &read::unwatched);
     }
 }
 
-/// What is recovered, as JSON lines.
+/// The traces of sessions, as far as CTF can say what they look like.
+fn traces_of(sessions: Vec<lastwords_walk::own::Session>) -> Vec<read::Trace> {
+    let trace = |session| read::session(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
+    sessions.into_iter().filter_map(trace).collect()
+}
+
+/// What is recovered, as JSON lines and as a Perfetto trace.
 pub fn json_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
-    let sources: Vec<&dyn Source> = sessions.iter().map(|s| s as &dyn Source).collect();
-    let mut out = Vec::new();
-    let _ = json::write(&sources, &lastwords_formats::select::Selection::default(), &mut out, &mut |_| ());
+    let (mut out, traces) = (Vec::new(), traces_of(sessions));
+    let all = lastwords_formats::select::Selection::default();
+    let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut |_| ());
+    let _ = perfetto::packets::write(&traces, &all, &mut sink(), &read::unwatched, &mut |_| ());
     let text = String::from_utf8(out).expect("JSON is UTF-8");
     assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
 }
@@ -437,14 +438,12 @@ pub fn json_end_to_end(data: &[u8]) {
 /// What is recovered, as text in every style, and its evidence.
 pub fn text_end_to_end(data: &[u8]) {
     let sessions = own_sessions(&script::arena(data, Area::Arena));
-    let sources: Vec<&dyn Source> = sessions.iter().map(|s| s as &dyn Source).collect();
+    sessions.iter().for_each(|source| drop(evidence::Account::of(source).write(100, &mut sink())));
+    let traces = traces_of(sessions);
     let selection = lastwords_formats::select::Selection::default();
     for style in [text::Style::Babeltrace, text::Style::Fields, text::Style::Raw] {
         let zone = text::Zone::utc();
-        let _ = text::write(&sources, style, &selection, &zone, &mut sink(), &mut |_| ());
-    }
-    for source in sources {
-        let _ = evidence::Account::of(source).write(100, &mut sink());
+        let _ = text::write(&traces, style, &selection, &zone, &mut sink(), &read::unwatched, &mut |_| ());
     }
 }
 

@@ -16,30 +16,46 @@ pub struct Limits {
     pub depth: u64,
 }
 
+impl Limits {
+    /// What an input of any size may cost: about a second of work.
+    const FLOOR: Self = Self { bytes: 1 << 30, events: 1 << 24, steps: 1 << 22, depth: 64 };
+
+    /// What an input may cost besides, by its size in bytes. Real dumps of kernels and cores take less than a tenth of it.
+    fn of_size(len: u64) -> Self {
+        Self { bytes: len.saturating_mul(128), events: len.saturating_mul(4), steps: len / 8, depth: 0 }
+    }
+}
+
 impl Default for Limits {
-    /// Enough for any real image (4 PiB, 2^42 events), finite for a made-up one.
+    /// What an input of any size may cost.
     fn default() -> Self {
-        Self { bytes: 1 << 52, events: 1 << 42, steps: 1 << 36, depth: 64 }
+        Self::FLOOR
     }
 }
 
 /// What is left of the [`Limits`]. Shared: threads that work on one image spend from the same budget.
+///
+/// A budget is in proportion to its input. It begins with what an input of any size may cost; each function that opens a file
+/// admits the file's size.
 #[derive(Debug)]
 pub struct Budget {
     bytes: AtomicU64,
     events: AtomicU64,
     steps: AtomicU64,
     depth: u64,
+    /// How often the size of an input counts.
+    factor: u64,
 }
 
 impl Default for Budget {
+    /// A budget for an input that has yet to be opened.
     fn default() -> Self {
-        Self::new(Limits::default())
+        Self { factor: 1, ..Self::new(Limits::FLOOR) }
     }
 }
 
 impl Budget {
-    /// A budget with all of `limits` left.
+    /// A budget with all of `limits` left, whatever the input's size.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -47,6 +63,33 @@ impl Budget {
             events: AtomicU64::new(limits.events),
             steps: AtomicU64::new(limits.steps),
             depth: limits.depth,
+            factor: 0,
+        }
+    }
+
+    /// A budget for an input of `len` bytes that is in memory, or open already.
+    #[must_use]
+    pub fn for_input(len: u64) -> Self {
+        let budget = Self::default();
+        budget.admit(len);
+        budget
+    }
+
+    /// The same for `factor` times as much work, of what is left and of each input that is yet to be admitted.
+    #[must_use]
+    pub fn times(self, factor: u64) -> Self {
+        let Limits { bytes, events, steps, depth } = self.left();
+        let [bytes, events, steps] = [bytes, events, steps].map(|n| n.saturating_mul(factor));
+        Self { factor: self.factor.saturating_mul(factor), ..Self::new(Limits { bytes, events, steps, depth }) }
+    }
+
+    /// Adds what an input of `len` bytes may cost. Of a compressed or sparse input, `len` is the size of the container, or the most
+    /// that its format can hold in a container of that size.
+    pub fn admit(&self, len: u64) {
+        let Limits { bytes, events, steps, .. } = Limits::of_size(len);
+        for (left, more) in [(&self.bytes, bytes), (&self.events, events), (&self.steps, steps)] {
+            let more = more.saturating_mul(self.factor);
+            let _ = left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_add(more)));
         }
     }
 
@@ -101,6 +144,25 @@ fn spend(left: &AtomicU64, n: u64) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_grows_with_its_input() {
+        let floor = Limits::default();
+        let budget = Budget::for_input(1 << 20);
+        assert_eq!(budget.left().bytes, floor.bytes + (128 << 20));
+        assert_eq!((budget.left().steps, budget.left().depth), (floor.steps + (1 << 17), floor.depth));
+        budget.admit(1 << 20);
+        assert_eq!(budget.left().bytes, floor.bytes + (256 << 20));
+        let tenfold = Budget::default().times(10);
+        tenfold.admit(1 << 20);
+        assert_eq!(tenfold.left().bytes, 10 * (floor.bytes + (128 << 20)));
+        tenfold.admit(u64::MAX);
+        assert_eq!(tenfold.left().bytes, u64::MAX);
+        // Limits that were given stay.
+        let fixed = Budget::new(Limits { bytes: 10, ..floor });
+        fixed.admit(1 << 20);
+        assert_eq!(fixed.left().bytes, 10);
+    }
 
     #[test]
     fn a_refusal_takes_nothing() {

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 
-use lastwords::__private::{Callsite, Part, record_parts, record_short, record_text, would_record};
+use lastwords::__private::{
+    Callsite, Part, ShortText, record_parts, record_short, record_short_text, record_text, would_record,
+};
 
 use crate::desc::{describe, lw_event_desc};
 use crate::text;
@@ -56,6 +58,33 @@ pub unsafe extern "C" fn lw_record_short(
 /// As for `lw_record_short`; `text` ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_record_text(
+    site: *mut lw_callsite,
+    event: *const lw_event_desc,
+    len: usize,
+    first: u64,
+    second: u64,
+    text: *const c_char,
+) {
+    // SAFETY: as in `lw_record_short`; the text ends with a NUL, and its first block is readable where it has zeros.
+    let is_recorded = unsafe {
+        text::zeros_of_block(text).is_some_and(|zeros| {
+            let short = ShortText { at: text.cast(), zeros };
+            record_short_text(&*site.cast::<Callsite>(), (first, second), len, short)
+        })
+    };
+    if !is_recorded {
+        // SAFETY: as the caller vouches.
+        unsafe { record_other_text(site, event, len, first, second, text) };
+    }
+}
+
+/// Records what the fast path for a short text did not. It takes the arguments of `lw_record_text` in their order, so that the
+/// fast path leaves them where they are.
+///
+/// # Safety
+/// As for `lw_record_text`.
+#[inline(never)]
+unsafe extern "C" fn record_other_text(
     site: *mut lw_callsite,
     event: *const lw_event_desc,
     len: usize,

@@ -1,6 +1,7 @@
-//! The length of a text, without a call to the C library: most texts of events are short.
+//! The end of a text, without a call to the C library: most texts of events are short.
 
 use std::ffi::c_char;
+use std::num::NonZeroU32;
 
 /// Bytes of `text` before its NUL.
 ///
@@ -9,15 +10,10 @@ use std::ffi::c_char;
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn len(text: *const c_char) -> usize {
-    // SAFETY: the bytes lie in the page in which the text begins. Pages have 4096 bytes or more.
-    let first = if text as usize % 4096 <= 4096 - BLOCK { unsafe { zeros(text) } } else { 0 };
-    if first != 0 {
-        // Most texts end here: the event waits for nothing else of them.
-        return first.trailing_zeros() as usize;
-    }
     let before = text as usize % BLOCK;
     let mut at = text.wrapping_sub(before);
-    // SAFETY: `at` is a multiple of `BLOCK`, and the text has bytes among these, so that they lie in a page of the text.
+    // SAFETY: `at` is a multiple of `BLOCK`, which divides the size of a page, and the text has bytes among these, so that they lie
+    // in a page of the text.
     let mut found = unsafe { zeros(at) } >> before << before;
     while found == 0 {
         at = at.wrapping_add(BLOCK);
@@ -25,6 +21,18 @@ pub(crate) unsafe fn len(text: *const c_char) -> usize {
         found = unsafe { zeros(at) };
     }
     at as usize + found.trailing_zeros() as usize - text as usize
+}
+
+/// A bit for each of the first 32 bytes at `text`: whether it is zero. `None` where none is zero, or where the bytes are not of one
+/// page. Where there are zeros, the bytes are readable.
+///
+/// # Safety
+/// `text` ends with a NUL.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn zeros_of_block(text: *const c_char) -> Option<NonZeroU32> {
+    // SAFETY: the bytes lie in the page in which the text begins. Pages have 4096 bytes or more.
+    NonZeroU32::new(if text as usize % 4096 <= 4096 - BLOCK { unsafe { zeros(text) } } else { 0 })
 }
 
 /// Bytes that are looked at together.
@@ -60,6 +68,16 @@ unsafe fn zeros(at: *const c_char) -> u32 {
         );
     }
     first | second << 16
+}
+
+/// Nothing: no section takes a short text apart from others.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) unsafe fn zeros_of_block(_: *const c_char) -> Option<NonZeroU32> {
+    None
 }
 
 /// Bytes of `text` before its NUL.

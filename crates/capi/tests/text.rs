@@ -13,6 +13,9 @@ fn as_strlen_at_every_place() {
             // SAFETY: the text ends at `end`.
             let found = unsafe { text::len(page[start..].as_ptr().cast()) };
             assert_eq!(found, end - start, "{start} to {end}");
+            // SAFETY: as above.
+            let zeros = unsafe { text::zeros_of_block(page[start..].as_ptr().cast()) };
+            assert!(zeros.is_none_or(|zeros| zeros.trailing_zeros() as usize == end - start), "{start} to {end}");
         }
     }
 }

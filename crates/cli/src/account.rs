@@ -1,12 +1,12 @@
 //! The account of what was found and lost, on stderr: one form for all traces. What a session's recorder said of its end stands with it.
 
-use crate::input::{Array, Session, Traces};
+use crate::input::{Array, Lttng, Session, Traces};
 use crate::table::plain;
 use crate::verbs::list::ending_line;
 use crate::{crash, say};
 use lastwords_ctf::read;
 use lastwords_formats::Totals;
-use lastwords_formats::events::Outcome;
+use lastwords_formats::events::Note;
 use lastwords_formats::evidence::{Account, SpanReport, StreamName};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::Ring;
@@ -35,20 +35,30 @@ pub(crate) fn print_session(session: &Session) -> bool {
     Account::of(session.source()).has_losses()
 }
 
-/// The accounts of all sessions and trace arrays are printed, or with `quiet` only looked at; whether they have losses. Those of LTTng are
-/// printed where its packets are proven.
+/// Prints the accounts of all traces that have one before they are read, or with `quiet` only what cannot be read; whether they have losses.
 pub(crate) fn print_all(traces: &Traces, quiet: bool) -> bool {
-    let mut losses = false;
-    for session in &traces.sessions {
-        losses |= if quiet { session.source().evidence().has_losses() } else { print_session(session) };
+    if !quiet {
+        traces.sessions.iter().for_each(|session| _ = print_session(session));
+        traces.lttng.iter().for_each(|lttng| _ = print(&of_lttng(lttng.session())));
+        arrays(traces).for_each(|account| _ = print(&account));
     }
-    for (index, array) in traces.arrays.iter().enumerate() {
+    traces.lttng.iter().for_each(|lttng| _ = tell_unreadable(lttng));
+    has_losses(traces)
+}
+
+/// Something is lost by the account of a trace, as far as it was read, or cannot be read.
+pub(crate) fn has_losses(traces: &Traces) -> bool {
+    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
+    let mut evidence = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
+    evidence.any(Evidence::has_losses) || traces.has_unreadable() || arrays(traces).any(|account| account.has_losses())
+}
+
+/// The accounts of trace arrays; what concerns a machine is in that of its first.
+fn arrays(traces: &Traces) -> impl Iterator<Item = Account<'static>> {
+    traces.arrays.iter().enumerate().filter_map(|(index, array)| {
         let is_of_other = |other: &Array| !std::sync::Arc::ptr_eq(&other.origin, &array.origin);
-        let is_first = traces.arrays.iter().take(index).all(is_of_other);
-        let account = of_array(array, traces.snapshot, is_first);
-        losses |= account.is_some_and(|account| if quiet { account.has_losses() } else { print(&account) });
-    }
-    losses
+        of_array(array, traces.snapshot, traces.arrays.iter().take(index).all(is_of_other))
+    })
 }
 
 fn show(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
@@ -153,14 +163,53 @@ pub(crate) fn of_ctf(traces: &[read::Trace], totals: &Totals, faults: u64) -> Ac
     Account { name, uuid: [0; 16], streams, evidence: Cow::Owned(evidence), spans: Vec::new(), faults }
 }
 
-/// Prints packets that could not be decoded to their end.
-pub(crate) fn print_faults(outcome: &Outcome) {
-    for fault in outcome.faults.iter().take(LIMIT) {
-        say::note(format_args!("not decoded: {fault}"));
+/// Says that nothing describes the events of a session's packets, or that there are none; whether the former is the case.
+pub(crate) fn tell_unreadable(lttng: &Lttng) -> bool {
+    let (name, packets) = (plain(&lttng.session().name), lttng.found.packets());
+    if packets == 0 && lttng.session().metadata.text.is_empty() {
+        say::note(format_args!("session {name}: nothing was ever recorded"));
     }
-    let more = outcome.totals.faults.saturating_sub(LIMIT as u64);
-    if more > 0 {
-        say::note(format_args!("{more} more packets are not decoded to their end"));
+    let is_unreadable = lttng.found.is_unreadable();
+    if is_unreadable {
+        say::error(format_args!(
+            "session {name}: {packets} packets that nothing can read: the description of their events is missing"
+        ));
+    }
+    is_unreadable
+}
+
+/// What reading events found besides them.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// Parts of files that cannot be read, which was said.
+    pub(crate) unreadable: u64,
+    /// Sub-buffers in memory that could not be decoded to their end.
+    undecoded: Vec<String>,
+    more: u64,
+}
+
+impl Notes {
+    /// Takes a note. A loss that the packets of a file tell of is said at once, as what cannot be read of it.
+    pub(crate) fn take(&mut self, note: Note) {
+        match note {
+            Note::Loss(_, text) => say::warning(plain(&text)),
+            Note::Fault(fault @ read::Error::SubBuffer { .. }) if self.undecoded.len() < LIMIT => {
+                self.undecoded.push(fault.to_string());
+            }
+            Note::Fault(read::Error::SubBuffer { .. }) => self.more += 1,
+            Note::Fault(fault) => {
+                self.unreadable += 1;
+                say::error(plain(&fault.to_string()));
+            }
+        }
+    }
+
+    /// Says which sub-buffers could not be decoded to their end.
+    pub(crate) fn tell(&self) {
+        self.undecoded.iter().for_each(|fault| say::note(format_args!("not decoded: {}", plain(fault))));
+        if self.more > 0 {
+            say::note(format_args!("{} more packets are not decoded to their end", self.more));
+        }
     }
 }
 

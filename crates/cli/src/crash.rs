@@ -2,18 +2,18 @@
 //! is its cause of death, unless the process went on afterwards.
 
 use crate::table::plain;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::{self, Due, Member, Reader, Trace, Value, unwatched};
 use lastwords_formats::events::each;
 use lastwords_formats::select::Selection;
-use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::merge::{Event, Merge};
-use lastwords_trace::schema::{Field, Schema};
-use lastwords_trace::source::Source;
-use lastwords_trace::value::{Value, Values};
+use lastwords_trace::class::Scope;
 use lastwords_walk::own::Session;
 use lastwords_walk::own::info::{Info, Module};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
 
 /// What the events' names begin with.
 const PROVIDER: &str = "crash:";
@@ -53,50 +53,49 @@ pub(crate) struct Frame {
 }
 
 /// All panics and signals that were recorded, in order of time.
-pub(crate) fn causes(session: &Session) -> Vec<Cause> {
-    let source: &dyn Source = session;
-    let schema = source.schema();
-    let has = |channel: usize| schema.channels.get(channel).is_some_and(|c| c.events.iter().any(|e| is_crash(&e.name)));
-    let sources = [source];
-    let mut merge =
-        Merge::new(&sources, Rounding::Floor, |_, s| source.streams().get(s).is_some_and(|s| has(s.channel)));
-    let mut seen: Vec<Vec<u8>> = Vec::new();
+pub(crate) fn causes(session: &Arc<Session>) -> Vec<Cause> {
+    // A session that cannot be read as a trace has said so where it was to be written.
+    let Ok(trace) = read::session(session, Path::new(""), Version::V2) else { return Vec::new() };
+    let traces = [trace];
+    let selection = Selection { events: vec![format!("{PROVIDER}*")], ..Selection::default() };
+    let mut seen: Vec<Vec<Member>> = Vec::new();
     let mut causes = Vec::new();
-    while let Some(event) = merge.next() {
-        let class = &schema.channels[event.channel].events[event.raw.class];
+    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
+        let members = reader.members(event);
+        let payload: Vec<Member> = members.iter().filter(|member| member.scope == Scope::Payload).cloned().collect();
         // A channel for errors has the same event once more.
-        if is_crash(&class.name) && !seen.iter().any(|payload| payload == event.payload()) {
-            seen.push(event.payload().to_vec());
-            causes.push(cause(schema, &event, &session.info().modules));
+        if !seen.contains(&payload) {
+            seen.push(payload);
+            let name = reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
+            causes.push(cause(name, event, members, &session.info().modules));
         }
-    }
+    };
+    each(&traces, &selection, &unwatched, &mut visit, &mut |_| {});
     if !causes.is_empty() {
-        judge(&mut causes, source, session.info());
+        judge(&mut causes, &traces, session.info());
     }
     causes
 }
 
 /// Counts what each process recorded after its panics and signals. In a session of several processes, events without a process
 /// id in their contexts count for none.
-fn judge(causes: &mut [Cause], source: &dyn Source, info: &Info) {
-    let schema = source.schema();
+fn judge(causes: &mut [Cause], traces: &[Trace], info: &Info) {
     let is_shared = info.scope_word() != "process";
     let from = causes.first().map(|cause| cause.nanoseconds);
     let selection = Selection { since: from, once: true, ..Selection::default() };
     // By process, and how many panics and signals came before the event.
     let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
-    each(&[source], &selection, Rounding::Floor, &mut |event| {
-        let channel = &schema.channels[event.channel];
-        if is_crash(&channel.events[event.raw.class].name) {
+    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
+        if reader.class_of(event).and_then(|class| class.name.as_deref()).is_some_and(is_crash) {
             return;
         }
-        let pid = is_shared.then(|| {
-            Values::new(&channel.contexts, event.context(), schema.byte_order)
-                .find_map(|(field, value)| pid(field, &value))
-        });
-        let before = causes.partition_point(|cause| cause.nanoseconds < event.nanoseconds);
-        *events.entry((pid.flatten(), before)).or_default() += 1;
-    });
+        let members = if is_shared { reader.members(event) } else { Vec::new() };
+        let contexts = members.iter().filter(|member| member.scope != Scope::Payload);
+        let pid = contexts.filter_map(pid).next();
+        let before = causes.partition_point(|cause| Some(cause.nanoseconds) < event.nanoseconds);
+        *events.entry((pid, before)).or_default() += 1;
+    };
+    each(traces, &selection, &unwatched, &mut visit, &mut |_| {});
     for (index, cause) in causes.iter_mut().enumerate() {
         let pid = cause.pid.filter(|_| is_shared);
         let is_known = pid.is_some() || !is_shared;
@@ -107,62 +106,55 @@ fn judge(causes: &mut [Cause], source: &dyn Source, info: &Info) {
 }
 
 /// The process id, if that is what the field has.
-fn pid(field: &Field, value: &Value<'_>) -> Option<u32> {
-    let is_pid = field.name == "pid" || field.name == "vpid";
-    number(value).filter(|_| is_pid).and_then(|n| u32::try_from(n).ok())
+fn pid(member: &Member) -> Option<u32> {
+    let is_pid = member.name == "pid" || member.name == "vpid";
+    member.value.number().filter(|_| is_pid).and_then(|n| u32::try_from(n).ok())
 }
 
 fn is_crash(name: &str) -> bool {
     name.starts_with(PROVIDER)
 }
 
-fn cause(schema: &Schema, event: &Event<'_>, modules: &[Module]) -> Cause {
-    let channel = &schema.channels[event.channel];
-    let class = &channel.events[event.raw.class];
+fn cause(name: String, event: &Due, members: Vec<Member>, modules: &[Module]) -> Cause {
+    let nanoseconds = event.nanoseconds.unwrap_or(0);
     let mut cause = Cause {
-        event: class.name.clone(),
-        time_ns: Converter::new(&schema.clock, Rounding::Floor).nanoseconds(event.raw.clock).to_string(),
+        event: name,
+        time_ns: nanoseconds.to_string(),
         fields: Vec::new(),
         later_events: 0,
         is_cause_of_death: true,
         backtrace: Vec::new(),
-        nanoseconds: event.nanoseconds,
+        nanoseconds,
         pid: None,
     };
-    let contexts = Values::new(&channel.contexts, event.context(), schema.byte_order);
-    for (field, value) in contexts.chain(Values::new(&class.fields, event.payload(), schema.byte_order)) {
-        cause.pid = pid(field, &value).or(cause.pid);
-        match value {
-            Value::Elements(addresses) if field.name == "backtrace" => {
-                let addresses = addresses.filter_map(|v| number(&v));
+    let lengths: Vec<String> = members.iter().map(|member| format!("_{}_length", member.name)).collect();
+    for member in members {
+        cause.pid = pid(&member).or(cause.pid);
+        match member.value {
+            Value::List(addresses) if member.name == "backtrace" => {
+                let addresses = addresses.iter().filter_map(Value::number);
                 cause.backtrace = addresses.map(|a| frame(a, cause.pid, modules)).collect();
             }
-            value => cause.fields.push((field.name.clone(), text(&value))),
+            _ if lengths.contains(&member.name) => {}
+            Value::Unsigned(value) if member.is_hexadecimal => cause.fields.push((member.name, format!("{value:#x}"))),
+            value => cause.fields.push((member.name, text(&value))),
         }
     }
     cause
 }
 
-fn number(value: &Value<'_>) -> Option<u64> {
+fn text(value: &Value) -> String {
     match value {
-        Value::Unsigned { value, .. } => Some(*value),
-        Value::Signed { value, .. } => u64::try_from(*value).ok(),
-        _ => None,
-    }
-}
-
-fn text(value: &Value<'_>) -> String {
-    match value {
-        Value::Unsigned { value, base: 16 } => format!("{value:#x}"),
-        Value::Unsigned { value, .. } => value.to_string(),
-        Value::Signed { value, .. } => value.to_string(),
-        Value::Single(value) => value.to_string(),
-        Value::Double(value) => value.to_string(),
-        Value::Bool(value) => (*value != 0).to_string(),
+        Value::Unsigned(value) => value.to_string(),
+        Value::Signed(value) => value.to_string(),
+        Value::Float(value) => value.to_string(),
+        Value::Bool(value) => value.to_string(),
         Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::Bytes(bytes) => bytes.iter().map(|b| format!("{b:02x}")).collect(),
-        Value::Enum(value) => value.matching().next().map_or_else(|| value.value.to_string(), ToOwned::to_owned),
-        Value::Elements(elements) => elements.map(|v| text(&v)).collect::<Vec<_>>().join(" "),
+        Value::Enum(value, label) => label.clone().unwrap_or_else(|| value.to_string()),
+        Value::List(elements) => elements.iter().map(text).collect::<Vec<_>>().join(" "),
+        Value::Struct(members) => members.iter().map(|(_, value)| text(value)).collect::<Vec<_>>().join(" "),
+        Value::Absent => String::new(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the words on the command line stand for: every trace in them, by kind, and which of them are wanted.
 
+use crate::account;
 use crate::memory::Memory;
 use crate::progress::Spinner;
 use crate::say;
 use crate::select::glob;
 use crate::table::plain;
 use anyhow::bail;
-use lastwords_ctf::read;
+use lastwords_ctf::{Version, read};
 use lastwords_image::unwatched;
 use lastwords_open::{self as open, Body, Found, Machine, Opened, Options, Origin, Severity, Trace};
 use lastwords_trace::ftrace::Array as Rings;
@@ -43,6 +44,10 @@ pub(crate) struct Input {
     /// consumer daemon
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
+
+    /// How often the size of an input counts for the work and memory that it may cost: for an input that is refused for its budget
+    #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]
+    budget: u64,
 }
 
 /// A session of ours.
@@ -55,7 +60,7 @@ pub(crate) struct Session {
 /// A session of LTTng in memory.
 pub(crate) struct Lttng {
     pub(crate) origin: Arc<Origin>,
-    pub(crate) session: Box<lttng::Session>,
+    pub(crate) found: Box<open::Lttng>,
 }
 
 /// A trace array of a kernel.
@@ -89,11 +94,27 @@ pub(crate) struct Traces {
 
 impl Session {
     pub(crate) fn source(&self) -> &dyn Source {
+        &*self.found.session
+    }
+
+    pub(crate) fn session(&self) -> &Arc<own::Session> {
         &self.found.session
     }
 
-    pub(crate) fn session(&self) -> &own::Session {
+    /// The session as packets, with the names that metadata of a version have.
+    pub(crate) fn trace(&self, version: Version) -> anyhow::Result<read::Trace> {
+        Ok(read::session(&self.found.session, &self.origin.path, version)?)
+    }
+}
+
+impl Lttng {
+    pub(crate) fn session(&self) -> &lttng::Session {
         &self.found.session
+    }
+
+    /// The session as packets.
+    pub(crate) fn trace(&self) -> anyhow::Result<read::Trace> {
+        Ok(self.found.session.trace(&self.origin.path)?)
     }
 }
 
@@ -131,6 +152,7 @@ impl Input {
             pid: self.pid,
             memory: self.memory.options(),
             metadata: self.metadata.clone(),
+            budget: self.budget.max(1),
             carve,
             watch,
         }
@@ -222,7 +244,7 @@ impl Input {
         for Trace { name, origin, body } in opened.traces {
             match body {
                 Body::Session(found) => traces.sessions.push(Session { name, origin, found }),
-                Body::Lttng(session) => traces.lttng.push(Lttng { origin, session }),
+                Body::Lttng(found) => traces.lttng.push(Lttng { origin, found }),
                 Body::Ctf(trace) => {
                     traces.ctf.push(*trace);
                     traces.ctf_origins.push(origin);
@@ -251,6 +273,42 @@ impl Traces {
     fn into_sessions(self) -> Vec<Trace> {
         let trace = |Session { name, origin, found }| Trace { name, origin, body: Body::Session(found) };
         self.sessions.into_iter().map(trace).collect()
+    }
+
+    /// All traces but those of ftrace, as packets; sessions with the names that metadata of a version have. Sessions of LTTng whose
+    /// events nothing describes are left out.
+    ///
+    /// # Errors
+    /// What describes a trace cannot be used.
+    pub(crate) fn packets(&self, version: Version) -> anyhow::Result<Vec<read::Trace>> {
+        let mut packets = Vec::new();
+        for session in &self.sessions {
+            packets.push(session.trace(version)?);
+        }
+        for lttng in self.lttng.iter().filter(|lttng| !lttng.session().metadata.text.is_empty()) {
+            packets.push(lttng.trace()?);
+        }
+        packets.extend(self.ctf.iter().cloned());
+        Ok(packets)
+    }
+
+    /// Something of the traces can be read.
+    ///
+    /// # Errors
+    /// There are only sessions of LTTng, and nothing describes the events of any of them, which is said of each.
+    pub(crate) fn check_readable(&self) -> anyhow::Result<()> {
+        if self.lttng.len() < self.len() || self.lttng.iter().any(|lttng| !lttng.found.is_unreadable()) {
+            return Ok(());
+        }
+        for lttng in &self.lttng {
+            account::tell_unreadable(lttng);
+        }
+        bail!("no session can be read: a description of its events is missing; --metadata gives it");
+    }
+
+    /// Packets of a session of LTTng are there, and nothing describes their events.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.lttng.iter().any(|lttng| lttng.found.is_unreadable())
     }
 
     /// The sessions as sources of events.

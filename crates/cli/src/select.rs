@@ -171,7 +171,7 @@ fn cpus(traces: &Traces) -> BTreeSet<u32> {
         there.extend(source.streams().iter().filter_map(|stream| stream.cpu));
     }
     for lttng in &traces.lttng {
-        there.extend(lttng.session.streams.iter().filter_map(|stream| stream.cpu));
+        there.extend(lttng.session().streams.iter().filter_map(|stream| stream.cpu));
     }
     for trace in &traces.ctf {
         there.extend(trace.streams.iter().filter_map(|stream| read::cpu(trace, stream)));
@@ -246,8 +246,13 @@ impl Chosen {
                 say::note(format_args!("no {what} is called {glob}; `lastwords inspect` lists those there are"));
             }
         }
+        if is_told { shown == 0 && !self.is_default } else { self.tell_none(shown) }
+    }
+
+    /// Says that nothing is left of what was selected from, and whether that is so.
+    pub(crate) fn tell_none(&self, shown: u64) -> bool {
         let is_empty = shown == 0 && !self.is_default;
-        if is_empty && !is_told {
+        if is_empty {
             say::note(format_args!("no event is left by what was selected: {OPTIONS}"));
         }
         is_empty
@@ -262,7 +267,8 @@ fn newest(traces: &Traces) -> i64 {
     });
     let sources = traces.sources().into_iter().map(newest_of_source);
     let ctf = traces.ctf.iter().map(newest_of_ctf);
-    arrays.chain(sources).chain(ctf).max().unwrap_or(0)
+    let lttng = traces.lttng.iter().filter_map(|lttng| Some(newest_of_lttng(&lttng.trace().ok()?)));
+    arrays.chain(sources).chain(lttng).chain(ctf).max().unwrap_or(0)
 }
 
 /// The end of the newest packet, nanoseconds since the epoch.
@@ -276,6 +282,20 @@ fn newest_of_source(source: &dyn Source) -> i64 {
         while let Some(packet) = packets.next_packet(&mut bytes) {
             newest = newest.max(converter.nanoseconds(packet.end));
             bytes.clear();
+        }
+    }
+    newest
+}
+
+/// The end of the newest packet in memory.
+fn newest_of_lttng(trace: &read::Trace) -> i64 {
+    let mut newest = 0;
+    let mut bytes = Vec::new();
+    for (stream, memory) in trace.streams.iter().filter_map(|stream| Some((stream, stream.memory.as_ref()?))) {
+        let mut reader = Reader::new(trace, stream);
+        let mut packets = memory.source.packets_of(memory.stream);
+        while let Some(packet) = packets.next_packet(&mut bytes) {
+            newest = newest.max(reader.nanoseconds(packet.end).unwrap_or(0));
         }
     }
     newest

@@ -1,15 +1,17 @@
 //! Measures the writers on a synthetic trace of four streams: `cargo run --release -p lastwords-formats --example text_speed`.
 
 use lastwords_bytes::ByteOrder;
-use lastwords_ctf::write as ctf;
+use lastwords_ctf::read::{self, unwatched};
+use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{Style, Zone};
 use lastwords_formats::{Error, Totals, json, text};
-use lastwords_trace::clock::{Clock, Rounding};
+use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Evidence, Verdict};
-use lastwords_trace::merge::Merge;
 use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 const STREAMS: usize = 4;
@@ -114,6 +116,13 @@ fn packets(stream: u64, events: &mut u64) -> Vec<(PacketInfo, Vec<u8>)> {
             }
             *events += 1;
         }
+        let bits = 8 * bytes.len() as u64;
+        let mut header = 0xC1FC_1FC1u32.to_le_bytes().to_vec();
+        header.extend([7; 16]);
+        header.extend(0u32.to_le_bytes());
+        [stream, begin, clock, bits, bits, sequence, 0].iter().for_each(|word| header.extend(word.to_le_bytes()));
+        header.extend((stream as u32).to_le_bytes());
+        bytes[..84].copy_from_slice(&header);
         let info = PacketInfo {
             sequence,
             begin,
@@ -130,40 +139,31 @@ fn packets(stream: u64, events: &mut u64) -> Vec<(PacketInfo, Vec<u8>)> {
 
 fn main() -> Result<(), Error> {
     for frequency in [1_000_000_000, 2_394_374_000] {
-        let source = synthetic(frequency);
+        let source = Arc::new(synthetic(frequency));
         let bytes: usize = source.packets.iter().flatten().map(|(_, bytes)| bytes.len()).sum();
         println!("{} events, {} MB, clock {frequency} Hz", source.events, bytes >> 20);
-        measure(&source, bytes as u64)?;
+        measure(&source)?;
     }
     Ok(())
 }
 
-fn measure(source: &Synthetic, bytes: u64) -> Result<(), Error> {
+fn measure(source: &Arc<Synthetic>) -> Result<(), Error> {
     let all = Selection::default();
-    for rounding in [Rounding::Floor, Rounding::Double] {
-        let begin = Instant::now();
-        let mut merge = Merge::new(&[source], rounding, |_, _| true);
-        let mut sum = 0i64;
-        let mut events = 0;
-        while let Some(event) = merge.next() {
-            sum ^= event.nanoseconds;
-            events += 1;
-        }
-        show(&format!("merge, {rounding:?} ({})", sum & 1), begin, Totals { events, bytes, ..Totals::default() });
-    }
     for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
+        let traces = [read::session(source, Path::new("memory"), Version::V2)?];
         let begin = Instant::now();
-        let outcome = text::write(&[source], style, &all, &Zone::utc(), &mut std::io::sink(), &mut |_| {})?;
-        show(&format!("text, {style:?}"), begin, outcome.totals);
+        let totals = text::write(&traces, style, &all, &Zone::utc(), &mut std::io::sink(), &unwatched, &mut |_| {})?;
+        show(&format!("text, {style:?}"), begin, totals);
     }
+    let traces = [read::session(source, Path::new("memory"), Version::V2)?];
     let begin = Instant::now();
-    let outcome = json::write(&[source], &all, &mut std::io::sink(), &mut |_| {})?;
-    show("JSON lines", begin, outcome.totals);
+    let totals = json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {})?;
+    show("JSON lines", begin, totals);
     for count_events in [false, true] {
         let folder = std::path::PathBuf::from(format!("/dev/shm/lastwords-speed-{}", std::process::id()));
         let begin = Instant::now();
-        let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events };
-        let totals = ctf::write(source, &folder, options, &mut |_| {})?;
+        let options = ctf::Options { version: Version::V1_8, count_events };
+        let totals = ctf::write(&**source, &folder, options, &unwatched)?;
         show(&format!("CTF, counted: {count_events}"), begin, totals);
         let _ = std::fs::remove_dir_all(&folder);
     }

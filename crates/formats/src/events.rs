@@ -1,130 +1,303 @@
-//! The run over merged events that the text and JSON writers share.
+//! Streams and events that are selected: what all writers of events begin with.
 
 use crate::Totals;
 use crate::once::Once;
 use crate::select::Selection;
-use lastwords_ctf::{Error, Result};
+use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, Watch, cpu, readers, run, unwatched};
+use lastwords_trace::class::StreamClass;
 use lastwords_trace::clock::Rounding;
-use lastwords_trace::merge::{Event, Fault, Merge, Progress};
-use lastwords_trace::source::Source;
 use std::io::Write;
 
 /// Bytes gathered before they are written.
 const CHUNK: usize = 128 << 10;
-/// Events between two calls of `progress`.
-const BEAT: u64 = 1 << 16;
 
-/// Makes the line of an event.
-pub(crate) trait Line {
-    /// Appends the event's line, line feed included.
-    fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>);
+/// Something besides events that reading them found.
+#[derive(Debug)]
+pub enum Note {
+    /// Packets of a trace that has no account tell that events or packets are missing; the same in babeltrace2's words.
+    Loss(Loss, String),
+    /// Something cannot be read.
+    Fault(Error),
 }
 
-/// The outcome of a run: totals, and packets that could not be decoded to their end.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// What was written.
-    pub totals: Totals,
-    /// The first thousand faults; [`Totals::faults`] counts all.
-    pub faults: Vec<Fault>,
+/// One stream that is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    /// Position of its trace.
+    pub(crate) trace: usize,
+    /// Position of its class in the trace.
+    pub(crate) class: usize,
+    /// Its number among the streams of its trace, in the order in which events of one time come.
+    pub(crate) number: u64,
+    /// Its CPU, where it is bound to one.
+    pub(crate) cpu: Option<u32>,
 }
 
-/// Events to pass over so that only the last ones are shown.
-pub(crate) fn skip(sources: &[&dyn Source], selection: &Selection, rounding: Rounding) -> u64 {
-    let Some(last) = selection.last else { return 0 };
-    let mut count = 0u64;
-    each(sources, selection, rounding, &mut |_| count += 1);
-    count.saturating_sub(last)
+/// The streams of some traces that a selection wants, and which of their events.
+pub(crate) struct Chosen<'t> {
+    pub(crate) traces: &'t [Trace],
+    pub(crate) readers: Vec<(usize, Reader<'t>)>,
+    /// By position in `readers`.
+    pub(crate) facts: Vec<Facts>,
+    pub(crate) filter: Filter<'t>,
 }
 
-/// Calls `visit` with each selected event, in order of time; [`Selection::last`] does not count.
-pub fn each(sources: &[&dyn Source], selection: &Selection, rounding: Rounding, visit: &mut dyn FnMut(&Event<'_>)) {
-    let mut filter = Filter::new(sources, selection);
-    let mut merge = filter.merge(sources, rounding);
-    while let Some(event) = merge.next() {
-        if filter.wants(&event) {
-            visit(&event);
+/// The facts of all streams of some traces, in the order of [`readers`].
+pub(crate) fn facts(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<Facts> {
+    let mut counts = vec![0; traces.len()];
+    let facts = readers.iter().map(|(position, reader)| {
+        let count = counts.get_mut(*position);
+        let number = count.as_deref().copied().unwrap_or(0);
+        count.into_iter().for_each(|count| *count += 1);
+        let cpu = traces.get(*position).and_then(|trace| cpu(trace, reader.stream()));
+        Facts { trace: *position, class: reader.stream().class, number, cpu }
+    });
+    facts.collect()
+}
+
+/// A stream class's name, else its id.
+pub(crate) fn channel(class: &StreamClass) -> String {
+    if class.name.is_empty() { class.id.to_string() } else { class.name.clone() }
+}
+
+impl<'t> Chosen<'t> {
+    /// The streams that `selection` wants. `rounding` says how their times are computed.
+    pub(crate) fn new(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+        let all: Vec<_> = readers(traces);
+        let facts = facts(traces, &all);
+        let wanted = |facts: &Facts| {
+            let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
+            selection.wants_cpu(facts.cpu) && class.is_none_or(|class| selection.wants_channel(&channel(class)))
+        };
+        let kept = all.into_iter().zip(facts).filter(|(_, facts)| wanted(facts));
+        let (readers, facts): (Vec<_>, Vec<_>) = kept.unzip();
+        let readers = readers.into_iter().map(|(trace, reader)| (trace, reader.rounded(rounding).watched(watch)));
+        Self { traces, readers: readers.collect(), filter: Filter::new(traces, &facts, selection), facts }
+    }
+
+    /// The same, of which only the last events are wanted where `selection` says so: all are counted first.
+    pub(crate) fn last(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+        let mut chosen = Self::new(traces, selection, rounding, watch);
+        if let Some(last) = selection.last {
+            let Self { mut readers, filter, .. } = Self::new(traces, selection, rounding, &unwatched);
+            let mut counter = Counter { filter, events: 0 };
+            run(&mut readers, &mut counter);
+            chosen.filter.passed_over = counter.events.saturating_sub(last);
         }
+        chosen
+    }
+
+    /// Bytes of packets to be read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.readers.iter().map(|(_, reader)| reader.stream().bytes()).fold(0, u64::saturating_add)
     }
 }
 
-/// Writes a line for each selected event.
-pub(crate) fn run(
-    sources: &[&dyn Source],
+/// Which events of the chosen streams are wanted.
+pub(crate) struct Filter<'t> {
+    selection: &'t Selection,
+    /// By stream: all of its events are wanted.
+    all: Vec<bool>,
+    /// By stream and event class: events of it are wanted.
+    classes: Vec<Vec<bool>>,
+    once: Option<Once<'t>>,
+    /// Events that are left out before the first one that is wanted, so that only the last ones are.
+    passed_over: u64,
+}
+
+impl<'t> Filter<'t> {
+    fn new(traces: &'t [Trace], facts: &[Facts], selection: &'t Selection) -> Self {
+        let once = selection.once.then(|| Once::new(traces, facts)).filter(|once| !once.is_idle());
+        let timeless = selection.since.is_none() && selection.until.is_none();
+        let classes = |facts: &Facts| -> Vec<bool> {
+            let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
+            let events = class.map_or(&[][..], |class| &class.events);
+            events.iter().map(|event| selection.wants_name(event.name.as_deref().unwrap_or("<unknown>"))).collect()
+        };
+        let classes: Vec<Vec<bool>> = facts.iter().map(classes).collect();
+        let all = classes.iter().map(|of| timeless && once.is_none() && of.iter().all(|wanted| *wanted)).collect();
+        Self { selection, all, classes, once, passed_over: 0 }
+    }
+
+    /// The event is wanted. To be asked of every event, in order.
+    #[inline]
+    pub(crate) fn wants(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        let is_wanted = self.all.get(stream).copied().unwrap_or(true) || self.judge(stream, reader, event);
+        is_wanted && (self.passed_over == 0 || self.pass_over())
+    }
+
+    #[cold]
+    fn pass_over(&mut self) -> bool {
+        self.passed_over -= 1;
+        false
+    }
+
+    fn judge(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        let is_copy = self.once.as_mut().is_some_and(|once| once.is_copy(stream, reader, event));
+        let named = self.classes.get(stream).and_then(|classes| classes.get(event.class)).copied().unwrap_or(true);
+        let timed = || event.nanoseconds.is_none_or(|moment| self.selection.wants_time(moment));
+        !is_copy && named && timed()
+    }
+}
+
+/// Counts the events that are wanted.
+struct Counter<'t> {
+    filter: Filter<'t>,
+    events: u64,
+}
+
+impl Sink for Counter<'_> {
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        self.events += u64::from(self.filter.wants(stream, reader, event));
+        true
+    }
+
+    fn packet(&mut self, _: usize, _: &mut Reader<'_>) {}
+
+    fn loss(&mut self, _: usize, _: &mut Reader<'_>, _: Loss) {}
+
+    fn fault(&mut self, _: usize, _: Error) {}
+}
+
+/// Calls `visit` with each selected event, in order of time, and the reader that has it in its window. What cannot be read goes to
+/// `notes`, and how many bytes were read to `watch`.
+pub fn each(
+    traces: &[Trace],
     selection: &Selection,
-    rounding: Rounding,
+    watch: Watch<'_>,
+    visit: &mut dyn FnMut(&mut Reader<'_>, &Due),
+    notes: &mut dyn FnMut(Note),
+) {
+    let Chosen { mut readers, filter, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
+    run(&mut readers, &mut Each { filter, visit, notes });
+}
+
+struct Each<'a, 't> {
+    filter: Filter<'t>,
+    visit: &'a mut dyn FnMut(&mut Reader<'_>, &Due),
+    notes: &'a mut dyn FnMut(Note),
+}
+
+impl Sink for Each<'_, '_> {
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        if self.filter.wants(stream, reader, event) {
+            (self.visit)(reader, event);
+        }
+        true
+    }
+
+    fn packet(&mut self, _: usize, _: &mut Reader<'_>) {}
+
+    fn loss(&mut self, _: usize, _: &mut Reader<'_>, _: Loss) {}
+
+    fn fault(&mut self, _: usize, fault: Error) {
+        (self.notes)(Note::Fault(fault));
+    }
+}
+
+/// Makes what is written of an event.
+pub(crate) trait Line {
+    /// Appends the event, which is of the stream at a position of [`Chosen::readers`].
+    fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>);
+}
+
+/// Writes what `line` makes of each chosen event.
+///
+/// # Errors
+/// `out` cannot be written.
+pub(crate) fn write(
+    chosen: Chosen<'_>,
     line: &mut impl Line,
     out: &mut dyn Write,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome> {
-    let mut passed_over = skip(sources, selection, rounding);
-    let mut filter = Filter::new(sources, selection);
-    let mut merge = filter.merge(sources, rounding);
-    let mut totals = Totals { streams: merge.streams() as u64, ..Totals::default() };
-    let mut buffer = Vec::with_capacity(2 * CHUNK);
-    let mut beat = 0;
-    while let Some(event) = merge.next() {
-        beat += 1;
-        if !filter.wants(&event) {
-            // Not shown, but it may take long to find one that is.
-        } else if passed_over > 0 {
-            passed_over -= 1;
-        } else {
-            line.line(&event, &mut buffer);
-            totals.events += 1;
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let mut bytes = 0;
+    let mut put = |buffer: &mut Vec<u8>, _: i64| {
+        if buffer.len() < CHUNK {
+            return Ok(());
         }
-        if buffer.len() >= CHUNK {
-            flush(&mut buffer, out, &mut totals)?;
-        }
-        if beat % BEAT == 0 {
-            progress(merge.progress());
-        }
-    }
-    flush(&mut buffer, out, &mut totals)?;
-    out.flush().map_err(Error::Output)?;
-    progress(merge.progress());
-    totals.packets = merge.progress().packets;
-    totals.faults = merge.fault_count();
-    Ok(Outcome { totals, faults: merge.faults().to_vec() })
+        bytes += buffer.len() as u64;
+        let written = out.write_all(buffer);
+        buffer.clear();
+        written
+    };
+    let (totals, rest) = put_lines(chosen, line, &mut put, notes)?;
+    bytes += rest.len() as u64;
+    out.write_all(&rest).and_then(|()| out.flush()).map_err(crate::Error::Output)?;
+    Ok(Totals { bytes, ..totals })
 }
 
-fn flush(buffer: &mut Vec<u8>, out: &mut dyn Write, totals: &mut Totals) -> Result<()> {
-    out.write_all(buffer).map_err(Error::Output)?;
-    totals.bytes += buffer.len() as u64;
-    buffer.clear();
-    Ok(())
+/// Gives what `line` makes of each chosen event to `put`, with its time.
+///
+/// # Errors
+/// `put` returned false.
+pub(crate) fn each_line(
+    chosen: Chosen<'_>,
+    line: &mut impl Line,
+    put: &mut dyn FnMut(i64, &[u8]) -> bool,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let mut bytes = 0;
+    let mut put = |buffer: &mut Vec<u8>, time: i64| {
+        bytes += buffer.len() as u64;
+        let is_taken = put(time, buffer);
+        buffer.clear();
+        if is_taken { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+    };
+    let (totals, _) = put_lines(chosen, line, &mut put, notes)?;
+    Ok(Totals { bytes, ..totals })
 }
 
-/// A selection, compiled for some sources.
-struct Filter<'a> {
-    selection: &'a Selection,
-    /// By source, channel, class; empty where all names are shown.
-    classes: Vec<Vec<Vec<bool>>>,
-    timed: bool,
-    once: Option<Once>,
+/// Takes what was made so far, and the time of the event that was appended last.
+type Put<'a> = dyn FnMut(&mut Vec<u8>, i64) -> std::io::Result<()> + 'a;
+
+/// The totals, and what `put` left.
+fn put_lines(
+    chosen: Chosen<'_>,
+    line: &mut impl Line,
+    put: &mut Put<'_>,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<(Totals, Vec<u8>)> {
+    let Chosen { mut readers, filter, .. } = chosen;
+    let totals = Totals { streams: readers.len() as u64, ..Totals::default() };
+    let mut writer = Writer { filter, line, put, notes, buffer: Vec::with_capacity(2 * CHUNK), totals, failed: None };
+    run(&mut readers, &mut writer);
+    match writer.failed {
+        Some(error) => Err(crate::Error::Output(error)),
+        None => Ok((writer.totals, writer.buffer)),
+    }
 }
 
-impl<'a> Filter<'a> {
-    fn new(sources: &[&dyn Source], selection: &'a Selection) -> Self {
-        let named = !selection.events.is_empty();
-        let classes = if named { sources.iter().map(|s| selection.classes(s.schema())).collect() } else { Vec::new() };
-        let once = selection.once.then(|| Once::new(sources));
-        Self { selection, classes, timed: selection.since.is_some() || selection.until.is_some(), once }
+struct Writer<'a, 't, L> {
+    filter: Filter<'t>,
+    line: &'a mut L,
+    put: &'a mut Put<'a>,
+    notes: &'a mut dyn FnMut(Note),
+    buffer: Vec<u8>,
+    totals: Totals,
+    failed: Option<std::io::Error>,
+}
+
+impl<L: Line> Sink for Writer<'_, '_, L> {
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        if self.filter.wants(stream, reader, event) {
+            self.line.line(stream, reader, event, &mut self.buffer);
+            self.totals.events += 1;
+            self.failed = (self.put)(&mut self.buffer, event.nanoseconds.unwrap_or(0)).err();
+        }
+        self.failed.is_none()
     }
 
-    fn merge<'s>(&self, sources: &[&'s dyn Source], rounding: Rounding) -> Merge<'s> {
-        let wanted = |source: usize, stream: usize| {
-            let stream = sources.get(source).and_then(|s| Some((s.streams().get(stream)?, s.schema())));
-            stream.is_some_and(|(stream, schema)| self.selection.wants_stream(stream, schema))
-        };
-        Merge::new(sources, rounding, wanted)
+    fn packet(&mut self, _: usize, _: &mut Reader<'_>) {
+        self.totals.packets += 1;
     }
 
-    #[inline]
-    fn wants(&mut self, event: &Event<'_>) -> bool {
-        let is_copy = self.once.as_mut().is_some_and(|once| once.is_copy(event));
-        !is_copy
-            && (!self.timed || self.selection.wants_time(event.nanoseconds))
-            && (self.classes.is_empty() || self.classes[event.source][event.channel][event.raw.class])
+    fn loss(&mut self, _: usize, _: &mut Reader<'_>, loss: Loss) {
+        self.totals.lose(loss);
+    }
+
+    fn fault(&mut self, _: usize, fault: Error) {
+        self.totals.faults += 1;
+        (self.notes)(Note::Fault(fault));
     }
 }

@@ -1,207 +1,223 @@
 //! Events as JSON lines: docs/JSON.md.
 
-pub mod ctf;
+mod fields;
 
-use crate::events::{Line, Outcome, run};
+use crate::events::{self, Chosen, Facts, Line, Note, channel, facts};
 use crate::select::Selection;
-use crate::text::number::{signed, unsigned};
+use crate::text::format_of;
+use crate::text::number::unsigned;
 use crate::text::time::rfc3339;
-use lastwords_bytes::ByteOrder;
-use lastwords_ctf::Version;
-use lastwords_ctf::names::members;
-use lastwords_ctf::{Error, Result};
+use crate::{Error, Result, Totals};
+use fields::{Fields, Plan};
+use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch, readers};
+use lastwords_ctf::uuid_text;
+use lastwords_trace::class::{EventClass, LogLevel, Scope};
 use lastwords_trace::clock::Rounding;
-use lastwords_trace::merge::{Event, Progress};
-use lastwords_trace::schema::{EnvValue, Field, FieldClass};
-use lastwords_trace::source::Source;
-use lastwords_trace::value::{EnumValue, Value, take};
+use lastwords_trace::parallel;
+use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, json};
 use std::io::Write;
 
 /// Names the layout of the lines; changes when a reader of the old one would misread.
 pub const SCHEMA: &str = "lastwords.events.v1";
 
-const LEVELS: [&str; 6] = ["", "error", "warn", "info", "debug", "trace"];
-
-/// Writes the selected events of `sources`, merged by time, to `out`: a line that describes them, then a line an event.
+/// Writes the selected events of `traces`, merged by time, to `out`: a line that describes them, then a line an event. What cannot
+/// be read goes to `notes`, and how many bytes were read to `watch`: of traces without an account all streams once, for losses,
+/// then those that are wanted.
 ///
 /// # Errors
 /// `out` cannot be written.
 pub fn write(
-    sources: &[&dyn Source],
+    traces: &[Trace],
     selection: &Selection,
     out: &mut dyn Write,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome> {
-    let head = head(sources);
+    watch: Watch<'_>,
+    notes: &mut dyn FnMut(Note),
+) -> Result<Totals> {
+    let head = head(traces, watch);
     out.write_all(head.as_bytes()).map_err(Error::Output)?;
-    let mut outcome = run(sources, selection, Rounding::Floor, &mut Lines::new(sources), out, progress)?;
-    outcome.totals.bytes += head.len() as u64;
-    Ok(outcome)
+    let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
+    let mut lines = Lines::new(&chosen);
+    let mut totals = events::write(chosen, &mut lines, out, notes)?;
+    totals.bytes += head.len() as u64;
+    Ok(totals)
 }
 
-fn head(sources: &[&dyn Source]) -> String {
-    let traces: Vec<_> = sources.iter().map(|source| trace(*source)).collect();
-    safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": traces })))
+fn head(traces: &[Trace], watch: Watch<'_>) -> String {
+    let readers = readers(traces);
+    let facts = facts(traces, &readers);
+    let heads: Vec<_> =
+        traces.iter().enumerate().map(|(number, trace)| head_of(number, trace, &readers, &facts, watch)).collect();
+    safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": heads })))
 }
 
-fn trace(source: &dyn Source) -> serde_json::Value {
-    let schema = source.schema();
-    let env: Map<String, serde_json::Value> = schema
-        .env
-        .iter()
-        .map(|(key, value)| match value {
-            EnvValue::Text(text) => (key.clone(), json!(text)),
-            EnvValue::Integer(number) => (key.clone(), json!(number)),
+fn head_of(
+    number: usize,
+    trace: &Trace,
+    readers: &[(usize, Reader<'_>)],
+    facts: &[Facts],
+    watch: Watch<'_>,
+) -> serde_json::Value {
+    let class = trace.class();
+    let value = |value: &EnvValue| match value {
+        EnvValue::Text(text) => json!(text),
+        EnvValue::Integer(number) => json!(number),
+    };
+    let env: Map<String, serde_json::Value> = class.env.iter().map(|(k, v)| (k.clone(), value(v))).collect();
+    let own = readers.iter().zip(facts).filter(|(_, facts)| facts.trace == number);
+    let streams: Vec<_> = own
+        .map(|((_, reader), facts)| {
+            let channel = class.streams.get(facts.class).map(channel);
+            json!({ "channel": channel, "instance": reader.stream().id, "cpu": facts.cpu })
         })
         .collect();
-    let streams: Vec<_> = source
-        .streams()
-        .iter()
-        .map(|s| {
-            let channel = schema.channels.get(s.channel).map_or("", |c| c.name.as_str());
-            json!({ "channel": channel, "instance": s.instance, "cpu": s.cpu })
+    let clock = class.clocks.first().map(|clock| {
+        let of = clock.to_clock();
+        json!({
+            "name": of.name,
+            "frequency": of.frequency,
+            "offset_seconds": of.offset_seconds,
+            "offset_ticks": of.offset_ticks,
+            "absolute": of.absolute,
         })
-        .collect();
-    let clock = &schema.clock;
-    json!({
-        "name": schema.name,
-        "uuid": lastwords_ctf::uuid_text(&schema.uuid),
-        "env": env,
-        "clock": {
-            "name": clock.name,
-            "frequency": clock.frequency,
-            "offset_seconds": clock.offset_seconds,
-            "offset_ticks": clock.offset_ticks,
-            "absolute": clock.absolute,
-        },
-        "streams": streams,
-        "losses": source.evidence().has_losses(),
+    });
+    let name = class.text("trace_name").or(class.identity.name.as_deref()).unwrap_or_else(|| trace.name());
+    let uuid = class.uuid.map(|uuid| uuid_text(&uuid));
+    let losses = match &trace.account {
+        Some(account) => account.has_losses(),
+        None => has_losses(trace, watch),
+    };
+    json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": losses })
+}
+
+/// Its packets tell of losses, or something of it cannot be read: all of it is passed over once, a stream on each CPU.
+fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
+    let lost = parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
+        let mut reader = Reader::new(trace, stream).watched(watch);
+        loop {
+            match reader.advance() {
+                Next::Event(_) => {
+                    reader.pass();
+                }
+                Next::Packet => {}
+                Next::Loss(_) | Next::Fault(_) => {
+                    reader.leave();
+                    return true;
+                }
+                Next::End => return false,
+            }
+        }
+    });
+    lost.into_iter().any(|lost| lost)
+}
+
+/// A severity as one word.
+fn level(level: LogLevel) -> &'static str {
+    match level.number() {
+        0..=3 => "error",
+        4 => "warn",
+        5 | 6 => "info",
+        13 => "trace",
+        _ => "debug",
+    }
+}
+
+struct Lines<'t> {
+    traces: &'t [Trace],
+    streams: Vec<Stream<'t>>,
+}
+
+/// A stream that is written.
+struct Stream<'t> {
+    facts: Facts,
+    /// Its events have times.
+    is_timed: bool,
+    context: Option<Plan<'t>>,
+    events: Vec<Class<'t>>,
+}
+
+struct Class<'t> {
+    /// From the channel's name to the level and the format.
+    head: String,
+    specific: Option<Plan<'t>>,
+    payload: Option<Plan<'t>>,
+}
+
+impl<'t> Lines<'t> {
+    fn new(chosen: &Chosen<'t>) -> Self {
+        let streams = chosen.facts.iter().filter_map(|facts| stream(chosen.traces, facts)).collect();
+        Self { traces: chosen.traces, streams }
+    }
+}
+
+fn stream<'t>(traces: &'t [Trace], facts: &Facts) -> Option<Stream<'t>> {
+    let trace = traces.get(facts.trace)?;
+    let class = trace.class().streams.get(facts.class)?;
+    let plan = |scope, event| {
+        trace.class().scope(scope, facts.class, event)?;
+        trace.program.code(scope, facts.class, event).map(Plan::new)
+    };
+    let event = |(at, event): (usize, &EventClass)| {
+        let name = event.name.as_deref().unwrap_or("<unknown>");
+        let mut head = format!(",\"channel\":{},\"event\":{}", json!(channel(class)), json!(name));
+        if let Some(severity) = event.log_level {
+            head.push_str(&format!(",\"level\":\"{}\"", level(severity)));
+        }
+        let format = format_of(event);
+        if !format.is_empty() {
+            head.push_str(&format!(",\"format\":{}", json!(format)));
+        }
+        Class { head: safe(&head), specific: plan(Scope::SpecificContext, at), payload: plan(Scope::Payload, at) }
+    };
+    Some(Stream {
+        facts: facts.clone(),
+        is_timed: class.clock.is_some(),
+        context: plan(Scope::CommonContext, 0),
+        events: class.events.iter().enumerate().map(event).collect(),
     })
 }
 
-/// A field and what stands before its value: `,"name":`.
-struct Part<'s> {
-    prefix: String,
-    class: &'s FieldClass,
-}
-
-struct Class<'s> {
-    /// From the channel's name to the level.
-    head: String,
-    parts: Vec<Part<'s>>,
-}
-
-struct Plan<'s> {
-    order: ByteOrder,
-    /// By channel.
-    contexts: Vec<Vec<Part<'s>>>,
-    /// By channel and class.
-    classes: Vec<Vec<Class<'s>>>,
-    cpus: Vec<Option<u32>>,
-}
-
-struct Lines<'s> {
-    plans: Vec<Plan<'s>>,
-}
-
-impl<'s> Lines<'s> {
-    fn new(sources: &[&'s dyn Source]) -> Self {
-        Self { plans: sources.iter().map(|source| plan(*source)).collect() }
-    }
-}
-
-fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
-    let schema = source.schema();
-    let mut classes = Vec::new();
-    for channel in &schema.channels {
-        let of_channel = channel.events.iter().map(|event| {
-            let mut head = format!(",\"channel\":{},\"event\":{}", json!(channel.name), json!(event.name));
-            if let Some(level) = LEVELS.get(usize::from(event.level)).filter(|level| !level.is_empty()) {
-                head.push_str(&format!(",\"level\":\"{level}\""));
-            }
-            if !event.format.is_empty() {
-                head.push_str(&format!(",\"format\":{}", json!(event.format)));
-            }
-            Class { head: safe(&head), parts: parts(&event.fields) }
-        });
-        classes.push(of_channel.collect());
-    }
-    Plan {
-        order: schema.byte_order,
-        contexts: schema.channels.iter().map(|c| parts(&c.contexts)).collect(),
-        classes,
-        cpus: source.streams().iter().map(|s| s.cpu).collect(),
-    }
-}
-
-fn parts(fields: &[Field]) -> Vec<Part<'_>> {
-    let part = |(i, member): (usize, lastwords_ctf::names::Member<'_>)| {
-        let comma = if i == 0 { "" } else { "," };
-        safe(&format!("{comma}{}:", json!(member.name)))
-    };
-    let prefixes = members(fields, Version::V2).into_iter().enumerate().map(part);
-    prefixes.zip(fields).map(|(prefix, field)| Part { prefix, class: &field.class }).collect()
-}
-
 impl Line for Lines<'_> {
-    fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let plan = &self.plans[event.source];
-        let class = &plan.classes[event.channel][event.raw.class];
-        out.extend_from_slice(b"{\"time\":\"");
-        rfc3339(event.nanoseconds, out);
-        out.extend_from_slice(b"\",\"ticks\":");
-        unsigned(out, event.raw.clock);
+    fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get(stream) else { return };
+        let Some(class) = stream.events.get(event.class) else { return };
+        let Some(trace) = self.traces.get(stream.facts.trace) else { return };
+        out.push(b'{');
+        if let Some(nanoseconds) = event.nanoseconds.filter(|_| stream.is_timed) {
+            out.extend_from_slice(b"\"time\":\"");
+            rfc3339(nanoseconds, out);
+            out.extend_from_slice(b"\",");
+        }
+        out.extend_from_slice(b"\"ticks\":");
+        unsigned(out, event.clock);
         out.extend_from_slice(b",\"trace\":");
-        unsigned(out, event.source as u64);
+        unsigned(out, stream.facts.trace as u64);
         out.extend_from_slice(b",\"stream\":");
-        unsigned(out, event.stream as u64);
-        if let Some(cpu) = plan.cpus[event.stream] {
+        unsigned(out, stream.facts.number);
+        if let Some(cpu) = stream.facts.cpu {
             out.extend_from_slice(b",\"cpu\":");
             unsigned(out, u64::from(cpu));
         }
         out.extend_from_slice(class.head.as_bytes());
-        let contexts = &plan.contexts[event.channel];
-        if !contexts.is_empty() {
-            out.extend_from_slice(b",\"context\":{");
-            fields(out, contexts, event.context(), plan.order);
+        let (_, decoder, part) = reader.parts();
+        let mut at = Some(event.body);
+        let mut scope = |out: &mut Vec<u8>, plan: &Plan<'_>| {
+            let mut fields = Fields::new(out, plan);
+            at = at.and_then(|at| trace.program.visit(decoder, plan.code, &part, at, &mut fields).ok());
+        };
+        let contexts = [&stream.context, &class.specific];
+        for (number, plan) in contexts.into_iter().flatten().enumerate() {
+            if number == 0 {
+                out.extend_from_slice(b",\"context\":{");
+            }
+            scope(out, plan);
+        }
+        if contexts.iter().any(|plan| plan.is_some()) {
             out.push(b'}');
         }
         out.extend_from_slice(b",\"fields\":{");
-        fields(out, &class.parts, event.payload(), plan.order);
+        class.payload.iter().for_each(|plan| scope(out, plan));
         out.extend_from_slice(b"}}\n");
-    }
-}
-
-fn fields(out: &mut Vec<u8>, parts: &[Part<'_>], bytes: &[u8], order: ByteOrder) {
-    let mut rest = bytes;
-    for part in parts {
-        let Some(value) = take(part.class, &mut rest, order) else { return };
-        out.extend_from_slice(part.prefix.as_bytes());
-        put(out, value);
-    }
-}
-
-fn put(out: &mut Vec<u8>, value: Value<'_>) {
-    match value {
-        Value::Unsigned { value, .. } => unsigned(out, value),
-        Value::Signed { value, .. } => signed(out, value),
-        Value::Single(value) => float(out, value.is_finite(), value),
-        Value::Double(value) => float(out, value.is_finite(), value),
-        Value::Bool(value) => out.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
-        Value::Text(bytes) => text(out, bytes),
-        Value::Bytes(bytes) => octets(out, bytes),
-        Value::Enum(value) => enumeration(out, value),
-        Value::Elements(elements) => {
-            out.push(b'[');
-            for (i, value) in elements.enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                put(out, value);
-            }
-            out.push(b']');
-        }
     }
 }
 
@@ -209,21 +225,6 @@ fn put(out: &mut Vec<u8>, value: Value<'_>) {
 fn float(out: &mut Vec<u8>, finite: bool, value: impl std::fmt::Debug) {
     let quote = if finite { "" } else { "\"" };
     let _ = write!(out, "{quote}{value:?}{quote}");
-}
-
-fn enumeration(out: &mut Vec<u8>, value: EnumValue<'_>) {
-    out.extend_from_slice(b"{\"value\":");
-    if value.signed {
-        signed(out, value.value)
-    } else {
-        unsigned(out, value.value.cast_unsigned())
-    }
-    out.extend_from_slice(b",\"label\":");
-    match value.matching().next() {
-        Some(label) => text(out, label.as_bytes()),
-        None => out.extend_from_slice(b"null"),
-    }
-    out.push(b'}');
 }
 
 pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {

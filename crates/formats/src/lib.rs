@@ -7,9 +7,9 @@
 
 pub mod events;
 pub mod evidence;
+mod fields;
 pub mod ftrace;
 pub mod json;
-pub mod last;
 mod once;
 pub mod perfetto;
 pub mod select;

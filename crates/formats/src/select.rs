@@ -1,8 +1,6 @@
 //! Which events to show.
 
 pub use lastwords_glob::{is_well_formed, matches};
-use lastwords_trace::schema::Schema;
-use lastwords_trace::source::Stream;
 
 /// Which events to show; the default shows all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,11 +34,10 @@ impl Selection {
         self.cpus.is_empty() || cpu.is_some_and(|cpu| self.cpus.contains(&cpu))
     }
 
-    /// A stream of a source is shown, by its CPU and its channel.
+    /// A channel of this name is shown.
     #[must_use]
-    pub fn wants_stream(&self, stream: &Stream, schema: &Schema) -> bool {
-        let name = schema.channels.get(stream.channel).map_or("", |channel| &channel.name);
-        self.wants_cpu(stream.cpu) && (self.channels.is_empty() || self.channels.iter().any(|glob| matches(glob, name)))
+    pub fn wants_channel(&self, name: &str) -> bool {
+        self.channels.is_empty() || self.channels.iter().any(|glob| matches(glob, name))
     }
 
     /// An event of this name is shown.
@@ -54,13 +51,5 @@ impl Selection {
     #[must_use]
     pub fn wants_time(&self, nanoseconds: i64) -> bool {
         self.since.is_none_or(|since| nanoseconds >= since) && self.until.is_none_or(|until| nanoseconds <= until)
-    }
-
-    /// For each channel and event class of a schema, by position: it is shown.
-    pub(crate) fn classes(&self, schema: &Schema) -> Vec<Vec<bool>> {
-        let wants = |channel: &lastwords_trace::schema::Channel| {
-            channel.events.iter().map(|event| self.wants_name(&event.name)).collect()
-        };
-        schema.channels.iter().map(wants).collect()
     }
 }

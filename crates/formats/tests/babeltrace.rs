@@ -2,16 +2,18 @@
 
 mod support;
 
+use lastwords_ctf::read::unwatched;
 use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::Totals;
 use lastwords_formats::json;
+use lastwords_formats::perfetto::packets;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::evidence::Verdict;
 use std::path::{Path, PathBuf};
-use support::Memory;
 use support::random::{Limits, Rng, trace};
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
+use support::{Memory, read};
 
 /// Random traces of each version: `LASTWORDS_TRACES`, else a number for every day.
 fn traces() -> u64 {
@@ -23,24 +25,41 @@ fn seeds() -> std::ops::Range<u64> {
     first..first + traces()
 }
 
-fn our_text(source: &Memory, style: Style) -> (Vec<u8>, Totals) {
-    let mut out = Vec::new();
-    let written = text::write(&[source], style, &Selection::default(), &Zone::utc(), &mut out, &mut |_| {});
-    (out, written.expect("text").totals)
+fn our_text(source: &Memory, style: Style, version: Version) -> (Vec<u8>, Totals) {
+    let (mut out, traces) = (Vec::new(), read(source, version));
+    let all = Selection::default();
+    let written = text::write(&traces, style, &all, &Zone::utc(), &mut out, &unwatched, &mut |_| {});
+    (out, written.expect("text"))
+}
+
+/// The text with the labels of each value in order: babeltrace2 2.0 has them in that of the metadata and without braces, 2.1 in
+/// that of a hash table.
+fn ordered(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let mut out = String::new();
+    let mut rest = &*text;
+    while let Some((before, behind)) = rest.split_once(" : container = ") {
+        let (head, labels) = before.rsplit_once("( ").expect("labels");
+        let labels = labels.strip_prefix("{ ").and_then(|labels| labels.strip_suffix(" }")).unwrap_or(labels);
+        let mut labels: Vec<&str> = labels.split(", ").collect();
+        labels.sort_unstable();
+        out.push_str(&format!("{head}( {} : container = ", labels.join(", ")));
+        rest = behind;
+    }
+    out + rest
 }
 
 fn check(source: &Memory, folder: &Path, (version, count_events): (Version, bool), program: &Path, what: &str) {
     let options = ctf::Options { version, count_events };
-    let written = ctf::write(source, folder, options, &mut |_| {}).unwrap_or_else(|e| panic!("{what}: {e}")).events;
+    let written = ctf::write(source, folder, options, &unwatched).unwrap_or_else(|e| panic!("{what}: {e}")).events;
     let printed = babeltrace(program, folder);
     assert!(printed.success, "{what}: babeltrace2 failed:\n{}", printed.err);
     assert_eq!(printed.err, "", "{what}: babeltrace2 complains");
-    let style = if version == Version::V1_8 { Style::Babeltrace } else { Style::Babeltrace2 };
-    let (ours, totals) = our_text(source, style);
+    let (ours, totals) = our_text(source, Style::Babeltrace, version);
     assert_eq!(totals.faults, 0, "{what}: the trace is whole");
     assert!(!count_events || written == totals.events, "{what}: {written} events counted, {} printed", totals.events);
-    if ours != printed.out {
-        let (ours, theirs) = (String::from_utf8_lossy(&ours), String::from_utf8_lossy(&printed.out));
+    let (ours, theirs) = (ordered(&ours), ordered(&printed.out));
+    if ours != theirs {
         let differs = ours.lines().zip(theirs.lines()).find(|(a, b)| a != b);
         let counts = (ours.lines().count(), theirs.lines().count());
         panic!("{what}: texts differ; lines {counts:?}; first ours and theirs:\n{differs:#?}");
@@ -107,7 +126,7 @@ fn damaged_packets_make_a_whole_trace() {
             let folder = Folder::new();
             let path = folder.0.join("trace");
             let options = ctf::Options { version, count_events: true };
-            let totals = ctf::write(&source, &path, options, &mut |_| {}).expect("CTF");
+            let totals = ctf::write(&source, &path, options, &unwatched).expect("CTF");
             let printed = babeltrace(&program, &path);
             assert!(printed.success, "seed {seed}: babeltrace2 failed:\n{}", printed.err);
             let complaint = printed.err.lines().find(|line| !line.contains("WARNING: Tracer "));
@@ -115,9 +134,13 @@ fn damaged_packets_make_a_whole_trace() {
             let lines = printed.out.iter().filter(|b| **b == b'\n').count() as u64;
             assert_eq!(lines, totals.events, "seed {seed}");
         }
-        for style in [Style::Babeltrace, Style::Babeltrace2, Style::Ftrace, Style::Fields, Style::Raw] {
-            our_text(&source, style);
+        for version in [Version::V1_8, Version::V2] {
+            for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
+                our_text(&source, style, version);
+            }
         }
-        json::write(&[&source], &Selection::default(), &mut std::io::sink(), &mut |_| {}).expect("JSON");
+        let (all, traces) = (Selection::default(), read(&source, Version::V2));
+        json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("JSON");
+        packets::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("Perfetto");
     }
 }

@@ -108,7 +108,7 @@ fn a_copy_is_the_same() {
     let found = read::open(from.path()).expect("opened");
     let to = tempfile::tempdir().expect("a folder");
     let out = to.path().join("out");
-    let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |fault| panic!("{fault}"))
+    let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |note| panic!("{note:?}"))
         .expect("copied");
     assert_eq!((totals.packets, totals.events, totals.faults), (2, 4, 0));
     for file in ["metadata", "chan_3"] {
@@ -116,7 +116,7 @@ fn a_copy_is_the_same() {
         assert_eq!(read(from.path()), read(&out), "{file}");
     }
     let two = to.path().join("two");
-    read::copy(&found.traces, Version::V2, &two, &read::unwatched, &mut |fault| panic!("{fault}")).expect("copied");
+    read::copy(&found.traces, Version::V2, &two, &read::unwatched, &mut |note| panic!("{note:?}")).expect("copied");
     assert_eq!(report(&two).0, report(from.path()).0, "the other version says the same");
 }
 
@@ -141,7 +141,7 @@ fn both_contexts_are_one_object_in_json() {
             let found = read::open(from.path()).expect("opened");
             let mut out = Vec::new();
             let selection = Selection::default();
-            json::ctf::write(&found.traces, &selection, &mut out, &read::unwatched, &mut |fault| panic!("{fault}"))
+            json::write(&found.traces, &selection, &mut out, &read::unwatched, &mut |note| panic!("{note:?}"))
                 .expect("written");
             let line = String::from_utf8(out).expect("text").lines().nth(1).expect("an event").to_owned();
             let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -177,13 +177,12 @@ fn all_that_is_read_is_told() {
     });
     assert_eq!(copied, total);
     let lines = heard(&mut |watch| {
-        json::ctf::write(&found.traces, &selection, &mut Vec::new(), watch, &mut |_| {}).expect("written");
+        json::write(&found.traces, &selection, &mut Vec::new(), watch, &mut |_| {}).expect("written");
     });
     assert_eq!(lines, 2 * total, "once for losses, once for events");
     let text = heard(&mut |watch| {
-        let mut readers = read::readers(&found.traces);
-        readers = readers.into_iter().map(|(trace, reader)| (trace, reader.watched(watch))).collect();
-        text::ctf::print(&found.traces, &mut readers, &selection, &Zone::utc(), &mut Vec::new(), &mut |_| {});
+        let (zone, style) = (Zone::utc(), text::Style::Babeltrace);
+        text::write(&found.traces, style, &selection, &zone, &mut Vec::new(), watch, &mut |_| {}).expect("text");
     });
     assert_eq!(text, total);
 }

@@ -4,6 +4,8 @@
 mod support;
 
 use lastwords_bytes::ByteOrder;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::unwatched;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::clock::Clock;
@@ -11,7 +13,7 @@ use lastwords_trace::evidence::Evidence;
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Stream;
 use std::collections::BTreeMap;
-use support::{HEADER, Memory, committed};
+use support::{HEADER, Memory, committed, read};
 
 const MAIN: usize = 0;
 const ERRORS: usize = 1;
@@ -84,8 +86,8 @@ fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(u
     }
     let channels = channels.iter().map(|name| (*name).to_owned()).collect();
     let selection = Selection { once: true, channels, ..Selection::default() };
-    let mut out = Vec::new();
-    text::write(&[&memory], Style::Ftrace, &selection, &Zone::utc(), &mut out, &mut |_| {}).expect("text");
+    let (mut out, traces) = (Vec::new(), read(&memory, Version::V2));
+    text::write(&traces, Style::Ftrace, &selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {}).expect("text");
     let line = |line: &str| {
         let (before, number) = line.split_once("n=").expect("a number");
         assert!(before.contains("app:"), "{line}");

@@ -5,6 +5,7 @@ mod support;
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::Version;
+use lastwords_ctf::read::unwatched;
 use lastwords_ctf::write::{self as ctf, Options};
 use lastwords_formats::evidence;
 use lastwords_formats::json;
@@ -17,7 +18,7 @@ use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, 
 use lastwords_trace::source::Stream;
 use std::os::unix::fs::PermissionsExt;
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
-use support::{HEADER, Memory, committed};
+use support::{HEADER, Memory, committed, read};
 
 const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
 
@@ -82,13 +83,14 @@ fn packet(memory: &mut Memory, stream: usize, sequence: u64, clocks: &[u64]) {
 }
 
 fn styled(memory: &Memory, style: Style, selection: &Selection) -> String {
-    let mut out = Vec::new();
-    text::write(&[memory], style, selection, &Zone::utc(), &mut out, &mut |_| {}).expect("text");
+    let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
+    let (mut out, traces) = (Vec::new(), read(memory, version));
+    text::write(&traces, style, selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {}).expect("text");
     String::from_utf8(out).expect("UTF-8")
 }
 
 fn write(memory: &Memory, folder: &Folder, options: Options) -> Totals {
-    ctf::write(memory, &folder.0.join("t"), options, &mut |_| {}).expect("CTF")
+    ctf::write(memory, &folder.0.join("t"), options, &unwatched).expect("CTF")
 }
 
 #[test]
@@ -186,12 +188,12 @@ fn files_are_private_and_nothing_is_overwritten() {
     assert_eq!(mode(&path.join("metadata")), 0o600);
     assert_eq!(mode(&path.join("stream-0-0")), 0o600);
     assert!(!path.join("stream-0-1").exists(), "no file for a stream without packets");
-    let again = ctf::write(&memory, &path, COUNTED, &mut |_| {});
+    let again = ctf::write(&memory, &path, COUNTED, &unwatched);
     assert!(matches!(&again, Err(e @ Error::Io { .. }) if e.to_string().contains("exists already")), "{again:?}");
     let link = folder.0.join("link");
     std::os::unix::fs::symlink("/nonexistent/target", &link).expect("a link");
     assert!(lastwords_formats::create_file(&link).is_err());
-    assert!(ctf::write(&memory, &link, COUNTED, &mut |_| {}).is_err());
+    assert!(ctf::write(&memory, &link, COUNTED, &unwatched).is_err());
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn a_class_that_ctf_cannot_say_is_an_error() {
     memory.schema.channels[0].events[0].fields.push(Field { name: "bad".to_owned(), class: texts });
     let folder = Folder::new();
     for version in [Version::V1_8, Version::V2] {
-        let error = ctf::write(&memory, &folder.0.join("t"), Options { version, count_events: false }, &mut |_| {});
+        let error = ctf::write(&memory, &folder.0.join("t"), Options { version, count_events: false }, &unwatched);
         assert_eq!(
             error.expect_err("an error").to_string(),
             "the format cannot express channel 0, event \"app:one\", field \"bad\""
@@ -289,9 +291,10 @@ fn no_text_steers_a_terminal() {
     event(&mut bytes, 1, 6, 0, "\u{85}\u{9b}\u{202e}\u{2066}\u{7f}\u{61c}".as_bytes());
     memory.packets[0].push((committed(0, 5, 6, bytes.len()), bytes));
     let mut json_out = Vec::new();
-    json::write(&[&memory], &Selection::default(), &mut json_out, &mut |_| {}).expect("JSON");
+    let traces = read(&memory, Version::V2);
+    json::write(&traces, &Selection::default(), &mut json_out, &unwatched, &mut |_| {}).expect("JSON");
     let mut texts = vec![String::from_utf8(json_out).expect("UTF-8")];
-    for style in [Style::Babeltrace, Style::Babeltrace2, Style::Ftrace, Style::Fields, Style::Raw] {
+    for style in [Style::Babeltrace, Style::Ftrace, Style::Fields, Style::Raw] {
         texts.push(styled(&memory, style, &Selection::default()));
     }
     texts.push(json::safe(&serde_json::to_string(&evidence::Account::of(&memory).report()).expect("JSON")));
@@ -351,8 +354,9 @@ fn json_lines_say_what_the_events_say() {
     bytes.extend([2, 0, 0, 0, 0xDE, 0x0D]);
     memory.packets[0].push((committed(0, 0, 1_000_000_001, bytes.len()), bytes));
     let mut out = Vec::new();
-    let outcome = json::write(&[&memory], &Selection::default(), &mut out, &mut |_| {}).expect("JSON");
-    assert_eq!((outcome.totals.events, outcome.totals.bytes, outcome.totals.faults), (1, out.len() as u64, 0));
+    let (all, traces) = (Selection::default(), read(&memory, Version::V2));
+    let totals = json::write(&traces, &all, &mut out, &unwatched, &mut |_| {}).expect("JSON");
+    assert_eq!((totals.events, totals.bytes, totals.faults), (1, out.len() as u64, 0));
     let out = String::from_utf8(out).expect("UTF-8");
     let lines: Vec<serde_json::Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     assert_eq!(lines[0]["schema"], "lastwords.events.v1");

@@ -16,7 +16,12 @@ const PAGE: usize = 4096;
 /// Largest window of a frame, as the zstd tool has by default: 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// Decompresses `source`. What comes before damage or a premature end is kept, and the damage told in `notes`.
+/// Memory is pages of zeroes, which cost little and compress to nothing, and others, which compress to a tenth: by how much the bytes
+/// of each count.
+const ZEROES: u64 = 64;
+const DATA: u64 = 2;
+
+/// Decompresses `source`, and admits the bytes that are not zero to the budget. What comes before damage or a premature end is kept, and the damage told in `notes`.
 pub(crate) fn decompress(
     source: &Backing,
     budget: &Budget,
@@ -31,7 +36,7 @@ pub(crate) fn decompress(
     let mut decoder = zstd::Decoder::new(BufReader::with_capacity(CHUNK, &counted)).map_err(io)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(io)?;
     let mut chunk = vec![0u8; CHUNK];
-    let mut len = 0u64;
+    let (mut len, mut data) = (0u64, 0u64);
     loop {
         let got = match decoder.read(&mut chunk) {
             Ok(0) => break,
@@ -41,13 +46,15 @@ pub(crate) fn decompress(
                 break;
             }
         };
-        budget.bytes(&name, got as u64)?;
         let bytes = chunk.get(..got).unwrap_or_default();
-        write_sparse(&out, bytes, len).map_err(|e| Error::io(&folder.display().to_string(), len, &e))?;
+        let written = write_sparse(&out, bytes, len).map_err(|e| Error::io(&folder.display().to_string(), len, &e))?;
+        budget.bytes(&name, written.saturating_mul(DATA).saturating_add((got as u64).div_ceil(ZEROES)))?;
+        data = data.saturating_add(written);
         len = len.saturating_add(got as u64);
         watch(Progress { what: "decompressing", done: counted.done.get(), total: Some(source.len) });
     }
     out.set_len(len).map_err(io)?;
+    budget.admit(data);
     Backing::of(out, &name)
 }
 
@@ -66,16 +73,17 @@ pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
     Backing::of(out, &name)
 }
 
-/// Writes all but pages of zeroes.
-fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
-    let mut offset = at;
+/// Writes all but pages of zeroes; returns how many bytes.
+fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<u64> {
+    let (mut offset, mut written) = (at, 0u64);
     for page in bytes.chunks(PAGE) {
         if page.iter().any(|b| *b != 0) {
             out.write_all_at(page, offset)?;
+            written = written.saturating_add(page.len() as u64);
         }
         offset = offset.saturating_add(page.len() as u64);
     }
-    Ok(())
+    Ok(written)
 }
 
 /// Where large temporary files go: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not memory.

@@ -29,15 +29,23 @@ pub(crate) enum Got {
 }
 
 impl Backing {
-    /// Opens `path` for reading. With `follow` false a symbolic link is refused.
-    pub(crate) fn open(path: &Path, follow: bool) -> Result<Self, Error> {
+    /// Opens `path` for reading, and admits its size to the budget. With `follow` false only a regular file is opened: neither a
+    /// symbolic link nor a device.
+    pub(crate) fn open(path: &Path, follow: bool, budget: &Budget) -> Result<Self, Error> {
         let name = path.display().to_string();
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         if !follow {
             flags |= OFlags::NOFOLLOW;
         }
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(&name, 0, &e.into()))?;
-        Self::of(File::from(file), &name)
+        let file = File::from(file);
+        if !follow {
+            let kind = file.metadata().map_err(|e| Error::io(&name, 0, &e))?.file_type();
+            irregular(kind).map_or(Ok(()), |what| Err(Error::io(&name, 0, &std::io::Error::other(what))))?;
+        }
+        let file = Self::of(file, &name)?;
+        budget.admit(file.len);
+        Ok(file)
     }
 
     /// The memory of a process, at `/proc/PID/mem`. It has no end.
@@ -102,8 +110,8 @@ impl Backing {
     /// The first offset from `offset` on that is not in a hole of a sparse file.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         use rustix::fs::{SeekFrom as To, seek};
-        if self.flattened.is_some() {
-            return offset;
+        if let Some(flattened) = &self.flattened {
+            return flattened.0.next_data(offset);
         }
         match seek(&self.file, To::Data(offset)) {
             Ok(data) => data.max(offset),

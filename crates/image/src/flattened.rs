@@ -75,6 +75,12 @@ impl Index {
         Ok(Self { extents, len, complete })
     }
 
+    /// The first offset from `offset` on that some record wrote; the inner file's end if there is none.
+    pub(crate) fn next_data(&self, offset: u64) -> u64 {
+        let behind = self.extents.partition_point(|e| e.start.saturating_add(e.len) <= offset);
+        self.extents.get(behind).map_or(self.len.max(offset), |extent| extent.start.max(offset))
+    }
+
     /// Fills `buf` from `offset` of the inner file on.
     pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
         let mut done = 0usize;
@@ -197,6 +203,8 @@ mod tests {
                 Got::Ended(n) => prop_assert_eq!(n, most),
                 Got::Failed(_) => prop_assert!(false),
             }
+            let written = (at as usize..plain.len()).find(|i| plain[*i].is_some());
+            prop_assert_eq!(index.next_data(at), written.unwrap_or(plain.len().max(at as usize)) as u64);
             for (i, byte) in buf.iter().enumerate().take(most) {
                 prop_assert_eq!(Some(*byte), there(i));
             }

@@ -85,7 +85,7 @@ pub fn open(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Opened, Er
     if metadata.is_dir() {
         return folder(path, &name, budget);
     }
-    let file = Backing::open(path, true)?;
+    let file = Backing::open(path, true, budget)?;
     let mut magic = [0u8; 4];
     let _ = file.read(0, &mut magic);
     if magic == compressed::MAGIC {
@@ -144,7 +144,7 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
     let (mut files, mut segments) = (Vec::new(), Vec::new());
     let mut address = 0u64;
     for path in paths {
-        match Backing::open(&path, false) {
+        match Backing::open(&path, false, budget) {
             Ok(file) => {
                 let (len, index) = (file.len, files.len());
                 segments.push(Segment { address, len, held: len, file: index, offset: 0, rest: HoleCause::Truncated });

@@ -24,7 +24,8 @@ pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Opened, Error> {
     let shown = maps.display().to_string();
     let text = std::fs::read_to_string(&maps).map_err(|e| Error::io(&shown, 0, &e))?;
     budget.steps(&shown, text.lines().count() as u64)?;
-    let segments = text.lines().filter_map(mapping).collect();
+    let segments: Vec<Segment> = text.lines().filter_map(mapping).collect();
+    budget.admit(segments.iter().map(|segment| segment.len).fold(0, u64::saturating_add));
     let (image, _) = Segments::new(&name, vec![Backing::of_memory(path)?], segments, true);
     Ok(Opened { image: Arc::new(image), kind: Kind::Process, core: None, is_damaged: false, notes: Vec::new() })
 }

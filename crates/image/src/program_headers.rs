@@ -12,6 +12,8 @@ use lastwords_bytes::{Budget, Error, Reader};
 
 /// Bytes of notes that are read of one core; a core of 10,000 threads has 100 MB.
 const MAX_NOTES: u64 = 1 << 28;
+/// How often the segments together may have the bytes of the file. Writers of dumps give each byte one place in memory.
+const MAX_SHARED: u64 = 4;
 /// Program headers read at a time.
 const BATCH: u64 = 1024;
 
@@ -25,6 +27,9 @@ pub(crate) struct Table<'a> {
     /// Something of the file is damaged or missing.
     pub(crate) is_damaged: bool,
     note_bytes: u64,
+    /// Bytes of the file that segments have, and segments that are left out because others have had too many.
+    held: u64,
+    left_out: u64,
     /// Segments that the file's end cuts, the address of the first, and the bytes that the file would have with all.
     cut: (u64, u64, u64),
 }
@@ -49,7 +54,7 @@ impl<'a> Table<'a> {
     /// Nothing read yet.
     pub(crate) fn new(file: &'a Backing) -> Self {
         let (segments, notes) = (Vec::new(), Vec::new());
-        Self { file, segments, notes, is_damaged: false, note_bytes: 0, cut: (0, 0, 0) }
+        Self { file, segments, notes, is_damaged: false, note_bytes: 0, held: 0, left_out: 0, cut: (0, 0, 0) }
     }
 
     /// Reads the table. A table that the file does not hold whole is read as far as it goes; one to which the file header does
@@ -161,6 +166,11 @@ impl<'a> Table<'a> {
         let ProgramHeader { offset, file_size, memory_size, .. } = *header;
         let len = memory_size.max(file_size);
         let held = file_size.min(self.file.len.saturating_sub(offset));
+        self.held = self.held.saturating_add(held);
+        if self.held > self.file.len.saturating_mul(MAX_SHARED) {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        }
         let mut push = |address: u64, len, held, offset, rest| {
             self.segments.push(Segment { address, len, held, file: 0, offset, rest });
         };
@@ -190,8 +200,14 @@ impl<'a> Table<'a> {
         self.segments.extend(orphans::segments(self.file, &runs, pages));
     }
 
-    /// Says what the file's end cuts, once for all segments.
+    /// Says what the file's end cuts, and which segments share too many bytes, once for all segments.
     pub(crate) fn tell_cut(&mut self) {
+        if self.left_out > 0 {
+            let (name, count) = (self.file.name.clone(), self.left_out);
+            self.damage(format!(
+                "{name}: program headers name the same bytes more than {MAX_SHARED} times; the last {count} are not read"
+            ));
+        }
         let (count, first, whole) = self.cut;
         if count > 0 {
             let Backing { name, len, .. } = self.file;

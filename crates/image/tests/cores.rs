@@ -148,11 +148,14 @@ fn a_compressed_core_is_the_same_core() {
 
 #[test]
 fn what_a_zstd_file_may_become_is_bounded() {
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), elf::zstd(&vec![0u8; 1 << 20])).expect("written");
-    let budget = Budget::new(Limits { bytes: 1 << 16, ..Limits::default() });
-    let error = open(file.path(), &budget, &unwatched).expect_err("more than the budget");
-    assert_eq!(error.kind, ErrorKind::Budget);
+    // Zeroes are not written, and count less than other bytes.
+    for (byte, bytes) in [(7u8, 1u64 << 20), (0, 1 << 13)] {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), elf::zstd(&vec![byte; 1 << 20])).expect("written");
+        let budget = Budget::new(Limits { bytes, ..Limits::default() });
+        let error = open(file.path(), &budget, &unwatched).expect_err("more than the budget");
+        assert_eq!(error.kind, ErrorKind::Budget);
+    }
 }
 
 /// One note: name, type, body.

@@ -264,11 +264,11 @@ fn lime_avml_and_raw() {
     assert_eq!(read(&physical, 0x10_0000 + 149_000, 1), Err(HoleCause::Truncated));
     assert_eq!(physical.image.ranges().iter().filter(|r| r.hole == Some(HoleCause::Truncated)).count(), 1);
     let file = file(&ram);
-    let physical = open_raw(file.path(), &[]).unwrap();
+    let physical = open_raw(file.path(), &[], &Budget::default()).unwrap();
     assert_eq!((physical.format, read(&physical, 140_000, 1)), (Format::Raw, Ok(vec![ram[140_000]])));
     let map =
         [RawRange { address: 0x4000_0000, len: 1000, offset: 500 }, RawRange { address: 0, len: 500, offset: 149_900 }];
-    let physical = open_raw(file.path(), &map).unwrap();
+    let physical = open_raw(file.path(), &map, &Budget::default()).unwrap();
     assert_eq!(read(&physical, 0x4000_0000, 1000).as_deref(), Ok(&ram[500..1500]));
     assert_eq!(read(&physical, 100, 1), Err(HoleCause::Truncated));
 }
@@ -326,4 +326,71 @@ proptest! {
             }
         }
     }
+}
+
+/// Bytes of memory that an image has, by its ranges.
+fn held(physical: &Physical) -> u64 {
+    physical.image.ranges().iter().filter(|range| range.hole.is_none()).map(|range| range.len).sum()
+}
+
+#[test]
+fn loads_that_share_the_bytes_of_a_file_give_no_more_memory_than_the_file_can_hold() {
+    let bytes = vec![7u8; 1 << 20];
+    let count = 2000;
+    let loads: Vec<_> = (1..=count).map(|n| load(0, n << 32, &bytes[..1])).collect();
+    let mut file = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &loads);
+    let first = file.len() as u64;
+    file.extend(&bytes);
+    // Each load has all of the bytes.
+    for n in 1..=count as usize {
+        let at = 192 + 56 * n;
+        file[at + 8..at + 16].copy_from_slice(&first.to_le_bytes());
+        for field in [32, 40] {
+            file[at + field..at + field + 8].copy_from_slice(&(1u64 << 20).to_le_bytes());
+        }
+    }
+    let physical = open(&file);
+    assert!(held(&physical) <= 4 * file.len() as u64, "{} bytes of memory", held(&physical));
+    assert!(
+        physical.notes.iter().any(|note| note.contains("name the same bytes more than 4 times")),
+        "{:?}",
+        physical.notes
+    );
+    assert_eq!(read(&physical, 1 << 32, 1 << 20), Ok(bytes));
+}
+
+#[test]
+fn a_flattened_stream_of_little_gives_no_endless_zeroes_to_look_through() {
+    // The inner file's last byte is far away, and a load has all before it.
+    let far = 1u64 << 60;
+    let mut inner = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &[7; 64])]);
+    for field in [32, 40] {
+        inner[192 + 56 + field..192 + 56 + field + 8].copy_from_slice(&(far - (1 << 20)).to_le_bytes());
+    }
+    let mut file = flattened(&inner, false);
+    file.extend([(far - 1).to_be_bytes(), 1u64.to_be_bytes()].concat());
+    file.push(1);
+    file.extend([0xff; 16]);
+    let physical = open(&file);
+    let (mut at, end, mut steps) = (1 << 20, 1 << 60, 0);
+    while at < end {
+        at = physical.image.next_data(at, end).max(at) + (1 << 20);
+        steps += 1;
+    }
+    assert!(steps < 10, "{steps} steps");
+}
+
+#[test]
+fn a_file_that_expands_is_refused_where_memory_does_not() {
+    // Words that repeat, as no memory has them throughout: 1 KiB for each 10 MiB.
+    let bytes = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &vec![7; 64 << 20])]);
+    let file = file(&zstd::bulk::compress(&bytes, 1).unwrap());
+    let budget = Budget::new(lastwords_bytes::Limits { bytes: 32 << 20, ..Default::default() });
+    let error = open_physical(file.path(), &budget, &unwatched).unwrap_err().to_string();
+    assert!(error.contains("would exceed the limit"), "{error}");
+    // Of zeroes, 64 times as many are no burden.
+    let bytes = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6\n"), &[load(0, 1 << 20, &vec![0; 64 << 20])]);
+    let file = self::file(&zstd::bulk::compress(&bytes, 1).unwrap());
+    let budget = Budget::new(lastwords_bytes::Limits { bytes: 2 << 20, ..Default::default() });
+    assert!(open_physical(file.path(), &budget, &unwatched).unwrap().is_some());
 }

@@ -1,9 +1,10 @@
-//! The kernel in an image of physical memory: by the note, or where there is none by looking for what the note would say.
+//! The kernel in an image of physical memory. The VMCOREINFO note leads to it. Where there is no note, or the note is damaged, memory
+//! is searched for the kernel's own copy of that text.
 
 use crate::memory::Memory;
 use crate::paging;
 use crate::virtual_memory::VirtualMemory;
-use crate::vmcoreinfo::VmcoreInfo;
+use crate::vmcoreinfo::{self, VmcoreInfo};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::{Machine, Physical, RawRange, open_raw};
 use lastwords_image::{Image, Progress, Watch};
@@ -25,6 +26,10 @@ const BATCH: u64 = 1 << 20;
 const MOST_REJECTED: usize = 64;
 /// Bytes of each name in struct new_utsname; the release is the third.
 const NAME_LEN: u64 = 65;
+/// Offsets of that structure in struct uts_namespace: of kernels before 5.11, whose VMCOREINFO does not tell it, behind a kref.
+const NAMES_AT: [u64; 2] = [0, 4];
+/// Notes are padded to a multiple of this.
+const NOTE_ALIGN: usize = 4;
 
 /// A kernel that was found.
 #[derive(Debug)]
@@ -33,8 +38,10 @@ pub struct Found {
     pub info: VmcoreInfo,
     /// Its memory.
     pub memory: VirtualMemory,
-    /// There was no note: the physical address at which VMCOREINFO was found.
+    /// The physical address of the VMCOREINFO text, where it was found in memory and not in the note.
     pub scanned: Option<u64>,
+    /// Remarks on the note: it is missing, or damaged.
+    pub notes: Vec<String>,
 }
 
 /// Why no kernel was found.
@@ -88,24 +95,49 @@ impl From<lastwords_bytes::Error> for Error {
     }
 }
 
-/// Finds the kernel whose memory `physical` is. Memory is searched only where the image has no note.
+/// Finds the kernel whose memory `physical` is. Memory is searched only where the image has no note, or the note is damaged: its
+/// text is cut, or does not lead to the kernel that it names. A damaged note is still used where memory has no better copy.
 ///
 /// # Errors
-/// There is none, its machine or its page tables are not known, or the budget is spent.
+/// There is no kernel, its machine or its page tables are not known, or the budget is spent.
 pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
-    let noted = physical.vmcoreinfo.as_deref().map(VmcoreInfo::parse).filter(|info| !info.is_empty());
-    match noted {
-        Some(info) => {
-            let machine = physical.machine.or_else(|| info.machine());
-            let machine = machine.ok_or_else(|| Error::Machine { image: physical.image.name().into() })?;
-            let memory = VirtualMemory::new(physical.image.clone(), &info, machine)?;
-            Ok(Found { info, memory, scanned: None })
+    let note = physical.vmcoreinfo.as_deref().filter(|note| !VmcoreInfo::parse(note).is_empty());
+    let noted = note.map(|note| by_note(physical, note));
+    let doubt = match &noted {
+        None => "there is no VMCOREINFO note",
+        Some(_) if !note.is_some_and(|note| vmcoreinfo::is_whole(unpadded(note))) => "the VMCOREINFO note is damaged",
+        Some(Ok(found)) if holds(&found.info, &found.memory) => {
+            return noted.unwrap_or_else(|| Err(nothing(physical, &[])));
         }
-        None => match scan(physical, budget, watch)? {
-            Scanned::Found(found) => Ok(*found),
-            Scanned::Rejected(rejected) => Err(nothing(physical, &rejected)),
-        },
+        Some(_) => "the VMCOREINFO note does not lead to the kernel that it names",
+    };
+    match (scan(physical, budget, watch)?, noted) {
+        (Scanned::Found(mut found), _) => {
+            let place = found.scanned.unwrap_or_default();
+            found.notes.push(format!("{doubt}; a copy was found in memory, at {place:#x}"));
+            Ok(*found)
+        }
+        (Scanned::Rejected(_), Some(noted)) => noted.map(|mut found| {
+            found.notes.push(format!("{doubt}, and memory has no better copy; the note is used as it is"));
+            found
+        }),
+        (Scanned::Rejected(rejected), None) => Err(nothing(physical, &rejected)),
     }
+}
+
+/// The text of a note without the zeroes that pad it.
+fn unpadded(note: &[u8]) -> &[u8] {
+    let zeroes = note.iter().rev().take(NOTE_ALIGN.saturating_sub(1)).take_while(|byte| **byte == 0).count();
+    note.get(..note.len().saturating_sub(zeroes)).unwrap_or(note)
+}
+
+/// The kernel that the text of the note leads to.
+fn by_note(physical: &Physical, note: &[u8]) -> Result<Found, Error> {
+    let info = VmcoreInfo::parse(note);
+    let machine = physical.machine.or_else(|| info.machine());
+    let machine = machine.ok_or_else(|| Error::Machine { image: physical.image.name().into() })?;
+    let memory = VirtualMemory::new(physical.image.clone(), &info, machine)?;
+    Ok(Found { info, memory, scanned: None, notes: Vec::new() })
 }
 
 /// Finds the kernel in a file of raw memory, and where in physical memory the file's bytes were: as `map` says, or where that is
@@ -114,7 +146,7 @@ pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<
 /// # Errors
 /// As [`kernel`]; or the path cannot be read.
 pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, Found), Error> {
-    let physical = open_raw(path, map)?;
+    let physical = open_raw(path, map, budget)?;
     let rejected = match scan(&physical, budget, watch)? {
         Scanned::Found(found) => return Ok((physical, *found)),
         Scanned::Rejected(rejected) => rejected,
@@ -122,11 +154,11 @@ pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> 
     let len = physical.image.ranges().iter().map(|r| r.len).fold(0, u64::saturating_add);
     for info in rejected.iter().filter(|_| map.is_empty()) {
         for map in maps(info, len) {
-            let physical = open_raw(path, &map)?;
+            let physical = open_raw(path, &map, budget)?;
             if let Some(memory) = memory(&physical.image, None, info).filter(|m| holds(info, m)) {
                 let place = scan(&physical, budget, watch)?;
                 let scanned = if let Scanned::Found(found) = place { found.scanned } else { None };
-                return Ok((physical, Found { info: info.clone(), memory, scanned }));
+                return Ok((physical, Found { info: info.clone(), memory, scanned, notes: Vec::new() }));
             }
         }
     }
@@ -161,7 +193,7 @@ fn nothing(physical: &Physical, rejected: &[VmcoreInfo]) -> Error {
 fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
     let image = &physical.image;
     let total = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
-    let (mut done, mut rejected) = (0u64, Vec::new());
+    let (mut done, mut rejected, mut damaged) = (0u64, Vec::new(), None);
     let mut batch = vec![0u8; BATCH as usize];
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = image.next_data(range.address, range.end());
@@ -180,7 +212,9 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
             let held = bytes.get(..usize::try_from(held).unwrap_or(0)).unwrap_or_default();
             for place in places(held, at) {
                 match candidate(image, physical.machine, place) {
-                    Some(Ok(found)) => return Ok(Scanned::Found(Box::new(found))),
+                    Some(Ok((found, true))) => return Ok(Scanned::Found(Box::new(found))),
+                    // It leads to the kernel, but lines of it are missing: another copy may have them.
+                    Some(Ok((found, false))) => damaged = damaged.or(Some(Box::new(found))),
                     Some(Err(info)) if rejected.len() < MOST_REJECTED => rejected.push(info),
                     Some(Err(_)) | None => {}
                 }
@@ -190,7 +224,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
             at = image.next_data(at.saturating_add(step), range.end());
         }
     }
-    Ok(Scanned::Rejected(rejected))
+    Ok(damaged.map_or(Scanned::Rejected(rejected), Scanned::Found))
 }
 
 /// Physical addresses in `bytes`, which are those from `at` on, where a VMCOREINFO may begin.
@@ -205,15 +239,24 @@ fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The kernel whose VMCOREINFO is at `place`: none where it is no such text, the text alone where it does not hold of the memory.
-fn candidate(image: &Arc<dyn Image>, machine: Option<Machine>, place: u64) -> Option<Result<Found, VmcoreInfo>> {
+/// The kernel whose VMCOREINFO is at `place`, and whether all of that text is there: none where it is no such text, the text alone
+/// where it does not hold of the memory.
+fn candidate(
+    image: &Arc<dyn Image>,
+    machine: Option<Machine>,
+    place: u64,
+) -> Option<Result<(Found, bool), VmcoreInfo>> {
     let mut text = vec![0u8; PLACE_LEN];
     if let Err(hole) = image.read(place, &mut text) {
         text.truncate(usize::try_from(hole.address.saturating_sub(place)).unwrap_or(0));
     }
     let info = VmcoreInfo::parse(&text);
     let memory = memory(image, machine, &info)?;
-    Some(if holds(&info, &memory) { Ok(Found { info, memory, scanned: Some(place) }) } else { Err(info) })
+    if !holds(&info, &memory) {
+        return Some(Err(info));
+    }
+    let is_whole = vmcoreinfo::is_whole(text.split(|byte| *byte == 0).next().unwrap_or_default());
+    Some(Ok((Found { info, memory, scanned: Some(place), notes: Vec::new() }, is_whole)))
 }
 
 /// The memory that `info` tells of, if it says enough.
@@ -223,8 +266,11 @@ fn memory(image: &Arc<dyn Image>, machine: Option<Machine>, info: &VmcoreInfo) -
 
 /// The kernel's own version, found through the page tables that `info` leads to, is the one that `info` names.
 fn holds(info: &VmcoreInfo, memory: &VirtualMemory) -> bool {
-    let (Some(names), Some(release)) = (info.symbol("init_uts_ns"), info.release()) else { return false };
-    let at =
-        names.wrapping_add(info.offset("uts_namespace.name").unwrap_or(0)).wrapping_add(NAME_LEN.saturating_mul(2));
-    memory.text(at, NAME_LEN as usize).is_ok_and(|text| text == release)
+    let (Some(namespace), Some(release)) = (info.symbol("init_uts_ns"), info.release()) else { return false };
+    let told = info.offset("uts_namespace.name");
+    let mut offsets = told.into_iter().chain(NAMES_AT.into_iter().filter(|_| told.is_none()));
+    offsets.any(|offset| {
+        let at = namespace.wrapping_add(offset).wrapping_add(NAME_LEN.saturating_mul(2));
+        memory.text(at, NAME_LEN as usize).is_ok_and(|text| text == release)
+    })
 }

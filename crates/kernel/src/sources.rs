@@ -7,7 +7,7 @@ use lastwords_bytes::{Budget, Error};
 use object::elf::{FileHeader32, FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 
 /// Symbols and types from elsewhere; they come before those of the image.
 #[derive(Default)]
@@ -52,7 +52,8 @@ impl Sources {
     ///
     /// # Errors
     /// It is no ELF file of a kernel, it is damaged, of another build than the image says, or the Budget is spent.
-    pub fn vmlinux<F: Read + Seek>(&mut self, file: F, info: &VmcoreInfo, budget: &Budget) -> Result<(), Error> {
+    pub fn vmlinux<F: Read + Seek>(&mut self, mut file: F, info: &VmcoreInfo, budget: &Budget) -> Result<(), Error> {
+        budget.admit(len_of(&mut file).map_err(|e| problem(e.to_string()))?);
         let cache = ReadCache::new(file);
         let debug = match FileKind::parse(&cache) {
             Ok(FileKind::Elf64) => self.elf::<FileHeader64<Endianness>, F>(&cache, info)?,
@@ -95,6 +96,13 @@ impl Sources {
         }
         dwarf::Index::of(header, file)
     }
+}
+
+/// The size of a file.
+pub(crate) fn len_of<F: Seek>(file: &mut F) -> std::io::Result<u64> {
+    let len = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    Ok(len)
 }
 
 fn problem(expected: String) -> Error {

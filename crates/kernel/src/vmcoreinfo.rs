@@ -118,6 +118,20 @@ impl VmcoreInfo {
     }
 }
 
+/// All of a text is there: each line is `KEY=VALUE` of printable characters and ends with a line end, the last one too.
+#[must_use]
+pub fn is_whole(text: &[u8]) -> bool {
+    let is_line = |line: &[u8]| {
+        let mut halves = line.splitn(2, |byte| *byte == b'=');
+        let key = halves.next().unwrap_or_default();
+        let value = halves.next();
+        !key.is_empty()
+            && key.iter().all(u8::is_ascii_graphic)
+            && value.is_some_and(|v| !v.iter().any(u8::is_ascii_control))
+    };
+    text.strip_suffix(b"\n").is_some_and(|lines| lines.split(|byte| *byte == b'\n').all(is_line))
+}
+
 fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
@@ -141,6 +155,16 @@ mod tests {
         assert_eq!(info.number("VMALLOC_START").map(i64::cast_unsigned), Some(0xff50_464b_0000_0000));
         assert_eq!((info.kernel_offset(), info.crash_time()), (Some(0x340_0000), Some(1_700_000_000)));
         assert_eq!((info.symbol("none"), info.number("page")), (None, None));
+    }
+
+    #[test]
+    fn a_text_is_whole_up_to_its_last_line_end() {
+        let text: &[u8] = b"OSRELEASE=6.12.107\nSYMBOL(a)=ff\nOSRELEASE=\n";
+        assert!(is_whole(text));
+        assert!((1..text.len()).filter(|cut| text[cut - 1] != b'\n').all(|cut| !is_whole(&text[..cut])));
+        for damaged in [&b""[..], b"\n", b"A=1\n\nB=2\n", b"A=1\nB\n", b"A=\0\nB=2\n", b"=1\n", b"A B=1\n"] {
+            assert!(!is_whole(damaged), "{damaged:?}");
+        }
     }
 
     proptest! {

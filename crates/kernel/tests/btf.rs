@@ -120,6 +120,30 @@ fn a_structure_that_holds_itself_ends() {
     assert_eq!(types.size_of("snake").unwrap_or_default(), 0);
 }
 
+#[test]
+fn strings_without_an_end_cost_no_more_than_the_blob() {
+    let mut w = Writer::default();
+    let text = "x".repeat(1 << 20);
+    w.typedef(&text, 1);
+    let count = 80_000;
+    for _ in 0..count {
+        w.typedef("", 1);
+    }
+    let mut blob = w.finish(&[]);
+    // Each type has the name that fills the string section, and no NUL ends it.
+    (0..=count).for_each(|n| blob[24 + 12 * n..28 + 12 * n].copy_from_slice(&1u32.to_le_bytes()));
+    blob.pop();
+    let len = blob.len() - 24 - 12 * (count + 1);
+    blob[20..24].copy_from_slice(&(len as u32).to_le_bytes());
+    let begun = std::time::Instant::now();
+    let budget = Budget::for_input(blob.len() as u64);
+    let types = Btf::parse(blob, None, &budget).map(|btf| Types::new(Arc::new(btf)));
+    if let Ok(types) = types {
+        assert!(types.id("nothing").is_err());
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 

@@ -154,6 +154,70 @@ fn by_looking_for_it() {
     assert_eq!(found.memory.text(0xffff_8000_0000_8082, 65).unwrap(), RELEASE);
 }
 
+/// VMCOREINFO's text as kernels have it, of which the second half is not needed to find the version.
+fn long_text(text: &str) -> String {
+    let symbols: String = (0..40).map(|n| format!("SYMBOL(symbol_{n})=ffffffff8100{n:04x}\n")).collect();
+    format!("{text}{symbols}")
+}
+
+#[test]
+fn a_damaged_vmcoreinfo_note_is_not_trusted() {
+    let zeroed = |text: &str, from: usize| text[..from].to_owned() + &"\0".repeat(text.len() - from);
+    let (_, text) = x86_64(RELEASE);
+    let text = long_text(&text);
+    let line_end = text[..text.len() / 2].rfind('\n').unwrap() + 1;
+    let flipped = |from: &str, to: &str| text.replace(from, to);
+    let damaged = [
+        // The second half is zero, from within a line and from a line's beginning; it is cut; it is other bytes.
+        zeroed(&text, text.len() / 2),
+        zeroed(&text, line_end),
+        text[..text.len() / 2].to_owned(),
+        text[..line_end].to_owned() + &"~\u{1}".repeat((text.len() - line_end) / 2),
+        // One character of a value that leads to the version.
+        flipped("init_uts_ns)=ffffffff81007ff8", "init_uts_ns)=ffffffff81007fb8"),
+        flipped("phys_base)=-14680064", "phys_base)=-14680065"),
+        flipped("swapper_pg_dir", "swapper_pg_dis"),
+        flipped("6.12.107-test", "6.12.117-test"),
+    ];
+    for note in damaged {
+        let (mut ram, _) = x86_64(RELEASE);
+        // A damaged copy stands before the one that is whole.
+        ram.put(0x1000, zeroed(&text, text.len() / 2).as_bytes());
+        ram.put(0x30_0018, text.as_bytes());
+        let found = kernel(&ram.physical(&[], Some(&note))).unwrap();
+        assert_eq!(found.scanned, Some(0x30_0018), "{note:?}");
+        assert!(found.notes[0].contains("a copy was found in memory, at 0x300018"), "{:?}", found.notes);
+        assert_eq!(found.info.symbol("symbol_39"), Some(0xffff_ffff_8100_0027));
+    }
+}
+
+#[test]
+fn a_damaged_vmcoreinfo_note_is_used_where_there_is_no_other() {
+    let (ram, text) = x86_64(RELEASE);
+    let note = long_text(&text);
+    let found = kernel(&ram.physical(&[], Some(&note[..note.len() / 2]))).unwrap();
+    assert!(found.scanned.is_none() && found.notes[0].contains("used as it is"), "{:?}", found.notes);
+    assert_eq!(found.memory.text(0xffff_ffff_8100_8082, 65).unwrap(), RELEASE);
+    // Of several copies in memory that are all damaged, the first that leads to the kernel.
+    let (mut ram, _) = x86_64(RELEASE);
+    ram.put(0x30_0000, &note.as_bytes()[..note.len() / 2]);
+    let found = kernel(&ram.physical(&[], None)).unwrap();
+    assert_eq!(found.scanned, Some(0x30_0000));
+}
+
+#[test]
+fn a_whole_vmcoreinfo_note_needs_no_search() {
+    let (ram, text) = x86_64(RELEASE);
+    // Padding, as a note may have it. A Budget for no search at all.
+    let nothing = Budget::new(Limits { bytes: 0, ..Limits::default() });
+    let found = find::kernel(&ram.physical(&[], Some(&format!("{text}\0\0\0"))), &nothing, &unwatched).unwrap();
+    assert!(found.scanned.is_none() && found.notes.is_empty());
+    // The names stand behind a kref in kernels whose VMCOREINFO does not tell where.
+    let (ram, text) = x86_64(RELEASE);
+    let old = text.replace("OFFSET(uts_namespace.name)=8\n", "").replace("81007ff8", "81007ffc");
+    assert!(find::kernel(&ram.physical(&[], Some(&old)), &nothing, &unwatched).unwrap().notes.is_empty());
+}
+
 #[test]
 fn what_is_not_found_is_told() {
     let (ram, _) = x86_64(RELEASE);

@@ -61,6 +61,7 @@ pub mod __private {
     pub use crate::process::kept_memory::{keep, keep_all};
     pub use crate::record::callsite::{Callsite, is_enabled, record};
     pub use crate::record::encode::{Debugged, Displayed, Formatted, Out, Site, plain_name};
-    pub use crate::record::from_c::{Part, record_parts, record_short, record_text, would_record};
+    pub use crate::record::from_c::{Part, record_parts, record_short, record_short_text, record_text, would_record};
     pub use lastwords_abi::registry::level;
+    pub use lastwords_ring::ShortText;
 }

@@ -25,28 +25,36 @@ struct Source {
 ///
 /// # Errors
 /// It cannot be read, or nothing is in it.
-pub(super) fn place(place: &Place, options: &Options<'_>, given: &Given, opened: &mut Opened) -> anyhow::Result<()> {
+pub(super) fn place(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
     let path = place.path();
     let named = || path.display().to_string();
-    let source = source(path, options, opened)?;
-    let (budget, watch) = (Budget::default(), options.watch);
+    let source = source(path, options, budget, opened)?;
+    let watch = options.watch;
     let walk = lastwords_walk::Options { snapshot: options.snapshot, ..Default::default() };
-    let mut own = own::carve(&source.image, &walk, &budget, watch).with_context(named)?;
+    let mut own = own::carve(&source.image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
-    let found = |session| (name_of(&session), Body::Session(Box::new(Found { session, ended: None })));
+    let found =
+        |session| (name_of(&session), Body::Session(Box::new(Found { session: Arc::new(session), ended: None })));
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
-    let packets = lttng::carve(&source.image, given, &budget, watch, &mut opened.notes).with_context(named)?;
+    let packets = lttng::carve(&source.image, given, budget, watch, &mut opened.notes).with_context(named)?;
     // Sub-buffers of sessions have the same form.
     let packets = packets.into_iter().filter(|session| !ours.contains(&session.uuid));
-    bodies.extend(packets.map(|session| (session.name.clone(), Body::Lttng(Box::new(session)))));
-    let machine = source.physical.and_then(|physical| match machine::carve(&physical, &options.memory, watch) {
-        Ok(machine) => Some(machine),
-        Err(error) => {
-            opened.notes.push(format!("the kernel's own tracer is not looked for: {}", chain(&error)));
-            None
-        }
-    });
+    bodies.extend(lttng::bodies(packets.collect(), watch));
+    let machine =
+        source.physical.and_then(|physical| match machine::carve(&physical, &options.memory, budget, watch) {
+            Ok(machine) => Some(machine),
+            Err(error) => {
+                opened.notes.push(format!("the kernel's own tracer is not looked for: {}", chain(&error)));
+                None
+            }
+        });
     if bodies.is_empty() && machine.as_ref().is_none_or(|machine| machine.tracing.arrays.is_empty()) {
         bail!("{}: no sub-buffer of a session, packet of LTTng or sub-buffer of ftrace is in it", path.display());
     }
@@ -55,18 +63,17 @@ pub(super) fn place(place: &Place, options: &Options<'_>, given: &Given, opened:
     Ok(())
 }
 
-fn source(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<Source> {
-    let budget = Budget::default();
+fn source(path: &Path, options: &Options<'_>, budget: &Budget, opened: &mut Opened) -> anyhow::Result<Source> {
     let named = || path.display().to_string();
     if let Some(map) = options.memory.raw.as_ref().filter(|map| !map.is_empty()) {
-        return Ok(of_machine(vmcore::open_raw(path, map).with_context(named)?));
+        return Ok(of_machine(vmcore::open_raw(path, map, budget).with_context(named)?));
     }
     if path.is_file()
-        && let Some(physical) = vmcore::open_physical(path, &budget, options.watch).with_context(named)?
+        && let Some(physical) = vmcore::open_physical(path, budget, options.watch).with_context(named)?
     {
         return Ok(of_machine(physical));
     }
-    let mut container = image::open(path, &budget, options.watch).with_context(named)?;
+    let mut container = image::open(path, budget, options.watch).with_context(named)?;
     opened.notes.append(&mut container.notes);
     Ok(Source { kind: container.kind.words(), core: container.core, image: container.image, physical: None })
 }

@@ -10,6 +10,7 @@ use lastwords_image::{self as image, Kind, vmcore};
 use lastwords_walk::lttng_ust;
 use lastwords_walk::own::Upto;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Opens a place, and adds what is in it.
 ///
@@ -22,21 +23,29 @@ pub(super) fn open(
     upto: Option<Upto<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
+    // One budget for all that is done with a place: each file that is opened adds to it by its size.
+    let budget = &Arc::new(Budget::default().times(options.budget));
     match place.seat {
-        _ if options.carve => carve::place(place, options, given, opened),
-        Seat::Session => of_container(place, options, given, upto, opened),
-        Seat::File => of_file(place, options, given, opened),
+        _ if options.carve => carve::place(place, options, given, budget, opened),
+        Seat::Session => of_container(place, options, given, budget, upto, opened),
+        Seat::File => of_file(place, options, given, budget, opened),
         Seat::Split => {
             let parts: Vec<&Path> = place.open.iter().map(std::path::PathBuf::as_path).collect();
-            let physical = vmcore::open_split(&parts, &Budget::default())?;
-            machine::open_dump(&place.shown, &physical, options, opened)
+            let physical = vmcore::open_split(&parts, budget)?;
+            machine::open_dump(&place.shown, &physical, options, budget, opened)
         }
-        Seat::Lttng => of_lttng(place, options, given, opened),
+        Seat::Lttng => of_lttng(place, options, given, budget, opened),
         Seat::Ctf => of_ctf(place.path(), options, opened),
     }
 }
 
-fn of_file(place: &Place, options: &Options<'_>, given: &Given, opened: &mut Opened) -> anyhow::Result<()> {
+fn of_file(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
     let path = place.path();
     let named = || path.display().to_string();
     if path.is_file() {
@@ -44,14 +53,14 @@ fn of_file(place: &Place, options: &Options<'_>, given: &Given, opened: &mut Ope
             return machine::open_dat(path, options, opened);
         }
         if let Some(map) = &options.memory.raw {
-            return machine::open_raw(path, map, options, opened);
+            return machine::open_raw(path, map, options, budget, opened);
         }
-        let physical = vmcore::open_physical(path, &Budget::default(), options.watch).with_context(named)?;
+        let physical = vmcore::open_physical(path, budget, options.watch).with_context(named)?;
         if let Some(physical) = physical {
-            return machine::open_dump(path, &physical, options, opened);
+            return machine::open_dump(path, &physical, options, budget, opened);
         }
     }
-    of_container(place, options, given, None, opened)
+    of_container(place, options, given, budget, None, opened)
 }
 
 /// A container of a process's memory, or of regions: all walkers share its image.
@@ -59,13 +68,13 @@ fn of_container(
     place: &Place,
     options: &Options<'_>,
     given: &Given,
+    budget: &Arc<Budget>,
     upto: Option<Upto<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let path = place.path();
     let named = || path.display().to_string();
-    let budget = Budget::default();
-    let container = image::open(path, &budget, options.watch).with_context(named)?;
+    let container = image::open(path, budget, options.watch).with_context(named)?;
     let has_streams = match container.kind {
         Kind::Core | Kind::CompressedCore => true,
         Kind::Plain => sniff::is_lttng(path),
@@ -73,21 +82,32 @@ fn of_container(
     };
     let mut others = Vec::new();
     if has_streams {
-        let found = lttng_ust::image(&container.image, &budget, options.watch).with_context(named)?;
-        others = of_user(found, given, opened);
+        let found = lttng_ust::image(&container.image, budget, options.watch).with_context(named)?;
+        others = of_user(found, given, options, opened);
     }
-    session::add(place, container, others, options, upto, opened)
+    session::add(place, container, others, options, budget, upto, opened)
 }
 
 /// Streams of LTTng's user-space tracer, described.
-fn of_user(mut found: lttng_ust::Found, given: &Given, opened: &mut Opened) -> Vec<(String, Body)> {
+fn of_user(
+    mut found: lttng_ust::Found,
+    given: &Given,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) -> Vec<(String, Body)> {
     opened.notes.append(&mut found.notes);
     given.give(&mut found.sessions);
-    found.sessions.into_iter().map(|session| (session.name.clone(), Body::Lttng(Box::new(session)))).collect()
+    lttng::bodies(found.sessions, options.watch)
 }
 
-fn of_lttng(place: &Place, options: &Options<'_>, given: &Given, opened: &mut Opened) -> anyhow::Result<()> {
-    let bodies = of_user(lttng::of_folder(place.path())?, given, opened);
+fn of_lttng(
+    place: &Place,
+    options: &Options<'_>,
+    given: &Given,
+    budget: &Budget,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let bodies = of_user(lttng::of_folder(place.path(), budget)?, given, options, opened);
     let (path, kind) = (place.shown.clone(), "memory of LTTng's user-space tracer");
     if bodies.is_empty() {
         anyhow::bail!("{}: no stream of LTTng in it can be read", path.display());

@@ -4,21 +4,18 @@
 //! share its image. It knows nothing of terminals: what it has to say is data ([`Opened::notes`], [`Opened::lacking`]), and long work is
 //! told to a callback ([`Options::watch`]).
 //!
-//! A tool that prints the last 100 events of the sessions in any dump:
+//! A tool that prints the last 100 events of each trace in any dump:
 //!
 //! ```no_run
-//! use lastwords_formats::{select::Selection, text};
-//! use lastwords_open::{Body, Options, open};
+//! use lastwords_formats::select::Selection;
+//! use lastwords_open::{Options, open};
 //!
 //! let dump = std::env::args().nth(1).expect("a file or folder");
 //! let opened = open(&[dump], &Options::default()).expect("options that hold");
+//! let last = Selection { last: Some(100), ..Selection::default() };
 //! for trace in &opened.traces {
 //!     println!("{} of {} ({})", trace.name, trace.origin.path.display(), trace.origin.kind);
-//!     if let Body::Session(found) = &trace.body {
-//!         let last = Selection { last: Some(100), ..Selection::default() };
-//!         let (zone, style) = (text::Zone::utc(), text::Style::Fields);
-//!         text::write(&[&found.session], style, &last, &zone, &mut std::io::stdout(), &mut |_| {}).expect("stdout");
-//!     }
+//!     trace.write_text(&last, &mut std::io::stdout()).expect("stdout");
 //! }
 //! opened.lacking.iter().for_each(|lack| eprintln!("{}", lack.why));
 //! ```
@@ -49,16 +46,22 @@ mod twice;
 
 pub use consume::{Consumed, consume};
 pub use live::{is_live, is_live_summary};
+pub use lttng::Lttng;
 pub use machine::Machine;
 pub use memory::Memory;
 pub use meter::{Meter, Shown};
 pub use places::{folders_of, sessions_dir};
 pub use session::{Found, read};
 
+use lastwords_ctf::{Version, read};
+use lastwords_formats::ftrace::text as ftrace;
+use lastwords_formats::select::Selection;
+use lastwords_formats::{Totals, text};
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
 use lastwords_walk::own::Upto;
 use std::fmt;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -81,6 +84,8 @@ pub struct Options<'a> {
     pub memory: Memory,
     /// The description of the events of LTTng's user-space streams: a metadata file, or a core of a daemon of LTTng.
     pub metadata: Option<PathBuf>,
+    /// How often the size of an input counts for what work on it may cost: 1, unless an input is refused for its Budget.
+    pub budget: u64,
     /// Searches all memory for what no structure leads to, in place of following structures.
     pub carve: bool,
     /// Told how far long work is.
@@ -91,7 +96,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         let memory = Memory::default();
         let (names, watch) = (Vec::new(), &unwatched);
-        Self { snapshot: false, names, pid: None, memory, metadata: None, carve: false, watch }
+        Self { snapshot: false, names, pid: None, memory, metadata: None, budget: 1, carve: false, watch }
     }
 }
 
@@ -147,11 +152,49 @@ pub enum Body {
     /// A session of ours.
     Session(Box<Found>),
     /// A session of LTTng in memory.
-    Lttng(Box<lastwords_walk::lttng::Session>),
+    Lttng(Box<Lttng>),
     /// A folder of CTF.
     Ctf(Box<lastwords_ctf::read::Trace>),
     /// A trace array of a kernel's ftrace: its position in the arrays of the machine of [`Trace::origin`].
     Ftrace(usize),
+}
+
+impl Trace {
+    /// The trace as packets, whose names are those that metadata of a version have; none of a kernel's ftrace.
+    ///
+    /// # Errors
+    /// Its events cannot be decoded by what describes them.
+    pub fn packets(&self, version: Version) -> Option<std::result::Result<read::Trace, lastwords_ctf::Error>> {
+        let path = &self.origin.path;
+        match &self.body {
+            Body::Session(found) => Some(read::session(&found.session, path, version)),
+            Body::Lttng(lttng) => Some(lttng.session.trace(path)),
+            Body::Ctf(trace) => Some(Ok((**trace).clone())),
+            Body::Ftrace(_) => None,
+        }
+    }
+
+    /// Writes the selected events as text: each kind of trace in the form that people read it in.
+    ///
+    /// # Errors
+    /// The events cannot be decoded; `out` cannot be written.
+    pub fn write_text(
+        &self,
+        selection: &Selection,
+        out: &mut dyn Write,
+    ) -> std::result::Result<Totals, lastwords_ctf::Error> {
+        let (zone, style) = (text::Zone::utc(), text::Style::Fields);
+        if let Some(trace) = self.packets(Version::V2) {
+            return text::write(&[trace?], style, selection, &zone, out, &read::unwatched, &mut |_| {});
+        }
+        let (Some(machine), Body::Ftrace(array)) = (&self.origin.machine, &self.body) else {
+            return Ok(Totals::default());
+        };
+        let options =
+            ftrace::Options { events: selection.events.clone(), last: selection.last, ..ftrace::Options::default() };
+        let summary = ftrace::write_trace(out, &machine.tracing, *array, &options)?;
+        Ok(Totals { events: summary.events, bytes: summary.bytes, faults: summary.faults, ..Totals::default() })
+    }
 }
 
 /// How bad it is that something could not be had; the least first.

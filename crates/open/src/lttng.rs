@@ -1,9 +1,9 @@
 //! Sessions of LTTng: of a kernel, of user space, and those that carving finds.
 
-use crate::Options;
+use crate::{Body, Options};
 use anyhow::Context;
 use lastwords_bytes::Budget;
-use lastwords_image::{Image, Kind, Watch};
+use lastwords_image::{Image, Kind, Progress, Watch};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_walk::lttng::{Metadata, Session, complete, texts};
@@ -86,6 +86,41 @@ fn take(session: &mut Session, texts: &[Metadata]) {
     }
 }
 
+/// A session of LTTng, each packet proven by its events.
+pub struct Lttng {
+    /// The session.
+    pub session: Arc<Session>,
+    /// How many events there are; none where the metadata cannot be read.
+    pub events: Option<u64>,
+}
+
+impl Lttng {
+    /// Packets are there, and nothing describes their events.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        self.events.is_none() && self.packets() > 0
+    }
+
+    /// How many packets there are.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.session.streams.iter().map(|stream| stream.packets.len() as u64).fold(0, u64::saturating_add)
+    }
+}
+
+/// Proves the packets of sessions by their events.
+pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, Body)> {
+    let prove = |mut session: Session| {
+        let (mut done, total) = (0u64, session.bytes());
+        let events = session.prove_events(&mut |bytes| {
+            done = done.saturating_add(bytes);
+            watch(Progress { what: "decoding packets", done, total: Some(total) });
+        });
+        (session.name.clone(), Body::Lttng(Box::new(Lttng { session: Arc::new(session), events })))
+    };
+    sessions.into_iter().map(prove).collect()
+}
+
 /// Metadata from a file that was given; none where none was.
 pub(super) struct Given(Option<Vec<Metadata>>);
 
@@ -97,7 +132,7 @@ impl Given {
     pub(super) fn read(options: &Options<'_>) -> anyhow::Result<Self> {
         let Some(path) = &options.metadata else { return Ok(Self(None)) };
         let named = || path.display().to_string();
-        let budget = Budget::default();
+        let budget = Budget::default().times(options.budget);
         let opened = lastwords_image::open(path, &budget, options.watch).with_context(named)?;
         if opened.kind != Kind::Plain {
             return Ok(Self(Some(lttng_ust::texts(&opened.image, &budget).with_context(named)?)));
@@ -134,6 +169,6 @@ impl Given {
 ///
 /// # Errors
 /// The folder cannot be read; the Budget is spent.
-pub(super) fn of_folder(folder: &Path) -> anyhow::Result<lttng_ust::Found> {
-    lttng_ust::folder(folder, &Budget::default()).with_context(|| folder.display().to_string())
+pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<lttng_ust::Found> {
+    lttng_ust::folder(folder, budget).with_context(|| folder.display().to_string())
 }

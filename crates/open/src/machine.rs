@@ -82,7 +82,7 @@ fn add(
 ) {
     let mut traces: Vec<(String, Body)> =
         machine.tracing.arrays.iter().enumerate().map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
-    traces.extend(sessions.into_iter().map(|session| (session.name.clone(), Body::Lttng(Box::new(session)))));
+    traces.extend(lttng::bodies(sessions, options.watch));
     opened.add(options, Origin { path: path.to_owned(), kind, core: None, machine: Some(machine) }, traces);
 }
 
@@ -104,11 +104,11 @@ pub(super) fn open_raw(
     path: &Path,
     map: &[vmcore::RawRange],
     options: &Options<'_>,
+    budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let budget = Arc::new(Budget::default());
-    let raw = find::raw(path, map, &budget, options.watch).with_context(|| path.display().to_string())?;
-    of_memory(path, &raw.0, raw.1, options, budget, opened)
+    let raw = find::raw(path, map, budget, options.watch).with_context(|| path.display().to_string())?;
+    of_memory(path, &raw.0, raw.1, options, Arc::clone(budget), opened)
 }
 
 /// Opens a dump of a machine's memory.
@@ -119,11 +119,11 @@ pub(super) fn open_dump(
     path: &Path,
     physical: &Physical,
     options: &Options<'_>,
+    budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let budget = Arc::new(Budget::default());
-    let found = find::kernel(physical, &budget, options.watch).with_context(|| path.display().to_string())?;
-    of_memory(path, physical, found, options, budget, opened)
+    let found = find::kernel(physical, budget, options.watch).with_context(|| path.display().to_string())?;
+    of_memory(path, physical, found, options, Arc::clone(budget), opened)
 }
 
 fn of_memory(
@@ -159,12 +159,16 @@ fn of_memory(
 ///
 /// # Errors
 /// No kernel is in it that tells the formats of events.
-pub(super) fn carve(physical: &Physical, memory: &Memory, watch: Watch<'_>) -> anyhow::Result<Machine> {
-    let budget = Arc::new(Budget::default());
-    let found = find::kernel(physical, &budget, watch)?;
+pub(super) fn carve(
+    physical: &Physical,
+    memory: &Memory,
+    budget: &Arc<Budget>,
+    watch: Watch<'_>,
+) -> anyhow::Result<Machine> {
+    let found = find::kernel(physical, budget, watch)?;
     let sources = memory.sources(&found.info)?;
     let memory = Arc::new(found.memory);
-    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, budget)?);
+    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, Arc::clone(budget))?);
     let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
     Ok(Machine::new(Some(kernel), tracing, Vec::new()))
 }

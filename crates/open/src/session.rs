@@ -9,11 +9,12 @@ use lastwords_bytes::Budget;
 use lastwords_image as image;
 use lastwords_walk::own::{Session, Upto};
 use lastwords_walk::{Recovered, sessions};
+use std::sync::Arc;
 
 /// A session, and how it ended.
 pub struct Found {
     /// The session.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// How and when it ended, where it is in its own folder and nobody records in it any more.
     pub ended: Option<Ended>,
 }
@@ -55,6 +56,7 @@ pub(super) fn add(
     container: image::Opened,
     others: Vec<(String, Body)>,
     options: &Options<'_>,
+    budget: &Budget,
     upto: Option<Upto<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
@@ -64,7 +66,7 @@ pub(super) fn add(
     let live = upto.is_none() && summary.as_ref().is_some_and(is_live_summary);
     let details = summary.and_then(|summary| summary.details.ok());
     let walk = lastwords_walk::Options { snapshot: options.snapshot, upto, live };
-    let found = sessions(container, &walk, &Budget::default(), options.watch);
+    let found = sessions(container, &walk, budget, options.watch);
     let mut found = found.with_context(|| place.path().display().to_string())?;
     opened.notes.append(&mut found.notes);
     if found.sessions.is_empty() && others.is_empty() {
@@ -85,7 +87,7 @@ pub(super) fn add(
         }
         let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
         let ended = of_it.and_then(|details| details.ended);
-        bodies.push((name, Body::Session(Box::new(Found { session, ended }))));
+        bodies.push((name, Body::Session(Box::new(Found { session: Arc::new(session), ended }))));
     }
     if is_other && others.is_empty() {
         bail!(

@@ -12,7 +12,7 @@ use crate::clock::ClockKind;
 use crate::hooks::fault;
 use crate::init::bytes_of;
 use crate::memory::{Contiguous, Memory, Paged};
-use crate::record::{Lost, Record, Tail};
+use crate::record::{Lost, Record, ShortText, Tail};
 use crate::reserve::rseq_fast::RseqFast;
 use crate::reserve::{locked, lockless, rseq};
 use crate::stream::Stream;
@@ -138,6 +138,18 @@ impl Channel {
             return Ok(());
         }
         self.record_in_parts(id, words, len, tail)
+    }
+
+    /// Records an event whose payload is the first `len` bytes of two words, and a short text of C behind them, if the fast path
+    /// takes it now. False if nothing was recorded.
+    ///
+    /// # Safety
+    /// The text is as [`ShortText`] says.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn record_short_text(&'static self, id: u16, words: (u64, u64), len: usize, text: ShortText) -> bool {
+        // SAFETY: as the caller vouches.
+        unsafe { self.fast.record_short_text(id, words, len, text) }
     }
 
     /// Records what the fast path did not. The words come by value, so that the fast path keeps them in registers.

@@ -42,6 +42,6 @@ pub use channel::{Channel, SessionParts};
 pub use clock::ClockKind;
 pub use cpu::{current as current_cpu, rseq_available};
 pub use init::{AttachError, StreamSpec, init_stream};
-pub use record::{Lost, Tail, prepend};
+pub use record::{Lost, ShortText, Tail, prepend};
 pub use stream::Stream;
 pub use threads::lock_word;

@@ -1,5 +1,7 @@
 //! One event on its way into the ring.
 
+use core::num::NonZeroU32;
+
 use lastwords_abi::stream as abi;
 
 use crate::memory::Memory;
@@ -55,6 +57,20 @@ impl<'a> Tail<'a> {
     pub(crate) fn size(self) -> usize {
         self.bytes().len() + usize::from(matches!(self, Self::Text(_)))
     }
+}
+
+/// A short text of C. A bit tells where it ends: the section finds the length from that bit while it reads the clock.
+#[derive(Debug, Clone, Copy)]
+pub struct ShortText {
+    /// Where the text begins; [`Self::BLOCK`] bytes are readable there.
+    pub at: *const u8,
+    /// A bit for each of these bytes: whether it is zero. The text ends before the first such byte.
+    pub zeros: NonZeroU32,
+}
+
+impl ShortText {
+    /// Bytes that are looked at, and copied, together.
+    pub const BLOCK: usize = 32;
 }
 
 /// The bytes of `first` and behind them those of `words`, in `N` words; all in memory order. Words that are not there are

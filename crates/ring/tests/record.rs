@@ -1,14 +1,16 @@
 //! Each reservation, each memory, each header form: what is recorded is what is there.
 mod common;
 
+use std::cmp::Ordering;
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::{Shape, channel, channel_on, parts, payload, read, read_all, sequence};
+use common::{Shape, bind_to_this_cpu, channel, channel_on, copy, parts, payload, read, read_all, sequence};
 use lastwords_abi::header;
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
-use lastwords_ring::{ClockKind, Lost};
+use lastwords_ring::{ClockKind, Lost, ShortText, rseq_available};
 
 const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
 
@@ -91,6 +93,46 @@ fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
         assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 29 && e.payload == payload(sequence(e), 12)));
     }
+}
+
+/// Texts of each length behind words of each length, in sub-buffers that they fill. What lies behind a text in the caller's memory
+/// does not get into the ring.
+#[test]
+fn short_texts_of_c() {
+    const BEHIND: u8 = 0xee;
+    let channel = channel(&Shape { sub_buffers: 32, ..Shape::default() });
+    let stream = &channel.streams()[bind_to_this_cpu()];
+    let (mut expected, mut fast) = (Vec::new(), 0);
+    for (len, end) in (4..=16).flat_map(|len| (0..32usize).map(move |end| (len, end))) {
+        let block: [u8; 32] = std::array::from_fn(|n| match n.cmp(&end) {
+            Ordering::Less => b'a' + n as u8 % 26,
+            Ordering::Equal => 0,
+            Ordering::Greater => BEHIND,
+        });
+        // The reader of these tests finds a payload's length in its first bytes.
+        let mut head: [u8; 16] = std::array::from_fn(|n| 0x80 + n as u8);
+        head[..4].copy_from_slice(&((len + end + 1) as u32).to_ne_bytes());
+        let [first, second] = words(&head);
+        let short = ShortText { at: block.as_ptr(), zeros: NonZeroU32::new(1 << end).expect("a bit") };
+        // SAFETY: the block is readable, and the bit is that of its zero.
+        let is_recorded = unsafe { channel.record_short_text(3, (first, second), len, short) };
+        expected.push([&head[..len], &block[..=end]].concat());
+        if is_recorded {
+            fast += 1;
+        } else {
+            channel.record_parts(3, &[&head[..len], &block[..=end]]).expect("room");
+            // This thread remembers the lane of this CPU from now on.
+            channel.record_words::<1>(3, words(&payload(1, 8)), 8, None).expect("room");
+            expected.push(payload(1, 8));
+        }
+    }
+    let found: Vec<_> = read(stream, 0).into_iter().map(|event| event.payload).collect();
+    assert_eq!(found, expected);
+    // SAFETY: the stream is quiet.
+    let ring = unsafe { copy(stream, 0, 0, stream.half_size()) };
+    assert!(fast == 0 || !ring.windows(2).any(|two| two == [BEHIND; 2]), "bytes behind a text were copied");
+    let has_section = cfg!(target_arch = "x86_64") && rseq_available() && !cfg!(feature = "full-headers");
+    assert!(!has_section || fast > 380, "{fast} of 416 events took the fast path");
 }
 
 #[test]

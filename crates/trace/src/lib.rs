@@ -1,9 +1,9 @@
-//! The event model that all readers produce and all writers take: trace, stream, packet, event, field class, clock, and
-//! the evidence (verdicts and gaps).
+//! The event model that all readers produce and all writers take.
 //!
-//! An event's bytes are not turned into objects. A reader delivers packets whose content is what stood in memory; the
-//! schema ([`schema::Schema`]) says how to read it; [`decode`] compiles the schema once into a flat decoder that splits a
-//! packet into events; a writer walks the fields of an event over its bytes.
+//! A trace has a class ([`class::TraceClass`]: clocks, streams, event record classes and their fields, in CTF's general model), streams,
+//! and an account of what was found and lost ([`evidence`]). Events are not turned into objects: a reader shows the values of an
+//! event's fields to a [`visit::Visitor`], in order. [`schema`] is the narrower description that our own recorder keeps of its
+//! events, and [`ftrace`] is what the kernel's own tracer has.
 #![forbid(unsafe_code)]
 
 pub mod class;
@@ -11,10 +11,9 @@ pub mod clock;
 pub mod decode;
 pub mod evidence;
 pub mod ftrace;
-pub mod merge;
+pub mod integer;
 pub mod nul;
 pub mod parallel;
 pub mod schema;
 pub mod source;
-pub mod value;
 pub mod visit;

@@ -51,8 +51,20 @@ pub trait PacketReader {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo>;
 }
 
+/// Gives the packets of a trace's streams.
+pub trait Packets: Send + Sync {
+    /// A reader of the packets of the stream at a position; of a stream that is not there it gives none.
+    fn packets_of(&self, stream: usize) -> Box<dyn PacketReader + '_>;
+}
+
+impl<S: Source + ?Sized> Packets for S {
+    fn packets_of(&self, stream: usize) -> Box<dyn PacketReader + '_> {
+        self.packets(stream)
+    }
+}
+
 /// One session or instance recovered from an image.
-pub trait Source: Sync {
+pub trait Source: Send + Sync {
     /// What its events look like.
     fn schema(&self) -> &Schema;
     /// Its streams.

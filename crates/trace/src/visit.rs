@@ -12,6 +12,8 @@ pub struct Node {
     pub name: String,
     /// Position among the members of the structure that are shown; 0 for others.
     pub position: usize,
+    /// In how many structures it is: 1 for the members of the scope's own structure, and for what these are made of.
+    pub depth: usize,
     /// Whether it is shown: fields that only serve the decoding of packets are not.
     pub shown: bool,
     /// What it is.

@@ -48,9 +48,13 @@ fn table(entry: u64) -> Option<u64> {
 }
 
 /// Calls `each` with the address and bytes of pieces of all that an image has.
+///
+/// # Errors
+/// The Budget is spent, or `each` fails.
 pub(crate) fn pieces(
     image: &dyn Image,
     what: &'static str,
+    budget: &Budget,
     watch: Watch<'_>,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -65,6 +69,7 @@ pub(crate) fn pieces(
             at = at.max(data);
             // By pages from the first on, so that what lies before a hole within a piece is not lost.
             let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
+            budget.bytes(image.name(), len as u64)?;
             bytes.clear();
             bytes.resize(len, 0);
             let got = match image.read(at, &mut bytes) {
@@ -187,7 +192,7 @@ fn naming(
     watch: Watch<'_>,
 ) -> Result<HashMap<u64, Vec<u64>>, Error> {
     let mut found: HashMap<u64, Vec<u64>> = HashMap::new();
-    pieces(image, "looking for page tables", watch, |at, bytes| {
+    pieces(image, "looking for page tables", budget, watch, |at, bytes| {
         for (place, word) in words(at, bytes) {
             let Some(page) = page_of(word).filter(|page| wanted.contains(page)) else { continue };
             budget.steps("page tables", 1)?;
@@ -311,7 +316,7 @@ pub(crate) mod tests {
         }
         let image = lastwords_image::open(file.path(), &Budget::default(), &unwatched).unwrap().image;
         let (mut sevens, mut seen) = (0, 0);
-        pieces(&*image, "", &unwatched, |_, bytes| {
+        pieces(&*image, "", &Budget::default(), &unwatched, |_, bytes| {
             sevens += bytes.iter().filter(|byte| **byte == 7).count();
             seen += bytes.len();
             Ok(())

@@ -237,6 +237,24 @@ fn no_field_kills() {
     assert!(mutants > 20_000, "{mutants} mutants");
 }
 
+#[test]
+fn metadata_that_begin_again_and_again_cost_no_more_than_their_size() {
+    let mut bytes = USUAL.stream();
+    bytes.resize(1 << 16, 0);
+    bytes.extend(b"/* CTF 1.8 */".repeat(1 << 18));
+    let whole = "/* CTF 1.8 */\n\ntrace {\n\tuuid = \"00010203-0405-0607-0001-020304050607\";\n};\n";
+    bytes.extend(whole.as_bytes());
+    bytes.push(0);
+    let begun = std::time::Instant::now();
+    let image = Memory::image(bytes);
+    let texts = lttng_ust::texts(&image, &Budget::default()).expect("within the budget");
+    assert!(texts.iter().map(|text| text.text.len()).sum::<usize>() < 4 << 20);
+    assert_eq!(texts.last().map(|text| text.text.as_slice()), Some(whole.as_bytes()));
+    let found = lttng_ust::image(&image, &Budget::default(), &unwatched).expect("within the budget");
+    assert_eq!(found.sessions.len(), 1);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
 /// P10: what a longer file gives, a shorter one gives at most.
 #[test]
 fn cut_anywhere() {

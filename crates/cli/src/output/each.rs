@@ -3,7 +3,7 @@
 use super::write::Writing;
 use super::{Done, Family, Job, folder, lttng};
 use crate::account;
-use crate::input::{Arrays, Lttng, Traces};
+use crate::input::{Arrays, Lttng, Session, Traces};
 use crate::names::Taken;
 use crate::say;
 use crate::select::Chosen;
@@ -22,29 +22,27 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
     let all = std::mem::take(job.traces);
-    let is_all_sessions = all.sessions.len() == all.len();
     let part = || Traces { snapshot: all.snapshot, ..Traces::default() };
     let folders = folders(&job, &all);
     let into = |origin: &Arc<Origin>| {
         let own = folders.iter().find(|(other, _)| Arc::ptr_eq(other, origin));
         own.map_or_else(|| job.output.to_owned(), |(_, folder)| folder.clone())
     };
-    let mut run =
-        Each { job: &job, chosen: &chosen, names: BTreeMap::new(), done: Done::default(), errors: Vec::new() };
-    let mut sessions = Vec::new();
-    for session in all.sessions {
-        let mut one = Traces { sessions: vec![session], ..part() };
-        let name = one.sessions[0].name.clone();
-        if run.write(&one, Family::Session, job.output, &name) {
+    let mut run = Run { job: &job, chosen: &chosen, names: BTreeMap::new(), done: Done::default(), errors: Vec::new() };
+    let output = job.output;
+    let write_session = |run: &mut Run<'_>, session: Session| {
+        let name = session.name.clone();
+        let one = Traces { sessions: vec![session], ..part() };
+        if run.write(&one, Family::Packets, output, &name) {
             run.done.losses |= account::print_all(&one, job.json);
         }
-        sessions.append(&mut one.sessions);
-    }
+        one.sessions
+    };
+    let sessions: Vec<Session> = all.sessions.into_iter().flat_map(|at| write_session(&mut run, at)).collect();
     for origin in &all.origins {
         let arrays: Vec<_> = all.arrays.iter().filter(|array| Arc::ptr_eq(&array.origin, origin)).cloned().collect();
         let holds_all = job.format(Family::Ftrace).holds_all();
-        let sets = arrays.chunks(if holds_all { arrays.len().max(1) } else { 1 });
-        for set in sets {
+        for set in arrays.chunks(if holds_all { arrays.len().max(1) } else { 1 }) {
             let name = match set {
                 [array] if !holds_all && array.name != "top" => format!("trace-{}", array.name),
                 _ => "trace".to_owned(),
@@ -53,63 +51,67 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
         }
         run.done.losses |= account::print_all(&Traces { arrays, ..part() }, job.json);
     }
-    let mut lttng = all.lttng;
-    while let Some(first) = lttng.first() {
-        let origin = Arc::clone(&first.origin);
-        let (mut own, others): (Vec<Lttng>, Vec<Lttng>) =
-            lttng.into_iter().partition(|l| Arc::ptr_eq(&l.origin, &origin));
-        lttng = others;
-        let written = lttng::each(&mut run, &mut own, &into(&origin));
-        run.errors.extend(written.err());
-    }
+    run.lttng(all.lttng, &into);
     for trace in all.ctf {
         let name = trace.path.file_name().map_or_else(|| "ctf".to_owned(), |name| name.to_string_lossy().into_owned());
-        run.write(&Traces { ctf: vec![trace], ..part() }, Family::Packets, job.output, &name);
+        run.write(&Traces { ctf: vec![trace], ..part() }, Family::Packets, output, &name);
     }
-    let Each { mut done, mut errors, .. } = run;
+    let Run { mut done, mut errors, .. } = run;
     let last = errors.pop_if(|_| done.lines.is_empty());
     errors.iter().for_each(|error| say::error(chain(error)));
     done.failed |= !errors.is_empty();
-    *job.traces = Traces { sessions, ..Traces::default() };
-    if let Some(error) = last {
-        return Err(error);
-    }
-    let of = if is_all_sessions { &*job.traces } else { &Traces::default() };
-    done.nothing = chosen.tell_empty(of, done.events());
-    job.end(done)
+    done.nothing = last.is_none() && chosen.tell_none(done.events());
+    // Whoever consumes sessions is asked how far they were read.
+    job.traces.sessions = sessions;
+    last.map_or_else(|| job.end(done), Err)
 }
 
 /// Traces that are being written one by one.
-pub(super) struct Each<'a> {
-    pub(super) job: &'a Job<'a>,
-    pub(super) chosen: &'a Chosen,
+struct Run<'a> {
+    job: &'a Job<'a>,
+    chosen: &'a Chosen,
     /// Names that were given, by folder.
     names: BTreeMap<PathBuf, Taken>,
-    pub(super) done: Done,
+    done: Done,
     errors: Vec<anyhow::Error>,
 }
 
-impl Each<'_> {
-    /// The names that were given in a folder.
-    pub(super) fn names(&mut self, folder: &Path) -> &mut Taken {
-        self.names.entry(folder.to_owned()).or_default()
-    }
-
+impl Run<'_> {
     /// Writes a file or folder of that name; false where that failed.
     fn write(&mut self, traces: &Traces, family: Family, into: &Path, name: &str) -> bool {
-        let format = self.job.format(family);
-        let path = format.path(into, &self.names(into).name(name));
-        let written = folder(into).and_then(|()| self.writing(traces, &path).run(format));
+        let (job, chosen, format) = (self.job, self.chosen, self.job.format(family));
+        let path = format.path(into, &self.names.entry(into.to_owned()).or_default().name(name));
+        let written = folder(into).and_then(|()| Writing { job, chosen, traces, path: &path }.run(format));
         let is_written = written.is_ok();
         match written {
-            Ok(line) => self.job.tell(line, &mut self.done),
+            Ok(line) => job.tell(line, &mut self.done),
             Err(error) => self.errors.push(error),
         }
         is_written
     }
 
-    pub(super) fn writing<'w>(&'w self, traces: &'w Traces, path: &'w Path) -> Writing<'w> {
-        Writing { job: self.job, chosen: self.chosen, traces, path }
+    /// Writes the sessions of LTTng: as CTF in the folders that LTTng gives them.
+    fn lttng(&mut self, mut sessions: Vec<Lttng>, into: &dyn Fn(&Arc<Origin>) -> PathBuf) {
+        let is_ctf = self.job.format(Family::Packets).ctf_version().is_some();
+        while let Some(first) = sessions.first() {
+            let (origin, into) = (Arc::clone(&first.origin), into(&first.origin));
+            let own: Vec<Lttng> = sessions.extract_if(.., |lttng| Arc::ptr_eq(&lttng.origin, &origin)).collect();
+            if is_ctf {
+                let taken = self.names.entry(into.clone()).or_default();
+                let written = folder(&into).and_then(|()| lttng::write(self.job, &own, &into, taken, &mut self.done));
+                self.errors.extend(written.err());
+                continue;
+            }
+            for lttng in own {
+                let name = lttng.session().name.clone();
+                let one = Traces { lttng: vec![lttng], ..Traces::default() };
+                if one.has_unreadable() || !one.lttng[0].session().metadata.text.is_empty() {
+                    self.write(&one, Family::Packets, &into, &name);
+                }
+                self.done.failed |= one.has_unreadable();
+                self.done.losses |= account::print_all(&one, self.job.json);
+            }
+        }
     }
 }
 

@@ -1,103 +1,19 @@
-//! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory. For other formats such folders are
-//! made for a while, and read.
+//! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory.
 
-use super::each::Each;
-use super::{Format, Line};
+use super::{Done, Format, Job, Line};
 use crate::account;
-use crate::input::{Lttng, Traces};
+use crate::input::Lttng;
 use crate::names::Taken;
 use crate::progress::Shared;
-use crate::say;
-use crate::table::plain;
-use crate::text::fault_line;
-use anyhow::{Context, bail};
-use lastwords_ctf::read;
+use anyhow::Context;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
 use lastwords_formats::Totals;
+use lastwords_formats::evidence::Account;
 use lastwords_walk::lttng::{Metadata, Packet, Session};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Writes sessions of one input into a folder, in the format that is asked for: a folder or a file each.
-pub(super) fn each(run: &mut Each<'_>, sessions: &mut [Lttng], into: &Path) -> anyhow::Result<()> {
-    super::folder(into)?;
-    let job = run.job;
-    let Some(format) = job.to.filter(|format| format.ctf_version().is_none()) else {
-        let lines = write(sessions, into, run.names(into), job.to.and_then(Format::ctf_version))?;
-        lines.into_iter().for_each(|line| job.tell(line, &mut run.done));
-        return Ok(());
-    };
-    let made = tempfile::tempdir().context("a folder for the recovered trace")?;
-    let lines = write(sessions, made.path(), &mut Taken::default(), None)?;
-    check_readable(&lines)?;
-    // If one session could not be read, the exit status says so for all of them.
-    let unreadable = lines.iter().any(|line| line.unreadable);
-    for line in lines.into_iter().filter(|line| !line.unreadable) {
-        let path = format.path(into, &run.names(into).name(&line.session));
-        let traces = Traces { ctf: read::open(&line.path)?.traces, ..Traces::default() };
-        let other = run.writing(&traces, &path).run(format)?;
-        let (losses, lost_events) = (line.losses || other.losses, line.lost_events.max(other.lost_events));
-        let (session, from) = (line.session, line.from);
-        job.tell(Line { session, from, losses, lost_events, unreadable, ..other }, &mut run.done);
-    }
-    Ok(())
-}
-
-/// Some of the sessions can be read, if there are any.
-fn check_readable(lines: &[Line]) -> anyhow::Result<()> {
-    if !lines.is_empty() && lines.iter().all(|line| line.unreadable) {
-        bail!("no session can be read: a description of its events is missing; --metadata gives it");
-    }
-    Ok(())
-}
-
-/// What sessions of LTTng were recovered to for a while. Their folder is removed when this is dropped.
-#[derive(Default)]
-pub(crate) struct Recovered {
-    /// A line for each session.
-    pub(crate) lines: Vec<Line>,
-    _folder: Option<tempfile::TempDir>,
-}
-
-impl Recovered {
-    /// There was no session of LTTng.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
-    }
-
-    /// Something was lost.
-    pub(crate) fn losses(&self) -> bool {
-        self.lines.iter().any(|line| line.losses)
-    }
-
-    /// The events of a session cannot be read.
-    pub(crate) fn is_unreadable(&self) -> bool {
-        self.lines.iter().any(|line| line.unreadable)
-    }
-}
-
-/// Recovers the sessions of LTTng for a while, and puts what they are then among the CTF traces.
-///
-/// # Errors
-/// None of them can be read.
-pub(crate) fn unpack(traces: &mut Traces) -> anyhow::Result<Recovered> {
-    let mut sessions = std::mem::take(&mut traces.lttng);
-    if sessions.is_empty() {
-        return Ok(Recovered::default());
-    }
-    let folder = tempfile::tempdir().context("a folder for the recovered trace")?;
-    let lines = write(&mut sessions, folder.path(), &mut Taken::default(), None)?;
-    if traces.len() == 0 {
-        check_readable(&lines)?;
-    }
-    for line in lines.iter().filter(|line| !line.unreadable) {
-        let found = read::open(&line.path)?;
-        traces.ctf.extend(found.traces);
-        found.faults.iter().for_each(|fault| fault_line(&fault.to_string()));
-    }
-    Ok(Recovered { lines, _folder: Some(folder) })
-}
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
 struct Names<'a> {
@@ -119,68 +35,53 @@ impl Names<'_> {
     }
 }
 
-/// Proves sessions by their events, and writes them, a folder each, into `folder`; as CTF of a version, or of that in which the tracer
-/// describes them.
-fn write(
-    sessions: &mut [Lttng],
+/// Writes sessions, a CTF folder each, into `folder`: of the version that is asked for, or of that in which the tracer describes them.
+pub(super) fn write(
+    job: &Job<'_>,
+    sessions: &[Lttng],
     folder: &Path,
     taken: &mut Taken,
-    version: Option<Version>,
-) -> anyhow::Result<Vec<Line>> {
-    let mut lines = Vec::new();
+    done: &mut Done,
+) -> anyhow::Result<()> {
     let mut names = Names { taken, given: BTreeMap::new() };
-    for Lttng { origin, session } in sessions {
-        if let Some(version) = version {
-            describe(session, version);
-        }
-        // Packets are read twice: to be proven by their events, then to be written.
-        let bar = Shared::new(&session.name, bytes(session).saturating_mul(2));
-        let events = session.prove_events(&mut |bytes| bar.add(bytes));
-        let (path, totals) = write_one(session, folder, &names.name(session), &bar)?;
+    for lttng in sessions {
+        let session = lttng.session();
+        let mut evidence = session.evidence.clone();
+        let text = match job.to.and_then(Format::ctf_version).map(|version| translated(&session.metadata, version)) {
+            Some(Ok(Some(text))) => Cow::Owned(text.into_bytes()),
+            Some(Err(error)) => {
+                evidence.notes.push(format!("the metadata stay in the version of the tracer: {error}"));
+                Cow::Borrowed(&session.metadata.text[..])
+            }
+            _ => Cow::Borrowed(&session.metadata.text[..]),
+        };
+        let bar = Shared::new(&session.name, session.bytes());
+        let (path, totals) = write_one(session, &text, folder, &names.name(session), &bar)?;
         drop(bar);
-        if session.metadata.text.is_empty() && totals.packets == 0 {
-            say::note(format_args!("session {}: nothing was ever recorded", plain(&session.name)));
-        }
-        let unreadable = session.metadata.text.is_empty() && totals.packets > 0;
-        let losses = account::print(&account::of_lttng(session)) || unreadable;
-        if unreadable {
-            say::error(format_args!(
-                "session {}: {} packets that nothing can read: the description of their events is missing",
-                plain(&session.name),
-                totals.packets
-            ));
-        }
+        let account = account::of_lttng(session);
+        let losses = account::print(&Account { evidence: Cow::Borrowed(&evidence), ..account });
+        let unreadable = account::tell_unreadable(lttng);
         let Totals { streams, packets, bytes, .. } = totals;
-        let (name, from, lost_events) = (session.name.clone(), origin.path.clone(), session.evidence.lost_events());
-        let (merged, faults) = (Vec::new(), 0);
-        lines.push(Line {
+        let line = Line {
             path,
-            session: name,
-            from,
-            events,
+            session: session.name.clone(),
+            from: lttng.origin.path.clone(),
+            events: lttng.found.events,
             streams,
             packets,
             bytes,
-            lost_events,
-            losses,
+            lost_events: session.evidence.lost_events(),
+            losses: losses || unreadable,
             unreadable,
-            merged,
-            faults,
-        });
+            merged: Vec::new(),
+            faults: 0,
+        };
+        job.tell(line, done);
     }
-    Ok(lines)
+    Ok(())
 }
 
-/// Has the session described in a version of CTF: packets are the same in both. What cannot be said in it stays as it is.
-fn describe(session: &mut Session, version: Version) {
-    match translated(&session.metadata, version) {
-        Ok(None) => {}
-        Ok(Some(text)) => session.metadata.text = text.into_bytes(),
-        Err(error) => session.evidence.notes.push(format!("the metadata stay in the version of the tracer: {error}")),
-    }
-}
-
-/// Metadata in another version; none where they are of that version, or there are none.
+/// Metadata in another version; none where they are of that version, or there are none. What cannot be said in it is an error.
 fn translated(metadata: &Metadata, version: Version) -> anyhow::Result<Option<String>> {
     let own = if metadata.is_ctf2() { Version::V2 } else { Version::V1_8 };
     if metadata.text.is_empty() || own == version {
@@ -189,19 +90,19 @@ fn translated(metadata: &Metadata, version: Version) -> anyhow::Result<Option<St
     Ok(Some(emit(&metadata.class()?, version)?))
 }
 
-/// Bytes of its packets.
-fn bytes(session: &Session) -> u64 {
-    let packets = session.streams.iter().flat_map(|stream| &stream.packets);
-    packets.map(|packet| packet.header.packet_bits / 8).fold(0, u64::saturating_add)
-}
-
-fn write_one(session: &Session, into: &Path, below: &str, bar: &Shared) -> anyhow::Result<(PathBuf, Totals)> {
+fn write_one(
+    session: &Session,
+    metadata: &[u8],
+    into: &Path,
+    below: &str,
+    bar: &Shared,
+) -> anyhow::Result<(PathBuf, Totals)> {
     let path = folder::folder(into, below)?;
     let mut totals = Totals::default();
     let mut files = Taken::default();
     let mut bytes = Vec::new();
     for (number, stream) in session.streams.iter().enumerate() {
-        let mut file = StreamWriter::new(&path, &files.name(&stream_name(session, number)))?;
+        let mut file = StreamWriter::new(&path, &files.name(&session.stream_name(number)))?;
         for (index, packet) in stream.packets.iter().enumerate() {
             // What was there when it was judged can only be gone if the file has changed since.
             let read = session.packet(number, index, &mut bytes).then_some(());
@@ -214,8 +115,8 @@ fn write_one(session: &Session, into: &Path, below: &str, bar: &Shared) -> anyho
         totals.streams += 1;
     }
     // Readers stumble over a description that is empty; a folder without one is no trace to them.
-    if !session.metadata.text.is_empty() {
-        totals.bytes += folder::metadata(&path, &session.metadata.text, &session.uuid, session.shape.order)?;
+    if !metadata.is_empty() {
+        totals.bytes += folder::metadata(&path, metadata, &session.uuid, session.shape.order)?;
     }
     Ok((path, totals))
 }
@@ -231,16 +132,6 @@ fn entry(packet: &Packet) -> Entry {
         stream_id: header.stream_id.into(),
         instance: header.instance,
         sequence: header.sequence,
-    }
-}
-
-/// Name of a stream: of its channel, or else of that one's id, and of its CPU, as LTTng names files.
-pub(crate) fn stream_name(session: &Session, stream: usize) -> String {
-    let Some(stream) = session.streams.get(stream) else { return format!("stream {stream}") };
-    let cpu = stream.cpu.map_or_else(String::new, |cpu| format!("_{cpu}"));
-    match stream.channel_name.as_str() {
-        "" => format!("channel{}{cpu}", stream.channel),
-        name => format!("{name}{cpu}"),
     }
 }
 

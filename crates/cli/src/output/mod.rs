@@ -21,7 +21,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use each::each;
-pub(crate) use lttng::{stream_name, unpack};
 pub(crate) use one::one;
 
 /// What to write.
@@ -104,23 +103,20 @@ impl Format {
 /// A kind of trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Sessions of ours.
-    Session,
-    /// Sessions of LTTng, and folders of CTF.
+    /// Sessions of ours and of LTTng, and folders of CTF.
     Packets,
     /// Trace arrays of a kernel.
     Ftrace,
 }
 
 impl Family {
-    const ALL: [Self; 3] = [Self::Session, Self::Packets, Self::Ftrace];
+    const ALL: [Self; 2] = [Self::Packets, Self::Ftrace];
 
     /// What it can be written as.
     fn formats(self) -> &'static [Format] {
         use Format::{Ctf, Ctf2, Json, Perfetto, Text, TraceDat};
         match self {
-            Self::Session => &[Ctf, Ctf2, Json, Text, Perfetto],
-            Self::Packets => &[Ctf, Ctf2, Json, Text],
+            Self::Packets => &[Ctf, Ctf2, Json, Text, Perfetto],
             Self::Ftrace => &[TraceDat, Text, Json, Perfetto, Ctf, Ctf2],
         }
     }
@@ -128,8 +124,7 @@ impl Family {
     /// What it can be written as, in words.
     fn words(self) -> String {
         let what = match self {
-            Self::Session => "a session",
-            Self::Packets => "a CTF trace, and a session of LTTng,",
+            Self::Packets => "a session, of LTTng too, or a CTF trace",
             Self::Ftrace => "a kernel's trace",
         };
         let words: Vec<&str> = self.formats().iter().map(|format| format.word()).collect();
@@ -140,10 +135,11 @@ impl Family {
     /// Names of the traces of this kind.
     fn names(self, traces: &Traces) -> Vec<String> {
         match self {
-            Self::Session => traces.sessions.iter().map(|s| format!("session {}", s.name)).collect(),
             Self::Packets => {
+                let sessions = traces.sessions.iter().map(|s| format!("session {}", s.name));
+                let lttng = traces.lttng.iter().map(|l| format!("session {} of LTTng", l.session().name));
                 let ctf = traces.ctf.iter().map(|t| t.path.display().to_string());
-                traces.lttng.iter().map(|l| format!("session {} of LTTng", l.session.name)).chain(ctf).collect()
+                sessions.chain(lttng).chain(ctf).collect()
             }
             Self::Ftrace => traces.arrays.iter().map(|a| format!("instance {}", a.name)).collect(),
         }
@@ -188,7 +184,7 @@ impl Job<'_> {
     /// The format of a kind of trace.
     fn format(&self, family: Family) -> Format {
         self.to.unwrap_or(match family {
-            Family::Session | Family::Packets => Format::Ctf,
+            Family::Packets => Format::Ctf,
             Family::Ftrace if self.carve => Format::Text,
             Family::Ftrace => Format::TraceDat,
         })
@@ -210,8 +206,8 @@ impl Job<'_> {
                 say::note(format_args!("{} is not in it: {}", plain(&name), family.words()));
             }
             match family {
-                Family::Session => self.traces.sessions.clear(),
                 Family::Packets => {
+                    self.traces.sessions.clear();
                     self.traces.lttng.clear();
                     self.traces.ctf.clear();
                     self.traces.ctf_origins.clear();

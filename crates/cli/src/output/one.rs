@@ -1,7 +1,7 @@
 //! `convert`: one file of all traces; of CTF a folder, or a folder for each trace.
 
 use super::write::Writing;
-use super::{Done, Format, Job, Merged, folder, is_stdout, lttng};
+use super::{Done, Format, Job, folder, is_stdout, lttng};
 use crate::account;
 use crate::input::{Arrays, Traces};
 use crate::names::Taken;
@@ -18,9 +18,9 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;
     job.check()?;
+    job.traces.check_readable()?;
     let chosen = job.events.choose(job.traces)?;
     job.room(job.output)?;
-    let recovered = lttng::unpack(job.traces)?;
     check_together(&job, format)?;
     let mut done = Done::default();
     if format.ctf_version().is_some() {
@@ -29,22 +29,6 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
         let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
         done.lines.push(writing.run(format)?);
         done.nothing = chosen.tell_empty(job.traces, done.events());
-    }
-    finish(&job, &recovered, done)
-}
-
-/// Adds what is known of losses to the lines, and tells of them.
-fn finish(job: &Job<'_>, recovered: &lttng::Recovered, mut done: Done) -> anyhow::Result<Done> {
-    if let ([first, more @ ..], [line]) = (recovered.lines.as_slice(), done.lines.as_mut_slice())
-        && job.traces.sessions.is_empty()
-        && job.traces.arrays.is_empty()
-    {
-        (line.session, line.from) = (first.session.clone(), first.from.clone());
-        line.merged = more.iter().map(|l| Merged { session: l.session.clone(), from: l.from.clone() }).collect();
-    }
-    for line in &mut done.lines {
-        line.losses |= recovered.losses();
-        line.unreadable |= recovered.is_unreadable();
     }
     for line in std::mem::take(&mut done.lines) {
         job.tell(line, &mut done);
@@ -75,10 +59,9 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
         return Ok(());
     }
     let traces = &job.traces;
-    let kinds = [traces.sessions.is_empty(), traces.ctf.is_empty(), traces.arrays.is_empty()];
-    if kinds.iter().filter(|is_empty| !**is_empty).count() > 1 {
+    if !traces.arrays.is_empty() && traces.arrays.len() < traces.len() {
         bail!(
-            "one file of {} does not hold sessions, CTF and a kernel's trace together: use `lastwords recover`, which writes a \
+            "one file of {} does not hold a kernel's trace and other traces together: use `lastwords recover`, which writes a \
              file for each, --to text, or --session to choose",
             format.word()
         );
@@ -92,10 +75,11 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     }
 }
 
-/// CTF: one trace is the folder that was named, several are folders in it.
+/// CTF: one trace is the folder that was named, several are folders in it. What is written is taken from the job's traces and put back, but
+/// for LTTng's, whose accounts are told.
 fn folders(job: &mut Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
-    let Traces { sessions, ctf, arrays, snapshot, .. } = &mut *job.traces;
-    let part = || Traces { snapshot: *snapshot, ..Traces::default() };
+    let Traces { sessions, lttng, ctf, arrays, snapshot, .. } = &mut *job.traces;
+    let (part, lttng) = (|| Traces { snapshot: *snapshot, ..Traces::default() }, std::mem::take(lttng));
     let mut units: Vec<(String, Traces)> = Vec::new();
     for session in sessions.drain(..) {
         units.push((session.name.clone(), Traces { sessions: vec![session], ..part() }));
@@ -104,15 +88,21 @@ fn folders(job: &mut Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) 
     if !ctf.is_empty() {
         units.push(("ctf".to_owned(), Traces { ctf: std::mem::take(ctf), ..part() }));
     }
-    if units.len() > 1 {
+    let is_one = units.len() + usize::from(!lttng.is_empty()) == 1;
+    if !is_one || !lttng.is_empty() {
         folder(job.output)?;
     }
-    let (mut taken, is_one) = (Taken::default(), units.len() == 1);
+    let mut taken = Taken::default();
     for (name, mut traces) in units {
         let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
         done.lines.push(Writing { job, chosen, traces: &traces, path: &path }.run(format)?);
         job.traces.sessions.append(&mut traces.sessions);
         job.traces.ctf.append(&mut traces.ctf);
+    }
+    let into = if is_one { job.output.to_owned() } else { job.output.join(taken.name("lttng")) };
+    if !lttng.is_empty() {
+        folder(&into)?;
+        lttng::write(job, &lttng, &into, &mut Taken::default(), done)?;
     }
     Ok(())
 }

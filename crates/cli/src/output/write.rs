@@ -1,23 +1,24 @@
 //! Writes one file, or one folder of CTF: a function for each format.
 
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
-use crate::account;
+use crate::account::{self, Notes};
 use crate::input::{Array, Traces};
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
-use crate::text::{self, Form, bytes, fault_line, log, timeline_of};
+use crate::text::{self, Form, bytes, log, timeline_of};
 use anyhow::{Context, bail};
-use lastwords_ctf::{Version, read, write};
+use lastwords_ctf::read::{self, Trace};
+use lastwords_ctf::{Version, write};
+use lastwords_formats::events::Note;
 use lastwords_formats::ftrace::beside::{Beside, Task};
-use lastwords_formats::ftrace::log::LogLine;
+use lastwords_formats::ftrace::log::Log;
 use lastwords_formats::ftrace::{Choice, ctf, dat, json as ftrace_json, text::Summary};
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json, perfetto};
 use lastwords_open::Machine;
-use lastwords_trace::merge;
-use lastwords_trace::source::Source;
+use lastwords_trace::evidence::Evidence;
 use std::path::Path;
 
 /// What is written, and where to.
@@ -28,14 +29,17 @@ pub(super) struct Writing<'a> {
     pub(super) path: &'a Path,
 }
 
-/// Totals, and parts that could not be read, which was said.
-type Written = anyhow::Result<(Totals, u64)>;
+/// Totals, and what reading found besides events.
+type Written = anyhow::Result<(Totals, Notes)>;
 
 impl Writing<'_> {
-    /// Writes; what of it could not be read makes the line's `faults`.
+    /// Writes.
+    ///
+    /// # Errors
+    /// The path is taken or cannot be written; the traces cannot be written together.
     pub(super) fn run(&self, format: Format) -> anyhow::Result<Line> {
         self.job.room(self.path)?;
-        let (totals, faults) = match format {
+        let (totals, notes) = match format {
             Format::Text => self.text()?,
             Format::Json => self.json()?,
             Format::Perfetto => self.perfetto()?,
@@ -43,8 +47,9 @@ impl Writing<'_> {
             Format::Ctf2 => self.ctf(Version::V2)?,
             Format::TraceDat => self.trace_dat()?,
         };
+        notes.tell();
         let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions.is_empty();
-        Ok(self.line(&totals, faults, is_counted))
+        Ok(self.line(&totals, &notes, is_counted))
     }
 
     fn text(&self) -> Written {
@@ -52,157 +57,137 @@ impl Writing<'_> {
         let title = (!is_stdout(self.path)).then_some(title.as_str());
         let form = Form { look: None, zone: Zone::local(), with_log: self.job.with_log, title };
         let told = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
-        account::print_faults(&told.outcome);
-        Ok((Totals { streams: told.totals.streams + self.used(), ..told.totals }, told.faults))
+        Ok((told.totals, told.notes))
     }
 
     fn json(&self) -> Written {
-        if !self.traces.sessions.is_empty() {
+        if self.traces.arrays.is_empty() {
             let selection = self.chosen.selection();
-            return self
-                .sessions(|sources, tell| to_file(self.path, |out| Ok(json::write(sources, &selection, out, tell)?)));
-        }
-        if self.traces.ctf.is_empty() {
-            let indices = self.indices();
-            return self.ftrace(|machine, choice, lines| {
-                let log = timeline_of(&self.traces.arrays[0], lines);
-                to_file(self.path, |out| Ok(ftrace_json::write(out, &machine.tracing, &indices, choice, log)?))
+            return self.packets(true, |traces, watch, take| {
+                to_file(self.path, |out| Ok(json::write(traces, &selection, out, watch, take)?))
             });
         }
-        let mut faults = 0;
-        // All is read twice: for what is lost, then for the events.
-        let bar = Shared::new(self.path.display().to_string(), text::packets(&self.traces.ctf).saturating_mul(2));
-        let selection = self.chosen.selection();
-        let totals = to_file(self.path, |file| {
-            Ok(json::ctf::write(&self.traces.ctf, &selection, file, &|bytes| bar.add(bytes), &mut |fault| {
-                faults += 1;
-                fault_line(&fault.to_string());
-            })?)
-        })?;
-        Ok((totals, faults))
+        let indices = self.indices();
+        self.ftrace(|machine, _, choice, log| {
+            to_file(self.path, |out| Ok(ftrace_json::write(out, &machine.tracing, &indices, choice, log)?))
+        })
     }
 
     fn perfetto(&self) -> Written {
-        if !self.traces.sessions.is_empty() {
+        if self.traces.arrays.is_empty() {
             let shown = self.chosen.once();
-            return self.sessions(|sources, tell| {
-                to_file(self.path, |out| Ok(perfetto::session::write(sources, &shown, out, tell)?))
+            return self.packets(false, |traces, watch, take| {
+                to_file(self.path, |out| Ok(perfetto::packets::write(traces, &shown, out, watch, take)?))
             });
         }
-        self.ftrace(|machine, choice, lines| {
-            let (array, beside) = (&self.traces.arrays[0], beside(machine));
-            let log = timeline_of(array, lines);
+        self.ftrace(|machine, index, choice, log| {
+            let beside = beside(machine);
             let write = perfetto::ftrace::write;
-            to_file(self.path, |out| Ok(write(out, &machine.tracing, array.index, choice, &beside, log)?))
+            to_file(self.path, |out| Ok(write(out, &machine.tracing, index, choice, &beside, log)?))
         })
     }
 
     /// Packets are copied; of ftrace, events are written.
     fn ctf(&self, version: Version) -> Written {
         if let Some(session) = self.traces.sessions.first() {
-            let mut bar = Progress::new(&session.name, bytes(&[session.source()]));
+            let total = session.source().evidence().sub_buffers.iter().map(|row| row.content);
+            let bar = Shared::new(&session.name, total.fold(0, u64::saturating_add));
             let options = write::Options { version, count_events: self.job.count };
-            let mut tell = |p: merge::Progress| bar.set(p.bytes);
-            return Ok((write::write(session.source(), self.path, options, &mut tell)?, 0));
+            let totals = write::write(session.source(), self.path, options, &|bytes| bar.add(bytes))?;
+            return Ok((totals, Notes::default()));
         }
         if self.traces.ctf.is_empty() {
-            return self.ftrace(|machine, choice, _| {
-                let index = self.traces.arrays[0].index;
+            return self.ftrace(|machine, index, choice, _| {
                 Ok(ctf::write(self.path, &machine.tracing, index, choice, &beside(machine), version)?)
             });
         }
-        let mut faults = 0;
-        let bar = Shared::new(self.path.display().to_string(), text::packets(&self.traces.ctf));
+        let mut notes = Notes::default();
+        let bar = Shared::new(self.path.display().to_string(), bytes(&self.traces.ctf));
         let totals = read::copy(&self.traces.ctf, version, self.path, &|bytes| bar.add(bytes), &mut |fault| {
-            faults += 1;
-            fault_line(&fault.to_string());
+            notes.take(Note::Fault(fault));
         })?;
-        Ok((totals, faults))
+        Ok((totals, notes))
     }
 
     fn trace_dat(&self) -> Written {
-        let (snapshot, arrays) = (self.traces.snapshot, self.indices());
-        let mut written = Totals::default();
-        self.ftrace(|machine, _, _| {
-            let options = dat::WriteOptions { snapshot, arrays, ..dat::WriteOptions::default() };
-            written =
-                dat::write(self.path, &machine.tracing, &options).with_context(|| self.path.display().to_string())?;
-            Ok(Summary::default())
+        let mut packets = 0;
+        let written = self.ftrace(|machine, _, choice, _| {
+            let options =
+                dat::WriteOptions { snapshot: choice.snapshot, arrays: self.indices(), ..dat::WriteOptions::default() };
+            let totals = dat::write(self.path, &machine.tracing, &options);
+            let totals = totals.with_context(|| self.path.display().to_string())?;
+            packets = totals.packets;
+            Ok(Summary { events: totals.events, bytes: totals.bytes, faults: totals.faults, ..Summary::default() })
         })?;
-        Ok((Totals { streams: self.used(), ..written }, 0))
+        Ok((Totals { packets, ..written.0 }, written.1))
     }
 
-    /// Runs a writer over sessions.
-    fn sessions(
+    /// Runs a writer over all traces but those of ftrace. `again`: those without an account are read twice, for what is lost and for the
+    /// events.
+    fn packets(
         &self,
-        write: impl FnOnce(
-            &[&dyn Source],
-            &mut dyn FnMut(merge::Progress),
-        ) -> anyhow::Result<lastwords_formats::events::Outcome>,
+        again: bool,
+        write: impl FnOnce(&[Trace], read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
     ) -> Written {
-        let sources = self.traces.sources();
-        let mut bar = Progress::new(self.path.display().to_string(), bytes(&sources));
-        let outcome = write(&sources, &mut |p| bar.set(p.bytes))?;
-        account::print_faults(&outcome);
-        Ok((Totals { streams: self.used(), ..outcome.totals }, 0))
+        let traces = self.traces.packets(Version::V2)?;
+        let again = traces.iter().filter(|trace| again && trace.account.is_none()).map(Trace::bytes);
+        let total = again.fold(bytes(&traces), u64::saturating_add);
+        let bar = Shared::new(self.path.display().to_string(), total);
+        let mut notes = Notes::default();
+        let totals = write(&traces, &|bytes| bar.add(bytes), &mut |note| notes.take(note))?;
+        Ok((totals, notes))
     }
 
-    /// Runs a writer over trace arrays of one machine, the first of which has the log.
-    fn ftrace(&self, write: impl FnOnce(&Machine, &Choice, &[LogLine]) -> anyhow::Result<Summary>) -> Written {
-        let arrays = &self.traces.arrays;
+    /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
+    fn ftrace(&self, write: impl FnOnce(&Machine, usize, &Choice, Log<'_>) -> anyhow::Result<Summary>) -> Written {
+        let (arrays, snapshot) = (&self.traces.arrays, self.traces.snapshot);
         let Some((first, (machine, _))) = arrays.first().and_then(|first| Some((first, first.get()?))) else {
             bail!("no trace array is chosen");
         };
         let lines = if self.job.with_log { log(first)? } else { Vec::new() };
-        let shown = arrays.iter().filter_map(|array| Some(array.get()?.1));
-        let _bar = machine.meter.show(shown, self.traces.snapshot, |total| {
+        let choice = self.chosen.choice(arrays, snapshot);
+        let shown = || arrays.iter().filter_map(|array| Some(array.get()?.1));
+        let bar = machine.meter.show(shown(), snapshot, |total| {
             let mut bar = Progress::new(self.path.display().to_string(), total);
             Box::new(move |done| bar.set(done))
         });
         let Summary { events, bytes, faults, notes } =
-            write(machine, &self.chosen.choice(arrays, self.traces.snapshot), &lines)?;
+            write(machine, first.index, &choice, timeline_of(first, &lines))?;
+        drop(bar);
         notes.iter().for_each(|note| say::note(plain(note)));
-        Ok((Totals { streams: self.used(), events, bytes, faults, ..Totals::default() }, 0))
+        let wants = |cpu: u32| choice.cpus.is_empty() || choice.cpus.contains(&cpu);
+        let cpus = shown().filter_map(|rings| rings.shown(snapshot)).flat_map(|ring| ring.cpus());
+        let streams = cpus.filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64;
+        Ok((Totals { streams, events, bytes, faults, ..Totals::default() }, Notes::default()))
     }
 
     fn indices(&self) -> Vec<usize> {
         self.traces.arrays.iter().map(|array| array.index).collect()
     }
 
-    /// Streams of sessions and arrays, of the chosen CPUs, that have packets: what a folder of CTF has as files.
-    fn used(&self) -> u64 {
-        let cpus = &self.chosen.cpus;
-        let wants = |cpu: Option<u32>| cpus.is_empty() || cpu.is_some_and(|cpu| cpus.contains(&cpu));
-        let has_packets = |source: &dyn Source, stream| source.packets(stream).next_packet(&mut Vec::new()).is_some();
-        let of_source = |source: &dyn Source| {
-            let streams = source.streams().iter().enumerate().filter(|(_, stream)| wants(stream.cpu));
-            streams.filter(|(at, _)| has_packets(source, *at)).count() as u64
-        };
-        let rings = self.traces.arrays.iter().filter_map(|array| array.get()?.1.shown(self.traces.snapshot));
-        let of_ring = rings.flat_map(|ring| ring.cpus()).filter(|cpu| cpu.sub_buffers > 0 && wants(Some(cpu.cpu)));
-        self.traces.sources().into_iter().map(of_source).sum::<u64>() + of_ring.count() as u64
-    }
-
     /// The line of what was written.
-    fn line(&self, totals: &Totals, faults: u64, is_counted: bool) -> Line {
+    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> Line {
         let traces = self.traces;
+        if totals.lost_packets > 0 {
+            say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
+        }
         let sessions = traces.sessions.iter().map(|s| (s.name.clone(), s.origin.path.clone()));
+        let lttng = traces.lttng.iter().map(|l| (l.session().name.clone(), l.origin.path.clone()));
         let ctf = traces.ctf.iter().map(|trace| (trace.name().to_owned(), trace.path.clone()));
         let array = |Array { name, origin, .. }: &Array| {
-            let name =
-                if name == "top" || traces.arrays.len() > 1 { "trace".to_owned() } else { format!("trace-{name}") };
-            (name, origin.path.clone())
+            let whole = name == "top" || traces.arrays.len() > 1;
+            (if whole { "trace".to_owned() } else { format!("trace-{name}") }, origin.path.clone())
         };
         // One file has the arrays of a machine as one trace.
         let arrays = traces.arrays.first().into_iter().map(array);
-        let mut all = sessions.chain(ctf).chain(arrays).map(|(session, from)| Merged { session, from });
+        let all = sessions.chain(lttng).chain(ctf).chain(arrays);
+        let mut all = all.map(|(session, from)| Merged { session, from });
         let (session, from) = all.next().map(|first| (first.session, first.from)).unwrap_or_default();
         let merged = all.collect();
-        if totals.lost_packets > 0 && !traces.ctf.is_empty() {
-            say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
-        }
-        let evidence = || traces.sessions.iter().map(|session| session.source().evidence());
-        let lost = evidence().map(|evidence| evidence.lost_events()).fold(totals.lost_events, u64::saturating_add);
+        let evidence = traces.sessions.iter().map(|session| session.source().evidence());
+        let evidence = evidence.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
+        let lost_events = evidence.map(Evidence::lost_events).fold(totals.lost_events, u64::saturating_add);
+        let faults = notes.unreadable;
         Line {
             path: self.path.to_owned(),
             session,
@@ -211,9 +196,9 @@ impl Writing<'_> {
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,
-            lost_events: lost,
-            losses: faults > 0 || totals.faults > 0 || totals.has_losses() || account::print_all(traces, true),
-            unreadable: false,
+            lost_events,
+            losses: faults + totals.faults > 0 || totals.has_losses() || account::has_losses(traces),
+            unreadable: traces.has_unreadable(),
             merged,
             faults,
         }

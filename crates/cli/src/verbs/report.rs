@@ -1,12 +1,12 @@
 //! `lastwords report`: events as text on stdout, the account on stderr.
 
+use crate::account;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Traces};
 use crate::pager::Pager;
 use crate::select::Events;
 use crate::text::{self, Form, Look};
 use crate::verbs::settle;
-use crate::{account, output};
 use lastwords_formats::text::Zone;
 
 /// Arguments.
@@ -61,7 +61,6 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
     let chosen = args.events.choose(traces)?;
-    let recovered = output::unpack(traces)?;
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let form = Form {
@@ -72,16 +71,16 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     };
     let told = text::write(traces, &chosen, &form, &mut out)?;
     let is_closed = !out.finish()? || told.is_closed;
-    let mut losses = account::print_all(traces, false) || recovered.losses();
-    if recovered.is_empty() && !traces.ctf.is_empty() {
-        losses |= account::print(&account::of_ctf(&traces.ctf, &told.totals, told.faults));
+    let mut losses = account::print_all(traces, false);
+    if !traces.ctf.is_empty() {
+        losses |= account::print(&account::of_ctf(&traces.ctf, &told.totals, told.notes.unreadable));
     }
-    account::print_faults(&told.outcome);
+    told.notes.tell();
     let facts = Facts {
         strict: args.strict,
         losses: losses || told.totals.faults > 0 || told.totals.has_losses(),
         lacking: traces.lacking,
-        failed: told.faults > 0 || recovered.is_unreadable(),
+        failed: told.notes.unreadable > 0 || traces.has_unreadable(),
         nothing: !is_closed && chosen.tell_empty(traces, told.totals.events),
     };
     Ok((facts.outcome(), !is_closed))

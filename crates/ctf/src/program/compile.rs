@@ -156,7 +156,8 @@ impl<'a> Compiler<'a> {
     ) -> Result<NodeId, SchemaError> {
         let id = u32::try_from(self.code.nodes.len()).map_err(|_| SchemaError::TooMany("fields"))?;
         if !self.merge {
-            self.code.nodes.push(Node { name: name.to_owned(), position, shown, shape: shape() });
+            let depth = self.names.len();
+            self.code.nodes.push(Node { name: name.to_owned(), position, depth, shown, shape: shape() });
         }
         Ok(id)
     }

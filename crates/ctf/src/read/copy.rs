@@ -25,10 +25,13 @@ pub fn copy(
     watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
 ) -> crate::Result<Totals> {
+    // What the version cannot express is refused before anything is written.
+    let metadata: Vec<Vec<u8>> =
+        traces.iter().map(|trace| metadata_of(trace, version)).collect::<crate::Result<_>>()?;
     create_folder(out)?;
     let mut totals = Totals::default();
     let mut names: Vec<PathBuf> = Vec::new();
-    for trace in traces {
+    for (trace, metadata) in traces.iter().zip(metadata) {
         let folder = match traces {
             [_] => out.to_path_buf(),
             _ => unused(out, trace.path.file_name().map(Path::new).unwrap_or(Path::new("trace")), &names),
@@ -37,7 +40,7 @@ pub fn copy(
             create_folder(&folder)?;
         }
         names.push(folder.clone());
-        totals.add(&copy_trace(trace, version, &folder, watch, faults)?);
+        totals.add(&copy_trace(trace, &metadata, &folder, watch, faults)?);
     }
     Ok(totals)
 }
@@ -53,9 +56,18 @@ fn unused(out: &Path, name: &Path, names: &[PathBuf]) -> PathBuf {
     path
 }
 
+/// The metadata of a copy: the same where it is of that version, else written anew.
+fn metadata_of(trace: &Trace, version: Version) -> crate::Result<Vec<u8>> {
+    if (trace.class().version == 1) == (version == Version::V1_8) {
+        let from = trace.path.join("metadata");
+        return std::fs::read(&from).map_err(crate::Error::io(&from, "read"));
+    }
+    emit(trace.class(), version).map(String::into_bytes)
+}
+
 fn copy_trace(
     trace: &Trace,
-    version: Version,
+    metadata: &[u8],
     folder: &Path,
     watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
@@ -79,14 +91,7 @@ fn copy_trace(
         totals.add(&stream?);
     }
     let path = folder.join("metadata");
-    let same = (trace.class().version == 1) == (version == Version::V1_8);
-    let metadata = if same {
-        let from = trace.path.join("metadata");
-        std::fs::read(&from).map_err(crate::Error::io(&from, "read"))?
-    } else {
-        emit(trace.class(), version)?.into_bytes()
-    };
-    create_file(&path)?.write_all(&metadata).map_err(crate::Error::io(&path, "write"))?;
+    create_file(&path)?.write_all(metadata).map_err(crate::Error::io(&path, "write"))?;
     totals.bytes += metadata.len() as u64;
     Ok(totals)
 }

@@ -8,6 +8,9 @@ use lastwords_trace::visit::{NodeId, Visitor};
 /// The packet context's field `cpu_id` of the stream's first packet; none where there is no such, or it names no CPU.
 #[must_use]
 pub fn cpu(trace: &Trace, stream: &Stream) -> Option<u32> {
+    if let Some(memory) = &stream.memory {
+        return memory.cpu;
+    }
     let code = trace.program.code(Scope::PacketContext, stream.class, 0)?;
     let node = code.nodes().iter().position(|node| node.name == "cpu_id")?;
     let mut reader = Reader::new(trace, stream);

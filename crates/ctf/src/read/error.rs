@@ -40,6 +40,17 @@ pub enum Error {
         /// What is wrong.
         source: Fault,
     },
+    /// A packet in memory is not as its description says.
+    SubBuffer {
+        /// The stream's name.
+        stream: String,
+        /// Number of the packet in its stream.
+        sequence: u64,
+        /// What is wrong.
+        source: Fault,
+        /// Bytes of the packet that were not decoded.
+        left: u64,
+    },
 }
 
 impl Error {
@@ -62,6 +73,9 @@ impl fmt::Display for Error {
             Self::Schema { path, source } => write!(f, "{}: {source}", path.display()),
             Self::Packet { path, offset, source } => {
                 write!(f, "{}: packet at offset {offset:#x}: {source}", path.display())
+            }
+            Self::SubBuffer { stream, sequence, source, left } => {
+                write!(f, "{stream}, packet {sequence}: {source}; {left} bytes not decoded")
             }
         }
     }

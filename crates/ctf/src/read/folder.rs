@@ -3,17 +3,21 @@
 use super::error::Error;
 use super::index::{self, Entry};
 use crate::metadata::metadata;
-use crate::program::Program;
+use crate::program::{Program, SchemaError};
 use lastwords_bytes::irregular;
-use lastwords_trace::class::TraceClass;
+use lastwords_trace::class::{EventClass, StreamClass, TraceClass};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::source::Packets;
+use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Deepest nesting of folders that is looked into.
 const MAX_DEPTH: usize = 32;
 
-/// A trace: one folder, or several of one identity.
-#[derive(Debug)]
+/// A trace: one folder, or several of one identity; or what is in memory.
+#[derive(Debug, Clone)]
 pub struct Trace {
     /// The folder of the metadata that counts.
     pub path: PathBuf,
@@ -21,12 +25,14 @@ pub struct Trace {
     pub program: Arc<Program>,
     /// Its streams, in order of the path of their first file.
     pub streams: Vec<Stream>,
+    /// What was recovered and lost, where that is known before the packets are read; else the packets themselves tell it.
+    pub account: Option<Evidence>,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
 
-/// A stream: packets in one or more files.
-#[derive(Debug)]
+/// A stream: packets in one or more files, or in memory.
+#[derive(Debug, Clone)]
 pub struct Stream {
     /// Position of its class.
     pub class: usize,
@@ -36,17 +42,62 @@ pub struct Stream {
     pub files: Vec<PathBuf>,
     /// Packets in order of time: the position of their file, and where they stand in it.
     pub packets: Vec<(u32, Entry)>,
+    /// Packets that are in no file.
+    pub memory: Option<Memory>,
+}
+
+/// The packets of a stream that are in memory, or are made when they are asked for.
+#[derive(Clone)]
+pub struct Memory {
+    /// Gives the packets.
+    pub source: Arc<dyn Packets>,
+    /// Position of the stream in `source`.
+    pub stream: usize,
+    /// The stream's name in messages.
+    pub name: String,
+    /// CPU; none where the stream is not bound to one.
+    pub cpu: Option<u32>,
+    /// Bytes of all its packets, as far as that is known before they are read.
+    pub bytes: u64,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("stream", &self.stream).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Stream {
     /// Sizes of its packets together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.packets.iter().map(|(_, entry)| entry.size).fold(0, u64::saturating_add)
+        let memory = self.memory.as_ref().map_or(0, |memory| memory.bytes);
+        self.packets.iter().map(|(_, entry)| entry.size).fold(memory, u64::saturating_add)
+    }
+
+    /// The stream's name in messages: its first file, or what its memory is called.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let file = self.files.first().map(|file| file.display().to_string());
+        file.or_else(|| self.memory.as_ref().map(|memory| memory.name.clone())).unwrap_or_default()
     }
 }
 
 impl Trace {
+    /// A trace whose packets are in memory; `path` is where that memory was found.
+    ///
+    /// # Errors
+    /// Packets cannot be decoded by the class.
+    pub fn in_memory(
+        path: PathBuf,
+        class: TraceClass,
+        streams: Vec<Stream>,
+        account: Evidence,
+    ) -> Result<Self, SchemaError> {
+        let name = name(&class, Path::new(""));
+        Ok(Self { path, program: Arc::new(Program::new(class)?), streams, account: Some(account), name })
+    }
+
     /// Bytes of the packets of all streams.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -150,7 +201,7 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
         faults.extend(index.fault);
         let Some(first) = index.first else { continue };
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();
-        let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets };
+        let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets, memory: None };
         // Without a beginning nothing orders the files of one stream.
         let same = |other: &&mut Stream| {
             other.class == stream.class && other.id.is_some() && other.id == stream.id && first.begin.is_some()
@@ -161,7 +212,7 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
         }
     }
     let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
-    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, name })
+    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, account: None, name })
 }
 
 /// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no
@@ -187,29 +238,36 @@ fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Er
     Ok(files)
 }
 
-/// Puts the packets of `other` among those of `stream`, by time; a packet that is there already (overlapping snapshots have
-/// such) does not count twice.
+/// Puts the packets of `other` among those of `stream`, by time. Snapshots overlap: a packet that two files have is read once, from
+/// the file where it was written further.
 fn join(stream: &mut Stream, other: Stream) {
     let base = u32::try_from(stream.files.len()).unwrap_or(u32::MAX);
     stream.files.extend(other.files);
     for (file, entry) in other.packets {
         let place = stream.packets.partition_point(|(_, there)| there.begin < entry.begin);
-        let same = |(_, there): &(u32, Entry)| {
-            (there.size, there.begin, there.end, there.sequence) == (entry.size, entry.begin, entry.end, entry.sequence)
-        };
-        if !stream.packets.get(place).is_some_and(same) {
-            stream.packets.insert(place, (file.saturating_add(base), entry));
+        let (file, alike) = (file.saturating_add(base), stream.packets.get_mut(place..).unwrap_or_default().iter_mut());
+        let mut alike = alike.take_while(|(_, there)| there.begin == entry.begin);
+        match alike.find(|(from, there)| *from < base && is_same_packet(there, &entry)) {
+            Some(same) if (same.1.end, same.1.size) < (entry.end, entry.size) => *same = (file, entry),
+            Some(_) => {}
+            None => stream.packets.insert(place, (file, entry)),
         }
     }
 }
 
-/// Makes one trace of those that have one identity.
+/// Two files of one stream have the same packet, perhaps written further in one of them. The packets begin at the same time and have
+/// one sequence number. Without sequence numbers they are the same if their times overlap, which those of two packets never do.
+fn is_same_packet(one: &Entry, other: &Entry) -> bool {
+    let overlap = one.begin < one.end.min(other.end) && one.end.max(other.end) != u64::MAX;
+    (one.begin, one.sequence) == (other.begin, other.sequence)
+        && (one.sequence.is_some() || overlap || (one.size, one.end) == (other.size, other.end))
+}
+
+/// Makes one trace of those that have one identity, as far as one of their metadata decodes both.
 fn joined(traces: Vec<Trace>) -> Vec<Trace> {
     let mut joined: Vec<Trace> = Vec::new();
     for trace in traces {
-        let identity = &trace.class().identity;
-        let same = |other: &&mut Trace| identity.uid.is_some() && other.class().identity == *identity;
-        match joined.iter_mut().find(same) {
+        match joined.iter_mut().find(|other| are_parts(other.class(), trace.class())) {
             Some(other) => unite(other, trace),
             None => joined.push(trace),
         }
@@ -220,11 +278,48 @@ fn joined(traces: Vec<Trace>) -> Vec<Trace> {
     joined
 }
 
+/// Whether two metadata are of one trace: they have one identity, and the one with more classes decodes the packets of the other as
+/// that does. Traces with the same UUID but other classes stay apart.
+fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
+    let (larger, smaller) = if classes(other) > classes(one) { (other, one) } else { (one, other) };
+    one.identity.uid.is_some()
+        && one.identity == other.identity
+        && one.header == other.header
+        && smaller.streams.iter().all(|stream| {
+            let same = larger.streams.iter().find(|there| there.id == stream.id);
+            same.is_some_and(|there| decodes(larger, there, smaller, stream))
+        })
+}
+
+/// Number of stream classes and event record classes.
+fn classes(class: &TraceClass) -> usize {
+    class.streams.iter().map(|stream| stream.events.len().saturating_add(1)).sum()
+}
+
+/// Whether a stream class of `larger` decodes the packets of the stream class `stream` of `smaller`, and gives the same times.
+fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, stream: &StreamClass) -> bool {
+    let time = |class: &TraceClass, stream: &StreamClass| {
+        let clock = stream.clock.and_then(|at| class.clocks.get(at));
+        clock.map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, clock.origin.clone()))
+    };
+    let events: HashMap<u64, &EventClass> = there.events.iter().map(|event| (event.id, event)).collect();
+    time(larger, there) == time(smaller, stream)
+        && there.packet_context == stream.packet_context
+        && there.event_header == stream.event_header
+        && there.common_context == stream.common_context
+        && stream.events.iter().all(|event| {
+            events.get(&event.id).is_some_and(|there| {
+                there.name == event.name
+                    && there.specific_context == event.specific_context
+                    && there.payload == event.payload
+            })
+        })
+}
+
 /// The larger metadata counts for both.
 fn unite(trace: &mut Trace, mut other: Trace) {
-    let classes = |trace: &Trace| -> usize { trace.class().streams.iter().map(|stream| 1 + stream.events.len()).sum() };
     let ids = |trace: &Trace| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
-    if classes(&other) > classes(trace) {
+    if classes(other.class()) > classes(trace.class()) {
         std::mem::swap(trace, &mut other);
     }
     trace.name = name(trace.class(), Path::new(""));
@@ -238,5 +333,50 @@ fn unite(trace: &mut Trace, mut other: Trace) {
             Some(there) => join(there, stream),
             None => trace.streams.push(stream),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(packets: &[(u64, u64, u64, Option<u64>)]) -> Stream {
+        let entry = |&(begin, end, size, sequence)| (0, Entry { offset: begin, size, begin, end, sequence });
+        Stream {
+            class: 0,
+            id: Some(1),
+            files: vec!["f".into()],
+            packets: packets.iter().map(entry).collect(),
+            memory: None,
+        }
+    }
+
+    /// Which file each packet is read from, and its end.
+    fn joined(one: &[(u64, u64, u64, Option<u64>)], other: &[(u64, u64, u64, Option<u64>)]) -> Vec<(u32, u64)> {
+        let mut into = stream(one);
+        join(&mut into, stream(other));
+        into.packets.iter().map(|(file, entry)| (*file, entry.end)).collect()
+    }
+
+    #[test]
+    fn a_packet_that_a_later_snapshot_saw_written_further_is_read_once() {
+        let (early, late) = ((20, 24, 4096, Some(1)), (20, 29, 4096, Some(1)));
+        let (before, after) = ((10, 19, 4096, Some(0)), (30, 39, 4096, Some(2)));
+        assert_eq!(joined(&[before, early], &[late, after]), [(0, 19), (1, 29), (1, 39)]);
+        assert_eq!(joined(&[late, after], &[before, early]), [(1, 19), (0, 29), (0, 39)]);
+        // The larger one of two that end alike; one whose end nothing tells is not taken for shorter.
+        assert_eq!(joined(&[(20, 24, 4096, Some(1))], &[(20, 24, 8192, Some(1))]), [(1, 24)]);
+        // No sequence numbers: their times overlap.
+        assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 19, 8192, None)]), [(1, 19)]);
+        assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 14, 4096, None)]), [(0, 14)]);
+    }
+
+    #[test]
+    fn packets_that_begin_alike_and_are_not_the_same_stay() {
+        // Another sequence number; a packet of no duration before one that begins at its end; two packets of one file.
+        assert_eq!(joined(&[(10, 14, 4096, Some(1))], &[(10, 19, 4096, Some(2))]).len(), 2);
+        assert_eq!(joined(&[(10, 10, 4096, None)], &[(10, 19, 4096, None)]).len(), 2);
+        let unknown = (u64::MAX, u64::MAX, 64, None);
+        assert_eq!(joined(&[(1, 2, 64, None)], &[unknown, unknown]).len(), 3);
     }
 }

@@ -16,6 +16,8 @@ pub struct Due {
     pub class: usize,
     /// Default clock.
     pub clock: u64,
+    /// Where its header begins.
+    pub at: u64,
     /// Where its contexts begin.
     pub body: u64,
     /// Its time in nanoseconds from its clock's origin, where the stream has a clock.
@@ -71,6 +73,8 @@ struct Head {
     next: usize,
     /// Events come out in the order of what their stream has reached, even if its clock goes back.
     floor: i64,
+    /// The order is that of the clock's ticks, which tells more events apart than nanoseconds.
+    by_ticks: bool,
     /// The first event since the last look whose time 64 bits do not hold.
     untimed: Option<Event>,
     /// The packet in which such an event was told of.
@@ -86,13 +90,14 @@ impl Head {
                 return;
             }
             Some(nanoseconds) => {
-                self.floor = self.floor.max(nanoseconds);
+                let place = if self.by_ticks { ticks(event.clock) } else { nanoseconds };
+                self.floor = self.floor.max(place);
                 self.floor
             }
             None => i64::MIN,
         };
-        let Event { class, clock, body, .. } = event;
-        self.events.push(Due { class, clock, body, nanoseconds, place });
+        let Event { class, clock, at, body, .. } = event;
+        self.events.push(Due { class, clock, at, body, nanoseconds, place });
     }
 
     #[inline]
@@ -125,9 +130,11 @@ impl Head {
                 }
                 Next::Packet => {
                     let begin = reader.packet().and_then(|packet| packet.begin);
-                    if let Some(begin) = begin.and_then(|begin| reader.nanoseconds(begin)) {
-                        self.floor = self.floor.max(begin);
-                    }
+                    let begin = begin.and_then(|begin| match self.by_ticks {
+                        true => Some(ticks(begin)),
+                        false => reader.nanoseconds(begin),
+                    });
+                    self.floor = self.floor.max(begin.unwrap_or(i64::MIN));
                     sink.packet(stream, reader);
                 }
                 Next::Loss(loss) => sink.loss(stream, reader, loss),
@@ -148,9 +155,25 @@ impl Head {
     }
 }
 
+/// A reading as a place in the order.
+#[inline]
+fn ticks(clock: u64) -> i64 {
+    i64::try_from(clock).unwrap_or(i64::MAX)
+}
+
+/// All streams have one clock, whose times are exact.
+fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
+    let mut clocks = readers.iter().map(|(_, reader)| {
+        reader.exact_clock().map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, &clock.origin))
+    });
+    clocks.next().flatten().is_some_and(|first| clocks.all(|clock| clock == Some(first)))
+}
+
 /// Gives all events to `sink`, until it says that it has enough.
 pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
-    let head = || Head { events: Vec::with_capacity(AHEAD), next: 0, floor: i64::MIN, untimed: None, told: None };
+    let by_ticks = have_one_clock(readers);
+    let head =
+        || Head { events: Vec::with_capacity(AHEAD), next: 0, floor: i64::MIN, by_ticks, untimed: None, told: None };
     let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
     for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
         head.read(stream, reader, sink);

@@ -11,13 +11,17 @@ mod error;
 mod folder;
 mod index;
 mod merge;
+mod session;
 mod stream;
 pub mod tournament;
+mod value;
 
 pub use copy::copy;
 pub use cpu::cpu;
 pub use error::Error;
-pub use folder::{Found, Stream, Trace, is_trace, open};
+pub use folder::{Found, Memory, Stream, Trace, is_trace, open};
 pub use index::Entry;
 pub use merge::{Due, Sink, readers, run};
+pub use session::session;
 pub use stream::{Loss, Next, Reader, Watch, unwatched};
+pub use value::{Member, Value};

@@ -4,7 +4,9 @@ use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
 use crate::program::{Decoder, Event, Fault, MAX_ALIGNMENT, Packet, Part, Program};
+use lastwords_trace::class::Clock;
 use lastwords_trace::clock::{Converter, Rounding};
+use lastwords_trace::source::{PacketInfo, PacketReader};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -51,6 +53,16 @@ pub(super) fn is_time(nanoseconds: &i64) -> bool {
     !matches!(*nanoseconds, i64::MIN | i64::MAX)
 }
 
+/// A window that nobody looks at any more, in place of `bytes`; those at which somebody still looks are kept in `old`.
+fn free<'a>(bytes: &'a mut Arc<Vec<u8>>, old: &mut Vec<Arc<Vec<u8>>>) -> Option<&'a mut Vec<u8>> {
+    if Arc::get_mut(bytes).is_none() {
+        let free = old.iter_mut().position(|old| Arc::get_mut(old).is_some());
+        let next = free.map_or_else(Arc::default, |free| old.swap_remove(free));
+        old.push(std::mem::replace(bytes, next));
+    }
+    Arc::get_mut(bytes)
+}
+
 /// Reads one stream.
 pub struct Reader<'t> {
     stream: &'t Stream,
@@ -66,6 +78,12 @@ pub struct Reader<'t> {
     content_end: u64,
     packet: Option<Packet>,
     next_packet: usize,
+    /// Reads the packets of a stream in memory.
+    memory: Option<Box<dyn PacketReader + 't>>,
+    /// The packet of a stream in memory that is being read.
+    entry: Option<Entry>,
+    /// Losses are told by the trace's account.
+    has_account: bool,
     at: u64,
     /// What the last packet said.
     before: Option<Packet>,
@@ -73,10 +91,13 @@ pub struct Reader<'t> {
     fresh: Option<Packet>,
     losses: Vec<Loss>,
     clock: Option<Converter>,
+    rounding: Rounding,
     window: usize,
     watch: Watch<'t>,
     /// Bytes of the packet that `watch` was told of.
     told: u64,
+    /// Bytes of all packets that `watch` was told of.
+    all_told: u64,
 }
 
 impl<'t> Reader<'t> {
@@ -89,6 +110,7 @@ impl<'t> Reader<'t> {
         Self {
             decoder: program.decoder(),
             clock: clock.map(|clock| Converter::new(&clock.to_clock(), Rounding::Double)),
+            rounding: Rounding::Double,
             program,
             stream,
             file: None,
@@ -99,6 +121,9 @@ impl<'t> Reader<'t> {
             content_end: 0,
             packet: None,
             next_packet: 0,
+            memory: stream.memory.as_ref().map(|memory| memory.source.packets_of(memory.stream)),
+            entry: None,
+            has_account: trace.account.is_some(),
             at: 0,
             before: None,
             fresh: None,
@@ -106,7 +131,25 @@ impl<'t> Reader<'t> {
             window: WINDOW,
             watch: &unwatched,
             told: 0,
+            all_told: 0,
         }
+    }
+
+    /// The same, with times rounded otherwise than babeltrace2 does.
+    #[must_use]
+    pub fn rounded(mut self, rounding: Rounding) -> Self {
+        let class = self.program.class();
+        let clock = class.streams.get(self.stream.class).and_then(|stream| class.clocks.get(stream.clock?));
+        self.clock = clock.map(|clock| Converter::new(&clock.to_clock(), rounding));
+        self.rounding = rounding;
+        self
+    }
+
+    /// The stream's clock, where it has one and its times are exact.
+    pub(super) fn exact_clock(&self) -> Option<&Clock> {
+        let class = self.program.class();
+        let clock = class.clocks.get(class.streams.get(self.stream.class)?.clock?);
+        clock.filter(|_| self.rounding == Rounding::Floor)
     }
 
     /// The same; `watch` is told how far it reads.
@@ -154,6 +197,9 @@ impl<'t> Reader<'t> {
     /// Where that packet stands: the position of its file, and its place in it.
     #[must_use]
     pub fn place(&self) -> Option<(u32, Entry)> {
+        if self.memory.is_some() {
+            return self.entry.map(|entry| (0, entry));
+        }
         self.stream.packets.get(self.next_packet.checked_sub(1)?).copied()
     }
 
@@ -255,6 +301,12 @@ impl<'t> Reader<'t> {
     }
 
     fn fault(&self, number: u32, offset: u64, source: Fault) -> Error {
+        if let Some(memory) = &self.stream.memory {
+            let (entry, stream) = (self.entry, memory.name.clone());
+            let sequence = entry.and_then(|entry| entry.sequence).unwrap_or(0);
+            let left = entry.map_or(0, |entry| entry.size).saturating_sub(self.at / 8);
+            return Error::SubBuffer { stream, sequence, source, left };
+        }
         let path = self.stream.files.get(number as usize).cloned().unwrap_or_default();
         Error::Packet { path, offset, source }
     }
@@ -272,21 +324,28 @@ impl<'t> Reader<'t> {
         let left = (self.content_end.div_ceil(8)).saturating_sub(self.base);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.window);
         self.windows += 1;
-        if Arc::get_mut(&mut self.bytes).is_none() {
-            let free = self.old.iter_mut().position(|old| Arc::get_mut(old).is_some());
-            let next = free.map_or_else(Arc::default, |free| self.old.swap_remove(free));
-            self.old.push(std::mem::replace(&mut self.bytes, next));
-        }
-        match Arc::get_mut(&mut self.bytes) {
+        match free(&mut self.bytes, &mut self.old) {
             Some(bytes) => read_at(file, path, offset.saturating_add(self.base), length, bytes),
             None => Ok(()),
         }
+    }
+
+    /// Puts the next packet of a stream in memory into the window, which holds it whole. Returns false at the end.
+    fn load(&mut self) -> bool {
+        self.windows += 1;
+        self.entry = None;
+        let Some(bytes) = free(&mut self.bytes, &mut self.old) else { return false };
+        let Some(info) = self.memory.as_mut().and_then(|memory| memory.next_packet(bytes)) else { return false };
+        let PacketInfo { sequence, begin, end, .. } = info;
+        self.entry = Some(Entry { offset: 0, size: bytes.len() as u64, begin, end, sequence: Some(sequence) });
+        true
     }
 
     /// So many bytes of the packet were read.
     fn tell(&mut self, upto: u64) {
         if upto > self.told {
             (self.watch)(upto - self.told);
+            self.all_told = self.all_told.saturating_add(upto - self.told);
             self.told = upto;
         }
     }
@@ -294,6 +353,9 @@ impl<'t> Reader<'t> {
     /// Nothing more of the stream is wanted: its rest counts as read.
     pub fn leave(mut self) {
         self.tell(self.place().map_or(0, |(_, entry)| entry.size));
+        if let Some(memory) = &self.stream.memory {
+            (self.watch)(memory.bytes.saturating_sub(self.all_told));
+        }
         let rest = self.stream.packets.get(self.next_packet..).unwrap_or_default();
         (self.watch)(rest.iter().map(|(_, entry)| entry.size).sum());
     }
@@ -310,14 +372,13 @@ impl<'t> Reader<'t> {
         if let Some((_, entry)) = self.place() {
             self.tell(entry.size);
         }
-        let Some((number, entry)) = self.stream.packets.get(self.next_packet).copied() else { return Next::End };
-        self.next_packet += 1;
         self.told = 0;
         (self.base, self.at, self.window) = (0, 0, WINDOW);
-        self.content_end = entry.size.saturating_mul(8);
-        if let Err(fault) = self.fill(number, entry.offset) {
-            return Next::Fault(fault);
-        }
+        let (number, entry) = match self.next_entry() {
+            Some(Ok(place)) => place,
+            Some(Err(fault)) => return Next::Fault(fault),
+            None => return Next::End,
+        };
         match self.program.packet(&mut self.decoder, &self.bytes) {
             Err(fault) => Next::Fault(self.fault(number, entry.offset, fault)),
             Ok(packet) if packet.class != self.stream.class => {
@@ -336,8 +397,21 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// Goes on to the next packet, whose first bytes are in the window then; none at the end.
+    fn next_entry(&mut self) -> Option<Result<(u32, Entry), Error>> {
+        if self.memory.is_some() {
+            let entry = self.load().then_some(self.entry).flatten()?;
+            self.content_end = entry.size.saturating_mul(8);
+            return Some(Ok((0, entry)));
+        }
+        let (number, entry) = self.stream.packets.get(self.next_packet).copied()?;
+        self.next_packet += 1;
+        self.content_end = entry.size.saturating_mul(8);
+        Some(self.fill(number, entry.offset).map(|()| (number, entry)))
+    }
+
     fn note_losses(&mut self, packet: &Packet) {
-        let Some(before) = self.before else { return };
+        let Some(before) = self.before.filter(|_| !self.has_account) else { return };
         if let (Some(last), Some(next)) = (before.sequence, packet.sequence)
             && last.saturating_add(1) < next
         {

@@ -12,9 +12,9 @@ pub mod session;
 
 use crate::error::{Error, Result};
 use crate::metadata::{Version, emit};
+use crate::read::Watch;
 use crate::{Totals, create_file, create_folder};
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::merge::Progress;
 use lastwords_trace::parallel;
 use lastwords_trace::schema::{EnvValue, Schema};
 use lastwords_trace::source::Source;
@@ -31,20 +31,18 @@ pub struct Options {
     pub count_events: bool,
 }
 
-/// Writes `source` as a CTF folder, which must not exist. `progress` is told after each packet.
+/// Writes `source` as a CTF folder, which must not exist, the data files as many at a time as there are CPUs. `watch` is told
+/// of the bytes of each packet.
 ///
 /// # Errors
 /// The folder exists; a file cannot be written; a field class that CTF cannot express.
-pub fn write(
-    source: &dyn Source,
-    folder: &Path,
-    options: Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Totals> {
+pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<'_>) -> Result<Totals> {
     let metadata = metadata(source.schema(), source.evidence(), options.version)?;
     create_folder(folder)?;
     let mut totals = Totals::default();
-    for stream in copy_streams(source, folder, options, progress) {
+    let streams: Vec<usize> = (0..source.streams().len()).collect();
+    let copy = |_: usize, stream: &usize| packets::stream(source, *stream, folder, options, watch);
+    for stream in parallel::map(&streams, parallel::cpus(), copy) {
         totals.add(&stream?);
     }
     let path = folder.join("metadata");
@@ -52,24 +50,6 @@ pub fn write(
     file.write_all(metadata.as_bytes()).map_err(Error::io(&path, "write"))?;
     totals.bytes += metadata.len() as u64;
     Ok(totals)
-}
-
-/// Writes the data files, as many at a time as there are CPUs.
-fn copy_streams(
-    source: &dyn Source,
-    folder: &Path,
-    options: Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Vec<Result<Totals>> {
-    let streams: Vec<usize> = (0..source.streams().len()).collect();
-    let mut all = Progress::default();
-    let hear = |bytes| {
-        all.packets += 1;
-        all.bytes += bytes;
-        progress(all);
-    };
-    let copy = |stream: &usize, teller: &_| packets::stream(source, *stream, folder, options, teller);
-    parallel::map_telling(&streams, parallel::cpus(), copy, hear)
 }
 
 /// The text of the metadata file.

@@ -2,6 +2,7 @@
 
 use super::Options;
 use crate::error::{Error, Result};
+use crate::read::Watch;
 use crate::{Totals, create_file};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::clock::Clock;
@@ -11,7 +12,6 @@ use lastwords_trace::source::{PacketInfo, Source};
 use std::fs::File;
 use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::SyncSender;
 
 /// Bytes of packet header and context as the metadata describes them.
 const HEADER_LEN: usize = 84;
@@ -23,13 +23,13 @@ const SIZED_LEN: usize = 10;
 /// Bytes of an event header with payload size and timestamp.
 const FULL_LEN: usize = 18;
 
-/// Writes one stream's file, and says after each packet how many bytes it became. A stream without packets has no file.
+/// Writes one stream's file, and tells `watch` after each packet how many bytes it became. A stream without packets has no file.
 pub(super) fn stream(
     source: &dyn Source,
     stream: usize,
     folder: &Path,
     options: Options,
-    written: &SyncSender<u64>,
+    watch: Watch<'_>,
 ) -> Result<Totals> {
     let mut totals = Totals::default();
     let schema = source.schema();
@@ -56,8 +56,7 @@ pub(super) fn stream(
     while let Some(info) = reader.next_packet(&mut bytes) {
         let before = totals.bytes;
         copier.packet(&info, &bytes, &mut totals)?;
-        // Whoever is told is there until all streams are copied.
-        let _ = written.send(totals.bytes - before);
+        watch(totals.bytes - before);
     }
     totals.streams += u64::from(copier.file.is_some());
     Ok(totals)

@@ -13,9 +13,18 @@ use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The class of a schema, for one version: CTF 1.8 has identifiers only, and hides what babeltrace2 2.0 warns of.
+/// The class of a schema as metadata of a version have it: CTF 1.8 has identifiers only, and hides what babeltrace2 2.0 warns of.
 pub(super) fn class(schema: &Schema, env: BTreeMap<String, EnvValue>, version: Version) -> Result<TraceClass> {
-    let shapes = Shapes { order: schema.byte_order, version };
+    class_of(schema, env, Shapes { order: schema.byte_order, version, all_headers: version == Version::V2 })
+}
+
+/// The class by which the packets are read where they are: with names as a version has them, and every form of event header.
+pub(crate) fn class_in_memory(schema: &Schema, version: Version) -> Result<TraceClass> {
+    class_of(schema, schema.env.clone(), Shapes { order: schema.byte_order, version, all_headers: true })
+}
+
+fn class_of(schema: &Schema, env: BTreeMap<String, EnvValue>, shapes: Shapes) -> Result<TraceClass> {
+    let version = shapes.version;
     let streams = schema.channels.iter().map(|channel| shapes.stream(channel)).collect::<Result<Vec<_>>>()?;
     Ok(TraceClass {
         version: if version == Version::V2 { 2 } else { 1 },
@@ -97,6 +106,8 @@ pub fn packet_context(order: ByteOrder) -> Struct {
 struct Shapes {
     order: ByteOrder,
     version: Version,
+    /// The form of event header that has a size and no time is there too.
+    all_headers: bool,
 }
 
 impl Shapes {
@@ -119,9 +130,9 @@ impl Shapes {
             class: FieldClass::Struct(structure(fields)),
             attributes: Attributes::default(),
         };
-        let (size, sized) = match self.version {
-            Version::V1_8 => (role(4, order, Role::Clock), None),
-            Version::V2 => {
+        let (size, sized) = match self.all_headers {
+            false => (role(4, order, Role::Clock), None),
+            true => {
                 (unsigned(4, order), Some(option("sized", 30, 30, vec![id(), ("payload_size", unsigned(4, order))])))
             }
         };
@@ -233,6 +244,8 @@ impl Shapes {
                 FieldClass::Integer(Integer { mappings, ..Integer::new(bits, *signed, 10) })
             }
             schema::FieldClass::Float { .. } => FieldClass::Float(Float { bits, attributes: Attributes::default() }),
+            // CTF 1.8 has no booleans.
+            _ if self.version == Version::V1_8 => FieldClass::Integer(Integer::new(bits, false, 10)),
             _ => FieldClass::Bool(bits),
         })
     }

@@ -6,7 +6,7 @@
 pub mod ftrace;
 mod proto;
 
-pub mod session;
+pub mod packets;
 mod table;
 
 use proto::Message;

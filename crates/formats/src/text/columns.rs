@@ -1,57 +1,81 @@
 //! Lines for people: the kernel's layout, and ours.
 
-use std::collections::HashMap;
+mod values;
 
-use super::escape::{bare, quoted};
-use super::number::{Constant, general, hexadecimal, masked, signed, six, unsigned};
+use super::batch::{Batch, Record, Window};
+use super::escape::bare;
+use super::line::Line;
+use super::message::{self, Piece, pieces, shown_name};
+use super::number::{Constant, signed, six};
+use super::page::Page;
+use super::plan::Look;
 use super::time::{TimeOfDay, Zone, put_seconds};
-use crate::events::Line;
+use super::value::based;
+use crate::events::Facts;
+use crate::fields::{self, Role};
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::merge::Event;
-use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
-use lastwords_trace::source::Source;
-use lastwords_trace::value::{EnumValue, Value, extend, take, take_integer};
+use lastwords_ctf::program::{Code, Decoder, Flat};
+use lastwords_ctf::read::Trace;
+use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
+use lastwords_trace::integer::{extend, take_integer};
+use lastwords_trace::visit::{Ignore, Shape};
+use std::collections::HashMap;
+use values::{Mark, Thread, Values};
 
 const GIGA: i64 = 1_000_000_000;
-/// Most pieces of a message: a format string from a hostile image may not cost more than the event is worth.
-const MAX_PIECES: usize = 64;
-const LEVELS: [&str; 6] = ["-    ", "ERROR", "WARN ", "INFO ", "DEBUG", "TRACE"];
 
-/// Makes the lines of some sources.
-pub(super) struct Lines<'s> {
-    plans: Vec<Plan<'s>>,
+/// What is known of some traces before the first event.
+pub(super) struct Plan<'t> {
     kernel: bool,
-    time: TimeOfDay,
-}
-
-struct Plan<'s> {
-    order: ByteOrder,
-    /// The clock leads to the time of day.
-    absolute: bool,
-    channels: Vec<Columns<'s>>,
-    /// Names by thread id, for events whose contexts have none.
-    names: HashMap<i64, &'s str>,
+    /// By stream class, those of all traces one behind the other.
+    classes: Vec<Columns<'t>>,
+    /// By trace: names by thread id, for events whose contexts have none.
+    names: Vec<HashMap<i64, &'t str>>,
     /// By stream.
     cpus: Vec<Option<Constant>>,
 }
 
-/// A channel: where its contexts hold what the columns show, and what no column shows.
-struct Columns<'s> {
-    name: Option<Place<'s>>,
-    thread: Option<Place<'s>>,
-    cpu: Option<Place<'s>>,
-    others: Vec<(Place<'s>, Constant)>,
-    classes: Vec<Class<'s>>,
+/// A stream class.
+struct Columns<'t> {
+    /// The clock leads to the time of day.
+    absolute: bool,
+    context: Option<Fields<'t>>,
+    /// The context, where its fields are at fixed offsets.
+    places: Option<Places>,
+    events: Vec<Class<'t>>,
 }
 
-/// A field at a fixed offset of the contexts.
+/// The fields of a scope.
+struct Fields<'t> {
+    code: &'t Code,
+    /// By node: ` name=`, if it is shown.
+    prefixes: Vec<Option<Constant>>,
+    looks: Vec<Look<'t>>,
+    roles: Vec<Role>,
+}
+
+/// Fields of a context at fixed offsets.
+#[derive(Default)]
+struct Places {
+    /// Bytes of the whole context.
+    len: usize,
+    name: Option<(usize, usize)>,
+    thread: Option<Place>,
+    cpu: Option<Place>,
+    others: Vec<(Constant, Place)>,
+}
+
+/// An integer at a fixed offset.
 #[derive(Clone, Copy)]
-struct Place<'s> {
+struct Place {
     offset: usize,
-    class: &'s FieldClass,
+    size: u8,
+    signed: bool,
+    order: ByteOrder,
 }
 
-struct Class<'s> {
+/// An event class.
+struct Class<'t> {
     /// Five columns of severity.
     level: &'static str,
     /// ` LEVEL [`.
@@ -60,196 +84,171 @@ struct Class<'s> {
     name: Constant,
     /// The message, where there is a format string.
     pieces: Vec<Piece>,
-    parts: Vec<Part<'s>>,
+    specific: Option<Fields<'t>>,
+    payload: Option<Fields<'t>>,
+    /// The payload, where its fields are of simple forms and no message shows them.
+    line: Option<Line<'t>>,
 }
 
-struct Part<'s> {
-    /// ` name=`.
-    prefix: Constant,
-    class: &'s FieldClass,
-    /// The message shows it.
-    in_message: bool,
-}
-
-/// A piece of a message.
-enum Piece {
-    Text(Constant),
-    /// The field at that position; it takes part in the message, so it is not named behind it.
-    Value {
-        field: usize,
-        base16: bool,
-    },
-}
-
-impl<'s> Lines<'s> {
-    pub(super) fn new(sources: &[&'s dyn Source], kernel: bool, zone: &Zone) -> Self {
-        let plans = sources.iter().map(|source| plan(*source)).collect();
-        Self { plans, kernel, time: TimeOfDay::new(zone, b"", b"") }
+/// Five columns for a severity.
+fn level(level: Option<LogLevel>) -> &'static str {
+    match level.map(LogLevel::number) {
+        Some(0..=3) => "ERROR",
+        Some(4) => "WARN ",
+        Some(5 | 6) => "INFO ",
+        Some(7..=12 | 14) => "DEBUG",
+        Some(_) => "TRACE",
+        None => "-    ",
     }
 }
 
-fn plan<'s>(source: &'s dyn Source) -> Plan<'s> {
-    let schema: &Schema = source.schema();
-    Plan {
-        order: schema.byte_order,
-        absolute: schema.clock.absolute,
-        channels: schema.channels.iter().map(columns).collect(),
-        names: schema.thread_names(),
-        cpus: source.streams().iter().map(|s| s.cpu.map(|cpu| Constant::new(format!("{cpu:03}").as_bytes()))).collect(),
-    }
-}
-
-fn columns(channel: &Channel) -> Columns<'_> {
-    let mut columns = Columns {
-        name: None,
-        thread: None,
-        cpu: None,
-        others: Vec::new(),
-        classes: channel.events.iter().map(class).collect(),
-    };
-    let mut process = None;
-    let mut offset = 0;
-    for field in &channel.contexts {
-        let place = Place { offset, class: &field.class };
-        match (field.name.as_str(), &field.class) {
-            ("procname", FieldClass::Text { .. }) => columns.name = Some(place),
-            ("vtid" | "tid", FieldClass::Integer { .. }) => columns.thread = Some(place),
-            ("cpu", FieldClass::Integer { .. }) => columns.cpu = Some(place),
-            (name, _) => {
-                if matches!(name, "vpid" | "pid") {
-                    process = Some(place);
-                }
-                columns.others.push((place, prefix(field)));
-            }
+impl<'t> Plan<'t> {
+    /// `kernel`: the layout of the kernel's `trace` file.
+    pub(super) fn new(traces: &'t [Trace], streams: &[Facts], kernel: bool) -> Self {
+        let cpu = |facts: &Facts| facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}").as_bytes()));
+        Self {
+            kernel,
+            classes: traces.iter().flat_map(columns).collect(),
+            names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
+            cpus: streams.iter().map(cpu).collect(),
         }
-        let Some(size) = field.class.fixed_size() else { break };
-        offset += size;
     }
-    columns.thread = columns.thread.or(process);
-    columns
 }
 
-fn class(event: &EventClass) -> Class<'_> {
+fn columns(trace: &Trace) -> Vec<Columns<'_>> {
+    let class = trace.class();
+    let of = |(position, stream): (usize, &StreamClass)| {
+        let clock = stream.clock.and_then(|clock| class.clocks.get(clock));
+        let scope = |scope, event| {
+            class.scope(scope, position, event)?;
+            trace.program.code(scope, position, event).map(fields)
+        };
+        let context = scope(Scope::CommonContext, 0);
+        Columns {
+            absolute: clock.is_some_and(|clock| clock.origin == ClockOrigin::UnixEpoch),
+            places: match &context {
+                None => Some(Places::default()),
+                Some(context) => places(context),
+            },
+            context,
+            events: stream
+                .events
+                .iter()
+                .enumerate()
+                .map(|(at, event)| {
+                    let specific = scope(Scope::SpecificContext, at);
+                    of_event(event, specific, scope(Scope::Payload, at))
+                })
+                .collect(),
+        }
+    };
+    class.streams.iter().enumerate().map(of).collect()
+}
+
+fn fields(code: &Code) -> Fields<'_> {
+    let roles = fields::roles(code);
+    let prefix = |(node, role): (&lastwords_trace::visit::Node, &Role)| {
+        let mut text = vec![b' '];
+        bare(&mut text, node.name.as_bytes());
+        text.push(b'=');
+        (*role != Role::Hidden).then(|| Constant::new(&text))
+    };
+    Fields {
+        code,
+        prefixes: code.nodes().iter().zip(&roles).map(prefix).collect(),
+        looks: code
+            .nodes()
+            .iter()
+            .zip(&roles)
+            .map(|(node, role)| if *role == Role::Hidden { Look::Hidden } else { super::plan::look(node) })
+            .collect(),
+        roles,
+    }
+}
+
+fn of_event<'t>(event: &EventClass, specific: Option<Fields<'t>>, payload: Option<Fields<'t>>) -> Class<'t> {
+    let event_name = event.name.as_deref().unwrap_or("<unknown>");
+    let format = message::format(event);
     let mut name = vec![b' '];
-    bare(&mut name, shown_name(event).as_bytes());
+    bare(&mut name, shown_name(event_name, &format).as_bytes());
     name.push(b':');
-    let pieces = pieces(event);
-    let in_message = |i| pieces.iter().any(|piece| matches!(piece, Piece::Value { field, .. } if *field == i));
-    let part = |(i, field)| Part { prefix: prefix(field), class: &field.class, in_message: in_message(i) };
-    let level = LEVELS.get(usize::from(event.level)).copied().unwrap_or(LEVELS[0]);
+    let shown = payload.as_ref().map_or_else(Vec::new, members);
+    let pieces = pieces(&format, &shown);
+    let level = level(event.log_level);
+    let line = match &payload {
+        Some(fields) if pieces.is_empty() => Line::of_columns(fields.code, &fields.prefixes, &fields.looks),
+        _ => None,
+    };
     Class {
         level,
         before_cpu: Constant::new(format!(" {level} [").as_bytes()),
         name: Constant::new(&name),
-        parts: event.fields.iter().enumerate().map(part).collect(),
         pieces,
+        specific,
+        payload,
+        line,
     }
 }
 
-/// The name of an event; of a marker whose name is its message only the provider.
-fn shown_name(event: &EventClass) -> &str {
-    match event.name.strip_suffix(&event.format) {
-        Some(provider) if !event.format.is_empty() => provider.trim_end_matches(':'),
-        _ => &event.name,
-    }
+/// The names of a scope's own members that are shown.
+fn members<'f>(fields: &Fields<'f>) -> Vec<&'f str> {
+    let nodes = fields.code.nodes().iter().zip(&fields.roles);
+    let own = nodes.filter(|(node, role)| node.depth == 1 && !node.name.is_empty() && **role != Role::Hidden);
+    own.map(|(node, _)| node.name.as_str()).collect()
 }
 
-/// ` name=`.
-fn prefix(field: &Field) -> Constant {
-    let mut text = vec![b' '];
-    bare(&mut text, field.name.as_bytes());
-    text.push(b'=');
-    Constant::new(&text)
-}
-
-/// A marker's format string: `{name}` stands for the field of that name, `{0}` for the field `arg0`, `{}` for the next of the
-/// fields that are not named so; `{{` and `}}` for braces.
-fn pieces(event: &EventClass) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut text: Vec<u8> = Vec::new();
-    let mut rest = event.format.as_str();
-    let mut unnamed =
-        (0..event.fields.len()).filter(|i| !keys(&event.fields[*i].name).any(|key| names(&event.format, key)));
-    if !rest.is_empty() {
-        text.push(b' ');
-    }
-    while let Some(at) = rest.find(['{', '}']) {
-        let (before, from) = rest.split_at(at);
-        bare(&mut text, before.as_bytes());
-        let end = from.find('}').filter(|_| from.starts_with('{'));
-        if from.starts_with("{{") || from.starts_with("}}") {
-            text.push(from.as_bytes()[0]);
-            rest = &from[2..];
-        } else if let Some(end) = end {
-            let (name, spec) = from[1..end].split_once(':').unwrap_or((&from[1..end], ""));
-            let named = event.fields.iter().position(|field| keys(&field.name).any(|key| key == name));
-            match named.or_else(|| unnamed.next()).filter(|_| pieces.len() < MAX_PIECES) {
-                Some(field) => {
-                    pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
-                    pieces.push(Piece::Value { field, base16: spec.ends_with(['x', 'X']) });
+/// The places of a context's fields; none where one has no fixed place.
+fn places(context: &Fields<'_>) -> Option<Places> {
+    let mut places = Places::default();
+    let mut process = None;
+    for (number, flat) in context.code.flat()?.into_iter().enumerate() {
+        let offset = places.len;
+        match flat {
+            Flat::Begin(_) if number == 0 => {}
+            Flat::End => {}
+            Flat::Begin(_) | Flat::Text(_) => return None,
+            Flat::Skip(bytes) => places.len = places.len.checked_add(usize::try_from(bytes).ok()?)?,
+            Flat::Chars(node, bytes) => {
+                let bytes = usize::try_from(bytes).ok()?;
+                if context.code.nodes().get(node as usize)?.name != "procname" {
+                    return None;
                 }
-                None => bare(&mut text, &from.as_bytes()[..=end]),
+                places.name = Some((offset, bytes));
+                places.len = places.len.checked_add(bytes)?;
             }
-            rest = &from[end + 1..];
-        } else {
-            text.push(from.as_bytes()[0]);
-            rest = &from[1..];
-        }
-    }
-    bare(&mut text, rest.as_bytes());
-    if !text.is_empty() {
-        pieces.push(Piece::Text(Constant::new(&text)));
-    }
-    pieces
-}
-
-/// The keys by which a format string names a field: its name, and for `arg0` also the number 0.
-fn keys(name: &str) -> impl Iterator<Item = &str> {
-    [Some(name), name.strip_prefix("arg")].into_iter().flatten()
-}
-
-/// `format` has `{name}` or `{name:...}`.
-fn names(format: &str, name: &str) -> bool {
-    let mut rest = format;
-    while let Some(at) = rest.find('{') {
-        rest = &rest[at + 1..];
-        if rest.strip_prefix(name).is_some_and(|behind| behind.starts_with(['}', ':'])) {
-            return true;
-        }
-    }
-    false
-}
-
-impl Line for Lines<'_> {
-    fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let plan = &self.plans[event.source];
-        let columns = &plan.channels[event.channel];
-        let class = &columns.classes[event.raw.class];
-        let context = event.context();
-        let origin = plan.origin(event.stream, columns, context);
-        if self.kernel {
-            kernel_head(out, class, &origin);
-            kernel_time(out, event.nanoseconds);
-        } else {
-            if plan.absolute {
-                self.time.put(event.nanoseconds, out);
-            } else {
-                put_seconds(event.nanoseconds, out);
-            }
-            own_head(out, class, &origin);
-        }
-        class.name.put(out);
-        fields(out, class, event.payload(), plan.order);
-        if !self.kernel {
-            for (place, prefix) in &columns.others {
-                let mut rest = context.get(place.offset..).unwrap_or_default();
-                if let Some(value) = take(place.class, &mut rest, plan.order) {
-                    prefix.put(out);
-                    put(out, value);
+            Flat::Integer { node, size, signed, order } => {
+                let at = node as usize;
+                let place = Place { offset, size, signed, order };
+                match context.code.nodes().get(at)?.name.as_str() {
+                    "vtid" | "tid" => places.thread = Some(place),
+                    "cpu" | "cpu_id" => places.cpu = Some(place),
+                    name => {
+                        if matches!(name, "vpid" | "pid") {
+                            process = Some(place);
+                        }
+                        match (context.prefixes.get(at)?, context.looks.get(at)?) {
+                            (Some(prefix), Look::Signed | Look::Unsigned) => {
+                                places.others.push((prefix.clone(), place));
+                            }
+                            (None, _) => {}
+                            _ => return None,
+                        }
+                    }
                 }
+                places.len = places.len.checked_add(usize::from(size))?;
             }
         }
-        out.push(b'\n');
+    }
+    places.thread = places.thread.or(process);
+    Some(places)
+}
+
+impl Place {
+    /// The integer here.
+    #[inline]
+    fn integer(self, context: &[u8]) -> Option<i64> {
+        let raw = take_integer(&mut context.get(self.offset..)?, self.size, self.order)?;
+        Some(if self.signed { extend(raw, self.size) } else { raw.cast_signed() })
     }
 }
 
@@ -261,37 +260,155 @@ struct Origin<'a> {
     cpu: Option<i64>,
 }
 
-impl Plan<'_> {
-    #[inline]
-    fn origin<'a>(&'a self, stream: usize, columns: &Columns<'_>, context: &'a [u8]) -> Origin<'a> {
-        let integer = |place: Option<Place<'_>>| place.and_then(|place| place.integer(context, self.order));
-        let thread = integer(columns.thread);
-        let listed = || self.names.get(&thread?).map(|name| name.as_bytes());
-        Origin {
-            name: columns.name.and_then(|place| place.text(context)).or_else(listed),
-            thread,
-            stream: self.cpus[stream].as_ref(),
-            cpu: integer(columns.cpu),
+/// Makes the lines of batches.
+pub(super) struct Lines<'p, 't> {
+    plan: &'p Plan<'t>,
+    traces: &'t [Trace],
+    /// By trace.
+    decoders: Vec<Decoder>,
+    time: TimeOfDay,
+    line: Vec<u8>,
+    context: Thread,
+    values: Vec<u8>,
+    marks: Vec<Mark>,
+}
+
+impl<'p, 't> Lines<'p, 't> {
+    pub(super) fn new(plan: &'p Plan<'t>, traces: &'t [Trace], zone: &Zone) -> Self {
+        Self {
+            plan,
+            traces,
+            decoders: traces.iter().map(|trace| trace.program.decoder()).collect(),
+            time: TimeOfDay::new(zone, b"", b""),
+            line: Vec::new(),
+            context: Thread::default(),
+            values: Vec::new(),
+            marks: Vec::new(),
         }
+    }
+
+    /// Appends a line for each event.
+    pub(super) fn put(&mut self, batch: &mut Batch, page: &mut Page) {
+        let mut decoders = batch.decoders.iter_mut().peekable();
+        for (position, record) in batch.records.iter().enumerate() {
+            let Some(window) = batch.windows.get(record.window as usize) else { continue };
+            let decoder = decoders.next_if(|(of, _)| *of == position).map(|(_, decoder)| decoder);
+            self.line.clear();
+            if self.event(window, record, decoder).is_some() {
+                self.line.push(b'\n');
+                page.append(&self.line);
+            }
+        }
+    }
+
+    fn event(&mut self, window: &Window, record: &Record, decoder: Option<&mut Decoder>) -> Option<()> {
+        let plan = self.plan;
+        let columns = plan.classes.get(window.plan)?;
+        let class = columns.events.get(record.class as usize)?;
+        let program = &self.traces.get(window.trace)?.program;
+        let decoder = match decoder {
+            Some(decoder) => decoder,
+            None => self.decoders.get_mut(window.trace)?,
+        };
+        let within = record.body.wrapping_sub(8 * window.base);
+        let places = columns.places.as_ref().filter(|_| within.is_multiple_of(8));
+        let bytes = window.bytes.get((within / 8) as usize..).unwrap_or_default();
+        let mut at = record.body;
+        let names = plan.names.get(window.trace);
+        let listed = |thread: Option<i64>| names?.get(&thread?).map(|name| name.as_bytes());
+        let stream = plan.cpus.get(window.stream).and_then(Option::as_ref);
+        let origin = match (places, &columns.context) {
+            (Some(places), _) => {
+                at = at.wrapping_add(8 * places.len as u64);
+                let thread = places.thread.and_then(|place| place.integer(bytes));
+                let name = places.name.and_then(|(at, len)| until_nul(bytes.get(at..)?.get(..len)?));
+                let cpu = places.cpu.and_then(|place| place.integer(bytes));
+                Origin { name: name.or_else(|| listed(thread)), thread, stream, cpu }
+            }
+            (None, Some(fields)) => {
+                self.context.clear();
+                let mut values = Values::of_context(fields, &mut self.context);
+                at = program.visit(decoder, fields.code, &window.part(), at, &mut values).ok()?;
+                let thread = self.context.thread();
+                let name = self.context.name().or_else(|| listed(thread));
+                Origin { name, thread, stream, cpu: self.context.cpu }
+            }
+            (None, None) => Origin { name: None, thread: None, stream, cpu: None },
+        };
+        let line = &mut self.line;
+        if plan.kernel {
+            kernel_head(line, class, &origin);
+            kernel_time(line, record.nanoseconds);
+        } else {
+            match (window.is_timed, columns.absolute) {
+                (true, true) => self.time.put(record.nanoseconds, line),
+                (true, false) => put_seconds(record.nanoseconds, line),
+                (false, _) => line.extend_from_slice(b"-"),
+            }
+            own_head(line, class, &origin);
+        }
+        class.name.put(line);
+        if let Some(fields) = &class.specific {
+            // The specific context is shown behind the payload, with the other contexts.
+            at = program.visit(decoder, fields.code, &window.part(), at, &mut Ignore).ok()?;
+        }
+        match (&class.line, &class.payload) {
+            (Some(flat), _) if places.is_some() && class.specific.is_none() => {
+                flat.put(bytes.get(places.map_or(0, |places| places.len)..)?, line)?;
+            }
+            (_, Some(fields)) => {
+                self.values.clear();
+                self.marks.clear();
+                let mut values = Values::of_payload(fields, &class.pieces, &mut self.values, &mut self.marks);
+                program.visit(decoder, fields.code, &window.part(), at, &mut values).ok()?;
+                message(line, class, &self.values, &self.marks);
+            }
+            (_, None) => message(line, class, &[], &[]),
+        }
+        if !plan.kernel {
+            match (places, &columns.context) {
+                (Some(places), _) => others(line, places, bytes),
+                (None, Some(_)) => line.extend_from_slice(&self.context.others),
+                (None, None) => {}
+            }
+            if let Some(fields) = &class.specific {
+                self.context.clear();
+                let mut values = Values::of_context(fields, &mut self.context);
+                let begin = behind_context(program, decoder, columns, window, record)?;
+                program.visit(decoder, fields.code, &window.part(), begin, &mut values).ok()?;
+                line.extend_from_slice(&self.context.others);
+            }
+        }
+        Some(())
     }
 }
 
-impl Place<'_> {
-    /// The integer here.
-    #[inline]
-    fn integer(self, context: &[u8], order: ByteOrder) -> Option<i64> {
-        let FieldClass::Integer { size, signed, .. } = self.class else { return None };
-        let raw = take_integer(&mut context.get(self.offset..)?, *size, order)?;
-        Some(if *signed { extend(raw, *size) } else { raw.cast_signed() })
+/// Where the specific context begins.
+fn behind_context(
+    program: &lastwords_ctf::program::Program,
+    decoder: &mut Decoder,
+    columns: &Columns<'_>,
+    window: &Window,
+    record: &Record,
+) -> Option<u64> {
+    match &columns.context {
+        Some(fields) => program.visit(decoder, fields.code, &window.part(), record.body, &mut Ignore).ok(),
+        None => Some(record.body),
     }
+}
 
-    /// The text here, without its NULs.
-    #[inline]
-    fn text(self, context: &[u8]) -> Option<&[u8]> {
-        let FieldClass::Text { size } = self.class else { return None };
-        let bytes = context.get(self.offset..)?.get(..usize::try_from(*size).ok()?)?;
-        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        bytes.get(..end)
+fn until_nul(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(..bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len()))
+}
+
+/// Fields of the context that no column shows.
+#[inline]
+fn others(out: &mut Vec<u8>, places: &Places, context: &[u8]) {
+    for (prefix, place) in &places.others {
+        if let Some(value) = place.integer(context) {
+            prefix.put(out);
+            if place.signed { signed(out, value) } else { super::number::unsigned(out, value.cast_unsigned()) }
+        }
     }
 }
 
@@ -366,120 +483,36 @@ fn blanks(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(b"                ".get(..count).unwrap_or_default());
 }
 
-/// The message, and the fields that it does not show.
-#[inline]
-fn fields(out: &mut Vec<u8>, class: &Class<'_>, payload: &[u8], order: ByteOrder) {
-    if !class.pieces.is_empty() {
-        message(out, class, payload, order);
-    }
-    let mut rest = payload;
-    for Part { prefix, class, in_message } in &class.parts {
-        if let FieldClass::Integer { size, signed: is_signed, base: 10 } = class
-            && !in_message
-        {
-            let Some(raw) = take_integer(&mut rest, *size, order) else { return };
-            prefix.put(out);
-            if *is_signed { signed(out, extend(raw, *size)) } else { unsigned(out, raw) }
-        } else {
-            let Some(value) = take(class, &mut rest, order) else { return };
-            if !in_message {
-                prefix.put(out);
-                put(out, value);
-            }
-        }
-    }
-}
-
-fn message(out: &mut Vec<u8>, class: &Class<'_>, payload: &[u8], order: ByteOrder) {
-    let mut rest = payload;
-    let mut next = 0;
+/// The message, and the fields that it does not show. `values` are the fields one behind the other, with a mark for each.
+fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) {
     for piece in &class.pieces {
         match piece {
             Piece::Text(text) => text.put(out),
             Piece::Value { field, base16 } => {
-                if *field < next {
-                    (rest, next) = (payload, 0);
-                }
-                let mut value = None;
-                for part in class.parts.get(next..=*field).unwrap_or_default() {
-                    value = take(part.class, &mut rest, order);
-                }
-                next = *field + 1;
-                if let Some(value) = value {
-                    in_text(out, value, *base16);
+                let Some(mark) = marks.get(*field) else { continue };
+                match mark.number.filter(|_| *base16) {
+                    Some((value, length, signed)) => based(out, value, length, signed, 16),
+                    None => {
+                        out.extend_from_slice(values.get(mark.value..end(values, marks, *field)).unwrap_or_default())
+                    }
                 }
             }
         }
     }
-}
-
-/// A value inside a message: text without quotes.
-fn in_text(out: &mut Vec<u8>, value: Value<'_>, base16: bool) {
-    match value {
-        Value::Text(text) => bare(out, text),
-        Value::Unsigned { value, .. } if base16 => hexadecimal(out, value),
-        Value::Signed { value, size, .. } if base16 => hexadecimal(out, masked(value, size)),
-        other => put(out, other),
+    for (field, mark) in marks.iter().enumerate().filter(|(_, mark)| !mark.in_message) {
+        out.extend_from_slice(values.get(mark.prefix..end(values, marks, field)).unwrap_or_default());
     }
 }
 
-fn put(out: &mut Vec<u8>, value: Value<'_>) {
-    match value {
-        Value::Unsigned { value, base: 16 } => hexadecimal(out, value),
-        Value::Unsigned { value, .. } => unsigned(out, value),
-        Value::Signed { value, base: 16, size } => hexadecimal(out, masked(value, size)),
-        Value::Signed { value, .. } => signed(out, value),
-        Value::Single(value) => general(out, f64::from(value)),
-        Value::Double(value) => general(out, value),
-        Value::Bool(value) => out.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
-        Value::Text(text) => text_value(out, text),
-        Value::Bytes(bytes) => {
-            for byte in bytes {
-                let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
-                out.extend_from_slice(&[digit(byte >> 4), digit(*byte)]);
-            }
-        }
-        Value::Enum(value) => enumeration(out, value),
-        Value::Elements(elements) => {
-            out.push(b'{');
-            for (i, value) in elements.enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                put(out, value);
-            }
-            out.push(b'}');
-        }
-    }
+/// Where a field ends.
+fn end(values: &[u8], marks: &[Mark], field: usize) -> usize {
+    marks.get(field + 1).map_or(values.len(), |next| next.prefix)
 }
 
-/// Text as it is where it is one plain word, else in quotes.
-#[inline]
-fn text_value(out: &mut Vec<u8>, text: &[u8]) {
-    if !text.is_empty() && is_word(text) { out.extend_from_slice(text) } else { quoted(out, text) }
-}
-
-/// Nothing in it needs quotes.
-#[inline]
-fn is_word(text: &[u8]) -> bool {
-    text.iter().fold(true, |plain, b| plain & PLAIN[usize::from(*b)])
-}
-
-/// By byte: it stands in a word without quotes.
-static PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        plain[byte as usize] = !matches!(byte, b'"' | b'\\' | b'\'' | b'=');
-        byte += 1;
-    }
-    plain
-};
-
-fn enumeration(out: &mut Vec<u8>, value: EnumValue<'_>) {
-    match value.matching().next() {
-        Some(label) => text_value(out, label.as_bytes()),
-        None if value.signed => signed(out, value.value),
-        None => unsigned(out, value.value.cast_unsigned()),
+/// A number's bits and sign, by its node.
+fn number_of(fields: &Fields<'_>, node: usize) -> Option<(u8, bool)> {
+    match fields.code.nodes().get(node)?.shape {
+        Shape::Integer { length, signed, .. } => Some((length, signed)),
+        _ => None,
     }
 }

@@ -4,34 +4,38 @@
 //! reorder a line are escaped.
 
 mod babeltrace;
+mod batch;
 mod columns;
-pub mod ctf;
 pub(crate) mod escape;
+mod line;
+mod message;
 pub(crate) mod number;
 pub(crate) mod page;
+mod pipeline;
+mod plan;
+mod print;
 mod raw;
 pub(crate) mod time;
+mod value;
 
-use crate::events::{Outcome, run};
+use crate::Totals;
+use crate::events::{Chosen, Note};
 use crate::select::Selection;
-use lastwords_ctf::Result;
-use lastwords_ctf::Version;
+use lastwords_ctf::read::{Trace, Watch, unwatched};
 use lastwords_trace::clock::Rounding;
-use lastwords_trace::merge::Progress;
-use lastwords_trace::source::Source;
+use pipeline::Out;
 use std::io::Write;
 
 pub use lastwords_ctf::names::is_unsafe;
+pub(crate) use message::format as format_of;
 pub use time::Zone;
+pub(crate) use value::decoded;
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// What `babeltrace2` prints of the CTF 1.8 that [`crate::ctf`] writes: times as it rounds them, names as it shows them.
+    /// What babeltrace2 2.1.1 prints by default: times as it rounds them, names as it shows them.
     Babeltrace,
-    /// The same for CTF 2 and babeltrace2 2.1: booleans are words, names are whole, several
-    /// labels of a value are in braces.
-    Babeltrace2,
     /// Like the kernel's `trace` file: `comm-tid [cpu] level secs.usecs: provider:name: a=1 b=2`.
     Ftrace,
     /// For people: time, level, CPU, thread, name, and the message of a marker or the fields.
@@ -40,28 +44,54 @@ pub enum Style {
     Raw,
 }
 
-/// Writes the selected events of `sources`, merged by time, to `out`.
+impl Style {
+    fn is_babeltrace(self) -> bool {
+        self == Self::Babeltrace
+    }
+
+    /// How times are computed.
+    fn rounding(self) -> Rounding {
+        if self.is_babeltrace() { Rounding::Double } else { Rounding::Floor }
+    }
+}
+
+/// Writes the selected events of `traces`, merged by time, to `out`. What is missing and what cannot be read goes to `notes`,
+/// and how many bytes were read to `watch`. Large traces are written on as many threads as there are CPUs.
 ///
 /// # Errors
 /// `out` cannot be written.
 pub fn write(
-    sources: &[&dyn Source],
+    traces: &[Trace],
     style: Style,
     selection: &Selection,
     zone: &Zone,
     out: &mut dyn Write,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome> {
+    watch: Watch<'_>,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let chosen = Chosen::last(traces, selection, style.rounding(), watch);
     match style {
-        Style::Babeltrace | Style::Babeltrace2 => {
-            let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
-            let mut line = babeltrace::Lines::new(sources, version, zone);
-            run(sources, selection, Rounding::Double, &mut line, out, progress)
-        }
-        Style::Ftrace | Style::Fields => {
-            let mut line = columns::Lines::new(sources, style == Style::Ftrace, zone);
-            run(sources, selection, Rounding::Floor, &mut line, out, progress)
-        }
-        Style::Raw => run(sources, selection, Rounding::Floor, &mut raw::Lines::new(sources), out, progress),
+        Style::Raw => raw::write(chosen, out, notes),
+        _ => print::print(chosen, style, zone, Out::File(out), notes),
+    }
+}
+
+/// Gives each selected event's line to `put`, with its time in nanoseconds since the epoch, until `put` returns false. This is
+/// slower than [`write()`]: it is for those who merge the lines with others.
+///
+/// # Errors
+/// `put` returned false.
+pub fn each(
+    traces: &[Trace],
+    style: Style,
+    selection: &Selection,
+    zone: &Zone,
+    put: &mut dyn FnMut(i64, &[u8]) -> bool,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let chosen = Chosen::last(traces, selection, style.rounding(), &unwatched);
+    match style {
+        Style::Raw => raw::each(chosen, put, notes),
+        _ => print::print(chosen, style, zone, Out::Lines(put), notes),
     }
 }

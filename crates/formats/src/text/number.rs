@@ -185,13 +185,6 @@ impl Constant {
     }
 }
 
-/// The bits of a signed number of so many bytes.
-#[inline]
-pub(crate) fn masked(value: i64, size: u8) -> u64 {
-    let raw = value.cast_unsigned();
-    if size < 8 { raw & ((1 << (8 * u32::from(size))) - 1) } else { raw }
-}
-
 /// As C's `%g`.
 pub(crate) fn general(out: &mut Vec<u8>, value: f64) {
     if value.is_sign_negative() {

@@ -2,40 +2,72 @@
 
 use super::escape::bare;
 use super::number::unsigned;
-use crate::events::Line;
-use lastwords_trace::merge::Event;
-use lastwords_trace::schema::Schema;
-use lastwords_trace::source::Source;
+use crate::Totals;
+use crate::events::{self, Chosen, Facts, Line, Note};
+use lastwords_ctf::read::{Due, Reader, Trace};
+use lastwords_trace::class::Scope;
+use lastwords_trace::visit::Ignore;
+use std::io::Write;
 
-/// Makes the lines of some sources.
-pub(super) struct Lines<'s> {
-    schemas: Vec<&'s Schema>,
+/// Writes the chosen events.
+///
+/// # Errors
+/// `out` cannot be written.
+pub(super) fn write(chosen: Chosen<'_>, out: &mut dyn Write, notes: &mut dyn FnMut(Note)) -> crate::Result<Totals> {
+    let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
+    events::write(chosen, &mut lines, out, notes)
 }
 
-impl<'s> Lines<'s> {
-    pub(super) fn new(sources: &[&'s dyn Source]) -> Self {
-        Self { schemas: sources.iter().map(|s| s.schema()).collect() }
-    }
+/// Gives the line of each chosen event to `put`, with its time.
+///
+/// # Errors
+/// `put` returned false.
+pub(super) fn each(
+    chosen: Chosen<'_>,
+    put: &mut dyn FnMut(i64, &[u8]) -> bool,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
+    events::each_line(chosen, &mut lines, put, notes)
+}
+
+struct Lines<'t> {
+    traces: &'t [Trace],
+    streams: Vec<Facts>,
 }
 
 impl Line for Lines<'_> {
-    /// `ticks source/stream/packet+offset id name: context | payload`.
-    fn line(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let class = &self.schemas[event.source].channels[event.channel].events[event.raw.class];
-        let place = [event.source as u64, event.stream as u64, event.packet.sequence, event.raw.start as u64];
-        unsigned(out, event.raw.clock);
+    /// `ticks trace/stream/packet+offset id name: context | payload`.
+    fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
+        let Some(facts) = self.streams.get(stream) else { return };
+        let Some(trace) = self.traces.get(facts.trace) else { return };
+        let Some(class) = trace.class().streams.get(facts.class).and_then(|of| of.events.get(event.class)) else {
+            return;
+        };
+        let sequence = reader.place().and_then(|(_, entry)| entry.sequence).unwrap_or(0);
+        let place = [facts.trace as u64, facts.number, sequence, event.at / 8];
+        unsigned(out, event.clock);
         for (mark, number) in [b' ', b'/', b'/', b'+'].into_iter().zip(place) {
             out.push(mark);
             unsigned(out, number);
         }
         out.push(b' ');
-        unsigned(out, u64::from(event.raw.id));
+        unsigned(out, class.id);
         out.push(b' ');
-        bare(out, class.name.as_bytes());
+        bare(out, class.name.as_deref().unwrap_or("<unknown>").as_bytes());
         out.push(b':');
-        hexadecimal(out, event.context());
-        out.extend_from_slice(b" |");
-        hexadecimal(out, event.payload());
+        let mut at = event.body;
+        let (program, decoder, part) = reader.parts();
+        for scope in [Scope::CommonContext, Scope::SpecificContext, Scope::Payload] {
+            let Some(code) = program.code(scope, facts.class, event.class) else { continue };
+            let Ok(end) = program.visit(decoder, code, &part, at, &mut Ignore) else { break };
+            if scope == Scope::Payload {
+                out.extend_from_slice(b" |");
+            }
+            let byte = |bits: u64| usize::try_from((bits / 8).saturating_sub(part.base)).unwrap_or(usize::MAX);
+            hexadecimal(out, part.bytes.get(byte(at)..byte(end)).unwrap_or_default());
+            at = end;
+        }
         out.push(b'\n');
     }
 }

@@ -1,9 +1,9 @@
 //! CTF traces written down by hand, and what the reader says of them.
 
 use lastwords_ctf::read;
+use lastwords_formats::events::Note;
 use lastwords_formats::select::Selection;
-use lastwords_formats::text::Zone;
-use lastwords_formats::text::ctf::{Note, print};
+use lastwords_formats::text::{self, Style, Zone};
 use std::path::Path;
 
 /// Text, and remarks.
@@ -14,15 +14,18 @@ pub fn report(folder: &Path) -> (String, Vec<String>) {
         Err(e) => return (String::new(), vec![e.to_string()]),
     };
     remarks.extend(found.faults.iter().map(ToString::to_string));
-    let mut readers = read::readers(&found.traces);
     let (selection, mut out) = (Selection::default(), Vec::new());
     let mut notes = |note: Note| match note {
         Note::Loss(_, text) => remarks.push(text),
         Note::Fault(fault) => remarks.push(fault.to_string()),
     };
-    let printed = print(&found.traces, &mut readers, &selection, &Zone::utc(), &mut out, &mut notes);
-    assert!(printed.failed.is_none(), "{:?}", printed.failed);
-    assert_eq!(printed.events, out.iter().filter(|b| **b == b'\n').count() as u64, "a line for each event");
+    let (zone, watch) = (Zone::utc(), &read::unwatched);
+    let written = text::write(&found.traces, Style::Babeltrace, &selection, &zone, &mut out, watch, &mut notes);
+    assert_eq!(
+        written.expect("text").events,
+        out.iter().filter(|b| **b == b'\n').count() as u64,
+        "a line for each event"
+    );
     (String::from_utf8_lossy(&out).into_owned(), remarks)
 }
 

@@ -5,11 +5,17 @@ pub mod ctf;
 pub mod random;
 pub mod tools;
 
+use lastwords_bytes::ByteOrder;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::{self, Trace};
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::{PacketInfo, PacketReader, Source, Stream};
+use std::path::Path;
+use std::sync::Arc;
 
 /// A trace in memory.
+#[derive(Clone)]
 pub struct Memory {
     pub schema: Schema,
     pub streams: Vec<Stream>,
@@ -26,7 +32,7 @@ impl Source for Memory {
         &self.streams
     }
     fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_> {
-        Box::new(Reader { packets: &self.packets[stream], at: 0 })
+        Box::new(Reader { memory: self, stream, at: 0 })
     }
     fn evidence(&self) -> &Evidence {
         &self.evidence
@@ -34,16 +40,46 @@ impl Source for Memory {
 }
 
 struct Reader<'a> {
-    packets: &'a [(PacketInfo, Vec<u8>)],
+    memory: &'a Memory,
+    stream: usize,
     at: usize,
+}
+
+impl Reader<'_> {
+    /// Packet header and context as docs/ABI.md has them.
+    fn header(&self, info: &PacketInfo, bytes: &mut [u8]) {
+        let (schema, stream) = (&self.memory.schema, &self.memory.streams[self.stream]);
+        let big = schema.byte_order == ByteOrder::Big;
+        let four = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let eight = |n: u64| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let bits = 8 * bytes.len() as u64;
+        let channel = schema.channels.get(stream.channel).map_or(0, |channel| channel.id);
+        let mut header = four(0xC1FC_1FC1).to_vec();
+        header.extend(schema.uuid);
+        header.extend(four(channel));
+        header.extend(eight(stream.instance));
+        for word in [info.begin, info.end, bits, bits, info.sequence, info.discarded] {
+            header.extend(eight(word));
+        }
+        header.extend(four(stream.cpu.unwrap_or(u32::MAX)));
+        if let Some(place) = bytes.get_mut(..HEADER) {
+            place.copy_from_slice(&header);
+        }
+    }
+}
+
+/// The trace that text, JSON and Perfetto are written of; names are those of metadata of a version.
+pub fn read(memory: &Memory, version: Version) -> Vec<Trace> {
+    vec![read::session(&Arc::new(memory.clone()), Path::new("memory"), version).expect("a trace")]
 }
 
 impl PacketReader for Reader<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
-        let (info, content) = self.packets.get(self.at)?;
+        let (info, content) = self.memory.packets[self.stream].get(self.at)?;
         self.at += 1;
         bytes.clear();
         bytes.extend_from_slice(content);
+        self.header(info, bytes);
         Some(info.clone())
     }
 }

@@ -27,6 +27,8 @@ const MISSING: u8 = 3;
 const SKIPPABLE: u8 = 0x80;
 /// Most bytes that a chunk comes to.
 const MOST: u64 = 1 << 16;
+/// By how much snappy makes memory smaller at most: 3 bytes copy 64.
+const SMALLEST: u64 = 22;
 /// Chunks that are kept: 16 MiB.
 const KEPT: usize = 256;
 
@@ -87,6 +89,8 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
             break;
         }
     }
+    let expanded = chunks.iter().filter(|c| c.kind == COMPRESSED).map(|c| c.len).fold(0, u64::saturating_add);
+    budget.admit(expanded.min(file.len.saturating_mul(SMALLEST)));
     let image = Arc::new(Chunks::new(file, chunks));
     let format = Format::Lime;
     let order = ByteOrder::Little;

@@ -127,12 +127,12 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     if std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?.is_dir() {
         return Ok(None);
     }
-    let file = Backing::open(path, true)?;
+    let file = Backing::open(path, true, budget)?;
     if !starts_with(&file, &compressed::MAGIC) {
         return open_file(file, budget);
     }
     // Whether to decompress all of it shows in its first bytes: magics, or the notes of an ELF file.
-    let quiet = Budget::default();
+    let quiet = Budget::for_input(ZSTD_HEAD as u64);
     let head = compressed::head(&file, ZSTD_HEAD)?;
     if !starts_with(&head, &flattened::MAGIC) && !matches!(of_file(head, &quiet), Ok(Some(_)) | Err(_)) {
         return Ok(None);
@@ -161,8 +161,8 @@ pub struct RawRange {
 ///
 /// # Errors
 /// The path cannot be read.
-pub fn open_raw(path: &Path, map: &[RawRange]) -> Result<Physical, Error> {
-    let file = Backing::open(path, true)?;
+pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physical, Error> {
+    let file = Backing::open(path, true, budget)?;
     let whole = [RawRange { address: 0, len: file.len, offset: 0 }];
     let map = if map.is_empty() { &whole } else { map };
     let segment = |r: &RawRange| {
@@ -185,7 +185,7 @@ pub fn open_split(paths: &[&Path], budget: &Budget) -> Result<Physical, Error> {
     let mut notes = Vec::new();
     let mut files = Vec::new();
     for path in paths {
-        let file = Backing::open(path, true)?;
+        let file = Backing::open(path, true, budget)?;
         let file = if starts_with(&file, &flattened::MAGIC) { file.flattened(budget, &mut notes)? } else { file };
         let mut head = [0u8; kdump::MAGIC.len()];
         file.read_all(0, &mut head)?;

@@ -2,6 +2,7 @@
 
 use super::{Btf, Types};
 use crate::dwarf;
+use crate::sources::len_of;
 use lastwords_bytes::{Budget, Error, Kind};
 use object::elf::{FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader};
@@ -14,7 +15,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// It is no ELF file, it is damaged, it has neither BTF nor debug information, or the Budget is spent.
-pub fn of_module<F: Read + Seek>(what: &str, file: F, kernel: &Types, budget: &Budget) -> Result<Types, Error> {
+pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget: &Budget) -> Result<Types, Error> {
+    budget.admit(len_of(&mut file).map_err(|error| problem(what, &error.to_string()))?);
     let cache = ReadCache::new(file);
     let found = match FileKind::parse(&cache) {
         Ok(FileKind::Elf64) => sections::<FileHeader64<Endianness>, F>(what, &cache)?,

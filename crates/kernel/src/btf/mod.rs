@@ -20,6 +20,8 @@ use std::sync::{Arc, OnceLock};
 const WHAT: &str = "BTF";
 /// Bytes of a type before what its kind adds.
 const TYPE_SIZE: usize = 12;
+/// Longest name that is read, bytes. The kernel's names of symbols end at 512.
+const NAME_MAX: usize = 1024;
 /// Most types that a blob may have: a kernel has 200 thousand.
 const TYPES_MAX: usize = 1 << 24;
 
@@ -124,8 +126,12 @@ impl Btf {
             names: Vec::new(),
             functions: OnceLock::new(),
         };
-        btf.names =
-            named.into_iter().map(|(name, index)| (hash(btf.string(name)), first.saturating_add(index))).collect();
+        let row = |(name, index): (u32, u32)| {
+            let name = btf.string(name);
+            budget.bytes(WHAT, name.len() as u64)?;
+            Ok((hash(name), first.saturating_add(index)))
+        };
+        btf.names = named.into_iter().map(row).collect::<Result<_, Error>>()?;
         btf.names.sort_unstable();
         Ok(btf)
     }
@@ -140,14 +146,14 @@ impl Btf {
         self.first_string.saturating_add(u32::try_from(self.strings.len()).unwrap_or(u32::MAX))
     }
 
-    /// The string at an offset; empty where there is none.
+    /// The string at an offset, up to its NUL or to the longest that a name has; empty where there is none.
     pub(crate) fn string(&self, offset: u32) -> &[u8] {
         let Some(at) = offset.checked_sub(self.first_string) else {
             return self.base.as_ref().map_or(&[], |base| base.string(offset));
         };
         let strings = self.bytes.get(self.strings.clone()).unwrap_or_default();
         let rest = strings.get(at as usize..).unwrap_or_default();
-        rest.split(|b| *b == 0).next().unwrap_or_default()
+        rest.get(..NAME_MAX).unwrap_or(rest).split(|b| *b == 0).next().unwrap_or_default()
     }
 
     /// The type of a number; none for `void` and for numbers that the blob does not have.

@@ -1,7 +1,7 @@
 //! Callsites of other languages, whose payloads are ready: in words, in words with a text behind them, or in parts.
 
 use lastwords_abi::session::context as bits;
-use lastwords_ring::{Tail, prepend};
+use lastwords_ring::{ShortText, Tail, prepend};
 
 use crate::process::identity;
 use crate::process::keep_loaded;
@@ -80,6 +80,18 @@ pub fn record_text(
         }
         _ => record_any(site, [first, second, 0], len, text, describe),
     }
+}
+
+/// The same for a short text, if the fast path of the only channel takes it now. False if nothing was recorded.
+///
+/// # Safety
+/// The text is as [`ShortText`] says.
+#[inline(always)]
+#[must_use]
+pub unsafe fn record_short_text(site: &'static Callsite, words: (u64, u64), len: usize, text: ShortText) -> bool {
+    let only = site.only().filter(|(slot, _)| slot.contexts == 0);
+    // SAFETY: as the caller vouches.
+    only.is_some_and(|(slot, id)| unsafe { slot.channel.record_short_text(id, words, len, text) })
 }
 
 #[inline(never)]

@@ -11,7 +11,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
 use crate::cpu::{self, OFFSET};
-use crate::record::{Piece, Tail};
+use crate::record::{Piece, ShortText, Tail};
 use crate::reserve::rseq_fast::Lane;
 
 /// Copies the pieces and publishes.
@@ -191,4 +191,13 @@ fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
     let fits = behind <= lane.room && behind + total <= lane.room;
     let near = clock.wrapping_sub(lane.control.last_clock.load(Relaxed)) >> CLOCK_BITS == 0;
     (ours && live && fits && near).then_some((position, clock))
+}
+
+/// Never records: a text is measured first.
+///
+/// # Safety
+/// None needed.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+    false
 }

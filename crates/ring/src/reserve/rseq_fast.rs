@@ -21,7 +21,7 @@ use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
 use crate::hooks::fault;
-use crate::record::Tail;
+use crate::record::{ShortText, Tail};
 use crate::stream::Stream;
 
 /// The fast path of a channel. The channel is never freed, because threads cache its lanes.
@@ -113,6 +113,24 @@ impl RseqFast {
         }
         // SAFETY: the id is of a compact header, the words have `len` bytes, and a tail has 8.
         in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, tail) })
+    }
+
+    /// Records an event whose payload is the first `len` bytes of two words, and a short text of C behind them, in the lane that
+    /// this thread cached. False if nothing was recorded, as it always is where there is no section for such texts.
+    ///
+    /// # Safety
+    /// The text is as [`ShortText`] says.
+    #[inline(always)]
+    pub(crate) unsafe fn record_short_text(
+        &'static self,
+        id: u16,
+        words: (u64, u64),
+        len: usize,
+        text: ShortText,
+    ) -> bool {
+        let lane = self.cached_lane().filter(|_| id <= MAX_COMPACT_ID && len <= 16);
+        // SAFETY: the id is of a compact header, the words have `len` bytes, and the caller vouches for the text.
+        lane.is_some_and(|lane| unsafe { section::record_short_text(lane, u32::from(id), words, len, text) })
     }
 
     /// The lane that this thread cached, if this fast path owns it.

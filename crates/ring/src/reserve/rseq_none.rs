@@ -1,7 +1,7 @@
 //! Architectures without a section: nothing is ever published here, so every event goes to the lockless stream.
 
 use super::Commit;
-use crate::record::{Piece, Tail};
+use crate::record::{Piece, ShortText, Tail};
 use crate::reserve::rseq_fast::Lane;
 
 /// Never publishes.
@@ -23,5 +23,14 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     _: usize,
     _: Option<Tail<'_>>,
 ) -> bool {
+    false
+}
+
+/// Never records: a text is measured first.
+///
+/// # Safety
+/// None needed.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
     false
 }

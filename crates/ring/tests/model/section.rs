@@ -13,7 +13,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Point, area, point, tick, with_world};
 use crate::hooks::fault;
-use crate::record::{Piece, Tail};
+use crate::record::{Piece, ShortText, Tail};
 use crate::reserve::rseq::Commit;
 use crate::reserve::rseq_fast::Lane;
 
@@ -131,4 +131,12 @@ pub(crate) unsafe fn record<const W: usize>(
 /// What an interrupt on every CPU does: whatever section runs is restarted.
 pub(crate) fn restart_all() {
     with_world(|w| w.cpus.iter().for_each(|cpu| *cpu.lock().expect("no panics") = 0));
+}
+
+/// Never records: the model has no texts of C.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+    false
 }

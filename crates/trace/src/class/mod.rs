@@ -11,6 +11,7 @@ pub use path::{Path, Scope};
 
 use crate::schema::EnvValue;
 use lastwords_bytes::ByteOrder;
+use std::collections::HashMap;
 
 /// Deepest nesting of field classes that is accepted.
 pub const MAX_DEPTH: usize = 64;
@@ -59,6 +60,18 @@ impl TraceClass {
     #[must_use]
     pub fn property(&self, key: &str) -> Option<&EnvValue> {
         self.env.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// Names of threads by their ids, where the properties have them (`thread_ID`). A thread id that was used again may have
+    /// several names, `one|other`.
+    #[must_use]
+    pub fn thread_names(&self) -> HashMap<i64, &str> {
+        let prefix = crate::schema::thread_key("");
+        let names = self.env.iter().filter_map(|(key, value)| match value {
+            EnvValue::Text(name) => Some((key.strip_prefix(&prefix)?.parse().ok()?, name.as_str())),
+            EnvValue::Integer(_) => None,
+        });
+        names.collect()
     }
 
     /// A property that is text.

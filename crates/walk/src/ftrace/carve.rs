@@ -55,8 +55,10 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
             .filter(|w| rings.get(w.ring).is_some_and(|r| r.shape().size == shape.size))
             .copied()
             .collect();
-        let found = search(kernel, memory.physical(), shape, &of_size, &known);
-        assign(rings, &of_size, &found, evidence);
+        match search(kernel, memory.physical(), shape, &of_size, &known) {
+            Ok(found) => assign(rings, &of_size, &found, evidence),
+            Err(error) => evidence.notes.push(format!("missing sub-buffers are not looked for: {error}")),
+        }
     }
     for window in &windows {
         if let Some(ring) = rings.get_mut(window.ring) {
@@ -121,13 +123,16 @@ pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> Ha
 }
 
 /// Pages that could be sub-buffers in one of the windows.
+///
+/// # Errors
+/// The Budget is spent.
 pub(super) fn search(
     kernel: &Kernel,
     physical: &Arc<dyn Image>,
     shape: Shape,
     windows: &[Window],
     known: &HashSet<u64>,
-) -> Vec<Candidate> {
+) -> Result<Vec<Candidate>, lastwords_bytes::Error> {
     let order = kernel.memory.byte_order();
     let (low, high) =
         (windows.iter().map(|w| w.after).min().unwrap_or(0), windows.iter().map(|w| w.before).max().unwrap_or(0));
@@ -145,6 +150,7 @@ pub(super) fn search(
             }
             let len = (range.end().saturating_sub(at)).min(chunk.len() as u64);
             let Some(bytes) = chunk.get_mut(..usize::try_from(len).unwrap_or(0)) else { break };
+            kernel.budget().bytes(physical.name(), len)?;
             let pages = match physical.read(at, bytes) {
                 Ok(()) => bytes,
                 // What lies before the hole is there; the search goes on behind the page with the hole.
@@ -178,7 +184,7 @@ pub(super) fn search(
         }
     }
     found.sort_by_key(|c| (c.look.first, c.look.last));
-    found
+    Ok(found)
 }
 
 /// Puts candidates where they fit.

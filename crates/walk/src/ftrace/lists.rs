@@ -5,15 +5,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use lastwords_bytes::{Budget, Error};
+use lastwords_image::unwatched;
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::ftrace::page::Events;
 
 use super::chain::{self, Chains, Node};
 use super::ring::{self, Look, Shape};
+use crate::pages::pieces;
 
-/// Bytes that are read at once.
-const CHUNK: usize = 1 << 20;
 /// Longest list that is believed.
 const NODES_MAX: usize = 1 << 20;
 /// Kernel addresses lie above.
@@ -66,9 +67,17 @@ struct Candidate {
 }
 
 /// All lists of the image with sub-buffers of one of these sizes, but those that have a page of `known`.
-pub(super) fn find(kernel: &Kernel, memory: &VirtualMemory, shapes: &[Shape], known: &HashSet<u64>) -> Vec<List> {
-    let Some(layout) = layout(kernel) else { return Vec::new() };
-    let candidates = scan(memory, layout);
+///
+/// # Errors
+/// The Budget is spent.
+pub(super) fn find(
+    kernel: &Kernel,
+    memory: &VirtualMemory,
+    shapes: &[Shape],
+    known: &HashSet<u64>,
+) -> Result<Vec<List>, Error> {
+    let Some(layout) = layout(kernel) else { return Ok(Vec::new()) };
+    let candidates = scan(memory, layout, kernel.budget())?;
     let (mut seen, mut lists, mut shift) = (HashSet::new(), Vec::new(), None);
     for candidate in &candidates {
         let Some(at) = own_address(kernel, memory, layout, candidate) else { continue };
@@ -83,7 +92,7 @@ pub(super) fn find(kernel: &Kernel, memory: &VirtualMemory, shapes: &[Shape], kn
     if let Some(shift) = shift {
         readers(kernel, &mut lists, &candidates, shift);
     }
-    lists
+    Ok(lists)
 }
 
 fn layout(kernel: &Kernel) -> Option<Layout> {
@@ -95,26 +104,15 @@ fn layout(kernel: &Kernel) -> Option<Layout> {
 }
 
 /// Everything in the image that looks like a `buffer_page`.
-fn scan(memory: &VirtualMemory, layout: Layout) -> Vec<Candidate> {
-    let physical = memory.physical();
+fn scan(memory: &VirtualMemory, layout: Layout, budget: &Budget) -> Result<Vec<Candidate>, Error> {
     let mut found = Vec::new();
-    let mut chunk = vec![0u8; CHUNK];
-    for range in physical.ranges().iter().filter(|r| r.hole.is_none()) {
-        let mut at = range.address.next_multiple_of(8);
-        while at < range.end() {
-            let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(CHUNK).min(CHUNK);
-            let Some(bytes) = chunk.get_mut(..len) else { break };
-            let held = match physical.read(at, bytes) {
-                Ok(()) => len,
-                Err(hole) => usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0).min(len),
-            };
-            candidates(bytes.get(..held).unwrap_or_default(), at, layout, &mut found);
-            // Behind a hole the search goes on with the next page.
-            let step = if held == len { len as u64 } else { (held as u64).saturating_add(1).next_multiple_of(4096) };
-            at = at.saturating_add(step);
-        }
-    }
-    found
+    pieces(&**memory.physical(), "looking for rings", budget, &unwatched, |at, bytes| {
+        let from = at.checked_next_multiple_of(8).unwrap_or(at).saturating_sub(at);
+        let bytes = bytes.get(usize::try_from(from).unwrap_or(0)..).unwrap_or_default();
+        candidates(bytes, at.saturating_add(from), layout, &mut found);
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 fn candidates(bytes: &[u8], address: u64, layout: Layout, found: &mut Vec<Candidate>) {

@@ -49,13 +49,13 @@ struct Row {
 /// All sub-buffers of ftrace in `memory`, whether or not a ring has them: arrays called `carved`, `carved-2` and so on.
 ///
 /// # Errors
-/// The kernel's event formats cannot be read.
+/// The kernel's event formats cannot be read, or the Budget is spent.
 pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracing, Error> {
     let mut tracing = without_arrays(kernel);
     tracing.formats = formats::read(kernel, &mut tracing.evidence.notes)?;
     let header = HeaderPage::of_word_size(kernel.memory.word_size());
     let shape = Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header };
-    let pages = search(kernel, memory.physical(), shape, &tracing.formats);
+    let pages = search(kernel, memory.physical(), shape, &tracing.formats)?;
     let unknown = kernel.cpus(Mask::Possible).into_iter().max().unwrap_or(0).saturating_add(1);
     let silent = pages.iter().filter(|page| page.cpu.is_none()).count();
     tracing.evidence.notes.push(format!(
@@ -74,11 +74,16 @@ pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracin
 }
 
 /// Pages that prove to be sub-buffers, each once, in the order of time.
-fn search(kernel: &Kernel, physical: &Arc<dyn Image>, shape: Shape, formats: &BTreeMap<u16, Format>) -> Vec<Loose> {
+fn search(
+    kernel: &Kernel,
+    physical: &Arc<dyn Image>,
+    shape: Shape,
+    formats: &BTreeMap<u16, Format>,
+) -> Result<Vec<Loose>, Error> {
     let any = Window { ring: 0, cpu: 0, at: Break { before: 0, count: None }, after: 1, before: u64::MAX };
     let bound = bound_tasks(kernel);
     let (mut pages, mut bytes, mut seen) = (Vec::new(), vec![0u8; shape.size], HashSet::new());
-    for found in carve::search(kernel, physical, shape, &[any], &HashSet::new()) {
+    for found in carve::search(kernel, physical, shape, &[any], &HashSet::new())? {
         let look = found.look;
         if pages.len() >= PAGES_MAX || look.events < EVENTS || physical.read(found.address, &mut bytes).is_err() {
             continue;
@@ -94,7 +99,7 @@ fn search(kernel: &Kernel, physical: &Arc<dyn Image>, shape: Shape, formats: &BT
         lists::ask(kernel, &mut told, &bytes, shape, &look);
         pages.push(Loose { address: found.address, look, cpu: cpu_of(&told, &bound) });
     }
-    pages
+    Ok(pages)
 }
 
 /// All events are of kinds that the kernel has, with room for their fields, by tasks that can be.

@@ -44,7 +44,10 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
         }
     }
     let known: HashSet<u64> = carve::known(memory, rings);
-    let lists = lists::find(kernel, memory, &shapes, &known);
+    let lists = match lists::find(kernel, memory, &shapes, &known) {
+        Ok(lists) => lists,
+        Err(error) => return evidence.notes.push(format!("rings that are lost are not looked for: {error}")),
+    };
     let bound = bound_tasks(kernel);
     let span = Span::of(&lists);
     let costs: Vec<Vec<Option<f64>>> = lanes

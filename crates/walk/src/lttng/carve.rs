@@ -157,7 +157,7 @@ fn first_pages(
     watch: Watch<'_>,
 ) -> Result<HashMap<u64, Header>, Error> {
     let mut found = HashMap::new();
-    pieces(&**image, "looking for packets", watch, |at, bytes| {
+    pieces(&**image, "looking for packets", budget, watch, |at, bytes| {
         for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
             if page.starts_with(&MAGIC.to_le_bytes())
                 && let Ok(header) = Header::parse(page, shape)
@@ -189,7 +189,7 @@ fn tables(
 ) -> Result<Vec<(u64, Vec<u64>)>, Error> {
     // Rows whose page begins a packet: place of the row, that page, beginning of the kernel's map.
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
-    pieces(&**image, "looking for tables of pages", watch, |at, bytes| {
+    pieces(&**image, "looking for tables of pages", budget, watch, |at, bytes| {
         let mut before = 0u64;
         for (place, word) in words(at, bytes) {
             let (address, frame) = (std::mem::replace(&mut before, word), word);

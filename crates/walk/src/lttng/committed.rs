@@ -95,7 +95,7 @@ pub(super) fn ends(
     if tables.is_empty() {
         return Ok(found);
     }
-    pieces(&**image, "looking for commit counters", watch, |at, bytes| {
+    pieces(&**image, "looking for commit counters", budget, watch, |at, bytes| {
         let mut before = 0u64;
         for (place, word) in words(at, bytes) {
             let is_row = std::mem::replace(&mut before, word) == word && word != 0 && place % ROW != 0;

@@ -80,6 +80,18 @@ impl Metadata {
         self.text.windows(begins.len()).filter(|window| *window == begins).count()
     }
 
+    /// Appends text out of memory, up to the first byte that is no text and up to where other metadata begin; whether the text
+    /// ends there.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
+        // Another beginning may lie across the end of what was appended before.
+        let from = self.text.len().saturating_sub(BEGINNING_MAX).max(1);
+        let len = bytes.iter().position(|byte| !is_text(*byte)).unwrap_or(bytes.len());
+        self.text.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        let other = beginning(&self.text, from);
+        self.text.truncate(other.unwrap_or(self.text.len()));
+        other.is_some() || len < bytes.len()
+    }
+
     /// Cuts what may lack its end behind the last whole declaration; the bytes that are gone.
     pub fn cut(&mut self) -> usize {
         if !self.is_partial {
@@ -109,8 +121,9 @@ fn packet(bytes: &[u8], order: ByteOrder) -> Option<(&[u8], &[u8])> {
 /// Where metadata begin in `bytes`, from `from` on.
 pub(crate) fn beginning(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    let first = |pattern: &&[u8]| rest.windows(pattern.len()).position(|window| window == *pattern);
-    BEGINNINGS.iter().filter_map(first).min().map(|at| from.saturating_add(at))
+    let begins =
+        |at: &usize| rest.get(*at..).is_some_and(|rest| BEGINNINGS.iter().any(|begin| rest.starts_with(begin)));
+    (0..rest.len()).find(begins).map(|at| from.saturating_add(at))
 }
 
 /// Longest of what metadata begin with, bytes.

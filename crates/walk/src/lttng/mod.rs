@@ -14,6 +14,7 @@ mod plan;
 mod prove;
 mod session;
 mod texts;
+mod trace;
 
 pub use carve::carve;
 pub use complete::complete;

@@ -2,7 +2,7 @@
 //!
 //! Their pages lie anywhere. The page tables of the kernel and of processes, which are in that memory too, put them together.
 
-use super::metadata::{BEGINNING_OF_CACHE, Metadata, beginning, is_text};
+use super::metadata::{BEGINNING_OF_CACHE, Metadata, beginning};
 use crate::pages::{PAGE, PageTables, Whose, pieces};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
@@ -50,7 +50,7 @@ pub fn texts(
 /// Addresses at which metadata begin.
 fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
-    pieces(&**image, "looking for metadata", watch, |at, bytes| {
+    pieces(&**image, "looking for metadata", budget, watch, |at, bytes| {
         let mut add = |offset: usize| {
             if found.len() < BEGINNINGS_MAX {
                 budget.steps("metadata", 1)?;
@@ -73,7 +73,7 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
     Ok(found)
 }
 
-/// The text that begins `inside` the first of these pages, up to the first byte that is none.
+/// The text that begins `inside` the first of these pages, up to the first byte that is none, or to where another text begins.
 fn text(image: &dyn Image, pages: &[u64], inside: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
     let mut page = vec![0u8; PAGE as usize];
@@ -82,11 +82,8 @@ fn text(image: &dyn Image, pages: &[u64], inside: u64, budget: &Budget) -> Resul
         if image.read(*at, &mut page).is_err() {
             break;
         }
-        let part = page.get(std::mem::take(&mut skip)..).unwrap_or_default();
-        let len = part.iter().position(|byte| !is_text(*byte)).unwrap_or(part.len());
-        budget.bytes("metadata", len as u64)?;
-        metadata.text.extend_from_slice(part.get(..len).unwrap_or_default());
-        if len < part.len() {
+        budget.bytes("metadata", PAGE)?;
+        if metadata.append(page.get(std::mem::take(&mut skip)..).unwrap_or_default()) {
             break;
         }
     }

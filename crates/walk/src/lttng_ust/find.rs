@@ -2,7 +2,7 @@
 
 use super::stream::{self, Lack, Raw};
 use crate::lttng::{Domain, Metadata, NAMELESS, Session, Shape, metadata};
-use crate::pages::{PageTables, Stitched, Whose};
+use crate::pages::{PageTables, Stitched, Whose, pieces};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
@@ -46,7 +46,7 @@ pub(super) struct Group {
 pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
     let mut found = Found::default();
     let mut groups: BTreeMap<[u8; 16], Group> = BTreeMap::new();
-    for at in beginnings(image, watch) {
+    for at in beginnings(image, budget, watch)? {
         let what = format!("{}: address {at:#x}", image.name());
         match stream::read(&what, image, at, budget) {
             Ok(Some(raw)) => match raw.uuid {
@@ -58,10 +58,14 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
             Err(error) => found.notes.push(error.to_string()),
         }
     }
-    let texts = if groups.is_empty() { Vec::new() } else { texts(image, budget)? };
+    let mut texts = if groups.is_empty() { Vec::new() } else { texts(image, budget)? };
+    texts.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
+    let bytes = texts.iter().map(|text| text.text.len() as u64).fold(0, u64::saturating_add);
     for (uuid, mut group) in groups {
-        if let Some(text) = texts.iter().filter(|text| text.names(&uuid)).max_by_key(|text| text.text.len()) {
-            group.metadata = text.clone();
+        budget.bytes("metadata", bytes)?;
+        // Metadata are of one trace.
+        if let Some(longest) = texts.iter().position(|text| text.names(&uuid)) {
+            group.metadata = texts.remove(longest);
         }
         group.name = uuid.iter().take(4).fold(NAMELESS.to_owned(), |name, byte| format!("{name}{byte:02x}"));
         session(group, &mut found, budget)?;
@@ -75,7 +79,7 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
 /// # Errors
 /// The Budget is spent.
 pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
-    let firsts = beginnings(image, watch);
+    let firsts = beginnings(image, budget, watch)?;
     if firsts.is_empty() || image.is_virtual() {
         return Ok(Found::default());
     }
@@ -111,14 +115,15 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
             at = image.next_data(at, range.end());
             // With the beginning of what follows, so that nothing is cut in two.
             let want = PIECE.saturating_add(metadata::BEGINNING_MAX);
+            budget.bytes(image.name(), want as u64)?;
             let got = read_some(image, at, range.end(), want, &mut bytes);
-            let mut from = 0;
-            while let Some(found) = metadata::beginning(bytes.get(..got).unwrap_or_default(), from) {
-                if found >= PIECE {
-                    break;
-                }
-                texts.push(text(image, at.saturating_add(found as u64), range.end(), budget)?);
-                from = found.saturating_add(1);
+            let piece = bytes.get(..got).unwrap_or_default();
+            let mut next = metadata::beginning(piece, 0);
+            while let Some(found) = next.filter(|found| *found < PIECE) {
+                next = metadata::beginning(piece, found.saturating_add(1));
+                // Each text is read once: it ends where another begins.
+                let place = |offset: usize| at.saturating_add(offset as u64);
+                texts.push(text(image, place(found), next.map_or(range.end(), place), budget)?);
             }
             at = at.saturating_add(PIECE as u64);
         }
@@ -126,19 +131,17 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
     Ok(texts)
 }
 
-/// The text from `at` on, up to the first byte that is none.
+/// The text from `at` on, up to the first byte that is none, or to where another text begins.
 fn text(image: &Arc<dyn Image>, at: u64, end: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
     let mut bytes = Vec::new();
     let mut next = at;
     while next < end && (metadata.text.len() as u64) < METADATA_MAX {
         let got = read_some(image, next, end, PIECE, &mut bytes);
-        let part = bytes.get(..got).unwrap_or_default();
-        let len = part.iter().position(|byte| !metadata::is_text(*byte)).unwrap_or(part.len());
-        budget.bytes("metadata", len as u64)?;
-        metadata.text.extend_from_slice(part.get(..len).unwrap_or_default());
-        next = next.saturating_add(len as u64);
-        if len < PIECE {
+        budget.bytes("metadata", got as u64)?;
+        let is_whole = metadata.append(bytes.get(..got).unwrap_or_default());
+        next = next.saturating_add(got as u64);
+        if is_whole || got < PIECE {
             break;
         }
     }
@@ -158,26 +161,15 @@ fn read_some(image: &Arc<dyn Image>, at: u64, end: u64, want: usize, bytes: &mut
 }
 
 /// Addresses of pages that begin like a stream.
-fn beginnings(image: &Arc<dyn Image>, watch: Watch<'_>) -> Vec<u64> {
+fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
-    let mut bytes = Vec::new();
-    let total = image.ranges().iter().map(|range| range.len).fold(0, u64::saturating_add);
-    let mut done = 0u64;
-    for range in image.ranges().iter().filter(|range| range.hole.is_none()) {
-        let mut at = range.address;
-        while at < range.end() {
-            let next = image.next_data(at, range.end()) & !PAGE.saturating_sub(1);
-            at = next.max(at);
-            let got = read_some(image, at, range.end(), PIECE, &mut bytes);
-            let pages = bytes.get(..got).unwrap_or_default().chunks(PAGE as usize);
-            let begins = pages.enumerate().filter(|(_, page)| page.starts_with(&super::abi::MAGIC));
-            found.extend(begins.map(|(n, _)| at.saturating_add(PAGE.saturating_mul(n as u64))));
-            at = at.saturating_add(PIECE as u64);
-        }
-        done = done.saturating_add(range.len);
-        watch(lastwords_image::Progress { what: "looking for LTTng's streams", done, total: Some(total) });
-    }
-    found
+    pieces(&**image, "looking for LTTng's streams", budget, watch, |at, bytes| {
+        let pages = bytes.chunks(PAGE as usize).enumerate();
+        let begins = pages.filter(|(_, page)| page.starts_with(&super::abi::MAGIC));
+        found.extend(begins.map(|(n, _)| at.saturating_add(PAGE.saturating_mul(n as u64))));
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Why a stream says nothing of its trace.

@@ -72,7 +72,7 @@ fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -
 /// Headers of sub-buffers, and where they are.
 fn headers(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<(u64, Header, ByteOrder)>, Error> {
     let mut found = Vec::new();
-    pieces(image, "looking for sub-buffers", watch, |at, bytes| {
+    pieces(image, "looking for sub-buffers", budget, watch, |at, bytes| {
         for (n, place) in bytes.chunks(STEP).enumerate() {
             let order = match place.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {
                 Some(CTF_MAGIC) => ByteOrder::Little,

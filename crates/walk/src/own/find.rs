@@ -97,7 +97,7 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
 pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
     let scan = Scan { image, budget, found: Found::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
     let mut heads = Vec::new();
-    pages::pieces(image, "looking for sessions", watch, |at, bytes| {
+    pages::pieces(image, "looking for sessions", budget, watch, |at, bytes| {
         for (n, page) in bytes.chunks(abi::REGION_ALIGN as usize).enumerate() {
             if page.starts_with(&abi::MAGIC) {
                 budget.steps(image.name(), 1)?;

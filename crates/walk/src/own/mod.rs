@@ -118,7 +118,7 @@ impl Source for Session {
         let planned = self.data.get(stream).map(|(data, outcome)| reader::Reader {
             stream: data,
             packets: outcome.packets.iter(),
-            budget: Budget::default(),
+            budget: Budget::for_input(data.region.held),
             buf: Vec::new(),
         });
         match (self.loose.get(&stream), planned) {

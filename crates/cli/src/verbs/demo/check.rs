@@ -5,11 +5,13 @@
 //! from which every ring still has all it was given: the latest of the first times of those rings that came round.
 
 use super::child::{self, Report};
-use lastwords_trace::clock::Rounding;
+use crate::input::Session;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::{Due, Member, Reader, unwatched};
+use lastwords_formats::events::{Note, each};
+use lastwords_formats::select::Selection;
 use lastwords_trace::evidence::Cause;
-use lastwords_trace::merge::{Event, Merge};
 use lastwords_trace::source::Source;
-use lastwords_trace::value::{Value, Values};
 use std::collections::BTreeMap;
 
 /// One event, as far as the comparison needs it.
@@ -40,51 +42,49 @@ pub(super) struct Recovered {
 }
 
 /// Reads all events of the session.
-pub(super) fn read(source: &dyn Source) -> Recovered {
-    let mut recovered = Recovered { whole_from: whole_from(source), ..Recovered::default() };
-    let sources = [source];
-    let mut merge = Merge::new(&sources, Rounding::Floor, |_, _| true);
-    while let Some(event) = merge.next() {
+pub(super) fn read(input: &Session) -> anyhow::Result<Recovered> {
+    let mut recovered = Recovered { whole_from: whole_from(input.source()), ..Recovered::default() };
+    let (all, traces) = (Selection::default(), [input.trace(Version::V2)?]);
+    let mut faults = Vec::new();
+    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
         recovered.events += 1;
-        take(source, &event, &mut recovered);
-    }
-    recovered.wrong.extend(merge.faults().iter().map(ToString::to_string));
-    recovered
+        take(reader, event, &mut recovered);
+    };
+    each(&traces, &all, &unwatched, &mut visit, &mut |note| {
+        if let Note::Fault(fault) = note {
+            faults.push(fault.to_string());
+        }
+    });
+    recovered.wrong.extend(faults);
+    Ok(recovered)
 }
 
-fn take(source: &dyn Source, event: &Event<'_>, recovered: &mut Recovered) {
-    let schema = source.schema();
-    let channel = &schema.channels[event.channel];
-    let class = &channel.events[event.raw.class];
+fn take(reader: &mut Reader<'_>, event: &Due, recovered: &mut Recovered) {
     let line = recovered.events - 1;
-    if !child::is_numbered(&class.name) {
+    let name = reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
+    if !child::is_numbered(&name) {
         return;
     }
-    let Some(numbers) = numbers(Values::new(&class.fields, event.payload(), schema.byte_order)) else {
-        recovered.wrong.push(format!("event {line}, `{}`, has no number", class.name));
+    let Some(numbers) = numbers(&reader.members(event)) else {
+        recovered.wrong.push(format!("event {line}, `{name}`, has no number"));
         return;
     };
     let [thread, sequence, check] = numbers;
     if check != child::check(thread, sequence) {
-        recovered.wrong.push(format!("event {line}, `{}`: {sequence} of thread {thread} has a wrong sum", class.name));
+        recovered.wrong.push(format!("event {line}, `{}`: {sequence} of thread {thread} has a wrong sum", name));
         return;
     }
-    if !child::is_copy(&channel.name) {
-        let seen = Seen { line, clock: event.raw.clock, sequence };
+    let channel = reader.program().class().streams.get(reader.stream().class);
+    if !channel.is_some_and(|channel| child::is_copy(&channel.name)) {
+        let seen = Seen { line, clock: event.clock, sequence };
         recovered.threads.entry(thread).or_default().push(seen);
     }
 }
 
 /// The numbers that every event has: thread, sequence, sum.
-fn numbers<'a>(values: Values<'a>) -> Option<[u64; 3]> {
-    let mut numbers = [None; 3];
-    for (field, value) in values {
-        let place = ["thread", "sequence", "sum"].iter().position(|name| *name == field.name);
-        if let (Some(place), Value::Unsigned { value, .. }) = (place, value) {
-            numbers[place] = Some(value);
-        }
-    }
-    Some([numbers[0]?, numbers[1]?, numbers[2]?])
+fn numbers(members: &[Member]) -> Option<[u64; 3]> {
+    let number = |name: &str| members.iter().find(|member| member.name == name)?.value.number();
+    Some([number("thread")?, number("sequence")?, number("sum")?])
 }
 
 /// The latest first time of the streams that have overwritten something.

@@ -57,8 +57,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let [input] = sessions.as_slice() else {
         bail!("{}: {} sessions found, one expected", killed.session, sessions.len());
     };
-    let passed = judge(input, &killed);
-    show::last_events(input.source())?;
+    let passed = judge(input, &killed)?;
+    show::last_events(input)?;
     say::line(format_args!("\n{}", paint::bold("evidence")));
     let mut text = Vec::new();
     account::write_session(input, account::LIMIT, &mut text)?;
@@ -73,8 +73,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 /// Compares, prints the outcome; true where all is as it must be.
-fn judge(input: &Session, killed: &parent::Killed) -> bool {
-    let recovered = check::read(input.source());
+fn judge(input: &Session, killed: &parent::Killed) -> anyhow::Result<bool> {
+    let recovered = check::read(input)?;
     let check::Verdict { committed, unreported, overwritten, faults } = check::compare(&recovered, &killed.reports);
     say::line(format_args!(
         "recovered {} events: {committed} that had been reported as committed, {unreported} behind the last report; \
@@ -93,7 +93,7 @@ fn judge(input: &Session, killed: &parent::Killed) -> bool {
     } else {
         paint::bad(format!("{} faults", faults.len()))
     });
-    passed
+    Ok(passed)
 }
 
 /// Leaves a CTF folder, says how to open it.
@@ -102,7 +102,8 @@ fn keep(args: &Args, input: &Session, pid: u32) -> anyhow::Result<()> {
     let folder = args.output.clone().unwrap_or_else(default);
     let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events: true };
     let source = input.source();
-    let totals = ctf::write(source, &folder, options, &mut |_| {}).context("writing the CTF folder")?;
+    let totals =
+        ctf::write(source, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
     let shown = folder.display();
     say::line(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams));
     say::line(format_args!("  babeltrace2 {shown}"));

@@ -3,7 +3,7 @@
 use crate::account::{self, LIMIT};
 use crate::progress::Shared;
 use crate::table::plain;
-use crate::text::packets;
+use crate::text::bytes;
 use lastwords_ctf::read::{self, Next, Reader, Trace, Watch};
 use lastwords_formats::Totals;
 use lastwords_trace::parallel;
@@ -53,7 +53,7 @@ impl TraceSummary {
 
 /// What is in the traces.
 pub(super) fn of(traces: &[Trace]) -> Vec<TraceSummary> {
-    let bar = Shared::new("inspect", packets(traces));
+    let bar = Shared::new("inspect", bytes(traces));
     traces.iter().map(|trace| summary(trace, &|bytes| bar.add(bytes))).collect()
 }
 

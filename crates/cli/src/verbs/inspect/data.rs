@@ -3,12 +3,14 @@
 use crate::crash::{self, Cause};
 use crate::holds::Holds;
 use crate::input::Session as Input;
-use crate::progress::Progress;
+use crate::progress::Shared;
 use crate::text::bytes;
 use crate::verbs::list::ending_data;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::{Due, Reader};
+use lastwords_formats::events::{Note, each};
 use lastwords_formats::evidence;
-use lastwords_trace::clock::Rounding;
-use lastwords_trace::merge::Merge;
+use lastwords_formats::select::Selection;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
 use lastwords_walk::own::info::{Info, StreamInfo, mode_word, reservation_word};
@@ -169,36 +171,45 @@ pub(super) struct Counts {
     pub(super) faults: Vec<String>,
 }
 
-/// Events from one look at how far it is to the next.
-const BETWEEN: u64 = 1 << 14;
-
-/// Decodes all events of a source to count them.
-pub(super) fn count(source: &dyn Source) -> Counts {
+/// Decodes all events of a session to count them.
+pub(super) fn count(input: &Input) -> Counts {
+    let source = input.source();
     let channels = &source.schema().channels;
     let mut counts = Counts {
         streams: vec![0; source.streams().len()],
-        classes: channels.iter().map(|c| vec![0; c.events.len()]).collect(),
+        classes: channels.iter().map(|c| vec![0; c.classes().count()]).collect(),
         ..Counts::default()
     };
-    let sources = [source];
-    let mut merge = Merge::new(&sources, Rounding::Floor, |_, _| true);
-    let mut bar = Progress::new(&source.schema().name, bytes(&sources));
-    while let Some(event) = merge.next() {
-        counts.events += 1;
-        counts.streams[event.stream] += 1;
-        counts.classes[event.channel][event.raw.class] += 1;
-        if counts.events.is_multiple_of(BETWEEN) {
-            bar.set(merge.progress().bytes);
+    let traces = match input.trace(Version::V2) {
+        Ok(trace) => [trace],
+        Err(error) => {
+            counts.faults.push(error.to_string());
+            return counts;
         }
-    }
-    counts.faults = merge.faults().iter().map(ToString::to_string).collect();
+    };
+    let bar = Shared::new(&source.schema().name, bytes(&traces));
+    let mut faults = Vec::new();
+    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
+        counts.events += 1;
+        let stream = reader.stream();
+        let own = stream.memory.as_ref().and_then(|memory| counts.streams.get_mut(memory.stream));
+        own.into_iter().for_each(|count| *count += 1);
+        let class = counts.classes.get_mut(stream.class).and_then(|classes| classes.get_mut(event.class));
+        class.into_iter().for_each(|count| *count += 1);
+    };
+    each(&traces, &Selection::default(), &|bytes| bar.add(bytes), &mut visit, &mut |note| {
+        if let Note::Fault(fault) = note {
+            faults.push(fault.to_string());
+        }
+    });
+    counts.faults = faults;
     counts
 }
 
 /// The data of one session.
 pub(super) fn of(input: &Input) -> Session {
     let (source, info) = (input.source(), input.session().info());
-    let counts = count(source);
+    let counts = count(input);
     Session {
         name: info.name.clone(),
         uuid: hexadecimal(&info.uuid),
@@ -271,7 +282,7 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
     let of = |position: usize, channel: &lastwords_trace::schema::Channel| {
         let facts = info.channels.iter().find(|c| c.id == channel.id).cloned().unwrap_or_default();
         let mut events = BTreeMap::new();
-        for (class, n) in channel.events.iter().zip(&counts.classes[position]) {
+        for (class, n) in channel.classes().zip(&counts.classes[position]) {
             *events.entry(class.name.clone()).or_insert(0) += n;
         }
         let holds = Holds::of_channel(info, channel.id, &counts.streams);

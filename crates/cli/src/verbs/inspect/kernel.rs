@@ -102,7 +102,7 @@ pub(super) fn of(origin: &Origin, machine: &Machine, arrays: &[Named], lttng: &[
         tasks: kernel.map_or(tracing.comms.len(), |k| k.tasks().rows.len()),
         event_formats: tracing.formats.len(),
         instances: arrays.iter().filter_map(|array| instance(machine, array)).collect(),
-        lttng: lttng.iter().map(|lttng| super::lttng::of(&lttng.session)).collect(),
+        lttng: lttng.iter().map(|lttng| super::lttng::of(lttng.session())).collect(),
         notes,
     }
 }

@@ -2,7 +2,6 @@
 
 use super::kernel::indented;
 use crate::account;
-use crate::output::stream_name;
 use crate::table::{Table, plain};
 use lastwords_formats::evidence::{Account, Report as Evidence};
 use lastwords_walk::lttng::Session;
@@ -84,7 +83,7 @@ fn stream(session: &Session, index: usize) -> Stream {
     let stream = &session.streams[index];
     let numbers = stream.packets.first().zip(stream.packets.last());
     Stream {
-        name: stream_name(session, index),
+        name: session.stream_name(index),
         channel: stream.channel,
         cpu: stream.cpu,
         mode: stream.ring.mode.word(),

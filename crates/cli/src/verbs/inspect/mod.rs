@@ -42,7 +42,7 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         if let Some(machine) = &origin.machine {
             kernels.push(kernel::of(origin, machine, &arrays, &own));
         } else if !own.is_empty() {
-            let sessions = own.iter().map(|lttng| lttng::of(&lttng.session)).collect();
+            let sessions = own.iter().map(|lttng| lttng::of(lttng.session())).collect();
             inputs.push(lttng::Input { from: origin.path.clone(), sessions });
         }
     }

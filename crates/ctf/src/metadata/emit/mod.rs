@@ -1,5 +1,6 @@
 //! The text of metadata, made from a trace class.
 
+mod declare;
 mod spec2;
 mod tsdl;
 

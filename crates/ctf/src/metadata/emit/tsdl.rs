@@ -1,14 +1,12 @@
 //! CTF 1.8 metadata of any trace class. Layout: CTF specification 1.8.3, sections 5 to 7 and appendix C.
 
+use super::declare::{Declarer, Known, has_role};
 use crate::error::{Error, Result};
-use crate::names::uuid_text;
-use crate::names::{identifier, plain};
+use crate::names::{identifier, plain, uuid_text};
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::class::{
-    Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Integer, Length, Mapping, Origin, Path, Role, Scope,
-    StreamClass, Struct, Text, TraceClass, Variant,
-};
+use lastwords_trace::class::{Clock, Origin, Role, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The text of the metadata file.
@@ -21,18 +19,33 @@ pub(super) fn metadata(class: &TraceClass) -> Result<String> {
         push(&mut text, format_args!("\tuuid = \"{}\";\n", uuid_text(uuid)));
     }
     push(&mut text, format_args!("\tbyte_order = {};\n", order(class.order)));
-    let clock = |of: Option<usize>| of.and_then(|at| class.clocks.get(at));
-    if let Some(header) = &class.header {
-        scope(&mut text, "packet.header", header, Scope::PacketHeader, None).map_err(of("packet header"))?;
+    let clocks = clock_names(&class.clocks);
+    let mut writer = Writer { text, class, clocks: &clocks, known: Known::new() };
+    writer.scope("packet.header", Scope::PacketHeader, 0, 0).map_err(of("packet header"))?;
+    writer.text.push_str("};\n\n");
+    environment(&mut writer.text, &class.env);
+    for (clock, name) in class.clocks.iter().zip(&clocks) {
+        describe(&mut writer.text, clock, name);
     }
-    text.push_str("};\n\n");
-    environment(&mut text, &class.env);
-    class.clocks.iter().for_each(|clock| describe(&mut text, clock));
-    for of in &class.streams {
-        stream(&mut text, of, clock(of.clock))?;
-        of.events.iter().try_for_each(|of_stream| event(&mut text, of, of_stream, clock(of.clock)))?;
+    for stream in 0..class.streams.len() {
+        writer.stream(stream)?;
     }
-    Ok(text)
+    Ok(writer.text)
+}
+
+/// Names of the clocks: identifiers, each once.
+fn clock_names(clocks: &[Clock]) -> Vec<String> {
+    let mut taken = HashSet::new();
+    let name = |clock: &Clock| unique(identifier(&clock.id), |name| taken.insert(name.to_owned()));
+    clocks.iter().map(name).collect()
+}
+
+/// The name, or the first of `name_2`, `name_3`, … that is accepted.
+pub(super) fn unique(name: String, mut accept: impl FnMut(&str) -> bool) -> String {
+    if accept(&name) {
+        return name;
+    }
+    (2u64..).map(|number| format!("{name}_{number}")).find(|name| accept(name)).unwrap_or(name)
 }
 
 fn of(what: &str) -> impl FnOnce(String) -> Error + use<> {
@@ -40,7 +53,7 @@ fn of(what: &str) -> impl FnOnce(String) -> Error + use<> {
     move |why| Error::Schema(format!("{what}, {why}"))
 }
 
-fn order(order: ByteOrder) -> &'static str {
+pub(super) fn order(order: ByteOrder) -> &'static str {
     match order {
         ByteOrder::Little => "le",
         ByteOrder::Big => "be",
@@ -59,247 +72,141 @@ fn environment(text: &mut String, env: &[(String, EnvValue)]) {
     text.push_str("};\n\n");
 }
 
-/// An environment key: an identifier that is no keyword.
-fn member_identifier(key: &str) -> String {
-    let key = identifier(key);
-    let known = ["align", "clock", "env", "event", "integer", "stream", "string", "trace", "struct", "variant", "enum"];
-    if known.contains(&key.as_str()) || !key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-        format!("_{key}")
-    } else {
-        key
-    }
+/// Words that are no identifiers in TSDL, or name a block.
+const KEYWORDS: [&str; 33] = [
+    "_Bool",
+    "_Complex",
+    "_Imaginary",
+    "align",
+    "callsite",
+    "char",
+    "clock",
+    "const",
+    "double",
+    "enum",
+    "env",
+    "event",
+    "float",
+    "floating_point",
+    "int",
+    "integer",
+    "long",
+    "short",
+    "signed",
+    "stream",
+    "string",
+    "struct",
+    "trace",
+    "typealias",
+    "typedef",
+    "unsigned",
+    "variant",
+    "void",
+    "volatile",
+    "auto",
+    "extern",
+    "static",
+    "inline",
+];
+
+/// Whether the text is a name as it stands.
+pub(super) fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !KEYWORDS.contains(&text)
 }
 
-fn describe(text: &mut String, clock: &Clock) {
+/// The name with other characters replaced, and `_` before it where it would be a keyword or a number.
+pub(super) fn member_identifier(key: &str) -> String {
+    let key = identifier(key);
+    if is_identifier(&key) { key } else { format!("_{key}") }
+}
+
+fn describe(text: &mut String, clock: &Clock, name: &str) {
     let frequency = clock.frequency.max(1);
     let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles / frequency);
-    let (name, description) = (identifier(&clock.id), quoted(&plain(&clock.description)));
+    let description = quoted(&plain(&clock.description));
     let (cycles, absolute) = (clock.offset_cycles % frequency, clock.origin == Origin::UnixEpoch);
     push(text, format_args!("clock {{\n\tname = \"{name}\";\n\tdescription = {description};\n\tfreq = {frequency};\n"));
     push(text, format_args!("\toffset_s = {seconds};\n\toffset = {cycles};\n\tabsolute = {absolute};\n}};\n\n"));
 }
 
-fn stream(text: &mut String, class: &StreamClass, clock: Option<&Clock>) -> Result<()> {
-    let id = class.id;
-    if !class.name.is_empty() {
-        push(text, format_args!("\n/* channel {} */", plain(&class.name).replace("*/", "* /")));
-    }
-    push(text, format_args!("\nstream {{\n\tid = {id};\n"));
-    let scopes = [
-        ("packet.context", &class.packet_context, Scope::PacketContext, "packet context"),
-        ("event.header", &class.event_header, Scope::EventHeader, "event header"),
-        ("event.context", &class.common_context, Scope::CommonContext, "context"),
-    ];
-    for (name, of_scope, which, words) in scopes {
-        if let Some(fields) = of_scope {
-            scope(text, name, fields, which, clock).map_err(of(&format!("channel {id}, {words}")))?;
-        }
-    }
-    text.push_str("};\n");
-    Ok(())
+struct Writer<'a> {
+    text: String,
+    class: &'a TraceClass,
+    /// Names of its clocks.
+    clocks: &'a [String],
+    known: Known<'a>,
 }
 
-fn event(text: &mut String, stream: &StreamClass, class: &EventClass, clock: Option<&Clock>) -> Result<()> {
-    let (id, of_stream) = (class.id, stream.id);
-    let name = plain(class.name.as_deref().unwrap_or_default());
-    push(text, format_args!("\nevent {{\n\tname = {};\n\tid = {id};\n\tstream_id = {of_stream};\n", quoted(&name)));
-    if let Some(level) = class.log_level {
-        push(text, format_args!("\tloglevel = {};\n", level.number()));
-    }
-    if !class.emf_uri.is_empty() {
-        push(text, format_args!("\tmodel.emf.uri = {};\n", quoted(&plain(&class.emf_uri))));
-    }
-    let scopes =
-        [("context", &class.specific_context, Scope::SpecificContext), ("fields", &class.payload, Scope::Payload)];
-    for (word, of_scope, which) in scopes {
-        if let Some(fields) = of_scope {
-            scope(text, word, fields, which, clock)
-                .map_err(of(&format!("channel {of_stream}, event {name:?}, field")))?;
+impl<'a> Writer<'a> {
+    fn stream(&mut self, at: usize) -> Result<()> {
+        let Some(class) = self.class.streams.get(at) else { return Ok(()) };
+        if !class.name.is_empty() {
+            push(&mut self.text, format_args!("\n/* channel {} */", plain(&class.name).replace("*/", "* /")));
         }
-    }
-    text.push_str("};\n");
-    Ok(())
-}
-
-/// What fails says why, the field first.
-type Declared<T> = std::result::Result<T, String>;
-
-fn scope(text: &mut String, name: &str, fields: &Struct, scope: Scope, clock: Option<&Clock>) -> Declared<()> {
-    let declarer = Declarer { scope, clock: clock.map(|clock| identifier(&clock.id)) };
-    let body = declarer.structure(fields, 1)?;
-    push(text, format_args!("\t{name} := {body};\n"));
-    Ok(())
-}
-
-/// Declares the fields of one scope.
-struct Declarer {
-    scope: Scope,
-    /// Name of the stream's clock.
-    clock: Option<String>,
-}
-
-impl Declarer {
-    fn structure(&self, of: &Struct, depth: usize) -> Declared<String> {
-        let mut text = "struct {\n".to_owned();
-        for field in &of.fields {
-            let (kind, behind) =
-                self.class(&field.class, depth + 1).map_err(|why| format!("{:?}: {why}", field.name))?;
-            let tabs = "\t".repeat(depth + 1);
-            push(&mut text, format_args!("{tabs}{kind} {}{behind};\n", self.name(field)));
+        self.text.push_str("\nstream {\n");
+        // Readers refuse ids that no packet or event has: the only class is meant then.
+        let (id, words) = (class.id, format!("channel {}", class.id));
+        let has_stream = has_role(self.class.header.as_ref(), Role::StreamClassId);
+        if has_stream {
+            push(&mut self.text, format_args!("\tid = {id};\n"));
         }
-        text.push_str(&"\t".repeat(depth));
-        text.push('}');
-        if of.alignment > 1 {
-            push(&mut text, format_args!(" align({})", of.alignment));
+        for (name, scope, what) in [
+            ("packet.context", Scope::PacketContext, "packet context"),
+            ("event.header", Scope::EventHeader, "event header"),
+            ("event.context", Scope::CommonContext, "context"),
+        ] {
+            self.scope(name, scope, at, 0).map_err(of(&format!("{words}, {what}")))?;
         }
-        Ok(text)
+        self.text.push_str("};\n");
+        let has_id = has_role(class.event_header.as_ref(), Role::EventClassId);
+        (0..class.events.len()).try_for_each(|event| self.event(at, event, has_id, has_stream))
     }
 
-    /// The name of a member: what has a role is known by its name, and what users named is escaped by an underscore.
-    fn name(&self, field: &Field) -> String {
-        let known = match &field.class {
-            FieldClass::Integer(integer) => integer.roles.iter().find_map(|role| self.role(*role)),
-            FieldClass::Array(array) if array.is_uuid => Some("uuid"),
-            FieldClass::Blob(blob) if blob.is_uuid => Some("uuid"),
-            _ => None,
-        };
-        known.map_or_else(|| self.escaped(&field.name), str::to_owned)
-    }
-
-    fn escaped(&self, name: &str) -> String {
-        let is_ours = matches!(self.scope, Scope::CommonContext | Scope::SpecificContext | Scope::Payload);
-        if is_ours { format!("_{}", identifier(name)) } else { member_identifier(name) }
-    }
-
-    fn role(&self, role: Role) -> Option<&'static str> {
-        Some(match role {
-            Role::Magic => "magic",
-            Role::TraceUuid => "uuid",
-            Role::StreamClassId => "stream_id",
-            Role::StreamId => "stream_instance_id",
-            Role::PacketLength => "packet_size",
-            Role::ContentLength => "content_size",
-            Role::PacketEnd => "timestamp_end",
-            Role::Discarded => "events_discarded",
-            Role::Sequence => "packet_seq_num",
-            Role::EventClassId => "id",
-            Role::Clock if self.scope == Scope::PacketContext => "timestamp_begin",
-            // In an event's header any integer can say the time.
-            Role::Clock => return None,
-        })
-    }
-
-    /// The type of a class, and what stands behind the name.
-    fn class(&self, class: &FieldClass, depth: usize) -> Declared<(String, String)> {
-        let alone = |text: String| Ok((text, String::new()));
-        match class {
-            FieldClass::Integer(integer) => alone(self.integer(integer)?),
-            FieldClass::Bool(bits) | FieldClass::BitArray(bits) | FieldClass::BitMap(bits, _) => {
-                alone(self.integer(&Integer::new(*bits, false, 10))?)
-            }
-            FieldClass::Float(float) => alone(floating(float)?),
-            FieldClass::Text(text) => self.text(text),
-            FieldClass::Blob(blob) => Ok((octets(16, "none"), self.length(&blob.length))),
-            FieldClass::Struct(of) => alone(self.structure(of, depth)?),
-            FieldClass::Array(array) => {
-                let (element, behind) = self.class(&array.element, depth)?;
-                Ok((element, self.length(&array.length) + &behind))
-            }
-            FieldClass::Variant(variant) => alone(self.variant(variant, depth)?),
-            FieldClass::Variable(_) => Err("CTF 1.8 has no integers of variable length".into()),
-            FieldClass::Optional(_) => Err("CTF 1.8 cannot say that a field may be absent".into()),
+    /// `has_id`, `has_stream`: event headers have the id of their class, packets that of their stream class.
+    fn event(&mut self, stream: usize, at: usize, has_id: bool, has_stream: bool) -> Result<()> {
+        let Some(class) = self.class.streams.get(stream) else { return Ok(()) };
+        let Some(event) = class.events.get(at) else { return Ok(()) };
+        self.text.push_str("\nevent {\n");
+        let name = plain(event.name.as_deref().unwrap_or_default());
+        if event.name.is_some() {
+            push(&mut self.text, format_args!("\tname = {};\n", quoted(&name)));
         }
-    }
-
-    fn integer(&self, integer: &Integer) -> Declared<String> {
-        let Bits { length, alignment, order: byte_order, reversed } = integer.bits;
-        if reversed {
-            return Err("CTF 1.8 cannot reverse the bits of a byte".into());
+        if has_id {
+            push(&mut self.text, format_args!("\tid = {};\n", event.id));
         }
-        let (signed, byte_order) = (integer.signed, order(byte_order));
-        let base = if matches!(integer.base, 2 | 8 | 16) { integer.base } else { 10 };
-        let map = match &self.clock {
-            Some(clock) if integer.has(Role::Clock) || integer.has(Role::PacketEnd) => {
-                format!(" map = clock.{clock}.value;")
-            }
-            _ => String::new(),
-        };
-        let plain = format!(
-            "integer {{ size = {length}; align = {alignment}; signed = {signed}; byte_order = {byte_order}; base = {base};{map} }}"
-        );
-        Ok(if integer.mappings.is_empty() { plain } else { enumeration(&plain, &integer.mappings) })
-    }
-
-    fn text(&self, text: &Text) -> Declared<(String, String)> {
-        if text.encoding != Encoding::Utf8 {
-            return Err("CTF 1.8 has no text but UTF-8".into());
+        if has_stream {
+            push(&mut self.text, format_args!("\tstream_id = {};\n", class.id));
         }
-        Ok(match &text.length {
-            None => ("string { encoding = UTF8; }".to_owned(), String::new()),
-            Some(length) => (octets(10, "UTF8"), self.length(length)),
-        })
-    }
-
-    fn length(&self, length: &Length) -> String {
-        match length {
-            Length::Fixed(count) => format!("[{count}]"),
-            Length::Of(path) => format!("[{}]", self.path(path)),
+        if let Some(level) = event.log_level {
+            push(&mut self.text, format_args!("\tloglevel = {};\n", level.number()));
         }
-    }
-
-    /// A name beside it, or the whole path.
-    fn path(&self, path: &Path) -> String {
-        let names: Vec<String> = path.names.iter().map(|name| self.escaped(name)).collect();
-        match names.as_slice() {
-            [name] if path.scope == self.scope => name.clone(),
-            _ => format!("{}.{}", path.scope.tsdl_name(), names.join(".")),
+        if !event.emf_uri.is_empty() {
+            push(&mut self.text, format_args!("\tmodel.emf.uri = {};\n", quoted(&plain(&event.emf_uri))));
         }
-    }
-
-    fn variant(&self, variant: &Variant, depth: usize) -> Declared<String> {
-        let tabs = "\t".repeat(depth);
-        let mut text = format!("variant <{}> {{\n", self.path(&variant.selector));
-        for option in &variant.options {
-            let (kind, behind) = self.class(&option.class, depth + 1)?;
-            push(&mut text, format_args!("{tabs}\t{kind} {}{behind};\n", identifier(&option.name)));
+        for (word, scope) in [("context", Scope::SpecificContext), ("fields", Scope::Payload)] {
+            let words = format!("channel {}, event {name:?}, field", class.id);
+            self.scope(word, scope, stream, at).map_err(of(&words))?;
         }
-        push(&mut text, format_args!("{tabs}}}"));
-        Ok(text)
+        self.text.push_str("};\n");
+        Ok(())
     }
-}
 
-fn enumeration(integer: &str, mappings: &[Mapping]) -> String {
-    let mut text = format!("enum : {integer} {{ ");
-    let ranges = mappings.iter().flat_map(|mapping| mapping.ranges.iter().map(move |range| (&mapping.label, range)));
-    for (index, (label, range)) in ranges.enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        push(&mut text, format_args!("{comma}{} = {}", quoted(label), range.lower));
-        if range.upper != range.lower {
-            push(&mut text, format_args!(" ... {}", range.upper));
-        }
+    fn scope(&mut self, name: &str, scope: Scope, stream: usize, event: usize) -> std::result::Result<(), String> {
+        let Some(root) = self.class.scope(scope, stream, event) else { return Ok(()) };
+        let roots = Scope::ALL.map(|scope| self.class.scope(scope, stream, event));
+        let clock =
+            self.class.streams.get(stream).and_then(|stream| stream.clock).filter(|_| scope != Scope::PacketHeader);
+        let clock = clock.and_then(|at| self.clocks.get(at)).map(String::as_str);
+        let body = Declarer::new(scope, roots, clock, &mut self.known).root(root)?;
+        push(&mut self.text, format_args!("\t{name} := {body};\n"));
+        Ok(())
     }
-    text.push_str(" }");
-    text
-}
-
-fn floating(float: &Float) -> Declared<String> {
-    let (exponent, mantissa) = match float.bits.length {
-        32 => (8, 24),
-        64 => (11, 53),
-        length => return Err(format!("CTF 1.8 readers know no floats of {length} bits")),
-    };
-    let (alignment, byte_order) = (float.bits.alignment, order(float.bits.order));
-    Ok(format!(
-        "floating_point {{ exp_dig = {exponent}; mant_dig = {mantissa}; align = {alignment}; byte_order = {byte_order}; }}"
-    ))
-}
-
-fn octets(base: u8, encoding: &str) -> String {
-    format!("integer {{ size = 8; align = 8; signed = false; encoding = {encoding}; base = {base}; }}")
 }
 
 /// A TSDL string literal.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -314,6 +221,6 @@ fn quoted(text: &str) -> String {
 }
 
 /// Appends; a `String` takes everything.
-fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
+pub(super) fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(what);
 }

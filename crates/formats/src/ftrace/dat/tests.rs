@@ -91,6 +91,53 @@ fn trace_cmd_reads_what_is_written() {
     }
 }
 
+/// Arrays of `__u8` that are addresses, and names whose value nothing tells, in events of random values: as trace-cmd prints them.
+#[test]
+fn addresses_and_unknown_names_are_those_of_trace_cmd() {
+    let fields = [
+        "__u8 saddr[4]:8:4:0",
+        "__u8 daddr[4]:12:4:0",
+        "__u8 six[16]:16:16:0",
+        "__u32 state:32:4:0",
+        "int last:36:4:1",
+    ];
+    let print = concat!(
+        "\"%pI4 to %pI4 %pI6c state=%s flags=%s last=%d\", REC->saddr, REC->daddr, REC->six, ",
+        "__print_symbolic(REC->state, { UNKNOWN_ONE, \"one\" }, { 2, \"two\" }, { 3, \"three\" }), ",
+        "__print_flags(REC->state, \"|\", { UNKNOWN_BIT, \"bit\" }, { 1, \"A\" }, { 2, \"B\" }), REC->last"
+    );
+    let (id, found) = format("tcp", 400, "tcp_state", &fields, print);
+    let mut seed = 7u64;
+    let events: Vec<_> = (0..60u64)
+        .map(|number| {
+            let mut rest = Vec::new();
+            for at in 0..24 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                rest.push(if number % 3 == 0 || (number % 3 == 1 && at % 3 > 0) { 0 } else { (seed >> 40) as u8 });
+            }
+            // Of 0 trace-cmd prints the name that it does not know; the kernel prints none.
+            rest.extend(((number % 7 + 1) as u32).to_le_bytes());
+            rest.extend((number as u32).to_le_bytes());
+            (1_000_000 + 1000 * number, payload(id, 0, 0, 7, &rest))
+        })
+        .collect();
+    let mut machine = machine();
+    machine.formats.insert(id, found);
+    machine.arrays.truncate(1);
+    machine.arrays[0].live = ring(vec![vec![page(&events, None)]], Stats::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.dat");
+    write(&path, &machine, &WriteOptions::default()).unwrap();
+    let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
+    let messages = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| Some(line.split_once("tcp_state:")?.1.trim().to_owned())).collect()
+    };
+    let ours = messages(&text(&open(&path).unwrap(), 0));
+    assert_eq!(ours.len(), 60);
+    assert_eq!(ours, messages(&String::from_utf8_lossy(&shown.stdout)));
+    assert!(ours[0].starts_with("0.0.0.0 to 0.0.0.0 :: state=0x1 flags=A last=0"), "{}", ours[0]);
+}
+
 /// An instance whose sub-buffers are larger than the top level's: each array's own size must be told.
 #[test]
 fn sub_buffers_of_several_sizes() {

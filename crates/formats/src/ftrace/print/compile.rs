@@ -65,7 +65,7 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
         return Err(format!("a print format of {} bytes", format.print_format.len()));
     }
     let tokens = tokens(&format.print_format, machine.word_size)?;
-    let mut parser = Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0 };
+    let mut parser = Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0, unknown_name: false };
     if !matches!(parser.peek(), Some(Token::Text(_))) {
         return Err("no format string where the print format begins".into());
     }

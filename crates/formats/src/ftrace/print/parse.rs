@@ -18,6 +18,8 @@ pub(crate) struct Parser<'a> {
     pub(crate) machine: Machine,
     pub(crate) symbols: &'a dyn Symbols,
     pub(crate) spent: u32,
+    /// The last error is a name that nothing tells the value of.
+    pub(crate) unknown_name: bool,
 }
 
 /// Result of a part: what is wrong, in words.

@@ -87,17 +87,19 @@ impl Parser<'_> {
         out
     }
 
-    fn constant(&self, name: &str) -> Parsed<Expr> {
+    fn constant(&mut self, name: &str) -> Parsed<Expr> {
         let value = match name {
             "NULL" | "false" => 0,
             "true" => 1,
             "PAGE_SIZE" => i64::from(self.machine.page_size),
             "PAGE_SHIFT" => i64::from(self.machine.page_size.max(1).ilog2()),
-            _ => self
-                .symbols
-                .constant(name)
-                .or_else(|| super::tables::enumerator(name))
-                .ok_or_else(|| format!("the name {name}, which nothing tells the value of"))?,
+            _ => match self.symbols.constant(name).or_else(|| super::tables::enumerator(name)) {
+                Some(value) => value,
+                None => {
+                    self.unknown_name = true;
+                    return Err(format!("the name {name}, which nothing tells the value of"));
+                }
+            },
         };
         let kind = if i32::try_from(value).is_ok() { Int::INT } else { Int::S64 };
         Ok(Expr::Int(value as u64, kind))
@@ -341,33 +343,57 @@ impl Parser<'_> {
         Ok(Locator { offset: field.offset, relative, element: element_of(field, self.machine.word_size) })
     }
 
-    /// `, { value, "name" }`… up to the closing parenthesis.
+    /// `, { value, "name" }`… up to the closing parenthesis. A row whose value has a name that nothing tells the value of is left
+    /// out: what it would name is shown as a number.
     fn table(&mut self) -> Parsed<Table> {
         let mut rows = Vec::new();
         while self.takes(",") {
             if !self.takes("{") {
                 break;
             }
-            // Each value is an expression of its own.
-            let spent = self.spent;
-            let value = self.expression()?;
-            self.spent = spent;
-            let value = static_value(&value).ok_or("a name for a value that varies")?;
-            self.expect(",")?;
-            match self.expression()? {
-                Expr::Text(name) => rows.push((value, name)),
-                // The end of the table.
-                other if static_value(&other) == Some(0) => {}
-                _ => return Err("a name that varies".into()),
+            let (begin, spent) = (self.at, self.spent);
+            match self.row() {
+                Ok(row) => rows.extend(row),
+                Err(_) if std::mem::take(&mut self.unknown_name) => {
+                    self.at = begin;
+                    self.skip_row()?;
+                }
+                Err(why) => return Err(why),
             }
+            // Each value is an expression of its own.
             self.spent = spent;
-            self.takes(",");
-            self.expect("}")?;
             if rows.len() > MOST_NAMES {
                 return Err(format!("more than {MOST_NAMES} names"));
             }
         }
         Ok(rows.into())
+    }
+
+    /// `value, "name" }`; none for the end of the table.
+    fn row(&mut self) -> Parsed<Option<(u64, Box<[u8]>)>> {
+        let spent = self.spent;
+        let value = static_value(&self.expression()?).ok_or("a name for a value that varies")?;
+        self.spent = spent;
+        self.expect(",")?;
+        let row = match self.expression()? {
+            Expr::Text(name) => Some((value, name)),
+            other if static_value(&other) == Some(0) => None,
+            _ => return Err("a name that varies".into()),
+        };
+        self.takes(",");
+        self.expect("}")?;
+        Ok(row)
+    }
+
+    /// Passes over the rest of a row and its closing brace.
+    fn skip_row(&mut self) -> Parsed<()> {
+        while !self.takes("}") {
+            if self.peek().is_none() || self.sees("{") {
+                return Err("a row of a table that does not end".into());
+            }
+            self.at += 1;
+        }
+        Ok(())
     }
 }
 
@@ -419,7 +445,8 @@ pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
 }
 
 fn field_expression(field: &Field, word_size: u8) -> Expr {
-    let is_array = field.declaration.contains('[') && !field.declaration.starts_with("__");
+    let is_located = ["__data_loc", "__rel_loc"].iter().any(|word| field.declaration.starts_with(word));
+    let is_array = field.declaration.contains('[') && !is_located;
     match Int::of(field.size, field.is_signed) {
         Some(kind) if !is_array => Expr::Field { offset: field.offset, kind },
         _ => Expr::Place { offset: field.offset, length: field.size, element: element_of(field, word_size) },

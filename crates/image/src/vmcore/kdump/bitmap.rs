@@ -23,6 +23,13 @@ pub(super) struct Bitmap {
 #[derive(Debug)]
 pub(super) struct Counts(Vec<u64>);
 
+impl Counts {
+    /// Set bits of the whole bitmap.
+    pub(super) fn total(&self) -> u64 {
+        self.0.last().copied().unwrap_or(0)
+    }
+}
+
 impl Bitmap {
     /// The bitmap at `place`, as far as `file` has it, of page frames below `max`.
     pub(super) fn new(file: &Backing, place: Place, max: u64) -> Self {

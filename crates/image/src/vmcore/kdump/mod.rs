@@ -127,6 +127,9 @@ impl Part {
         let ram = Bitmap::new(&file, ram, header.max_pfn);
         let dumped = Bitmap::new(&file, dumped, header.max_pfn);
         let counts = dumped.count(&file, budget)?;
+        // Pages are compressed, and those that are equal stored once: each has a descriptor.
+        let pages = counts.total().min(file.len.checked_div(DESCRIPTOR_LEN).unwrap_or(0));
+        budget.admit(pages.saturating_mul(header.block_size));
         let (start, end) = header.split.unwrap_or((0, header.max_pfn));
         let skipped = dumped.rank(&counts, &file, start).map_or(0, |(_, rank)| rank);
         let part = Self { file, header, ram, dumped, counts, start, end, skipped };

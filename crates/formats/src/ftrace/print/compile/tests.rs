@@ -52,7 +52,7 @@ fn tracing() -> Tracing {
     }
 }
 
-const FIELDS: [(&str, &str, u32, u32, bool); 9] = [
+const FIELDS: [(&str, &str, u32, u32, bool); 13] = [
     ("int a", "a", 0, 4, true),
     ("u8 b", "b", 4, 1, false),
     ("char comm[8]", "comm", 8, 8, true),
@@ -62,6 +62,10 @@ const FIELDS: [(&str, &str, u32, u32, bool); 9] = [
     ("__u8 ip[16]", "ip", 32, 16, false),
     ("u16 words[2]", "words", 48, 4, false),
     ("__rel_loc char[] rel", "rel", 52, 4, false),
+    ("__u8 four[4]", "four", 32, 4, false),
+    ("__u8 zero[4]", "zero", 36, 4, false),
+    ("__be16 port[1]", "port", 34, 2, false),
+    ("__u64 eight[1]", "eight", 32, 8, false),
 ];
 
 fn payload() -> Vec<u8> {
@@ -106,7 +110,7 @@ fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
 }
 
 /// Formats and what the kernel would print of the payload.
-const SHOWN: [(&str, &str); 27] = [
+const SHOWN: [(&str, &str); 33] = [
     (r#""a=%d b=%u %s", REC->a, REC->b, REC->comm"#, "a=-5 b=200 init"),
     (r#""%5d|%-5d|%05d|%x", REC->a, REC->a, REC->a, REC->a"#, "   -5|-5   |-0005|fffffffb"),
     (r#""%lx %llu", (unsigned long)REC->a, (u64)REC->b"#, "fffffffffffffffb 200"),
@@ -146,6 +150,20 @@ const SHOWN: [(&str, &str); 27] = [
     (r#""%hhd %hu %zu %Lu", 0x1ff, 0x1ffff, 5UL, 6ULL"#, "-1 65535 5 6"),
     (r#""%pe %pISpc", -12L, REC->ip"#, "-ENOMEM (einval)"),
     (r#""%u", ((unsigned int) ((REC->p) & ((1U << 20) - 1)))"#, "983056"),
+    // Arrays of `__u8` are no numbers, whatever their size.
+    (r#""%pI4 %pi4 %pI4", REC->four, REC->four, REC->zero"#, "32.1.13.184 032.001.013.184 0.0.0.0"),
+    (
+        r#""%u %u %llx %s", REC->four[2], REC->port[0], REC->eight[0], __print_hex(REC->zero, 4)"#,
+        "13 47117 b80d0120 00 00 00 00",
+    ),
+    // A name that nothing tells the value of names nothing; the rest is printed.
+    (r#""%s", __print_symbolic(REC->b, { UNKNOWN, "u" }, { (1 << (NOT_KNOWN)), "v" }, { 200, "known" })"#, "known"),
+    (r#""%s %d", __print_symbolic(REC->b, { UNKNOWN, "u" }), REC->a"#, "0xc8 -5"),
+    (
+        r#""%s", (REC->b) ? __print_flags(REC->b, "|", {(unsigned long)((1UL) << (___GFP_BIT)), "GFP" }, { 0x80, "A" }) : "none""#,
+        "A|0x48",
+    ),
+    (r#""%s", __print_flags(REC->b, "", { MINE | 1, "x" })"#, "0xc8"),
 ];
 
 #[test]

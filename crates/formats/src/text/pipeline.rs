@@ -1,7 +1,7 @@
 //! Batches become text on several threads, and come back in order.
 
 use super::batch::{Batch, Formatter};
-use crate::text::page::Page;
+use super::page::Page;
 use std::collections::VecDeque;
 use std::io::{Error, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -36,12 +36,25 @@ impl Queue {
     }
 }
 
-/// The way of batches to a file.
+/// Takes the line of an event and its time, nanoseconds; returns false where it wants no more.
+pub(super) type PutLine<'o> = dyn FnMut(i64, &[u8]) -> bool + 'o;
+
+/// Where the text goes.
+pub(super) enum Out<'o> {
+    /// All of it, one piece behind the other.
+    File(&'o mut dyn Write),
+    /// Each line with its time: batches have one event then.
+    Lines(&'o mut PutLine<'o>),
+}
+
+/// The way of batches to where the text goes.
 pub(super) struct Pipeline<'p, 't, 'o> {
-    out: &'o mut dyn Write,
+    out: Out<'o>,
     way: Way<'p, 't>,
     /// Sheets to be used again.
     spares: Vec<Sheet>,
+    /// Bytes written.
+    bytes: u64,
 }
 
 enum Way<'p, 't> {
@@ -53,16 +66,21 @@ enum Way<'p, 't> {
 
 impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
     /// Without threads.
-    pub(super) fn here(formatter: Formatter<'p, 't>, out: &'o mut dyn Write) -> Self {
-        Self { out, way: Way::Here(Box::new(formatter)), spares: Vec::new() }
+    pub(super) fn here(formatter: Formatter<'p, 't>, out: Out<'o>) -> Self {
+        Self { out, way: Way::Here(Box::new(formatter)), spares: Vec::new(), bytes: 0 }
     }
 
     /// With so many threads, each of which is to [`Queue::work`].
-    pub(super) fn threads(threads: usize, out: &'o mut dyn Write) -> (Self, Queue) {
+    pub(super) fn threads(threads: usize, out: Out<'o>) -> (Self, Queue) {
         let most = 2 * threads;
         let (jobs, queue) = sync_channel(most);
         let way = Way::Threads { jobs, waiting: VecDeque::new(), most };
-        (Self { out, way, spares: Vec::new() }, Queue(Mutex::new(queue)))
+        (Self { out, way, spares: Vec::new(), bytes: 0 }, Queue(Mutex::new(queue)))
+    }
+
+    /// Bytes written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether batches go to other threads.
@@ -124,7 +142,16 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
 
     /// Writes the text of a sheet, which is a spare one then.
     fn written(&mut self, mut sheet: Sheet) -> Result<(), Error> {
-        self.out.write_all(sheet.text.text())?;
+        match &mut self.out {
+            Out::File(out) => out.write_all(sheet.text.text())?,
+            Out::Lines(put) => {
+                let time = sheet.batch.records.first().map(|record| record.nanoseconds);
+                if time.is_some_and(|time| !put(time, sheet.text.text())) {
+                    return Err(std::io::ErrorKind::BrokenPipe.into());
+                }
+            }
+        }
+        self.bytes += sheet.text.text().len() as u64;
         sheet.text.clear();
         sheet.batch.restart(None);
         self.spares.push(sheet);

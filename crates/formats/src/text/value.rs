@@ -1,9 +1,9 @@
 //! Values of fields, as a visitor meets them.
 
+use super::escape::quoted;
+use super::number::{general, hexadecimal, signed, unsigned};
+use super::page::Put;
 use super::plan::{Look, Part};
-use crate::text::escape::quoted;
-use crate::text::number::{general, hexadecimal, signed, unsigned};
-use crate::text::page::Put;
 use lastwords_trace::class::{Encoding, Mapping};
 use lastwords_trace::visit::{NodeId, Visitor};
 
@@ -166,7 +166,7 @@ fn bit_map(out: &mut impl Put, value: u64, flags: &[Mapping]) {
     }
 }
 
-fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) {
+pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) {
     let rounded = |unit: u32| {
         let bits = u32::from(length).next_multiple_of(unit);
         if bits >= 64 || length == 64 { u64::MAX } else { (1 << bits) - 1 }
@@ -189,7 +189,7 @@ fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) 
 }
 
 /// Text of an encoding, up to its NUL; what is not of it is replaced.
-fn decoded(bytes: &[u8], encoding: Encoding) -> String {
+pub(crate) fn decoded(bytes: &[u8], encoding: Encoding) -> String {
     let mut text: String = match encoding {
         Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
         Encoding::Utf16Be | Encoding::Utf16Le => {

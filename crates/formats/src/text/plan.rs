@@ -1,37 +1,28 @@
 //! What is known before the first event: names, braces, and how values look.
 
+use super::escape::bare;
 use super::line::Line;
-use crate::select::Selection;
-use crate::text::escape::bare;
-use crate::text::number::Constant;
+use super::number::Constant;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{Encoding, EventClass, Mapping, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{Node, Shape};
 
-/// What stands before an event's own fields.
-const HEADERS: [Scope; 3] = [Scope::PacketHeader, Scope::PacketContext, Scope::EventHeader];
-
 /// Of a stream class.
 pub(super) struct StreamPlan<'t> {
     pub(super) context: Option<ScopePlan<'t>>,
     pub(super) common: Option<ScopePlan<'t>>,
     pub(super) events: Vec<EventPlan<'t>>,
-    /// All events are shown, and none of them depends on what stands before it.
-    pub(super) all_alike: bool,
 }
 
 pub(super) struct EventPlan<'t> {
     /// The trace's header, the name and a colon.
     pub(super) head: Constant,
-    pub(super) wanted: bool,
     pub(super) specific: Option<ScopePlan<'t>>,
     pub(super) payload: Option<ScopePlan<'t>>,
     /// All scopes at once, where the class has such a form.
     pub(super) line: Option<Line<'t>>,
-    /// Its fields depend on the packet's or the event's header.
-    pub(super) depends: bool,
 }
 
 pub(super) struct ScopePlan<'t> {
@@ -61,10 +52,9 @@ pub(super) enum Look<'t> {
 }
 
 /// Of all stream classes of a trace.
-pub(super) fn plan<'t>(trace: &'t Trace, selection: &Selection) -> Vec<StreamPlan<'t>> {
+pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
     let class = trace.class();
     let header = header(class);
-    let timeless = selection.since.is_none() && selection.until.is_none();
     let scope = |scope, stream, event| {
         class.scope(scope, stream, event)?;
         trace.program.code(scope, stream, event).map(scope_plan)
@@ -79,22 +69,13 @@ pub(super) fn plan<'t>(trace: &'t Trace, selection: &Selection) -> Vec<StreamPla
             let specific = scope(Scope::SpecificContext, stream, number);
             let payload = scope(Scope::Payload, stream, number);
             let scopes: Vec<&ScopePlan<'_>> = [&common, &specific, &payload].into_iter().flatten().collect();
-            EventPlan {
-                head: Constant::new(&head),
-                wanted: selection.wants_name(name),
-                line: Line::new(&scopes),
-                depends: class.depends_on(stream, number, &HEADERS),
-                specific,
-                payload,
-            }
+            EventPlan { head: Constant::new(&head), line: Line::new(&scopes), specific, payload }
         };
-        let events: Vec<_> = of.events.iter().enumerate().map(event).collect();
         StreamPlan {
-            all_alike: timeless && events.iter().all(|class| class.wanted && !class.depends),
             // babeltrace2 shows no packet context of which it shows no field.
             context: scope(Scope::PacketContext, stream, 0)
                 .filter(|scope| scope.code.nodes().iter().any(|node| node.shown && !node.name.is_empty())),
-            events,
+            events: of.events.iter().enumerate().map(event).collect(),
             common,
         }
     });
@@ -126,14 +107,9 @@ fn scope_plan(code: &Code) -> ScopePlan<'_> {
     ScopePlan { code, parts: code.nodes().iter().map(part).collect() }
 }
 
-fn part(node: &Node) -> Part<'_> {
-    let mut prefix = Vec::new();
-    if !node.name.is_empty() {
-        prefix.extend_from_slice(if node.position == 0 { b" " } else { b", " });
-        bare(&mut prefix, node.name.as_bytes());
-        prefix.extend_from_slice(b" = ");
-    }
-    let look = match &node.shape {
+/// How the value of a node looks.
+pub(super) fn look(node: &Node) -> Look<'_> {
+    match &node.shape {
         _ if !node.shown => Look::Hidden,
         Shape::Integer { length, signed, base, mappings } if !mappings.is_empty() => {
             Look::Enum(mappings, *length, *signed, *base)
@@ -145,6 +121,15 @@ fn part(node: &Node) -> Part<'_> {
         Shape::BitArray { flags } => Look::Bits(flags),
         Shape::Text(encoding) => Look::Text(*encoding),
         _ => Look::Other,
-    };
-    Part { prefix: Constant::new(&prefix), look }
+    }
+}
+
+fn part(node: &Node) -> Part<'_> {
+    let mut prefix = Vec::new();
+    if !node.name.is_empty() {
+        prefix.extend_from_slice(if node.position == 0 { b" " } else { b", " });
+        bare(&mut prefix, node.name.as_bytes());
+        prefix.extend_from_slice(b" = ");
+    }
+    Part { prefix: Constant::new(&prefix), look: look(node) }
 }

@@ -1,16 +1,16 @@
 //! The lines of event classes whose fields stand one behind the other on byte boundaries: one pass over the bytes, without
 //! a visitor.
 
+use super::escape::{plain, quoted, within_quotes};
+use super::number::{Constant, hexadecimal, signed, unsigned};
+use super::page::Put;
 use super::plan::{Look, ScopePlan};
 use super::value::number;
-use crate::text::escape::{plain, within_quotes};
-use crate::text::number::{Constant, hexadecimal, signed, unsigned};
-use crate::text::page::Put;
 use lastwords_bytes::ByteOrder;
-use lastwords_ctf::program::Flat;
+use lastwords_ctf::program::{Code, Flat};
 use lastwords_trace::class::Encoding;
+use lastwords_trace::integer::{extend, take_integer};
 use lastwords_trace::nul;
-use lastwords_trace::value::{extend, take_integer};
 
 /// Contexts and payload of an event class.
 pub(super) struct Line<'t> {
@@ -43,6 +43,9 @@ enum Value<'t> {
     /// Text between quotes, which belong to what stands around it.
     Text,
     Chars(usize),
+    /// Text that is in quotes only where it is not one plain word.
+    Word,
+    WordChars(usize),
 }
 
 impl<'t> Line<'t> {
@@ -69,16 +72,50 @@ impl<'t> Line<'t> {
         Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Appends an event whose contexts begin at the beginning of `bytes`, up to the line feed; as far as the bytes go.
+    /// Of the payload of an event class in columns: ` name=value` for each field, and no line feed. `prefixes` are those of the
+    /// nodes that are shown.
+    pub(super) fn of_columns(code: &'t Code, prefixes: &[Option<Constant>], looks: &[Look<'t>]) -> Option<Self> {
+        let mut steps = Vec::new();
+        for (number, flat) in code.flat()?.into_iter().enumerate() {
+            let (node, value) = match flat {
+                Flat::Begin(_) if number == 0 => continue,
+                Flat::End => continue,
+                Flat::Begin(_) => return None,
+                Flat::Skip(bytes) => {
+                    steps.push(Step { prefix: Constant::new(b""), value: Value::Skip(usize::try_from(bytes).ok()?) });
+                    continue;
+                }
+                Flat::Integer { node, size, signed, order } => {
+                    (node, integer_step(size, signed, order, *looks.get(node as usize)?))
+                }
+                Flat::Text(node) => (node, Value::Word),
+                Flat::Chars(node, length) => (node, Value::WordChars(usize::try_from(length).ok()?)),
+            };
+            let at = usize::try_from(node).ok()?;
+            let step = match (prefixes.get(at)?, looks.get(at)?, value) {
+                (None, _, Value::Skip(bytes)) => Step { prefix: Constant::new(b""), value: Value::Skip(bytes) },
+                (None, _, _) | (_, Look::Enum(..) | Look::Bits(_), _) => return None,
+                (Some(_), look, Value::Word | Value::WordChars(_)) if !matches!(look, Look::Text(Encoding::Utf8)) => {
+                    return None;
+                }
+                (Some(prefix), _, value) => Step { prefix: prefix.clone(), value },
+            };
+            steps.push(step);
+        }
+        let is_empty = steps.is_empty();
+        Some(Self { steps, tail: Constant::new(b""), is_empty })
+    }
+
+    /// Appends an event whose contexts begin at the beginning of `bytes`. Returns none where the bytes end before it does.
     #[inline]
-    pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) {
+    pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
         let mut rest = bytes;
         for Step { prefix, value } in &self.steps {
             prefix.put(out);
-            let Some(behind) = value.put(rest, out) else { return out.block(b"\n", 1) };
-            rest = behind;
+            rest = value.put(rest, out)?;
         }
         self.tail.put(out);
+        Some(())
     }
 }
 
@@ -110,6 +147,16 @@ impl Value<'_> {
             Self::Integer { size, signed, order, look } => integer(bytes, *size, *signed, *order, *look, out),
             Self::Text => text(bytes, out),
             Self::Chars(length) => chars(bytes, *length, out),
+            Self::Word => {
+                let end = nul::find(bytes)?;
+                word(out, bytes.get(..end)?);
+                bytes.get(end + 1..)
+            }
+            Self::WordChars(length) => {
+                let (all, rest) = bytes.split_at_checked(*length)?;
+                word(out, all.get(..nul::find(all).unwrap_or(*length))?);
+                Some(rest)
+            }
             Self::Skip(length) => bytes.get(*length..),
         }
     }
@@ -144,6 +191,24 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
     before.extend_from_slice(prefix);
     Some(Some(value))
 }
+
+/// Text as it is where it is one plain word, else in quotes.
+#[inline]
+pub(super) fn word(out: &mut impl Put, text: &[u8]) {
+    let is_plain = text.iter().fold(true, |plain, b| plain & PLAIN[usize::from(*b)]);
+    if is_plain && !text.is_empty() { out.text(text) } else { quoted(out, text) }
+}
+
+/// By byte: it stands in a word without quotes.
+static PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'"' | b'\\' | b'\'' | b'=');
+        byte += 1;
+    }
+    plain
+};
 
 fn integer_step(size: u8, signed: bool, order: ByteOrder, look: Look<'_>) -> Value<'_> {
     match (order, size, look) {

@@ -1,0 +1,406 @@
+//! Sessions and CTF traces: an instant on its thread's track for each event, a slice for each time that a span was entered.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use lastwords_ctf::program::Code;
+use lastwords_ctf::read::{Due, Reader, Trace, Watch};
+use lastwords_trace::class::{Encoding, Origin, Scope};
+use lastwords_trace::clock::Rounding;
+use lastwords_trace::schema::EnvValue;
+use lastwords_trace::visit::{NodeId, Shape, Visitor};
+
+use super::proto::Message;
+use super::{BOOTTIME, REALTIME, packet, put_packet};
+use crate::events::{self, Chosen, Facts, Line, Note, channel};
+use crate::fields::{Role, roles};
+use crate::select::Selection;
+use crate::text::decoded;
+use crate::{Error, Result, Totals};
+
+/// Tracks that are told apart; events beyond stand on their stream's.
+const MOST_TRACKS: usize = 1 << 16;
+
+/// Fields of `DebugAnnotation`.
+mod annotation {
+    pub(super) const BOOL: u32 = 2;
+    pub(super) const UNSIGNED: u32 = 3;
+    pub(super) const SIGNED: u32 = 4;
+    pub(super) const DOUBLE: u32 = 5;
+    pub(super) const TEXT: u32 = 6;
+    pub(super) const NAME: u32 = 10;
+    pub(super) const MEMBER: u32 = 11;
+    pub(super) const ELEMENT: u32 = 12;
+}
+
+/// `TrackEvent.debug_annotations`.
+const ANNOTATIONS: u32 = 4;
+
+/// What a track event is: `TrackEvent.Type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Begin = 1,
+    End = 2,
+    Instant = 3,
+}
+
+/// Writes the selected events of `traces`, merged by time. What cannot be read goes to `notes`, and how many bytes were read to
+/// `watch`.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write(
+    traces: &[Trace],
+    selection: &Selection,
+    out: &mut dyn Write,
+    watch: Watch<'_>,
+    notes: &mut dyn FnMut(Note),
+) -> Result<Totals> {
+    let clocks = || traces.iter().flat_map(|trace| &trace.class().clocks);
+    let absolute = clocks().all(|clock| clock.origin == Origin::UnixEpoch);
+    let clock = if absolute { REALTIME } else { BOOTTIME };
+    let mut head = Vec::new();
+    let mut packet = Message::default();
+    packet.nested(packet::CLOCK_SNAPSHOT, |snapshot| {
+        snapshot.nested(1, |one| {
+            one.number(1, clock);
+            one.number(2, 0);
+        });
+        snapshot.number(2, clock);
+    });
+    put_packet(&mut head, &mut packet);
+    out.write_all(&head).map_err(Error::Output)?;
+    let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
+    let mut tracks = Tracks {
+        traces,
+        streams: chosen.facts.clone(),
+        roles: HashMap::new(),
+        names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
+        clock,
+        known: HashMap::new(),
+        packet,
+        event: Message::default(),
+    };
+    let mut totals = events::write(chosen, &mut tracks, out, notes)?;
+    totals.bytes += head.len() as u64;
+    Ok(totals)
+}
+
+/// Whose events stand on a track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    Thread { trace: usize, pid: i64, tid: i64 },
+    Stream { stream: usize },
+}
+
+/// Trace, stream class, event class and scope of a structure.
+type Place = (usize, usize, usize, Scope);
+
+struct Tracks<'t> {
+    traces: &'t [Trace],
+    streams: Vec<Facts>,
+    /// How the fields of a scope look.
+    roles: HashMap<Place, Vec<Role>>,
+    /// By trace, names by thread id, for events whose contexts have none.
+    names: Vec<HashMap<i64, &'t str>>,
+    clock: u64,
+    /// Ids, and whether the track has its thread's name.
+    known: HashMap<Owner, (u64, bool)>,
+    packet: Message,
+    event: Message,
+}
+
+/// The process that made the session.
+fn creator(trace: &Trace) -> Option<i64> {
+    match trace.class().property("vpid")? {
+        EnvValue::Integer(pid) => Some(*pid),
+        EnvValue::Text(_) => None,
+    }
+}
+
+/// What the fields of an event say of its thread and its span.
+#[derive(Default)]
+struct Thread {
+    pid: Option<i64>,
+    tid: Option<i64>,
+    name: Vec<u8>,
+    /// The payload's field `name`.
+    span: Option<Vec<u8>>,
+}
+
+impl Line for Tracks<'_> {
+    fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
+        let Some(facts) = self.streams.get(stream).cloned() else { return };
+        let Some(trace) = self.traces.get(facts.trace) else { return };
+        let Some(class) = trace.class().streams.get(facts.class) else { return };
+        let Some(described) = class.events.get(event.class) else { return };
+        let name = described.name.as_deref().unwrap_or("<unknown>");
+        let mut thread = Thread::default();
+        self.annotate(&facts, trace, reader, event, &mut thread);
+        if thread.name.is_empty() {
+            let listed = thread.tid.and_then(|id| self.names.get(facts.trace)?.get(&id).copied());
+            thread.name = listed.unwrap_or_default().as_bytes().to_vec();
+        }
+        let channel = channel(class);
+        let track = self.track(out, stream, &facts, &channel, &thread);
+        let (kind, name) = match (name, &thread.span) {
+            ("span:enter", Some(span)) => (Kind::Begin, span.as_slice()),
+            ("span:exit", Some(span)) => (Kind::End, span.as_slice()),
+            _ => (Kind::Instant, name.as_bytes()),
+        };
+        if kind == Kind::End {
+            self.event.clear();
+        }
+        self.event.number(9, kind as u64);
+        self.event.number(11, track);
+        if kind != Kind::End {
+            self.event.text(22, channel.as_bytes());
+            self.event.text(23, name);
+        }
+        let time = event.nanoseconds.and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
+        self.packet.number(packet::TIMESTAMP, time.unwrap_or(0));
+        self.packet.number(packet::CLOCK_ID, self.clock);
+        self.packet.message(packet::TRACK_EVENT, &self.event);
+        put_packet(out, &mut self.packet);
+    }
+}
+
+impl Tracks<'_> {
+    /// Puts an annotation for each field that is shown into the event, which is made anew.
+    fn annotate(&mut self, facts: &Facts, trace: &Trace, reader: &mut Reader<'_>, event: &Due, thread: &mut Thread) {
+        self.event.clear();
+        let (_, decoder, part) = reader.parts();
+        let mut at = event.body;
+        for scope in [Scope::CommonContext, Scope::SpecificContext, Scope::Payload] {
+            let Some(code) = trace.program.code(scope, facts.class, event.class) else { continue };
+            if trace.class().scope(scope, facts.class, event.class).is_none() {
+                continue;
+            }
+            let place = (facts.trace, facts.class, event.class, scope);
+            let roles = self.roles.entry(place).or_insert_with(|| roles(code));
+            let is_payload = scope == Scope::Payload;
+            let mut notes = Notes {
+                event: &mut self.event,
+                code,
+                roles,
+                thread,
+                is_payload,
+                stack: Vec::new(),
+                depth: 0,
+                hidden: 0,
+                octets: None,
+            };
+            match trace.program.visit(decoder, code, &part, at, &mut notes) {
+                Ok(end) => at = end,
+                // The reader has accepted the same bytes.
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// The id of the track of an event; what it is called is written when it is new, and when its thread's name comes.
+    fn track(&mut self, out: &mut Vec<u8>, stream: usize, facts: &Facts, channel: &str, thread: &Thread) -> u64 {
+        let by_stream = Owner::Stream { stream };
+        let creator = || self.traces.get(facts.trace).and_then(creator);
+        let wanted = match (thread.pid.or_else(creator), thread.tid) {
+            (Some(pid), Some(tid)) => Owner::Thread { trace: facts.trace, pid, tid },
+            _ => by_stream,
+        };
+        let is_full = self.known.len() >= MOST_TRACKS;
+        let owner = if is_full && !self.known.contains_key(&wanted) { by_stream } else { wanted };
+        let known = self.known.get(&owner).copied();
+        let named = !thread.name.is_empty();
+        if let Some((id, had)) = known
+            && (had || !named || owner == by_stream)
+        {
+            return id;
+        }
+        let id = known.map_or_else(|| self.known.len() as u64 + 1, |(id, _)| id);
+        self.known.insert(owner, (id, named));
+        self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
+            track.number(1, id);
+            match owner {
+                Owner::Thread { pid, tid, .. } => track.nested(4, |of| {
+                    of.signed(1, pid);
+                    of.signed(2, tid);
+                    if !thread.name.is_empty() {
+                        of.text(5, &thread.name);
+                    }
+                }),
+                Owner::Stream { .. } => {
+                    let cpu = facts.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
+                    track.text(2, format!("{channel}{cpu}").as_bytes());
+                }
+            }
+        });
+        put_packet(out, &mut self.packet);
+        id
+    }
+}
+
+/// Makes annotations of the fields of a scope.
+struct Notes<'a, 't> {
+    event: &'a mut Message,
+    code: &'t Code,
+    roles: &'a [Role],
+    thread: &'a mut Thread,
+    is_payload: bool,
+    /// Structures and arrays that are under way, and the field in which they take what is in them.
+    stack: Vec<(Message, u32)>,
+    depth: usize,
+    /// Levels that are not shown.
+    hidden: usize,
+    /// Digits of an array that is shown as bytes.
+    octets: Option<String>,
+}
+
+impl<'t> Notes<'_, 't> {
+    /// What a node is, if it is shown, and an annotation with its name.
+    fn begin_note(&self, node: NodeId) -> Option<(&'t Shape, Message)> {
+        let at = node as usize;
+        if self.hidden > 0 || *self.roles.get(at)? == Role::Hidden {
+            return None;
+        }
+        let node = self.code.nodes().get(at)?;
+        let mut note = Message::default();
+        if !node.name.is_empty() {
+            note.text(annotation::NAME, node.name.as_bytes());
+        }
+        Some((&node.shape, note))
+    }
+
+    fn put(&mut self, note: &Message) {
+        match self.stack.last_mut() {
+            Some((outer, field)) => outer.message(*field, note),
+            None => self.event.message(ANNOTATIONS, note),
+        }
+    }
+
+    /// The name of a member of the scope's own structure.
+    fn own_name(&self, node: NodeId) -> &'t str {
+        let node = self.code.nodes().get(node as usize).filter(|_| self.depth == 1);
+        node.map_or("", |node| node.name.as_str())
+    }
+
+    fn end_note(&mut self) {
+        match self.hidden {
+            0 => {
+                if let Some((note, _)) = self.stack.pop() {
+                    self.put(&note);
+                }
+            }
+            _ => self.hidden -= 1,
+        }
+    }
+}
+
+impl Visitor for Notes<'_, '_> {
+    fn integer(&mut self, node: NodeId, value: u64) {
+        if let Some(octets) = &mut self.octets {
+            return octets.push_str(&format!("{value:02x}"));
+        }
+        match self.own_name(node) {
+            "vpid" if !self.is_payload => self.thread.pid = Some(value.cast_signed()),
+            "vtid" | "tid" if !self.is_payload => self.thread.tid = Some(value.cast_signed()),
+            _ => {}
+        }
+        let Some((shape, mut note)) = self.begin_note(node) else { return };
+        match shape {
+            Shape::Bool => note.number(annotation::BOOL, u64::from(value != 0)),
+            Shape::Integer { signed, mappings, .. } => {
+                let wide = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
+                match mappings.iter().find(|mapping| mapping.names(wide)) {
+                    Some(mapping) => note.text(annotation::TEXT, mapping.label.as_bytes()),
+                    None if *signed => note.signed(annotation::SIGNED, value.cast_signed()),
+                    None => note.number(annotation::UNSIGNED, value),
+                }
+            }
+            _ => note.number(annotation::UNSIGNED, value),
+        }
+        self.put(&note);
+    }
+
+    fn float(&mut self, node: NodeId, value: f64) {
+        let Some((_, mut note)) = self.begin_note(node) else { return };
+        note.double(annotation::DOUBLE, value);
+        self.put(&note);
+    }
+
+    fn text(&mut self, node: NodeId, bytes: &[u8]) {
+        let Some((shape, mut note)) = self.begin_note(node) else { return };
+        let text = match shape {
+            Shape::Text(Encoding::Utf8) | Shape::Blob => {
+                bytes.get(..memchr::memchr(0, bytes).unwrap_or(bytes.len())).unwrap_or_default().to_vec()
+            }
+            Shape::Text(encoding) => decoded(bytes, *encoding).into_bytes(),
+            _ => return,
+        };
+        note.text(annotation::TEXT, &text);
+        self.put(&note);
+        match self.own_name(node) {
+            "procname" if !self.is_payload => self.thread.name = text,
+            "name" if self.is_payload => self.thread.span = Some(text),
+            _ => {}
+        }
+    }
+
+    fn blob(&mut self, node: NodeId, bytes: &[u8]) {
+        let Some((_, mut note)) = self.begin_note(node) else { return };
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        note.text(annotation::TEXT, digits.as_bytes());
+        self.put(&note);
+    }
+
+    fn begin(&mut self, node: NodeId) {
+        if self.depth > 0 {
+            match self.begin_note(node) {
+                Some((_, note)) => self.stack.push((note, annotation::MEMBER)),
+                None => self.hidden += 1,
+            }
+        }
+        self.depth += 1;
+    }
+
+    fn end(&mut self, _: NodeId) {
+        self.depth = self.depth.saturating_sub(1);
+        if self.depth > 0 {
+            self.end_note();
+        }
+    }
+
+    fn begin_array(&mut self, node: NodeId, _: u64) {
+        let is_bytes = self.roles.get(node as usize) == Some(&Role::Bytes);
+        match self.begin_note(node) {
+            Some((_, note)) => {
+                self.octets = is_bytes.then(String::new);
+                self.stack.push((note, annotation::ELEMENT));
+            }
+            None => self.hidden += 1,
+        }
+        self.depth += 1;
+    }
+
+    fn end_array(&mut self, _: NodeId) {
+        self.depth = self.depth.saturating_sub(1);
+        if let (Some(digits), Some((note, _))) = (self.octets.take(), self.stack.last_mut()) {
+            note.text(annotation::TEXT, digits.as_bytes());
+        }
+        self.end_note();
+    }
+
+    fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
+        // The option takes the place of the variant; an optional that is not there has no annotation.
+        if case.is_some() {
+            match self.begin_note(node) {
+                Some((_, note)) => self.stack.push((note, annotation::MEMBER)),
+                None => self.hidden += 1,
+            }
+            self.depth += 1;
+        }
+    }
+
+    fn end_case(&mut self, _: NodeId) {
+        self.depth = self.depth.saturating_sub(1);
+        self.end_note();
+    }
+}

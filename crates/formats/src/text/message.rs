@@ -1,0 +1,92 @@
+//! Messages of markers: a format string and the fields that it names.
+
+use super::escape::bare;
+use super::number::Constant;
+use lastwords_trace::class::EventClass;
+use serde_json::Value;
+
+/// Most pieces of a message: a format string from a hostile image may not cost more than the event is worth.
+const MAX_PIECES: usize = 64;
+
+/// A piece of a message.
+pub(super) enum Piece {
+    Text(Constant),
+    /// The field at a position among those that are shown; it takes part in the message, so it is not named behind it.
+    Value {
+        field: usize,
+        base16: bool,
+    },
+}
+
+/// The format string of a marker, which stands in the attributes of its class; empty where there is none.
+pub(crate) fn format(class: &EventClass) -> String {
+    let attributes: Option<Value> = serde_json::from_str(&class.attributes).ok();
+    let format = attributes.as_ref().and_then(|value| value.get("lastwords")?.get("format")?.as_str());
+    format.unwrap_or_default().to_owned()
+}
+
+/// The name of an event; of a marker whose name is its message only the provider.
+pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
+    match name.strip_suffix(format) {
+        Some(provider) if !format.is_empty() => provider.trim_end_matches(':'),
+        _ => name,
+    }
+}
+
+/// A marker's format string: `{name}` stands for the field of that name, `{0}` for the field `arg0`, `{}` for the next of the
+/// fields that are not named so; `{{` and `}}` for braces. `fields` are the names of those that are shown.
+pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut text: Vec<u8> = Vec::new();
+    let mut rest = format;
+    let mut unnamed =
+        fields.iter().enumerate().filter(|(_, name)| !keys(name).any(|key| names(format, key))).map(|(at, _)| at);
+    if !rest.is_empty() {
+        text.push(b' ');
+    }
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, from) = rest.split_at(at);
+        bare(&mut text, before.as_bytes());
+        let end = from.find('}').filter(|_| from.starts_with('{'));
+        if from.starts_with("{{") || from.starts_with("}}") {
+            text.push(from.as_bytes()[0]);
+            rest = &from[2..];
+        } else if let Some(end) = end {
+            let (name, spec) = from[1..end].split_once(':').unwrap_or((&from[1..end], ""));
+            let named = fields.iter().position(|field| keys(field).any(|key| key == name));
+            match named.or_else(|| unnamed.next()).filter(|_| pieces.len() < MAX_PIECES) {
+                Some(field) => {
+                    pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
+                    pieces.push(Piece::Value { field, base16: spec.ends_with(['x', 'X']) });
+                }
+                None => bare(&mut text, &from.as_bytes()[..=end]),
+            }
+            rest = &from[end + 1..];
+        } else {
+            text.push(from.as_bytes()[0]);
+            rest = &from[1..];
+        }
+    }
+    bare(&mut text, rest.as_bytes());
+    if !text.is_empty() {
+        pieces.push(Piece::Text(Constant::new(&text)));
+    }
+    pieces
+}
+
+/// The keys by which a format string names a field: its name, and for `arg0` also the number 0.
+fn keys(name: &str) -> impl Iterator<Item = &str> {
+    [Some(name), name.strip_prefix("arg")].into_iter().flatten()
+}
+
+/// `format` has `{name}` or `{name:...}`.
+fn names(format: &str, name: &str) -> bool {
+    let mut rest = format;
+    while let Some(at) = rest.find('{') {
+        rest = &rest[at + 1..];
+        if rest.strip_prefix(name).is_some_and(|behind| behind.starts_with(['}', ':'])) {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,37 @@
+//! Integers of whole bytes, in either byte order.
+
+use lastwords_bytes::ByteOrder;
+
+/// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none where it does not fit.
+#[inline]
+pub fn take_integer(bytes: &mut &[u8], size: u8, order: ByteOrder) -> Option<u64> {
+    match (size, order) {
+        (1, _) => bytes.split_off_first().map(|b| u64::from(*b)),
+        (2, ByteOrder::Little) => chunk(bytes).map(u16::from_le_bytes).map(u64::from),
+        (4, ByteOrder::Little) => chunk(bytes).map(u32::from_le_bytes).map(u64::from),
+        (8, ByteOrder::Little) => chunk(bytes).map(u64::from_le_bytes),
+        (2, ByteOrder::Big) => chunk(bytes).map(u16::from_be_bytes).map(u64::from),
+        (4, ByteOrder::Big) => chunk(bytes).map(u32::from_be_bytes).map(u64::from),
+        (8, ByteOrder::Big) => chunk(bytes).map(u64::from_be_bytes),
+        _ => None,
+    }
+}
+
+#[inline]
+fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+/// The value of a two's complement number of `size` bytes.
+#[inline]
+#[must_use]
+pub fn extend(raw: u64, size: u8) -> i64 {
+    match size {
+        1 => i64::from((raw as u8).cast_signed()),
+        2 => i64::from((raw as u16).cast_signed()),
+        4 => i64::from((raw as u32).cast_signed()),
+        _ => raw.cast_signed(),
+    }
+}
