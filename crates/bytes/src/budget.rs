@@ -18,11 +18,11 @@ pub struct Limits {
 
 impl Limits {
     /// What an input of any size may cost: about a second of work.
-    const FLOOR: Self = Self { bytes: 1 << 30, events: 1 << 24, steps: 1 << 22, depth: 64 };
+    const FLOOR: Self = Self { bytes: 1 << 29, events: 1 << 24, steps: 1 << 22, depth: 64 };
 
     /// What an input may cost besides, by its size in bytes. Real dumps of kernels and cores take less than a tenth of it.
     fn of_size(len: u64) -> Self {
-        Self { bytes: len.saturating_mul(128), events: len.saturating_mul(4), steps: len / 8, depth: 0 }
+        Self { bytes: len.saturating_mul(64), events: len.saturating_mul(4), steps: len / 8, depth: 0 }
     }
 }
 
@@ -149,13 +149,13 @@ mod tests {
     fn a_budget_grows_with_its_input() {
         let floor = Limits::default();
         let budget = Budget::for_input(1 << 20);
-        assert_eq!(budget.left().bytes, floor.bytes + (128 << 20));
+        assert_eq!(budget.left().bytes, floor.bytes + (64 << 20));
         assert_eq!((budget.left().steps, budget.left().depth), (floor.steps + (1 << 17), floor.depth));
         budget.admit(1 << 20);
-        assert_eq!(budget.left().bytes, floor.bytes + (256 << 20));
+        assert_eq!(budget.left().bytes, floor.bytes + (128 << 20));
         let tenfold = Budget::default().times(10);
         tenfold.admit(1 << 20);
-        assert_eq!(tenfold.left().bytes, 10 * (floor.bytes + (128 << 20)));
+        assert_eq!(tenfold.left().bytes, 10 * (floor.bytes + (64 << 20)));
         tenfold.admit(u64::MAX);
         assert_eq!(tenfold.left().bytes, u64::MAX);
         // Limits that were given stay.

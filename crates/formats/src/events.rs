@@ -195,6 +195,24 @@ impl Sink for Each<'_, '_> {
     }
 }
 
+/// The streams that have packets.
+pub(crate) struct Used(Vec<bool>);
+
+impl Used {
+    pub(crate) fn new(streams: usize) -> Self {
+        Self(vec![false; streams])
+    }
+
+    /// A packet of this stream was read.
+    pub(crate) fn mark(&mut self, stream: usize) {
+        self.0.get_mut(stream).into_iter().for_each(|used| *used = true);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().filter(|used| **used).count() as u64
+    }
+}
+
 /// Makes what is written of an event.
 pub(crate) trait Line {
     /// Appends the event, which is of the stream at a position of [`Chosen::readers`].
@@ -259,9 +277,11 @@ fn put_lines(
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<(Totals, Vec<u8>)> {
     let Chosen { mut readers, filter, .. } = chosen;
-    let totals = Totals { streams: readers.len() as u64, ..Totals::default() };
-    let mut writer = Writer { filter, line, put, notes, buffer: Vec::with_capacity(2 * CHUNK), totals, failed: None };
+    let (totals, used) = (Totals::default(), Used::new(readers.len()));
+    let buffer = Vec::with_capacity(2 * CHUNK);
+    let mut writer = Writer { filter, line, put, notes, buffer, totals, used, failed: None };
     run(&mut readers, &mut writer);
+    writer.totals.streams = writer.used.count();
     match writer.failed {
         Some(error) => Err(crate::Error::Output(error)),
         None => Ok((writer.totals, writer.buffer)),
@@ -275,6 +295,7 @@ struct Writer<'a, 't, L> {
     notes: &'a mut dyn FnMut(Note),
     buffer: Vec<u8>,
     totals: Totals,
+    used: Used,
     failed: Option<std::io::Error>,
 }
 
@@ -288,8 +309,9 @@ impl<L: Line> Sink for Writer<'_, '_, L> {
         self.failed.is_none()
     }
 
-    fn packet(&mut self, _: usize, _: &mut Reader<'_>) {
+    fn packet(&mut self, stream: usize, _: &mut Reader<'_>) {
         self.totals.packets += 1;
+        self.used.mark(stream);
     }
 
     fn loss(&mut self, _: usize, _: &mut Reader<'_>, loss: Loss) {

@@ -295,3 +295,77 @@ proptest! {
         }
     }
 }
+
+/// A byte order that changes inside a byte: no event is printed, not even a part of one, and babeltrace2 prints none either.
+#[test]
+fn a_byte_order_that_changes_inside_a_byte_is_a_fault() {
+    let little = |bits: u8| format!("integer {{ size = {bits}; align = 1; }}");
+    let big = |bits: u8, align: u8| format!("integer {{ size = {bits}; align = {align}; byte_order = be; }}");
+    let float = "floating_point { exp_dig = 8; mant_dig = 24; align = 4; byte_order = be; }";
+    for (fields, is_right) in [
+        (format!("{} a; {} b;", little(4), big(4, 1)), false),
+        (format!("{} a; {} b; {} c;", little(3), big(5, 1), little(8)), false),
+        (format!("{} a; {float} b;", little(4)), false),
+        (format!("{} a[3]; {} b;", little(4), big(4, 1)), false),
+        (format!("struct {{ {} a; {} b; }} c[2];", little(4), big(4, 1)), false),
+        (format!("{} a; {} b;", little(8), big(8, 1)), true),
+        (format!("{} a; {} b;", little(4), big(8, 8)), true),
+        (format!("{} a[2]; {} b;", little(4), big(8, 1)), true),
+    ] {
+        let metadata = format!(
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};
+            event {{ name = e; fields := struct {{ {fields} }}; }};"
+        );
+        let folder = folder(metadata.as_bytes(), &[("s", &[0x12; 16])]);
+        let (text, remarks) = report(folder.path());
+        assert_eq!((text.is_empty(), remarks.is_empty()), (!is_right, is_right), "{fields}: {text}{remarks:?}");
+        let theirs = support::tools::babeltrace(&support::tools::babeltrace20(), folder.path());
+        assert_eq!((theirs.success, text.as_bytes()), (is_right, &theirs.out[..]), "{fields}: {}", theirs.err);
+    }
+}
+
+/// A length that is a number of the environment, wherever the block stands; babeltrace2 wants it first.
+#[test]
+fn a_length_can_be_a_number_of_the_environment() {
+    let env = "env { thelen = 3; host = \"x\"; less = -1; };";
+    let event = |length: &str| {
+        format!("event {{ name = e; fields := struct {{ string a[{length}]; integer {{ size = 8; }} n; }}; }};")
+    };
+    let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };";
+    let of = |parts: [&str; 3]| folder(parts.concat().as_bytes(), &[("s", b"one\0\0three\0\x07")]);
+    let shown = "e: { a = [ [0] = \"one\", [1] = \"\", [2] = \"three\" ], n = 7 }\n";
+    let traces = [of([head, env, &event("env.thelen")]), of([head, &event("env.thelen"), env])];
+    for trace in &traces {
+        let (text, remarks) = report(trace.path());
+        assert_eq!((text.as_str(), remarks.as_slice()), (shown, &[][..]));
+    }
+    let theirs = support::tools::babeltrace(&support::tools::babeltrace20(), traces[0].path());
+    assert_eq!(String::from_utf8_lossy(&theirs.out), shown, "{}", theirs.err);
+    for wrong in ["env.none", "env.host", "env.less"] {
+        let (text, remarks) = report(of([head, env, &event(wrong)]).path());
+        assert!(text.is_empty() && remarks[0].contains(wrong), "{wrong}: {text}{remarks:?}");
+    }
+}
+
+/// Messages have values as people write them.
+#[test]
+fn no_message_has_a_value_of_rust() {
+    let mut packets = metadata_packets(TSDL.replace("ORDER", "le").as_bytes(), false);
+    packets[35..37].copy_from_slice(b"ty");
+    let two = |fragment: &str| format!("\x1e{fragment}").into_bytes();
+    let field = r#"{"type":"fixed-length-boolean","length":8}"#;
+    for (metadata, says) in [
+        (packets, "version 116.121, expected 1.8 or 2.0"),
+        (two(r#"{"type":"preamble","version":"3"}"#), "version \"3\", expected 2"),
+        (two(r#"{"type":"preamble"}"#), "expected a `version`"),
+        (two(r#"{"type":"preamble","version":2,"extensions":{"my.ns":{},"other":1}}"#), "extensions my.ns, other: none is known"),
+        (
+            [two(r#"{"type":"preamble","version":2}"#), two(&format!(r#"{{"type":"trace-class","packet-header-field-class":{{"type":"structure","member-classes":[{{"name":"a","field-class":{field}}}]}}}}"#))].concat(),
+            "a: expected a `byte-order`",
+        ),
+    ] {
+        let folder = folder(&metadata, &[("s", &stream(false))]);
+        let (_, remarks) = report(folder.path());
+        assert!(remarks.len() == 1 && remarks[0].ends_with(says), "{says}: {remarks:?}");
+    }
+}

@@ -9,6 +9,32 @@ const NT_PRPSINFO: u32 = 3;
 const NT_SIGINFO: u32 = 0x5349_4749;
 const NT_FILE: u32 = 0x4649_4c45;
 
+/// Offsets in `struct elf_prstatus` of a 64-bit kernel (include/linux/elfcore.h).
+mod elf_prstatus {
+    pub(super) const CURSIG: usize = 12;
+    pub(super) const PID: usize = 32;
+}
+
+/// Offsets in `struct elf_prpsinfo` of a 64-bit kernel, and lengths of its texts.
+mod elf_prpsinfo {
+    pub(super) const UID: usize = 16;
+    pub(super) const PID: usize = 24;
+    pub(super) const FNAME: usize = 40;
+    pub(super) const FNAME_LEN: usize = 16;
+    pub(super) const PSARGS: usize = 56;
+    pub(super) const PSARGS_LEN: usize = 80;
+}
+
+/// Offsets in `siginfo_t` (include/uapi/asm-generic/siginfo.h).
+mod siginfo {
+    pub(super) const SIGNO: usize = 0;
+    pub(super) const CODE: usize = 8;
+    pub(super) const ADDR: usize = 16;
+}
+
+/// Bytes of a row of NT_FILE: start, end and page offset.
+const FILE_ROW: u64 = 24;
+
 /// What the notes of a core say. What a note did not say is none or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CoreInfo {
@@ -76,10 +102,10 @@ impl CoreInfo {
         }
     }
 
-    /// struct elf_prstatus of a 64-bit kernel: signal number at 0, cursig at 12, pid at 32.
+    /// Takes the thread of a `struct elf_prstatus`, and the signal of the first.
     fn status(&mut self, body: &Reader<'_>) -> Result<(), Error> {
-        let signal = body.i16_at(12)?;
-        let thread = body.i32_at(32)?;
+        let signal = body.i16_at(elf_prstatus::CURSIG)?;
+        let thread = body.i32_at(elf_prstatus::PID)?;
         if self.threads.is_empty() && signal != 0 {
             self.signal.get_or_insert(i32::from(signal));
         }
@@ -87,23 +113,24 @@ impl CoreInfo {
         Ok(())
     }
 
-    /// struct elf_prpsinfo of a 64-bit kernel: uid at 16, pid at 24, fname at 40, psargs at 56.
+    /// Takes what a `struct elf_prpsinfo` says of the process.
     fn process(&mut self, body: &Reader<'_>) -> Result<(), Error> {
-        self.uid = Some(body.u32_at(16)?);
-        self.pid = Some(body.i32_at(24)?);
-        self.comm = body.text_at(40, 16)?;
-        self.args = body.text_at(56, 80)?.trim_end().to_string();
+        use elf_prpsinfo as at;
+        self.uid = Some(body.u32_at(at::UID)?);
+        self.pid = Some(body.i32_at(at::PID)?);
+        self.comm = body.text_at(at::FNAME, at::FNAME_LEN)?;
+        self.args = body.text_at(at::PSARGS, at::PSARGS_LEN)?.trim_end().to_string();
         Ok(())
     }
 
-    /// siginfo_t: si_signo at 0, si_code at 8, si_addr at 16.
+    /// Takes the signal of a `siginfo_t`.
     fn signal_info(&mut self, body: &Reader<'_>) -> Result<(), Error> {
         const FAULTS: [i32; 4] = [4, 7, 8, 11];
-        let signal = body.i32_at(0)?;
+        let signal = body.i32_at(siginfo::SIGNO)?;
         self.signal = Some(signal);
-        self.code = Some(body.i32_at(8)?);
+        self.code = Some(body.i32_at(siginfo::CODE)?);
         if FAULTS.contains(&signal) {
-            self.address = Some(body.u64_at(16)?);
+            self.address = Some(body.u64_at(siginfo::ADDR)?);
         }
         Ok(())
     }
@@ -111,7 +138,7 @@ impl CoreInfo {
     /// Count and page size, then start, end and page offset of each, then their paths with NULs between.
     fn mapped_files(&mut self, mut body: Reader<'_>, budget: &Budget) -> Result<(), Error> {
         let (count, page) = (body.u64()?, body.u64()?);
-        let table = count.checked_mul(24).and_then(|n| usize::try_from(n).ok());
+        let table = count.checked_mul(FILE_ROW).and_then(|n| usize::try_from(n).ok());
         let Some(table) = table.filter(|n| *n <= body.left()) else {
             return Err(body.unexpected(count, "a count of mapped files that fits the note"));
         };

@@ -28,6 +28,19 @@ const SH_INFO: usize = 44;
 /// Most program headers that are looked at: Linux allows 2^31 - 1 mappings at most, by default 65,530.
 pub(crate) const MAX_PROGRAM_HEADERS: u64 = 1 << 22;
 
+/// Offsets in the file header (`Elf64_Ehdr`).
+mod ehdr {
+    pub(super) const CLASS: usize = 4;
+    pub(super) const DATA: usize = 5;
+    pub(super) const TYPE: usize = 16;
+    pub(super) const MACHINE: usize = 18;
+    pub(super) const PHOFF: usize = 32;
+    pub(super) const SHOFF: usize = 40;
+    pub(super) const PHENTSIZE: usize = 54;
+    pub(super) const PHNUM: usize = 56;
+    pub(super) const SHNUM: usize = 60;
+}
+
 /// What the file header says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileHeader {
@@ -57,32 +70,38 @@ pub(crate) struct ProgramHeader {
 impl FileHeader {
     /// Reads the header of a core; `what` is the file's name.
     pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
+        use ehdr as at;
         let probe = Reader::new(what, bytes, ByteOrder::Little);
         if probe.array_at::<4>(0)? != MAGIC {
             return Err(Error::value(what, 0, u64::from(probe.u32_at(0)?), "the ELF magic"));
         }
-        let class = probe.u8_at(4)?;
+        let class = probe.u8_at(at::CLASS)?;
         if class != 2 {
-            return Err(Error::value(what, 4, u64::from(class), "2 (ELF64); cores of 32-bit processes are not read"));
+            return Err(Error::value(
+                what,
+                at::CLASS as u64,
+                u64::from(class),
+                "2 (ELF64); cores of 32-bit processes are not read",
+            ));
         }
-        let order = match probe.u8_at(5)? {
+        let order = match probe.u8_at(at::DATA)? {
             1 => ByteOrder::Little,
             2 => ByteOrder::Big,
-            other => return Err(Error::value(what, 5, u64::from(other), "byte order 1 or 2")),
+            other => return Err(Error::value(what, at::DATA as u64, u64::from(other), "byte order 1 or 2")),
         };
         let reader = Reader::new(what, bytes, order);
-        let kind = reader.u16_at(16)?;
+        let kind = reader.u16_at(at::TYPE)?;
         if kind != ET_CORE {
-            return Err(Error::value(what, 16, u64::from(kind), "e_type 4 (a core)"));
+            return Err(Error::value(what, at::TYPE as u64, u64::from(kind), "e_type 4 (a core)"));
         }
         Ok(Self {
             order,
-            machine: reader.u16_at(18)?,
-            program_headers_at: reader.u64_at(32)?,
-            section_headers_at: reader.u64_at(40)?,
-            count: reader.u16_at(56)?,
-            entry: reader.u16_at(54)?,
-            sections: reader.u16_at(60)?,
+            machine: reader.u16_at(at::MACHINE)?,
+            program_headers_at: reader.u64_at(at::PHOFF)?,
+            section_headers_at: reader.u64_at(at::SHOFF)?,
+            count: reader.u16_at(at::PHNUM)?,
+            entry: reader.u16_at(at::PHENTSIZE)?,
+            sections: reader.u16_at(at::SHNUM)?,
         })
     }
 
@@ -98,7 +117,7 @@ impl FileHeader {
     /// What is wrong with the size of a program header: there is but one that it can have.
     pub(crate) fn wrong_entry(&self, what: &str) -> Option<Error> {
         let entry = u64::from(self.entry);
-        (entry != PROGRAM_HEADER_LEN).then(|| Error::value(what, 54, entry, "e_phentsize 56"))
+        (entry != PROGRAM_HEADER_LEN).then(|| Error::value(what, ehdr::PHENTSIZE as u64, entry, "e_phentsize 56"))
     }
 
     /// How many program headers there are; `read` gives file bytes.

@@ -76,6 +76,11 @@ impl Backing {
         Ok(Self { file, len: index.len, name: self.name.clone(), flattened: Some(Box::new((index, self))) })
     }
 
+    /// Bytes that are stored: of a flattened stream, its own size.
+    pub(crate) fn stored(&self) -> u64 {
+        self.flattened.as_ref().map_or(self.len, |flattened| flattened.1.len)
+    }
+
     /// Fills `buf` from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
         if let Some(flattened) = &self.flattened {
@@ -118,5 +123,27 @@ impl Backing {
             Err(rustix::io::Errno::NXIO) => self.len.max(offset),
             Err(_) => offset,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_folder_are_regular() {
+        let budget = Budget::default();
+        let error = |path: &Path| Backing::open(path, false, &budget).expect_err("no regular file").to_string();
+        assert!(error(Path::new("/dev/zero")).contains("a device, no regular file"));
+        assert!(error(Path::new("/proc")).contains("a folder, no regular file"));
+        let dir = tempfile::tempdir().expect("a folder");
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        std::fs::write(&file, [0; 10]).expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        assert!(!error(&link).is_empty());
+        let before = budget.left().bytes;
+        assert_eq!(Backing::open(&file, false, &budget).expect("a file").len, 10);
+        assert_eq!(Backing::open(&link, true, &budget).expect("what it leads to").len, 10);
+        assert_eq!(budget.left().bytes, before + 2 * 640);
     }
 }

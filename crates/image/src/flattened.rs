@@ -83,7 +83,7 @@ impl Index {
 
     /// Fills `buf` from `offset` of the inner file on.
     pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
-        let mut done = 0usize;
+        let (mut done, mut window) = (0usize, Window { at: 0, bytes: Vec::new() });
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
             let next = self.extents.partition_point(|e| e.start <= at);
@@ -98,7 +98,7 @@ impl Index {
             let len = left.min(buf.len().saturating_sub(done));
             let Some(part) = buf.get_mut(done..done.saturating_add(len)) else { break };
             let got = match here {
-                Some(extent) => stream.read(extent.at.saturating_add(at.saturating_sub(extent.start)), part),
+                Some(extent) => window.read(stream, extent.at.saturating_add(at.saturating_sub(extent.start)), part),
                 None => {
                     part.fill(0);
                     Got::All
@@ -111,6 +111,39 @@ impl Index {
             }
         }
         Got::All
+    }
+}
+
+/// Bytes of the stream that were read at once: records may be short.
+struct Window {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    const LEN: usize = 4096;
+
+    fn read(&mut self, stream: &Backing, at: u64, buf: &mut [u8]) -> Got {
+        if buf.len() >= Self::LEN {
+            return stream.read(at, buf);
+        }
+        let inside = |window: &Self| at.checked_sub(window.at).and_then(|from| usize::try_from(from).ok());
+        let is_there = inside(self).is_some_and(|from| from.saturating_add(buf.len()) <= self.bytes.len());
+        if !is_there {
+            self.at = at;
+            self.bytes.resize(Self::LEN, 0);
+            if let Got::Ended(got) | Got::Failed(got) = stream.read(at, &mut self.bytes) {
+                self.bytes.truncate(got);
+            }
+        }
+        let from = inside(self).unwrap_or(0);
+        match self.bytes.get(from..from.saturating_add(buf.len())) {
+            Some(part) => {
+                buf.copy_from_slice(part);
+                Got::All
+            }
+            None => stream.read(at, buf),
+        }
     }
 }
 

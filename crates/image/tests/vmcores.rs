@@ -73,6 +73,37 @@ fn kdump_of_every_version_order_and_compression() {
     }
 }
 
+/// Machines and formats that are not read are named, so that nobody takes the file for damaged.
+#[test]
+fn what_is_not_read_is_named() {
+    for (number, name) in [(22u16, "s390x"), (243, "riscv64"), (40, "arm"), (21, "ppc64"), (999, "machine 999 of ELF")]
+    {
+        let mut bytes = elf(true, &note("VMCOREINFO", 0, b"OSRELEASE=6.1\n"), &[load(4096, 4096, &[1; 4096])]);
+        bytes[18..20].copy_from_slice(&number.to_le_bytes());
+        let physical = open(&bytes);
+        assert_eq!((physical.machine, physical.foreign.as_deref()), (None, Some(name)));
+    }
+    let kdump = Kdump { machine: "s390x", big: true, ..Kdump::new(BLOCK, pages()) };
+    assert_eq!(open(&kdump.bytes()).foreign.as_deref(), Some("s390x"));
+    for machine in ["", "x86_64", "aarch64"] {
+        assert_eq!(open(&Kdump { machine, ..Kdump::new(BLOCK, pages()) }.bytes()).foreign, None);
+    }
+    let lkcd = 0xa819_0173_618f_23ed_u64;
+    for (magic, name) in [
+        (lkcd.to_le_bytes().to_vec(), "an LKCD dump"),
+        (lkcd.to_be_bytes().to_vec(), "an LKCD dump of a big-endian machine"),
+        (b"sadump\0\0".to_vec(), "a sadump file"),
+        (b"DISKDUMP".to_vec(), "a diskdump file"),
+        (b"PAGEDU64".to_vec(), "a crash dump of Windows"),
+    ] {
+        let mut bytes = magic;
+        bytes.resize(8192, 7);
+        let plain = try_open(&bytes).unwrap_err();
+        let inner = try_open(&flattened(&bytes, true)).unwrap_err();
+        assert!([plain, inner].iter().all(|error| error.contains(name)), "{name}");
+    }
+}
+
 #[test]
 fn kdump_ranges_and_reads_across_pages() {
     let kdump = Kdump::new(BLOCK, pages());

@@ -59,6 +59,13 @@ pub enum Error {
         /// The image.
         image: String,
     },
+    /// The container names a machine whose kernels are not read.
+    Foreign {
+        /// The image.
+        image: String,
+        /// The machine's name.
+        machine: String,
+    },
     /// VMCOREINFO does not lead to page tables.
     Paging(paging::Error),
     /// The Budget is spent.
@@ -75,6 +82,11 @@ impl fmt::Display for Error {
                 write!(f, "{image}: no VMCOREINFO note, and none of {rejected} found in memory holds of that memory")
             }
             Self::Machine { image } => write!(f, "{image}: a machine that is neither x86_64 nor aarch64"),
+            Self::Foreign { image, machine } => {
+                // The name is what the file says.
+                let machine = machine.escape_debug();
+                write!(f, "{image}: a dump of a machine of architecture {machine}: only x86_64 and aarch64 are read")
+            }
             Self::Paging(error) => error.fmt(f),
             Self::Bytes(error) => error.fmt(f),
         }
@@ -101,6 +113,9 @@ impl From<lastwords_bytes::Error> for Error {
 /// # Errors
 /// There is no kernel, its machine or its page tables are not known, or the budget is spent.
 pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+    if let Some(machine) = &physical.foreign {
+        return Err(Error::Foreign { image: physical.image.name().into(), machine: machine.clone() });
+    }
     let note = physical.vmcoreinfo.as_deref().filter(|note| !VmcoreInfo::parse(note).is_empty());
     let noted = note.map(|note| by_note(physical, note));
     let doubt = match &noted {
@@ -200,7 +215,6 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
         while at < range.end() {
             let len = BATCH.min(range.end().saturating_sub(at));
             let bytes = batch.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
-            budget.bytes(image.name(), len)?;
             // What is read before a hole is searched as well; the next step begins behind the hole's page.
             let (held, step) = match image.read(at, bytes) {
                 Ok(()) => (len, len),
@@ -209,6 +223,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
                     (held, held.saturating_add(PAGE))
                 }
             };
+            budget.bytes(image.name(), step)?;
             let held = bytes.get(..usize::try_from(held).unwrap_or(0)).unwrap_or_default();
             for place in places(held, at) {
                 match candidate(image, physical.machine, place) {

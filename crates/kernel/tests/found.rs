@@ -70,11 +70,24 @@ impl Writer {
             image: Arc::new(Ram { ranges, start: self.start, bytes: self.bytes, excluded: excluded.to_vec() }),
             format: Format::Raw,
             machine: None,
+            foreign: None,
             order: ByteOrder::Little,
             vmcoreinfo: note.map(|text| text.as_bytes().to_vec()),
             cpus: Vec::new(),
             notes: Vec::new(),
         }
+    }
+}
+
+/// A container that names another machine is refused with that name.
+#[test]
+fn other_machines_are_named() {
+    for machine in ["s390x", "riscv64", "ppc64", "arm"] {
+        let (ram, note) = x86_64(RELEASE);
+        let mut physical = ram.physical(&[], Some(&note));
+        physical.foreign = Some(machine.to_owned());
+        let error = find::kernel(&physical, &Budget::default(), &unwatched).err().unwrap().to_string();
+        assert!(error.contains(&format!("architecture {machine}: only x86_64 and aarch64")), "{error}");
     }
 }
 

@@ -136,7 +136,7 @@ fn of_memory(
 ) -> anyhow::Result<()> {
     let named = || path.display().to_string();
     let mut notes = physical.notes.clone();
-    notes.extend(found.scanned.map(|at| format!("there is no VMCOREINFO note; it was found in memory, at {at:#x}")));
+    notes.extend(found.notes);
     let sources = options.memory.sources(&found.info)?;
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, budget).with_context(named)?);

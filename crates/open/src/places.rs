@@ -313,8 +313,8 @@ fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
         _ => None,
     };
     if let Some(pid) = process {
-        let of = std::fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
-        if of.is_ok_and(|of| of != owner) {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        if status.is_ok_and(|status| !runs_as(&status, owner)) {
             bail!("process {pid} belongs to another user");
         }
         let target = if parts.len() == 5 { std::fs::read_link(open).ok() } else { None };
@@ -332,6 +332,12 @@ fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
     }
     // Read through this descriptor, which stays open: what is at the path may be another file by then.
     Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
+}
+
+/// The process of this `/proc/PID/status` has no rights but those of `owner`: its real, effective, saved and file-system user.
+fn runs_as(status: &str, owner: u32) -> bool {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.is_some_and(|users| users.split_ascii_whitespace().all(|user| user.parse() == Ok(owner)))
 }
 
 /// What is opened to read what lies there: of memory on the heap of a process, the process.
@@ -450,6 +456,15 @@ mod tests {
         assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
         write("");
         assert!(!error().is::<Nothing>());
+    }
+
+    #[test]
+    fn a_process_with_the_rights_of_another_is_not_its_users() {
+        assert!(runs_as("Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t0\t0\t0\t0\n", 1000));
+        for users in ["1000 0 0 0", "0 1000 1000 1000", "1000 1000 0 1000", "1000 x"] {
+            assert!(!runs_as(&format!("Uid:\t{users}\n"), 1000), "{users}");
+        }
+        assert!(!runs_as("Name:\tx\n", 1000));
     }
 
     /// Root reads another user's folder, which says that a session is in what is not that user's.

@@ -69,7 +69,6 @@ pub(crate) fn pieces(
             at = at.max(data);
             // By pages from the first on, so that what lies before a hole within a piece is not lost.
             let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
-            budget.bytes(image.name(), len as u64)?;
             bytes.clear();
             bytes.resize(len, 0);
             let got = match image.read(at, &mut bytes) {
@@ -79,6 +78,7 @@ pub(crate) fn pieces(
             each(at, bytes.get(..got).unwrap_or_default())?;
             // A hole costs its page.
             let step = if got < len { (got as u64 & !PAGE.saturating_sub(1)).saturating_add(PAGE) } else { len as u64 };
+            budget.bytes(image.name(), step)?;
             at = at.saturating_add(step);
             done = done.saturating_add(step);
             watch(Progress { what, done: done.min(total), total: Some(total) });

@@ -19,6 +19,9 @@ use std::sync::Arc;
 pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     job.traces.choose(Arrays::All)?;
     job.check()?;
+    if job.to.is_some_and(|format| format.ctf_version().is_none()) {
+        job.traces.check_readable()?;
+    }
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
     let all = std::mem::take(job.traces);
@@ -105,7 +108,7 @@ impl Run<'_> {
             for lttng in own {
                 let name = lttng.session().name.clone();
                 let one = Traces { lttng: vec![lttng], ..Traces::default() };
-                if one.has_unreadable() || !one.lttng[0].session().metadata.text.is_empty() {
+                if !one.lttng[0].session().metadata.text.is_empty() {
                     self.write(&one, Family::Packets, &into, &name);
                 }
                 self.done.failed |= one.has_unreadable();

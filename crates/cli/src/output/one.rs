@@ -27,11 +27,8 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
         folders(&mut job, &chosen, format, &mut done)?;
     } else {
         let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
-        done.lines.push(writing.run(format)?);
+        job.tell(writing.run(format)?, &mut done);
         done.nothing = chosen.tell_empty(job.traces, done.events());
-    }
-    for line in std::mem::take(&mut done.lines) {
-        job.tell(line, &mut done);
     }
     done.losses |= account::print_all(job.traces, job.json);
     job.end(done)
@@ -95,7 +92,8 @@ fn folders(job: &mut Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) 
     let mut taken = Taken::default();
     for (name, mut traces) in units {
         let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
-        done.lines.push(Writing { job, chosen, traces: &traces, path: &path }.run(format)?);
+        let line = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
+        job.tell(line, done);
         job.traces.sessions.append(&mut traces.sessions);
         job.traces.ctf.append(&mut traces.ctf);
     }

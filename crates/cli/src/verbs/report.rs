@@ -60,6 +60,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     if args.with_log && traces.arrays.is_empty() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
+    traces.check_readable()?;
     let chosen = args.events.choose(traces)?;
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);

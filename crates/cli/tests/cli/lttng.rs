@@ -120,6 +120,44 @@ fn numbers(text: &str, before: &str) -> Vec<usize> {
     numbers
 }
 
+/// How many packets of a Perfetto trace have a `TrackEvent`: field 11 of field 1 of the file.
+fn track_events(file: &[u8]) -> usize {
+    fn number(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let (first, rest) = bytes.split_first().expect("a number");
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                break;
+            }
+        }
+        value
+    }
+    fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let key = number(&mut bytes);
+            let value = match key & 7 {
+                0 => {
+                    number(&mut bytes);
+                    &[][..]
+                }
+                1 => bytes.split_off(..8).expect("eight bytes"),
+                2 => {
+                    let length = number(&mut bytes) as usize;
+                    bytes.split_off(..length).expect("a message")
+                }
+                kind => panic!("wire type {kind}"),
+            };
+            fields.push((key >> 3, value));
+        }
+        fields
+    }
+    let packets = fields(file).into_iter().filter(|(field, _)| *field == 1);
+    packets.filter(|(_, packet)| fields(packet).iter().any(|(field, _)| *field == 11)).count()
+}
+
 #[test]
 fn a_session_is_written_in_each_format_or_refused() {
     let place = Place::new();
@@ -148,13 +186,16 @@ fn a_session_is_written_in_each_format_or_refused() {
             let before = if before.is_empty() { "{ n = " } else { before };
             assert_eq!(numbers(&text, before), expected, "{out}: {text}");
         }
-        for format in ["perfetto", "trace-dat"] {
-            let out = format!("{verb}-{format}");
-            let ran = place.run(&[verb, "shm", "--to", format, "-o", &out]);
-            assert_eq!(ran.status, 1, "{out}: {}", ran.out);
-            assert!(ran.err.contains("is written as ctf, ctf2, json or text"), "{out}: {}", ran.err);
-            assert!(!place.at(&out).exists(), "{out}");
-        }
+        let out = format!("{verb}-perfetto");
+        let ran = place.run(&[verb, "shm", "--to", "perfetto", "-o", &out, "--strict"]);
+        assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
+        let written = files(&place.at(&out));
+        assert_eq!(track_events(&std::fs::read(&written[0]).unwrap()), expected.len(), "{out}");
+        let out = format!("{verb}-trace-dat");
+        let ran = place.run(&[verb, "shm", "--to", "trace-dat", "-o", &out]);
+        assert_eq!(ran.status, 1, "{out}: {}", ran.out);
+        assert!(ran.err.contains("is written as ctf, ctf2, json, text or perfetto"), "{out}: {}", ran.err);
+        assert!(!place.at(&out).exists(), "{out}");
     }
 }
 

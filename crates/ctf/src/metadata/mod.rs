@@ -99,10 +99,12 @@ fn unpack(path: &Path, bytes: &[u8], big: bool) -> Result<(Vec<u8>, [u8; 16]), E
         }
         let schemes = header.get(32..35).unwrap_or_default();
         if schemes.iter().any(|scheme| *scheme != 0) {
-            return Err(wrong(format!("compression, encryption, checksum {schemes:?}: expected none")));
+            let list: Vec<String> = schemes.iter().map(u8::to_string).collect();
+            return Err(wrong(format!("compression, encryption and checksum {}: expected none", list.join(", "))));
         }
-        if !matches!(header.get(35..37), Some([1, 8] | [2, 0])) {
-            return Err(wrong(format!("version {:?}, expected 1.8 or 2.0", header.get(35..37))));
+        let [.., major, minor] = *header;
+        if !matches!((major, minor), (1, 8) | (2, 0)) {
+            return Err(wrong(format!("version {major}.{minor}, expected 1.8 or 2.0")));
         }
         let (content, packet) = (number(24) as usize / 8, number(28) as usize / 8);
         let rest = bytes.get(at..).unwrap_or_default();

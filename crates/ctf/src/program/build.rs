@@ -1,6 +1,6 @@
 //! From a trace class to its program: the scopes of each stream class and event record class are compiled.
 
-use super::compile::{Compiler, Known, Slots};
+use super::compile::{Compiler, Known, Orders, Slots};
 use super::fault::SchemaError;
 use super::header;
 use super::op::Code;
@@ -53,7 +53,7 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
     let Some(stream) = class.streams.get(position) else { return Err(SchemaError::TooMany("stream classes")) };
     let root = stream.event_header.as_ref();
     let header = visited(slots, Scope::EventHeader, root)?;
-    let (_, known) = Compiler::merged(slots, &[(Scope::EventHeader, root)], Known::NOTHING)?;
+    let (_, known) = Compiler::merged(slots, &[(Scope::EventHeader, root)], Known::NOTHING, false)?;
     if stream.events.len() > 1 && !root.is_some_and(|h| has_role(h, Role::EventClassId)) {
         return Err(SchemaError::NoId(Some(stream.id)));
     }
@@ -68,13 +68,15 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
         simple: Vec::new(),
         sparse: HashMap::new(),
     };
+    let orders = Orders::default().and(root).and(stream.common_context.as_ref());
     for (number, event) in stream.events.iter().enumerate() {
+        let orders = orders.and(event.specific_context.as_ref()).and(event.payload.as_ref());
         let scopes = [
             (Scope::CommonContext, stream.common_context.as_ref()),
             (Scope::SpecificContext, event.specific_context.as_ref()),
             (Scope::Payload, event.payload.as_ref()),
         ];
-        let (merged, _) = Compiler::merged(slots, &scopes, known)?;
+        let (merged, _) = Compiler::merged(slots, &scopes, known, orders.are_mixed())?;
         program.events.push(EventProgram {
             specific: visited(slots, Scope::SpecificContext, event.specific_context.as_ref())?,
             payload: visited(slots, Scope::Payload, event.payload.as_ref())?,

@@ -3,6 +3,7 @@
 use super::MAX_ALIGNMENT;
 use super::fault::SchemaError;
 use super::op::{Choice, Code, Count, Kind, Op};
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Length, Role, Struct, Text};
 use lastwords_trace::class::{Path, Scope};
@@ -110,6 +111,8 @@ pub(super) struct Compiler<'a> {
     code: Code,
     /// Runs are merged and nodes left out.
     merge: bool,
+    /// Fields that begin or end inside a byte are not merged: their byte orders differ, which is checked where each stands.
+    mixed: bool,
     known: Known,
     depth: usize,
 }
@@ -122,13 +125,16 @@ impl<'a> Compiler<'a> {
         Ok(compiler.code)
     }
 
-    /// The scopes in order with runs merged, beginning at a position of which `known` is known.
+    /// The scopes in order with runs merged, beginning at a position of which `known` is known. `mixed`: fields inside bytes, there
+    /// or before, have both byte orders.
     pub(super) fn merged(
         slots: &'a Slots,
         scopes: &[(Scope, Option<&Struct>)],
         known: Known,
+        mixed: bool,
     ) -> Result<(Code, Known), SchemaError> {
         let mut compiler = Self::new(slots, Scope::Payload, true, known);
+        compiler.mixed = mixed;
         for (scope, root) in scopes {
             if let Some(root) = root {
                 compiler.scope = *scope;
@@ -139,7 +145,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn new(slots: &'a Slots, scope: Scope, merge: bool, known: Known) -> Self {
-        Self { slots, scope, names: Vec::new(), code: Code::default(), merge, known, depth: 0 }
+        Self { slots, scope, names: Vec::new(), code: Code::default(), merge, mixed: false, known, depth: 0 }
     }
 
     fn root(&mut self, root: &Struct) -> Result<(), SchemaError> {
@@ -283,7 +289,8 @@ impl<'a> Compiler<'a> {
             return Err(SchemaError::Length(length));
         }
         self.align(u64::from(alignment))?;
-        if self.merge && roles.is_empty() && !self.is_wanted() {
+        let is_inside = self.mixed && inside_bytes(bits);
+        if self.merge && roles.is_empty() && !self.is_wanted() && !is_inside {
             self.advance(u64::from(length));
             return Ok(());
         }
@@ -413,6 +420,9 @@ impl<'a> Compiler<'a> {
             FieldClass::Float(float) => float.bits,
             _ => return None,
         };
+        if self.mixed && inside_bytes(bits) {
+            return None;
+        }
         let (length, alignment) = (u64::from(bits.length), u64::from(bits.alignment).max(1));
         length.is_multiple_of(alignment).then_some(length)
     }
@@ -443,6 +453,9 @@ impl<'a> Compiler<'a> {
         let before = self.known;
         let mut after = if optional { Some(before) } else { None };
         for (case, (ranges, class)) in cases(class).into_iter().enumerate() {
+            if !target.signed && ranges.iter().any(|(lower, _)| (i128::from(i64::MIN)..0).contains(lower)) {
+                return Err(SchemaError::Negative(selector.clone()));
+            }
             self.known = before;
             let begin = self.here();
             self.deeper(|this| this.field(class, "", 0, true))?;
@@ -461,6 +474,53 @@ impl<'a> Compiler<'a> {
             *end = here;
         }
         Ok(())
+    }
+}
+
+/// Whether a field can begin or end inside a byte.
+fn inside_bytes(bits: Bits) -> bool {
+    bits.alignment < 8 || !bits.length.is_multiple_of(8)
+}
+
+/// Adds the byte orders of fields that can begin or end inside a byte.
+fn orders_inside(class: &FieldClass, orders: &mut Orders) {
+    let bits = match class {
+        FieldClass::Integer(integer) => integer.bits,
+        FieldClass::Bool(bits) | FieldClass::BitArray(bits) | FieldClass::BitMap(bits, _) => *bits,
+        FieldClass::Float(float) => float.bits,
+        FieldClass::Struct(of) => return of.fields.iter().for_each(|field| orders_inside(&field.class, orders)),
+        FieldClass::Array(array) => return orders_inside(&array.element, orders),
+        FieldClass::Variant(variant) => {
+            return variant.options.iter().for_each(|option| orders_inside(&option.class, orders));
+        }
+        FieldClass::Optional(optional) => return orders_inside(&optional.class, orders),
+        FieldClass::Variable(_) | FieldClass::Text(_) | FieldClass::Blob(_) => return,
+    };
+    if inside_bytes(bits) {
+        match bits.order {
+            ByteOrder::Little => orders.little = true,
+            ByteOrder::Big => orders.big = true,
+        }
+    }
+}
+
+/// The byte orders of fields inside bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Orders {
+    pub(super) little: bool,
+    pub(super) big: bool,
+}
+
+impl Orders {
+    /// With those of a scope.
+    pub(super) fn and(mut self, root: Option<&Struct>) -> Self {
+        root.into_iter().flat_map(|root| &root.fields).for_each(|field| orders_inside(&field.class, &mut self));
+        self
+    }
+
+    /// Both.
+    pub(super) fn are_mixed(self) -> bool {
+        self.little && self.big
     }
 }
 

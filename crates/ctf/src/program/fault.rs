@@ -18,6 +18,8 @@ pub enum SchemaError {
     TooLong(u64),
     /// Too many of something.
     TooMany(&'static str),
+    /// A selector that is not signed has an option for negative values.
+    Negative(Path),
     /// Nested too deep.
     TooDeep,
     /// Several stream classes (none), or event record classes of the stream class of this id, and no field that says which.
@@ -35,6 +37,9 @@ impl fmt::Display for SchemaError {
             Self::Length(bits) => write!(f, "field of {bits} bits: expected 1 to 64, and of a float 16, 32, 64 or 128"),
             Self::TooLong(count) => write!(f, "array of {count} elements: too long"),
             Self::TooMany(what) => write!(f, "too many {what}"),
+            Self::Negative(path) => {
+                write!(f, "{path} is never negative: an option for negative values cannot be selected")
+            }
             Self::TooDeep => write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH),
             Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header says which"),
             Self::NoId(Some(id)) => {

@@ -9,7 +9,7 @@ use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
 use crate::Totals;
-use crate::events::{Chosen, Facts, Filter, Note};
+use crate::events::{Chosen, Facts, Filter, Note, Used};
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::Scope;
@@ -113,7 +113,8 @@ pub(super) fn print<'o>(
             },
             number: 0,
             pipeline,
-            totals: Totals { streams: readers.len() as u64, ..Totals::default() },
+            totals: Totals::default(),
+            used: Used::new(readers.len()),
             failed: None,
         };
         run(&mut readers, &mut printer);
@@ -140,6 +141,7 @@ struct Printer<'p, 't, 'o> {
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
     totals: Totals,
+    used: Used,
     failed: Option<std::io::Error>,
 }
 
@@ -160,6 +162,7 @@ impl Printer<'_, '_, '_> {
     fn finish(mut self) -> crate::Result<Totals> {
         self.flush();
         self.totals.bytes = self.pipeline.bytes();
+        self.totals.streams = self.used.count();
         match self.failed {
             Some(error) => Err(crate::Error::Output(error)),
             None => Ok(self.totals),
@@ -231,6 +234,7 @@ impl Sink for Printer<'_, '_, '_> {
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
         self.totals.packets += 1;
+        self.used.mark(stream);
         let Some(state) = self.streams.get_mut(stream) else { return };
         let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else { return };
         let mut context = Vec::new();

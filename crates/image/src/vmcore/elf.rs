@@ -91,6 +91,7 @@ pub(super) fn open(file: Backing, head: &[u8], budget: &Budget) -> Result<Option
         image: Arc::new(image),
         format: Format::Elf,
         machine: Machine::of_elf(header.machine),
+        foreign: super::foreign::machine(header.machine),
         order: header.order,
         vmcoreinfo: notes.vmcoreinfo,
         cpus: notes.cpus,

@@ -94,7 +94,7 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
     let image = Arc::new(Chunks::new(file, chunks));
     let format = Format::Lime;
     let order = ByteOrder::Little;
-    Ok(Physical { image, format, machine: None, order, vmcoreinfo: None, cpus: Vec::new(), notes })
+    Ok(Physical { image, format, machine: None, foreign: None, order, vmcoreinfo: None, cpus: Vec::new(), notes })
 }
 
 /// A chunk of a snappy stream, or a range without one.

@@ -4,6 +4,7 @@
 //! leaves out is a hole with its cause.
 
 mod elf;
+mod foreign;
 mod kdump;
 mod lime;
 
@@ -95,6 +96,8 @@ pub struct Physical {
     pub format: Format,
     /// The machine, where the container names one.
     pub machine: Option<Machine>,
+    /// The name of the machine that the container names, where it is no [`Machine`]: its memory is read, its kernel is not.
+    pub foreign: Option<String>,
     /// Byte order of the machine.
     pub order: ByteOrder,
     /// The text of the VMCOREINFO note, where there is one.
@@ -174,7 +177,16 @@ pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physic
     let name = file.name.to_string();
     let image = Arc::new(Segments::new(&name, vec![file], segments, false).0);
     let (format, order) = (Format::Raw, ByteOrder::Little);
-    Ok(Physical { image, format, machine: None, order, vmcoreinfo: None, cpus: Vec::new(), notes: Vec::new() })
+    Ok(Physical {
+        image,
+        format,
+        machine: None,
+        foreign: None,
+        order,
+        vmcoreinfo: None,
+        cpus: Vec::new(),
+        notes: Vec::new(),
+    })
 }
 
 /// Opens the files of one split dump (`makedumpfile --split`), in any order; each may be flattened.
@@ -221,6 +233,11 @@ fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
     let mut head = [0u8; crate::elf::HEADER_LEN];
     if !matches!(file.read(0, &mut head), Got::All) {
         return Ok(None);
+    }
+    if let Some(format) = foreign::format(&head) {
+        let expected =
+            format!("ELF, kdump-compressed or LiME memory: this is {format}; write the dump as ELF or by makedumpfile");
+        return Err(Error::value(&file.name, 0, foreign::word(&head), &expected));
     }
     if head.starts_with(&crate::elf::MAGIC) {
         return elf::open(file, &head, budget);

@@ -150,7 +150,6 @@ pub(super) fn search(
             }
             let len = (range.end().saturating_sub(at)).min(chunk.len() as u64);
             let Some(bytes) = chunk.get_mut(..usize::try_from(len).unwrap_or(0)) else { break };
-            kernel.budget().bytes(physical.name(), len)?;
             let pages = match physical.read(at, bytes) {
                 Ok(()) => bytes,
                 // What lies before the hole is there; the search goes on behind the page with the hole.
@@ -180,6 +179,7 @@ pub(super) fn search(
             } else {
                 ((whole as u64).saturating_add(1)).saturating_mul(size)
             };
+            kernel.budget().bytes(physical.name(), advance.max(size))?;
             at = at.saturating_add(advance.max(size));
         }
     }

@@ -130,12 +130,12 @@ impl Scan<'_> {
         if len == 0 {
             return Ok(end);
         }
-        self.budget.bytes(self.image.name(), len)?;
         self.chunk.resize(usize::try_from(len).unwrap_or(0), 0);
         let got = match self.image.read(at, &mut self.chunk) {
             Ok(()) => len,
             Err(hole) => hole.address.saturating_sub(at),
         };
+        self.budget.bytes(self.image.name(), got.max(abi::REGION_ALIGN))?;
         let mut page = 0u64;
         while page < got {
             let head = usize::try_from(page).ok().and_then(|p| self.chunk.get(p..)?.first_chunk::<16>().copied());

@@ -1,6 +1,6 @@
 //! Field classes of CTF 2.
 
-use super::{Object, Wrong, attributes, location, number, text};
+use super::{Object, Wrong, attributes, extensions, list, location, map, number, text};
 use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Budget, Limits};
@@ -11,6 +11,7 @@ use lastwords_trace::class::{
 };
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 /// Most fields of all classes together: aliases are shared, so that short metadata could ask for any number.
@@ -29,6 +30,8 @@ pub(super) struct Builder {
     names: Vec<String>,
 }
 
+/// Values that a selector can have.
+const ANY: RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
 /// Bytes of the model: so many for each byte of the metadata, and some for any. An alias is written once and used many times.
 const COST: u64 = 32;
 const COST_OF_ANY: u64 = 1 << 26;
@@ -104,10 +107,18 @@ impl Builder {
         let kind = text(object, "type")?.ok_or("field class: expected a `type`")?;
         let kept = ["attributes", "mappings", "flags", "media-type"].iter().filter_map(|key| object.get(*key));
         self.spend(kept.map(weight).sum())?;
-        let attributes = attributes(object);
+        extensions(object)?;
+        let attributes = attributes(object)?;
         Ok(match kind {
             "fixed-length-bit-array" => FieldClass::BitArray(bits(object)?),
-            "fixed-length-bit-map" => FieldClass::BitMap(bits(object)?, mappings(object, "flags")?),
+            "fixed-length-bit-map" => {
+                let bits = bits(object)?;
+                let flags = mappings(object, "flags", &(0..=i128::from(bits.length).saturating_sub(1)))?;
+                if flags.is_empty() {
+                    return Err("flags: expected one at least".into());
+                }
+                FieldClass::BitMap(bits, flags)
+            }
             "fixed-length-boolean" => FieldClass::Bool(bits(object)?),
             "fixed-length-unsigned-integer" => FieldClass::Integer(integer(object, bits(object)?, false)?),
             "fixed-length-signed-integer" => FieldClass::Integer(integer(object, bits(object)?, true)?),
@@ -124,7 +135,11 @@ impl Builder {
             "static-length-blob" | "dynamic-length-blob" => {
                 let media_type = text(object, "media-type")?.unwrap_or("application/octet-stream").to_owned();
                 let is_uuid = roles(object)?.contains(&Role::TraceUuid);
-                FieldClass::Blob(Blob { length: self.length(object, kind)?, media_type, is_uuid, attributes })
+                let length = self.length(object, kind)?;
+                if is_uuid && length != Length::Fixed(16) {
+                    return Err("a UUID has a length of 16 bytes".into());
+                }
+                FieldClass::Blob(Blob { length, media_type, is_uuid, attributes })
             }
             "structure" => FieldClass::Struct(self.structure(object, attributes)?),
             "static-length-array" | "dynamic-length-array" => FieldClass::Array(Box::new(Array {
@@ -160,7 +175,7 @@ impl Builder {
             fields: Vec::new(),
             attributes: attributes_of,
         };
-        let members = object.get("member-classes").and_then(Value::as_array);
+        let members = list(object, "member-classes")?;
         let mut names = HashSet::new();
         for member in members.into_iter().flatten() {
             let member = member.as_object().ok_or("member class: expected an object")?;
@@ -174,7 +189,7 @@ impl Builder {
             self.names.push(name.clone());
             let class = self.class(class).map_err(|what| format!("{name}: {what}"))?;
             self.names.pop();
-            of.fields.push(Field { name, class, attributes: attributes(member) });
+            of.fields.push(Field { name, class, attributes: attributes(member)? });
         }
         Ok(of)
     }
@@ -182,7 +197,7 @@ impl Builder {
     fn optional(&mut self, object: &Object, attributes: String) -> Result<FieldClass, Wrong> {
         let ranges = match object.get("selector-field-ranges") {
             None => None,
-            Some(ranges_of) => Some(ranges(ranges_of)?),
+            Some(ranges_of) => Some(ranges(ranges_of, &ANY)?),
         };
         Ok(FieldClass::Optional(Box::new(Optional {
             selector: self.location(object, "selector-field-location")?,
@@ -194,17 +209,22 @@ impl Builder {
 
     fn variant(&mut self, object: &Object, attributes_of: String) -> Result<FieldClass, Wrong> {
         let selector = self.location(object, "selector-field-location")?;
-        let mut options = Vec::new();
-        for option in object.get("options").and_then(Value::as_array).into_iter().flatten() {
+        let (mut options, mut taken): (Vec<_>, Vec<Range>) = Default::default();
+        for option in list(object, "options")?.into_iter().flatten() {
             let option = option.as_object().ok_or("option: expected an object")?;
-            let ranges =
-                ranges(option.get("selector-field-ranges").ok_or("option: expected `selector-field-ranges`")?)?;
+            let value = option.get("selector-field-ranges").ok_or("option: expected `selector-field-ranges`")?;
+            let ranges = ranges(value, &ANY)?;
+            taken.extend(&ranges);
             let class = self.class(option.get("field-class").ok_or("option: expected a `field-class`")?)?;
             let name = text(option, "name")?.unwrap_or_default().to_owned();
-            options.push(VariantOption { name, ranges, class, attributes: attributes(option) });
+            options.push(VariantOption { name, ranges, class, attributes: attributes(option)? });
         }
         if options.is_empty() {
             return Err("variant: expected options".into());
+        }
+        taken.sort();
+        if let Some([one, _]) = taken.array_windows().find(|[one, next]: &&[Range; 2]| next.lower <= one.upper) {
+            return Err(format!("variant: two options for the value {}", one.upper));
         }
         Ok(FieldClass::Variant(Box::new(Variant { selector, options, attributes: attributes_of })))
     }
@@ -229,7 +249,8 @@ fn bits(object: &Object) -> Result<Bits, Wrong> {
     let order = match text(object, "byte-order")? {
         Some("little-endian") => ByteOrder::Little,
         Some("big-endian") => ByteOrder::Big,
-        other => return Err(format!("byte-order {other:?}: expected little-endian or big-endian")),
+        Some(other) => return Err(format!("byte-order {other:?}: expected little-endian or big-endian")),
+        None => return Err("expected a `byte-order`".into()),
     };
     let natural = if order == ByteOrder::Little { "first-to-last" } else { "last-to-first" };
     let reversed = match text(object, "bit-order")? {
@@ -248,9 +269,12 @@ fn integer(object: &Object, bits: Bits, signed: bool) -> Result<Integer, Wrong> 
         Some(base) => return Err(format!("preferred-display-base {base}: expected 2, 8, 10 or 16")),
     };
     let mut integer = Integer::new(bits, signed, base);
-    integer.mappings = mappings(object, "mappings")?;
+    integer.mappings = mappings(object, "mappings", &all_of(signed))?;
     integer.roles = roles(object)?;
-    integer.attributes = attributes(object);
+    if integer.has(Role::Magic) && bits.length != 32 {
+        return Err(format!("a magic number of {} bits: expected 32", bits.length));
+    }
+    integer.attributes = attributes(object)?;
     if signed && !integer.roles.is_empty() {
         return Err("roles: only an unsigned integer has such".into());
     }
@@ -258,8 +282,8 @@ fn integer(object: &Object, bits: Bits, signed: bool) -> Result<Integer, Wrong> 
 }
 
 fn roles(object: &Object) -> Result<Vec<Role>, Wrong> {
-    let list = object.get("roles").and_then(Value::as_array);
-    list.into_iter()
+    list(object, "roles")?
+        .into_iter()
         .flatten()
         .map(|role| role.as_str().and_then(role_of).ok_or_else(|| format!("unknown role {role}")))
         .collect()
@@ -295,27 +319,33 @@ fn encoding(object: &Object) -> Result<Encoding, Wrong> {
     })
 }
 
-/// Labels and their ranges, sorted.
-fn mappings(object: &Object, key: &str) -> Result<Vec<Mapping>, Wrong> {
-    let map = object.get(key).and_then(Value::as_object);
-    let mut mappings: Vec<Mapping> = map
+/// All values of an integer.
+fn all_of(signed: bool) -> RangeInclusive<i128> {
+    if signed { i64::MIN.into()..=i64::MAX.into() } else { 0..=u64::MAX.into() }
+}
+
+/// Labels and their ranges, sorted, within `bounds`.
+fn mappings(object: &Object, key: &str, bounds: &RangeInclusive<i128>) -> Result<Vec<Mapping>, Wrong> {
+    let mut mappings: Vec<Mapping> = map(object, key)?
         .into_iter()
         .flatten()
-        .map(|(label, value)| Ok(Mapping { label: label.clone(), ranges: ranges(value)? }))
+        .map(|(label, value)| Ok(Mapping { label: label.clone(), ranges: ranges(value, bounds)? }))
         .collect::<Result<_, Wrong>>()?;
     mappings.sort_by(|a, b| a.label.cmp(&b.label));
     Ok(mappings)
 }
 
-fn ranges(value: &Value) -> Result<Vec<Range>, Wrong> {
+/// Ranges within `bounds`, one at least.
+fn ranges(value: &Value, bounds: &RangeInclusive<i128>) -> Result<Vec<Range>, Wrong> {
     let bound = |value: &Value| {
         value
             .as_u64()
             .map(i128::from)
             .or_else(|| value.as_i64().map(i128::from))
-            .ok_or_else(|| format!("range bound {value}"))
+            .filter(|bound| bounds.contains(bound))
+            .ok_or_else(|| format!("range bound {value}: expected {} to {}", bounds.start(), bounds.end()))
     };
-    let list = value.as_array().ok_or("expected ranges")?;
+    let list = value.as_array().filter(|list| !list.is_empty()).ok_or("expected ranges")?;
     list.iter()
         .map(|range| match range {
             Value::Array(pair) => match pair.as_slice() {
@@ -325,7 +355,7 @@ fn ranges(value: &Value) -> Result<Vec<Range>, Wrong> {
                 }
                 _ => Err("range: expected two bounds".to_owned()),
             },
-            one => bound(one).map(|value| Range { lower: value, upper: value }),
+            other => Err(format!("range {other}: expected two bounds")),
         })
         .collect()
 }

@@ -101,22 +101,19 @@ impl Reader {
 
     fn preamble(&mut self, object: &Object) -> Result<(), Wrong> {
         self.begun = true;
-        match object.get("version").and_then(Value::as_u64) {
-            Some(2) => {}
-            other => return Err(format!("version {other:?}, expected 2")),
+        match object.get("version") {
+            Some(version) if version.as_u64() == Some(2) => {}
+            Some(version) => return Err(format!("version {version}, expected 2")),
+            None => return Err("expected a `version`".into()),
         }
-        if let Some(extensions) = object.get("extensions").and_then(Value::as_object).filter(|e| !e.is_empty()) {
-            let names: Vec<&String> = extensions.keys().collect();
-            return Err(format!("extensions {names:?}: none is known"));
-        }
-        if let Some(uuid) = object.get("uuid") {
-            let bytes: Option<Vec<u8>> = uuid
-                .as_array()
-                .and_then(|list| list.iter().map(|b| b.as_u64().and_then(|b| u8::try_from(b).ok())).collect());
+        extensions(object)?;
+        if let Some(list) = list(object, "uuid")? {
+            let bytes: Option<Vec<u8>> =
+                list.iter().map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok())).collect();
             let uuid = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
             self.class.uuid = Some(uuid.ok_or("uuid: expected 16 bytes")?);
         }
-        self.class.preamble = attributes(object);
+        self.class.preamble = attributes(object)?;
         Ok(())
     }
 
@@ -125,8 +122,8 @@ impl Reader {
             return Err("a second trace class".into());
         }
         self.class.identity = identity(object)?;
-        self.class.attributes = attributes(object);
-        for (key, value) in object.get("environment").and_then(Value::as_object).into_iter().flatten() {
+        self.class.attributes = attributes(object)?;
+        for (key, value) in map(object, "environment")?.into_iter().flatten() {
             let value = match value {
                 Value::String(text) => EnvValue::Text(text.clone()),
                 Value::Number(number) => {
@@ -147,25 +144,36 @@ impl Reader {
             return Err(format!("a second clock class {id:?}"));
         }
         let frequency = number(object, "frequency")?.filter(|f| *f > 0).ok_or("expected a `frequency` above 0")?;
-        let offset = object.get("offset-from-origin").and_then(Value::as_object);
-        let part = |key: &str| offset.and_then(|offset| offset.get(key));
+        let none = Object::new();
+        let offset = map(object, "offset-from-origin")?.unwrap_or(&none);
+        let seconds = match offset.get("seconds") {
+            None => 0,
+            Some(value) => value.as_i64().ok_or_else(|| format!("seconds {value}: expected an integer"))?,
+        };
+        let cycles = number(offset, "cycles")?.unwrap_or(0);
+        if cycles >= frequency {
+            return Err(format!("cycles {cycles}: expected fewer than the frequency of {frequency}"));
+        }
         let origin = match object.get("origin") {
             None => Origin::Unknown,
             Some(Value::String(word)) if word == "unix-epoch" => Origin::UnixEpoch,
-            Some(Value::Object(custom)) => Origin::Custom(identity(custom)?),
+            Some(Value::Object(custom)) => match identity(custom)? {
+                known @ Identity { name: Some(_), uid: Some(_), .. } => Origin::Custom(known),
+                _ => return Err("origin: expected a `name` and a `uid`".into()),
+            },
             Some(other) => return Err(format!("origin {other}: expected \"unix-epoch\" or an object")),
         };
         self.class.clocks.push(Clock {
             id,
             identity: identity(object)?,
             frequency,
-            offset_seconds: part("seconds").and_then(Value::as_i64).unwrap_or(0),
-            offset_cycles: part("cycles").and_then(Value::as_u64).unwrap_or(0),
+            offset_seconds: seconds,
+            offset_cycles: cycles,
             origin,
             precision: number(object, "precision")?,
             accuracy: number(object, "accuracy")?,
             description: text(object, "description")?.unwrap_or_default().to_owned(),
-            attributes: attributes(object),
+            attributes: attributes(object)?,
         });
         Ok(())
     }
@@ -190,7 +198,7 @@ impl Reader {
             event_header: self.scope(object, "event-record-header-field-class", Scope::EventHeader)?,
             common_context: self.scope(object, "event-record-common-context-field-class", Scope::CommonContext)?,
             events: Vec::new(),
-            attributes: attributes(object),
+            attributes: attributes(object)?,
         };
         self.class.streams.push(stream);
         Ok(())
@@ -209,7 +217,7 @@ impl Reader {
             emf_uri: word("emf-uri").unwrap_or_default().to_owned(),
             specific_context: self.scope(object, "specific-context-field-class", Scope::SpecificContext)?,
             payload: self.scope(object, "payload-field-class", Scope::Payload)?,
-            attributes: attributes(object),
+            attributes: attributes(object)?,
         };
         let place = self.streams.get(&stream);
         let Some(class) = place.and_then(|place| self.class.streams.get_mut(*place)) else {
@@ -250,8 +258,30 @@ fn identity(object: &Object) -> Result<Identity, Wrong> {
     Ok(Identity { namespace: part("namespace")?, name: part("name")?, uid: part("uid")? })
 }
 
-fn attributes(object: &Object) -> String {
-    object.get("attributes").map(ToString::to_string).unwrap_or_default()
+fn list<'a>(object: &'a Object, key: &str) -> Result<Option<&'a Vec<Value>>, Wrong> {
+    match object.get(key) {
+        None => Ok(None),
+        Some(Value::Array(list)) => Ok(Some(list)),
+        Some(other) => Err(format!("{key} {other}: expected an array")),
+    }
+}
+
+fn map<'a>(object: &'a Object, key: &str) -> Result<Option<&'a Object>, Wrong> {
+    match object.get(key) {
+        None => Ok(None),
+        Some(Value::Object(map)) => Ok(Some(map)),
+        Some(other) => Err(format!("{key} {other}: expected an object")),
+    }
+}
+
+fn attributes(object: &Object) -> Result<String, Wrong> {
+    Ok(map(object, "attributes")?.map(|map| Value::Object(map.clone()).to_string()).unwrap_or_default())
+}
+
+/// Refuses extensions: none is known.
+fn extensions(object: &Object) -> Result<(), Wrong> {
+    let names: Vec<&str> = map(object, "extensions")?.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() { Ok(()) } else { Err(format!("extensions {}: none is known", names.join(", "))) }
 }
 
 /// The place that a field location names; `names` leads to the structure that the field stands in.

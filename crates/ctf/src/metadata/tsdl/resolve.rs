@@ -35,7 +35,12 @@ pub(super) fn trace_class(declared: Declared, length: u64) -> Result<TraceClass,
     }
     let cost = length.saturating_mul(COST).saturating_add(COST_OF_ANY);
     let budget = Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() });
-    let mut resolver = Resolver { clocks: clocks(&declared), fields: 0, budget, roots: Default::default() };
+    let number = |(key, value): &(String, EnvValue)| match value {
+        EnvValue::Integer(number) => Some((key.clone(), u64::try_from(*number).ok()?)),
+        EnvValue::Text(_) => None,
+    };
+    let env = declared.env.iter().filter_map(number).collect();
+    let mut resolver = Resolver { clocks: clocks(&declared), fields: 0, budget, env, roots: Default::default() };
     let streams = streams(&declared)?;
     let header = resolver.scope(Scope::PacketHeader, trace.header.clone())?;
     let mut classes = Vec::new();
@@ -119,6 +124,8 @@ struct Resolver {
     clocks: Vec<Clock>,
     fields: usize,
     budget: Budget,
+    /// Numbers of the environment, which lengths can come from.
+    env: HashMap<String, u64>,
     /// The types of the scopes that are in reach, by their order.
     roots: [Option<Rc<Type>>; 6],
 }
@@ -322,6 +329,12 @@ impl Resolver {
     fn array(&mut self, element: &Rc<Type>, length: &Length, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
         let length = match length {
             Length::Fixed(length) => class::Length::Fixed(*length),
+            Length::Of(reference) if reference.starts_with("env.") => {
+                let known = self.env.get(reference.trim_start_matches("env."));
+                let length = known
+                    .ok_or_else(|| place.wrong(format!("length {reference}: expected a number of the block `env`")))?;
+                class::Length::Fixed(*length)
+            }
             Length::Of(reference) => {
                 let (path, target) = self.find(reference, place)?;
                 match &*target {

@@ -22,6 +22,8 @@ use lastwords_ctf::{Error, Result};
 const MOST_CPUS: u32 = 1 << 16;
 /// Bytes of the largest sub-buffer that the kernel makes (`RB_WRITE_MASK`).
 const LARGEST_PAGE: u32 = 1 << 20;
+/// Bytes of the longest list of clocks.
+const LONGEST_CLOCKS: u64 = 1 << 12;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 
@@ -140,11 +142,14 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     };
     let plain = (false, Algorithm::None);
     let stats = told.stats_before("");
-    let top = Buffer { stats, ..Buffer::default() };
+    let mut top = Buffer { stats, ..Buffer::default() };
     let places = table(&mut at, cpus)?;
+    top.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
     let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
-    for buffer in std::mem::take(&mut told.buffers) {
-        let places = instance_table(source, buffer.offset, cpus)?;
+    for mut buffer in std::mem::take(&mut told.buffers) {
+        let mut at = source.at(buffer.offset);
+        let places = instance_table(&mut at, cpus)?;
+        buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
         arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
     }
     Ok(tracing(source, begin, machine, &told, arrays))
@@ -157,9 +162,7 @@ fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located>
 }
 
 /// The table of an instance. Some versions put the number of CPUs before it.
-fn instance_table(source: &Source, offset: u64, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
-    let mut at = source.at(offset);
-    let mut cpus = cpus;
+fn instance_table(at: &mut At<'_>, mut cpus: u32) -> std::result::Result<Vec<Place>, Located> {
     if at.clone().bytes(10)? == b"flyrecord\0" {
         at.bytes(10)?;
     } else {
@@ -169,7 +172,14 @@ fn instance_table(source: &Source, offset: u64, cpus: u32) -> std::result::Resul
             return Err(at.unexpected(u64::from(cpus), "the word flyrecord and a table of CPUs"));
         }
     }
-    table(&mut at, cpus)
+    table(at, cpus)
+}
+
+/// The list of clocks that stands behind a table of version 6; none where something else does.
+fn clock_behind(at: &mut At<'_>) -> Option<String> {
+    let size = at.u64().ok().filter(|size| (1..=LONGEST_CLOCKS).contains(size))?;
+    let text = at.bytes(size).ok()?;
+    text.is_ascii().then(|| String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
 }
 
 fn array(
@@ -229,8 +239,7 @@ fn array(
         unpacked: Mutex::default(),
         wrong: Mutex::new(wrong),
     };
-    let chosen = told.clocks.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
-    let clock = if buffer.clock.is_empty() { chosen.unwrap_or("local").to_owned() } else { clock_word(&buffer.clock) };
+    let clock = told.clock(buffer);
     Array {
         name: buffer.name.clone(),
         tracer: "nop".to_owned(),
@@ -243,12 +252,6 @@ fn array(
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,
     }
-}
-
-/// The chosen one of a list such as `trace_clock` has, or the word itself.
-fn clock_word(text: &str) -> String {
-    let chosen = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'));
-    chosen.unwrap_or(text.trim()).to_owned()
 }
 
 fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {

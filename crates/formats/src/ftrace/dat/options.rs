@@ -20,7 +20,7 @@ pub(super) struct Buffer {
     pub(super) name: String,
     /// Where its section (version 7) or its table (version 6) stands.
     pub(super) offset: u64,
-    /// Its clock; version 7.
+    /// Its clock, or a list with the chosen one in brackets.
     pub(super) clock: String,
     /// Bytes of a sub-buffer; version 7.
     pub(super) page_size: u32,
@@ -34,6 +34,10 @@ pub(super) struct Buffer {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) clocks: String,
+    /// A clock is told, in the option or (version 6) behind each table.
+    pub(super) has_clock: bool,
+    /// The program that wrote the file.
+    pub(super) version: String,
     pub(super) uname: String,
     pub(super) cpus: u32,
     pub(super) buffers: Vec<Buffer>,
@@ -51,7 +55,8 @@ impl Told {
         let mut from = reader(data, order);
         let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
         match id {
-            id::TRACE_CLOCK => self.clocks = text(),
+            id::TRACE_CLOCK => (self.clocks, self.has_clock) = (text(), true),
+            id::VERSION => self.version = text(),
             id::UNAME => self.uname = text(),
             id::CPU_COUNT => self.cpus = from.u32()?,
             id::CPU_STAT => {
@@ -85,6 +90,18 @@ impl Told {
         Ok(())
     }
 
+    /// The clock of a buffer: its own; or the one that is chosen for the machine, where it has none. trace-cmd writes `local` for a
+    /// buffer whose clock it did not set itself, and goes by the machine's then.
+    pub(super) fn clock(&self, buffer: &Buffer) -> String {
+        let by_default = |clock: &str| clock.is_empty() || clock == "local" && !self.version.starts_with("lastwords");
+        let of = |text: &str| chosen(text).unwrap_or(text.trim()).to_owned();
+        if by_default(&of(&buffer.clock)) {
+            chosen(&self.clocks).unwrap_or("local").to_owned()
+        } else {
+            of(&buffer.clock)
+        }
+    }
+
     /// The counters told of a buffer: those behind its name, or those that nothing was said of. `trace-cmd record` puts
     /// them before each buffer, `extract` all before the first, with names.
     pub(super) fn stats_before(&mut self, buffer: &str) -> Vec<(u32, Stats)> {
@@ -93,6 +110,11 @@ impl Told {
         found.sort_by_key(|(of, ..)| of.is_empty());
         found.into_iter().map(|(_, cpu, stats)| (cpu, stats)).collect()
     }
+}
+
+/// The word in brackets of a list such as `trace_clock` has.
+fn chosen(text: &str) -> Option<&str> {
+    text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
 /// Counters of a CPU, as `per_cpu/cpuN/stats` tells them behind a line with the CPU's number.

@@ -370,3 +370,50 @@ proptest! {
         }
     }
 }
+
+/// Clocks as the option, the buffers and the tables of version 6 tell them; times are those of trace-cmd, in the machine's clock where
+/// trace-cmd has no other.
+#[test]
+fn clocks_are_those_that_trace_cmd_goes_by() {
+    let own = format!("lastwords {}", env!("CARGO_PKG_VERSION"));
+    for version in [6, 7] {
+        for (chosen, told) in [
+            ("x86-tsc", "local  "),
+            ("counter", "local  "),
+            ("mono", "local"),
+            ("perf", "perf"),
+            ("x86-tsc", "x86-tsc"),
+        ] {
+            let mut machine = machine();
+            machine.arrays.truncate(1);
+            machine.arrays[0].clock = chosen.into();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("trace.dat");
+            write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+            // As trace-cmd writes it: the version is its own, and the buffer has `local` where it set no clock.
+            let mut bytes = std::fs::read(&path).unwrap();
+            let mut replace = |from: &str, to: &str| {
+                while let Some(at) = bytes.windows(from.len()).position(|part| part == from.as_bytes()) {
+                    bytes[at..at + from.len()].copy_from_slice(&to.as_bytes()[..from.len()]);
+                }
+            };
+            replace(&own, "trace-cmd version 3.3.1 and more");
+            if version == 7 && chosen != told && chosen.len() == told.len() {
+                replace(&format!("\0{chosen}\0"), &format!("\0{told}\0"));
+            }
+            std::fs::write(&path, bytes).unwrap();
+            let read = open(&path).unwrap();
+            assert_eq!(read.arrays[0].clock, chosen, "version {version}, {told}");
+            let is_plain = matches!(chosen, "x86-tsc" | "counter");
+            assert_eq!(read.arrays[0].clock_in_ns, !is_plain);
+            let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
+            let times = |text: &str| -> Vec<String> {
+                let time = |line: &str| Some(line.split_once(": ")?.0.rsplit(' ').next()?.to_owned());
+                text.lines().filter(|line| line.contains("wake:")).filter_map(time).collect()
+            };
+            let ours = times(&text(&read, 0));
+            assert_eq!(ours.len(), 3);
+            assert_eq!(ours, times(&String::from_utf8_lossy(&shown.stdout)), "version {version}, {chosen}, {told}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use super::header::Place;
 use crate::file::{Backing, Got};
 use lastwords_bytes::{Budget, Error};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a chunk.
 const CHUNK: u64 = 512;
@@ -12,12 +13,17 @@ const CHUNK_BITS: u64 = CHUNK * 8;
 const BATCH: usize = 1 << 20;
 
 /// A bitmap, bit n of byte m for page frame 8 m + n.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Bitmap {
     at: u64,
     /// Page frames that the file has bits for.
     pub(super) len: u64,
+    /// The chunk that was read last: pages are asked for one after the other.
+    last: Mutex<Option<Chunk>>,
 }
+
+/// A chunk, and the page frame of its first bit.
+type Chunk = (u64, [u8; CHUNK as usize]);
 
 /// Set bits before each chunk of a bitmap.
 #[derive(Debug)]
@@ -34,7 +40,7 @@ impl Bitmap {
     /// The bitmap at `place`, as far as `file` has it, of page frames below `max`.
     pub(super) fn new(file: &Backing, place: Place, max: u64) -> Self {
         let held = place.len.min(file.len.saturating_sub(place.offset));
-        Self { at: place.offset, len: held.saturating_mul(8).min(max) }
+        Self { at: place.offset, len: held.saturating_mul(8).min(max), last: Mutex::default() }
     }
 
     /// Counts all of it, once.
@@ -67,12 +73,16 @@ impl Bitmap {
     }
 
     /// The chunk that has the bit of `pfn`, and the page frame of its first bit. Bits behind the end are 0.
-    pub(super) fn chunk(&self, file: &Backing, pfn: u64) -> Option<(u64, [u8; CHUNK as usize])> {
+    pub(super) fn chunk(&self, file: &Backing, pfn: u64) -> Option<Chunk> {
         let index = pfn / CHUNK_BITS;
         let first = index.saturating_mul(CHUNK_BITS);
         let mut chunk = [0u8; CHUNK as usize];
         if pfn >= self.len {
             return None;
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = last.filter(|known| known.0 == first) {
+            return Some(known);
         }
         match file.read(self.at.saturating_add(index.saturating_mul(CHUNK)), &mut chunk) {
             Got::Ended(got) if first.saturating_add((got as u64).saturating_mul(8)) <= pfn => return None,
@@ -86,7 +96,8 @@ impl Bitmap {
                 *byte &= 1u8.checked_shl(u32::try_from(valid).unwrap_or(0)).unwrap_or(0).wrapping_sub(1);
             }
         }
-        Some((first, chunk))
+        *last = Some((first, chunk));
+        *last
     }
 
     /// Whether the bit of `pfn` is set, and how many are before it.

@@ -9,12 +9,48 @@ pub(crate) const MAGIC: [u8; 8] = *b"KDUMP   ";
 pub(super) const HEADER_LEN: usize = 464;
 /// Bytes of the second header that are read.
 pub(super) const SUB_HEADER_LEN: usize = 104;
+/// Where the first header has the size of a block.
+pub(super) const BLOCK_SIZE_AT: u64 = disk_dump_header::BLOCK_SIZE as u64;
 /// `status`: the dump was cut short when space ran out.
 const INCOMPLETE: u32 = 8;
 /// Versions that are read.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=6;
-/// Blocks are pages: 512 bytes to 1 MiB.
-const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=1 << 20;
+/// Blocks are pages: 512 bytes to 64 KiB.
+const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=1 << 16;
+
+/// Offsets in `struct disk_dump_header` of 64-bit machines.
+mod disk_dump_header {
+    pub(super) const HEADER_VERSION: usize = 8;
+    /// `struct new_utsname`: six names of this length, the machine's the fifth.
+    pub(super) const UTSNAME: usize = 12;
+    pub(super) const NAME_LEN: usize = 65;
+    pub(super) const MACHINE: usize = UTSNAME + 4 * NAME_LEN;
+    pub(super) const STATUS: usize = 424;
+    pub(super) const BLOCK_SIZE: usize = 428;
+    pub(super) const SUB_HDR_SIZE: usize = 432;
+    pub(super) const BITMAP_BLOCKS: usize = 436;
+    pub(super) const MAX_MAPNR: usize = 440;
+}
+
+/// Offsets in `struct kdump_sub_header` of 64-bit machines.
+mod kdump_sub_header {
+    pub(super) const SPLIT: usize = 12;
+    pub(super) const START_PFN: usize = 16;
+    pub(super) const END_PFN: usize = 24;
+    /// The size follows the offset, here and for notes.
+    pub(super) const OFFSET_VMCOREINFO: usize = 32;
+    pub(super) const OFFSET_NOTE: usize = 48;
+    pub(super) const START_PFN_64: usize = 80;
+    pub(super) const END_PFN_64: usize = 88;
+    pub(super) const MAX_MAPNR_64: usize = 96;
+}
+
+/// Offsets in `struct page_desc`.
+mod page_desc {
+    pub(super) const OFFSET: usize = 0;
+    pub(super) const SIZE: usize = 8;
+    pub(super) const FLAGS: usize = 12;
+}
 
 /// Part of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +66,8 @@ pub(super) struct Header {
     pub(super) version: u32,
     /// QEMU leaves it out.
     pub(super) machine: Option<Machine>,
+    /// Its name, where it is none of those.
+    pub(super) foreign: Option<String>,
     pub(super) block_size: u64,
     pub(super) incomplete: bool,
     sub_header_blocks: u64,
@@ -45,28 +83,37 @@ pub(super) struct Header {
 impl Header {
     /// Reads the first header.
     pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
+        use disk_dump_header as at;
         // The version tells the byte order: a block size of 4096 read in the wrong one is a power of two as well.
         let big = Reader::new(what, bytes, ByteOrder::Big);
-        let is_big = VERSIONS.contains(&big.u32_at(8)?);
+        let is_big = VERSIONS.contains(&big.u32_at(at::HEADER_VERSION)?);
         let reader = if is_big { big } else { Reader::new(what, bytes, ByteOrder::Little) };
-        let version = reader.u32_at(8)?;
+        let version = reader.u32_at(at::HEADER_VERSION)?;
         if !VERSIONS.contains(&version) {
-            return Err(Error::value(what, 8, u64::from(version), "a header version of 1 to 6"));
+            return Err(Error::value(
+                what,
+                at::HEADER_VERSION as u64,
+                u64::from(version),
+                "a header version of 1 to 6",
+            ));
         }
-        let block_size = reader.u32_at(428)?;
+        let block_size = reader.u32_at(at::BLOCK_SIZE)?;
         if !block_size.is_power_of_two() || !BLOCK_SIZES.contains(&block_size) {
-            let expected = "a power of two from 512 to 2^20 (dumps of 32-bit machines are not read)";
-            return Err(Error::value(what, 428, u64::from(block_size), expected));
+            let expected = "a power of two from 512 to 2^16 (dumps of 32-bit machines are not read)";
+            return Err(Error::value(what, at::BLOCK_SIZE as u64, u64::from(block_size), expected));
         }
+        let name = reader.text_at(at::MACHINE, at::NAME_LEN)?;
+        let machine = Machine::of_name(&name);
         Ok(Self {
             order: reader.order(),
             version,
-            machine: Machine::of_name(&reader.text_at(272, 65)?),
+            machine,
+            foreign: Some(name).filter(|name| machine.is_none() && !name.is_empty()),
             block_size: u64::from(block_size),
-            incomplete: reader.u32_at(424)? & INCOMPLETE != 0,
-            sub_header_blocks: u64::from(reader.u32_at(432)?),
-            bitmap_blocks: u64::from(reader.u32_at(436)?),
-            max_pfn: u64::from(reader.u32_at(440)?),
+            incomplete: reader.u32_at(at::STATUS)? & INCOMPLETE != 0,
+            sub_header_blocks: u64::from(reader.u32_at(at::SUB_HDR_SIZE)?),
+            bitmap_blocks: u64::from(reader.u32_at(at::BITMAP_BLOCKS)?),
+            max_pfn: u64::from(reader.u32_at(at::MAX_MAPNR)?),
             split: None,
             vmcoreinfo: Place::default(),
             notes: Place::default(),
@@ -80,25 +127,26 @@ impl Header {
 
     /// Adds what the second header says, as far as its version has it.
     pub(super) fn add_sub_header(&mut self, what: &str, bytes: &[u8]) -> Result<(), Error> {
+        use kdump_sub_header as at;
         let reader = Reader::new(what, bytes, self.order).based(self.sub_header_at());
         let place = |at: usize| -> Result<Place, Error> {
             Ok(Place { offset: reader.u64_at(at)?, len: reader.u64_at(at.saturating_add(8))? })
         };
-        if self.version >= 2 && reader.u32_at(12)? != 0 {
-            self.split = Some((reader.u64_at(16)?, reader.u64_at(24)?));
+        if self.version >= 2 && reader.u32_at(at::SPLIT)? != 0 {
+            self.split = Some((reader.u64_at(at::START_PFN)?, reader.u64_at(at::END_PFN)?));
         }
         if self.version >= 3 {
-            self.vmcoreinfo = place(32)?;
+            self.vmcoreinfo = place(at::OFFSET_VMCOREINFO)?;
         }
         if self.version >= 4 {
-            self.notes = place(48)?;
+            self.notes = place(at::OFFSET_NOTE)?;
         }
         if self.version >= 6 {
             self.split = match self.split {
-                Some(_) => Some((reader.u64_at(80)?, reader.u64_at(88)?)),
+                Some(_) => Some((reader.u64_at(at::START_PFN_64)?, reader.u64_at(at::END_PFN_64)?)),
                 None => None,
             };
-            self.max_pfn = reader.u64_at(96)?;
+            self.max_pfn = reader.u64_at(at::MAX_MAPNR_64)?;
         }
         Ok(())
     }
@@ -135,6 +183,11 @@ pub(super) struct Descriptor {
 
 impl Descriptor {
     pub(super) fn parse(reader: &Reader<'_>) -> Result<Self, Error> {
-        Ok(Self { offset: reader.u64_at(0)?, size: reader.u32_at(8)?, flags: reader.u32_at(12)? })
+        use page_desc as at;
+        Ok(Self {
+            offset: reader.u64_at(at::OFFSET)?,
+            size: reader.u32_at(at::SIZE)?,
+            flags: reader.u32_at(at::FLAGS)?,
+        })
     }
 }

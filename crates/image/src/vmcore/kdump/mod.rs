@@ -17,7 +17,7 @@ use crate::file::{Backing, Got};
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use bitmap::{Bitmap, Counts, bit_of};
 use codec::Codecs;
-use header::{DESCRIPTOR_LEN, Descriptor, HEADER_LEN, Header, Place, SUB_HEADER_LEN};
+use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, HEADER_LEN, Header, Place, SUB_HEADER_LEN};
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const KEPT: u64 = 16 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
 const MOST_NOTES: u64 = 64 << 20;
+/// By how much the format makes memory smaller at most, on the whole.
+const SMALLEST: u64 = 64;
 /// Compressed pages may be longer than plain ones, if not by much.
 const MOST_GROWTH: u64 = 4096;
 
@@ -69,9 +71,10 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
         return Err(Error::short("split dump", 0, 0, "at least one file"));
     };
     let (page_size, machine, order) = (first.header.block_size, first.header.machine, first.header.order);
+    let foreign = first.header.foreign.clone();
     if let Some(other) = parts.iter().find(|p| p.header.block_size != page_size) {
         let expected = format!("the block size of {}: {page_size}", first.file.name);
-        return Err(Error::value(&other.file.name, 428, other.header.block_size, &expected));
+        return Err(Error::value(&other.file.name, BLOCK_SIZE_AT, other.header.block_size, &expected));
     }
     remarks.extend(missing_parts(&parts));
     let mut notes = Notes::default();
@@ -88,7 +91,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
         ranges: OnceLock::new(),
     };
     let image = Arc::new(dump);
-    Ok(Physical { image, format: Format::Kdump, machine, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
+    Ok(Physical { image, format: Format::Kdump, machine, foreign, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
 }
 
 /// What of a split dump was not given.
@@ -127,12 +130,12 @@ impl Part {
         let ram = Bitmap::new(&file, ram, header.max_pfn);
         let dumped = Bitmap::new(&file, dumped, header.max_pfn);
         let counts = dumped.count(&file, budget)?;
-        // Pages are compressed, and those that are equal stored once: each has a descriptor.
-        let pages = counts.total().min(file.len.checked_div(DESCRIPTOR_LEN).unwrap_or(0));
-        budget.admit(pages.saturating_mul(header.block_size));
         let (start, end) = header.split.unwrap_or((0, header.max_pfn));
         let skipped = dumped.rank(&counts, &file, start).map_or(0, |(_, rank)| rank);
         let part = Self { file, header, ram, dumped, counts, start, end, skipped };
+        // Pages are compressed, and those of zeroes stored once.
+        let pages = part.counts.total().min(part.descriptors()).saturating_mul(part.header.block_size);
+        budget.admit(pages.min(part.file.stored().saturating_mul(SMALLEST)));
         if !part.header.incomplete && part.is_cut() {
             remarks.push(format!("{}: the file ends at {:#x}, inside the pages", part.file.name, part.file.len));
         }
@@ -193,6 +196,12 @@ impl Part {
         })
     }
 
+    /// How many descriptors the file has room for.
+    fn descriptors(&self) -> u64 {
+        let room = self.file.len.saturating_sub(self.header.descriptors_at()).min(self.file.stored());
+        room.checked_div(DESCRIPTOR_LEN).unwrap_or(0)
+    }
+
     fn descriptor(&self, index: u64) -> Result<Descriptor, HoleCause> {
         let at = self.header.descriptors_at().saturating_add(index.saturating_mul(DESCRIPTOR_LEN));
         let mut raw = [0u8; DESCRIPTOR_LEN as usize];
@@ -239,7 +248,7 @@ impl Dump {
     fn all_ranges(&self) -> Vec<Range> {
         let mut ranges: Vec<Range> = Vec::new();
         for part in &self.parts {
-            let mut at = part.start;
+            let (mut at, mut left) = (part.start, part.descriptors());
             while at < part.end.min(part.header.max_pfn) {
                 let (Some((first, dumped)), Some((_, ram))) =
                     (part.dumped.chunk(&part.file, at), part.ram.chunk(&part.file, at))
@@ -250,7 +259,11 @@ impl Dump {
                 for pfn in at..next {
                     let within = pfn.saturating_sub(first);
                     match (bit_of(&dumped, within), bit_of(&ram, within)) {
-                        (true, _) => self.extend(&mut ranges, part, pfn, None),
+                        (true, _) => {
+                            let hole = if left == 0 { Some(HoleCause::Truncated) } else { None };
+                            left = left.saturating_sub(1);
+                            self.extend(&mut ranges, part, pfn, hole);
+                        }
                         (false, true) => self.extend(&mut ranges, part, pfn, Some(HoleCause::Excluded)),
                         (false, false) => {}
                     }

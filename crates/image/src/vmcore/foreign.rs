@@ -1,0 +1,48 @@
+//! Dumps that are not read, by name: formats of other tools, and machines of other kinds.
+
+/// First bytes of the files of other formats. LKCD and s390 have a number in the machine's byte order.
+const FORMATS: [(&[u8], &str); 8] = [
+    (&0xa819_0173_618f_23ed_u64.to_le_bytes(), "an LKCD dump"),
+    (&0xa819_0173_618f_23ed_u64.to_be_bytes(), "an LKCD dump of a big-endian machine"),
+    (&0xa819_0173_618f_23fd_u64.to_be_bytes(), "an s390 dump of a stand-alone tool"),
+    (b"sadump\0\0", "a sadump file"),
+    (b"DISKDUMP", "a diskdump file"),
+    (b"PAGEDU64", "a crash dump of Windows"),
+    (b"PAGEDUMP", "a crash dump of Windows"),
+    (&[0xd2, 0xbe, 0xd2, 0xbe], "the memory state of a VMware guest"),
+];
+
+/// Names of machines by `e_machine`, as `uname -m` prints them (include/uapi/linux/elf-em.h).
+const MACHINES: [(u16, &str); 12] = [
+    (2, "sparc"),
+    (3, "i386"),
+    (8, "mips"),
+    (15, "parisc"),
+    (20, "ppc"),
+    (21, "ppc64"),
+    (22, "s390x"),
+    (40, "arm"),
+    (43, "sparc64"),
+    (50, "ia64"),
+    (243, "riscv64"),
+    (258, "loongarch64"),
+];
+
+/// What a file of another format is called; none where its first bytes tell of none.
+pub(super) fn format(head: &[u8]) -> Option<&'static str> {
+    FORMATS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name)
+}
+
+/// The first eight bytes as they stand, for an error.
+pub(super) fn word(head: &[u8]) -> u64 {
+    head.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The name of a machine by `e_machine`; none of those that are read.
+pub(super) fn machine(number: u16) -> Option<String> {
+    if super::Machine::of_elf(number).is_some() {
+        return None;
+    }
+    let known = MACHINES.iter().find(|(other, _)| *other == number);
+    Some(known.map_or_else(|| format!("machine {number} of ELF"), |(_, name)| (*name).to_owned()))
+}
