@@ -35,23 +35,30 @@ pub(crate) fn print_session(session: &Session) -> bool {
     Account::of(session.source()).has_losses()
 }
 
-/// The accounts of all traces that have one before they are read are printed, or with `quiet` only looked at; whether they have losses.
+/// Prints the accounts of all traces that have one before they are read, or with `quiet` only what cannot be read; whether they have losses.
 pub(crate) fn print_all(traces: &Traces, quiet: bool) -> bool {
-    let mut losses = false;
-    for session in &traces.sessions {
-        losses |= if quiet { session.source().evidence().has_losses() } else { print_session(session) };
+    if !quiet {
+        traces.sessions.iter().for_each(|session| _ = print_session(session));
+        traces.lttng.iter().for_each(|lttng| _ = print(&of_lttng(lttng.session())));
+        arrays(traces).for_each(|account| _ = print(&account));
     }
-    for lttng in &traces.lttng {
-        losses |= if quiet { lttng.session().evidence.has_losses() } else { print(&of_lttng(lttng.session())) };
-        losses |= tell_unreadable(lttng);
-    }
-    for (index, array) in traces.arrays.iter().enumerate() {
+    traces.lttng.iter().for_each(|lttng| _ = tell_unreadable(lttng));
+    has_losses(traces)
+}
+
+/// Something is lost by the account of a trace, as far as it was read, or cannot be read.
+pub(crate) fn has_losses(traces: &Traces) -> bool {
+    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
+    let mut evidence = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
+    evidence.any(Evidence::has_losses) || traces.has_unreadable() || arrays(traces).any(|account| account.has_losses())
+}
+
+/// The accounts of trace arrays; what concerns a machine is in that of its first.
+fn arrays(traces: &Traces) -> impl Iterator<Item = Account<'static>> {
+    traces.arrays.iter().enumerate().filter_map(|(index, array)| {
         let is_of_other = |other: &Array| !std::sync::Arc::ptr_eq(&other.origin, &array.origin);
-        let is_first = traces.arrays.iter().take(index).all(is_of_other);
-        let account = of_array(array, traces.snapshot, is_first);
-        losses |= account.is_some_and(|account| if quiet { account.has_losses() } else { print(&account) });
-    }
-    losses
+        of_array(array, traces.snapshot, traces.arrays.iter().take(index).all(is_of_other))
+    })
 }
 
 fn show(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {

@@ -233,7 +233,7 @@ impl Chosen {
     /// nothing was left of what was selected from.
     pub(crate) fn tell_empty(&self, traces: &Traces, shown: u64) -> bool {
         let mut is_told = false;
-        if traces.sessions.len() == traces.len() {
+        if !traces.sessions.is_empty() && traces.sessions.len() == traces.len() {
             let sources = traces.sources();
             let channels = || sources.iter().flat_map(|s| &s.schema().channels);
             let classes = || channels().flat_map(|channel| &channel.events);
@@ -246,8 +246,13 @@ impl Chosen {
                 say::note(format_args!("no {what} is called {glob}; `lastwords inspect` lists those there are"));
             }
         }
+        if is_told { shown == 0 && !self.is_default } else { self.tell_none(shown) }
+    }
+
+    /// Says that nothing is left of what was selected from, and whether that is so.
+    pub(crate) fn tell_none(&self, shown: u64) -> bool {
         let is_empty = shown == 0 && !self.is_default;
-        if is_empty && !is_told {
+        if is_empty {
             say::note(format_args!("no event is left by what was selected: {OPTIONS}"));
         }
         is_empty

@@ -1,8 +1,18 @@
 //! Globs compared with a table, and with another way to match: a set of places in the glob.
 #![forbid(unsafe_code)]
 
-use lastwords_glob::{matches, matches_chars};
+use lastwords_glob::{is_well_formed, matches, matches_chars};
 use proptest::prelude::*;
+
+#[test]
+fn brackets_have_their_ends() {
+    for glob in ["", "*", "a]", "[a]", "[]x]", "[!]x]", "[[]", "a[b-d]e[^f]", "ä[ö-ü]*"] {
+        assert!(is_well_formed(glob), "{glob}");
+    }
+    for glob in ["[", "[a", "a[", "[]", "[!]", "[^", "[a][b", "[a]x[]"] {
+        assert!(!is_well_formed(glob), "{glob}");
+    }
+}
 
 #[test]
 fn globs() {

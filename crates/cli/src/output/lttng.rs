@@ -1,11 +1,10 @@
 //! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory.
 
-use super::{Done, Format, Job, Line, packets};
+use super::{Done, Format, Job, Line};
 use crate::account;
 use crate::input::Lttng;
 use crate::names::Taken;
 use crate::progress::Shared;
-use crate::select::Chosen;
 use anyhow::Context;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
@@ -15,31 +14,6 @@ use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Writes sessions of one input into a folder, in the format that is asked for: a folder or a file each.
-pub(super) fn each(
-    job: &Job<'_>,
-    chosen: &Chosen,
-    sessions: &[Lttng],
-    into: &Path,
-    taken: &mut Taken,
-    done: &mut Done,
-) -> anyhow::Result<()> {
-    super::folder(into)?;
-    let Some(format) = job.to.filter(|format| format.ctf_version().is_none()) else {
-        return write(job, sessions, into, taken, done);
-    };
-    for lttng in sessions {
-        if account::tell_unreadable(lttng) {
-            done.failed = true;
-        } else if !lttng.session().metadata.text.is_empty() {
-            let path = format.path(into, &taken.name(&lttng.session().name));
-            let line = packets::lttng(job, chosen, lttng, format, &path)?;
-            job.tell(line, done);
-        }
-    }
-    Ok(())
-}
 
 /// Names of sessions' folders: traces of one session share one, as long as they lie in different folders there.
 struct Names<'a> {
@@ -62,7 +36,13 @@ impl Names<'_> {
 }
 
 /// Writes sessions, a CTF folder each, into `folder`: of the version that is asked for, or of that in which the tracer describes them.
-fn write(job: &Job<'_>, sessions: &[Lttng], folder: &Path, taken: &mut Taken, done: &mut Done) -> anyhow::Result<()> {
+pub(super) fn write(
+    job: &Job<'_>,
+    sessions: &[Lttng],
+    folder: &Path,
+    taken: &mut Taken,
+    done: &mut Done,
+) -> anyhow::Result<()> {
     let mut names = Names { taken, given: BTreeMap::new() };
     for lttng in sessions {
         let session = lttng.session();
@@ -81,9 +61,22 @@ fn write(job: &Job<'_>, sessions: &[Lttng], folder: &Path, taken: &mut Taken, do
         let account = account::of_lttng(session);
         let losses = account::print(&Account { evidence: Cow::Borrowed(&evidence), ..account });
         let unreadable = account::tell_unreadable(lttng);
-        let line = Line::new(&path, session.name.clone(), lttng.origin.path.clone(), &totals);
-        let (events, lost_events) = (lttng.found.events, session.evidence.lost_events());
-        job.tell(Line { events, lost_events, losses: losses || unreadable, unreadable, ..line }, done);
+        let Totals { streams, packets, bytes, .. } = totals;
+        let line = Line {
+            path,
+            session: session.name.clone(),
+            from: lttng.origin.path.clone(),
+            events: lttng.found.events,
+            streams,
+            packets,
+            bytes,
+            lost_events: session.evidence.lost_events(),
+            losses: losses || unreadable,
+            unreadable,
+            merged: Vec::new(),
+            faults: 0,
+        };
+        job.tell(line, done);
     }
     Ok(())
 }

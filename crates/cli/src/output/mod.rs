@@ -2,9 +2,8 @@
 
 mod each;
 mod lttng;
-mod machine;
 mod one;
-mod packets;
+mod write;
 
 use crate::input::Traces;
 use crate::say;
@@ -13,7 +12,7 @@ use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
 use lastwords_formats::evidence::sum;
-use lastwords_formats::{Error, Totals, create_file, create_folder};
+use lastwords_formats::{Error, create_file, create_folder};
 use rustix::fs::Access;
 use serde::Serialize;
 use std::fs::DirBuilder;
@@ -265,7 +264,7 @@ impl Job<'_> {
             say::line(text_of(&line));
         }
         done.losses |= line.losses;
-        done.failed |= line.unreadable;
+        done.failed |= line.unreadable || line.faults > 0;
         done.lines.push(line);
     }
 
@@ -300,6 +299,9 @@ pub(crate) struct Line {
     /// What else is in the same file, merged by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) merged: Vec<Merged>,
+    /// Parts that could not be read, which was said.
+    #[serde(skip)]
+    faults: u64,
 }
 
 /// A session or trace beside the first of a file.
@@ -307,16 +309,6 @@ pub(crate) struct Line {
 pub(crate) struct Merged {
     pub(crate) session: String,
     pub(crate) from: PathBuf,
-}
-
-impl Line {
-    /// Of what was written, without what is known of losses.
-    fn new(path: &Path, session: String, from: PathBuf, totals: &Totals) -> Self {
-        let Totals { streams, packets, events, bytes, .. } = *totals;
-        let (path, events) = (path.to_owned(), Some(events));
-        let (lost_events, losses, unreadable, merged) = (0, false, false, Vec::new());
-        Self { path, session, from, events, streams, packets, bytes, lost_events, losses, unreadable, merged }
-    }
 }
 
 impl Done {

@@ -1,15 +1,12 @@
 //! `convert`: one file of all traces; of CTF a folder, or a folder for each trace.
 
-use super::{Done, Format, Job, Line, Merged, folder, is_stdout, lttng, machine, packets, to_file};
+use super::write::Writing;
+use super::{Done, Format, Job, folder, is_stdout, lttng};
 use crate::account;
-use crate::input::Arrays;
+use crate::input::{Arrays, Traces};
 use crate::names::Taken;
-use crate::text::{self, Form};
+use crate::select::Chosen;
 use anyhow::bail;
-use lastwords_ctf::Version;
-use lastwords_formats::text::{Style, Zone};
-use lastwords_trace::evidence::Evidence;
-use std::path::PathBuf;
 
 /// Writes all traces as one output.
 ///
@@ -26,43 +23,12 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     job.room(job.output)?;
     check_together(&job, format)?;
     let mut done = Done::default();
-    match format {
-        Format::Ctf | Format::Ctf2 => folders(&job, &chosen, &mut done)?,
-        Format::Text => {
-            let path = job.output;
-            let title = path.display().to_string();
-            let title = (!is_stdout(path)).then_some(title.as_str());
-            let form = Form { look: None, zone: Zone::local(), with_log: job.with_log, title };
-            let mut told = text::Told::default();
-            to_file(path, |out| {
-                told = text::write(job.traces, &chosen, &form, out)?;
-                Ok(())
-            })?;
-            done.failed |= told.notes.unreadable > 0;
-            told.notes.tell();
-            done.lines.push(line(&job, &told.totals));
-        }
-        _ if job.traces.arrays.len() < job.traces.len() => {
-            let traces = job.traces.packets(Version::V2)?;
-            let (totals, notes) = packets::to_one(&traces, (format, Style::Fields), &chosen, job.output)?;
-            done.failed |= notes.unreadable > 0;
-            notes.tell();
-            done.lines.push(packets::line(&traces, job.output, &totals, &notes));
-        }
-        _ => done.lines.push(machine::one(&job, &chosen, format)?),
-    }
-    let shown = done.events();
-    if !matches!(format, Format::Ctf | Format::Ctf2) {
-        done.nothing = chosen.tell_empty(job.traces, shown);
-    }
-    finish(&job, done)
-}
-
-/// Adds what is known of losses to the lines, and tells of them.
-fn finish(job: &Job<'_>, mut done: Done) -> anyhow::Result<Done> {
-    for mut line in std::mem::take(&mut done.lines) {
-        line.unreadable |= job.traces.has_unreadable();
-        job.tell(line, &mut done);
+    if format.ctf_version().is_some() {
+        folders(&mut job, &chosen, format, &mut done)?;
+    } else {
+        let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
+        job.tell(writing.run(format)?, &mut done);
+        done.nothing = chosen.tell_empty(job.traces, done.events());
     }
     done.losses |= account::print_all(job.traces, job.json);
     job.end(done)
@@ -106,54 +72,35 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     }
 }
 
-/// CTF: one trace is the folder that was named, several are folders in it.
-fn folders(job: &Job<'_>, chosen: &crate::select::Chosen, done: &mut Done) -> anyhow::Result<()> {
-    let traces = &job.traces;
-    let count = traces.sessions.len()
-        + traces.arrays.len()
-        + usize::from(!traces.lttng.is_empty())
-        + usize::from(!traces.ctf.is_empty());
-    if count > 1 {
+/// CTF: one trace is the folder that was named, several are folders in it. What is written is taken from the job's traces and put back, but
+/// for LTTng's, whose accounts are told.
+fn folders(job: &mut Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
+    let Traces { sessions, lttng, ctf, arrays, snapshot, .. } = &mut *job.traces;
+    let (part, lttng) = (|| Traces { snapshot: *snapshot, ..Traces::default() }, std::mem::take(lttng));
+    let mut units: Vec<(String, Traces)> = Vec::new();
+    for session in sessions.drain(..) {
+        units.push((session.name.clone(), Traces { sessions: vec![session], ..part() }));
+    }
+    units.extend(arrays.iter().map(|array| (array.name.clone(), Traces { arrays: vec![array.clone()], ..part() })));
+    if !ctf.is_empty() {
+        units.push(("ctf".to_owned(), Traces { ctf: std::mem::take(ctf), ..part() }));
+    }
+    let is_one = units.len() + usize::from(!lttng.is_empty()) == 1;
+    if !is_one || !lttng.is_empty() {
         folder(job.output)?;
     }
     let mut taken = Taken::default();
-    let mut path =
-        |name: &str| -> PathBuf { if count > 1 { job.output.join(taken.name(name)) } else { job.output.to_owned() } };
-    let version = job.to.and_then(Format::ctf_version).unwrap_or(Version::V1_8);
-    for at in &traces.sessions {
-        let path = path(&at.name);
-        done.lines.push(packets::session_to_ctf(job, at, version, &path)?);
+    for (name, mut traces) in units {
+        let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
+        let line = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
+        job.tell(line, done);
+        job.traces.sessions.append(&mut traces.sessions);
+        job.traces.ctf.append(&mut traces.ctf);
     }
-    for array in &traces.arrays {
-        let format = job.to.unwrap_or(Format::Ctf);
-        let part = machine::Part::new(job, chosen, std::slice::from_ref(array))?;
-        done.lines.push(machine::write(&part, format, "trace", &path(&array.name))?);
-    }
-    if !traces.lttng.is_empty() {
-        lttng::each(job, chosen, &traces.lttng, &path("lttng"), &mut Taken::default(), done)?;
-    }
-    if !traces.ctf.is_empty() {
-        let (line, faults) = packets::copy(&traces.ctf, version, &path("ctf"))?;
-        done.failed |= faults > 0;
-        done.lines.push(line);
+    let into = if is_one { job.output.to_owned() } else { job.output.join(taken.name("lttng")) };
+    if !lttng.is_empty() {
+        folder(&into)?;
+        lttng::write(job, &lttng, &into, &mut Taken::default(), done)?;
     }
     Ok(())
-}
-
-/// The line of one text with all traces.
-fn line(job: &Job<'_>, totals: &lastwords_formats::Totals) -> Line {
-    let traces = &job.traces;
-    let sessions = traces.sessions.iter().map(|s| (s.source().schema().name.clone(), s.origin.path.clone()));
-    let lttng = traces.lttng.iter().map(|l| (l.session().name.clone(), l.origin.path.clone()));
-    let ctf = traces.ctf.iter().map(|trace| (trace.name().to_owned(), trace.path.clone()));
-    let arrays = traces.arrays.iter().map(|array| ("trace".to_owned(), array.origin.path.clone()));
-    let mut all = sessions.chain(lttng).chain(ctf).chain(arrays).map(|(session, from)| Merged { session, from });
-    let first = all.next();
-    let (session, from) = first.map(|first| (first.session, first.from)).unwrap_or_default();
-    let merged = all.collect();
-    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
-    let accounts: Vec<&Evidence> = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence)).collect();
-    let lost = accounts.iter().map(|account| account.lost_events()).fold(totals.lost_events, u64::saturating_add);
-    let losses = totals.faults > 0 || totals.has_losses() || accounts.iter().any(|account| account.has_losses());
-    Line { lost_events: lost, losses, merged, ..Line::new(job.output, session, from, totals) }
 }

@@ -12,7 +12,6 @@ use lastwords_formats::ftrace::log::LogLine;
 use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
@@ -41,22 +40,7 @@ impl Run<'_> {
                 sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
             }
         }
-        let merged = match self.chosen.last {
-            None => timeline::merge(&mut sources, &mut |line| out.write_all(line)),
-            Some(most) => {
-                let most = usize::try_from(most).unwrap_or(usize::MAX);
-                let mut last: VecDeque<Vec<u8>> = VecDeque::new();
-                let keep = &mut |line: &[u8]| {
-                    last.push_back(line.to_vec());
-                    if last.len() > most {
-                        last.pop_front();
-                    }
-                    Ok(())
-                };
-                timeline::merge(&mut sources, keep)
-                    .and_then(|_| last.iter().try_for_each(|line| out.write_all(line)).map(|()| last.len() as u64))
-            }
-        };
+        let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);
         let (told, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.told = told;
@@ -124,8 +108,9 @@ impl timeline::Source for Kernel<'_> {
         let Some((machine, _)) = self.array.get() else { return Ok(()) };
         let log = timeline_of(self.array, self.lines);
         let offset = self.offset;
-        let mut put =
-            |clock: u64, text: &[u8]| out.put(i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), text);
+        let mut put = |clock: u64, text: &[u8]| {
+            out.put(i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset)), text)
+        };
         let summary = ftrace::each(&mut put, &machine.tracing, self.array.index, &self.options, log);
         keep(self.kept, |told| {
             told.add(&summary?);

@@ -2,9 +2,9 @@
 //! are merged.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
-use std::io;
+use std::collections::VecDeque;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Bytes of text that a source hands over at once.
@@ -78,14 +78,32 @@ impl Rest {
     }
 }
 
-/// Gives the lines of all sources to `put`, merged by time; of equal times those of the earlier source first. Returns how many there were.
+/// The time of what stands behind all events, and is none.
+pub(crate) const END: i64 = i64::MAX;
+
+/// Writes the lines of all sources, merged by time, or the `last` events of them; of equal times those of the earlier source first. Returns
+/// how many events that were.
 ///
 /// # Errors
-/// `put` returned one.
-pub(crate) fn merge(
-    sources: &mut [Box<dyn Source + '_>],
-    put: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<u64> {
+/// `out` cannot be written.
+pub(crate) fn merge(sources: &mut [Box<dyn Source + '_>], last: Option<u64>, out: &mut dyn Write) -> io::Result<u64> {
+    let mut kept: VecDeque<(i64, Vec<u8>)> = VecDeque::new();
+    let mut count = 0;
+    let mut take = |time: i64, line: &[u8]| {
+        count += u64::from(time != END);
+        let Some(last) = last else { return out.write_all(line) };
+        kept.push_back((time, line.to_vec()));
+        while count > last {
+            count -= u64::from(kept.pop_front().is_some_and(|(time, _)| time != END));
+        }
+        Ok(())
+    };
+    merged(sources, &mut take)?;
+    kept.iter().try_for_each(|(_, line)| out.write_all(line))?;
+    Ok(count)
+}
+
+fn merged(sources: &mut [Box<dyn Source + '_>], take: &mut dyn FnMut(i64, &[u8]) -> io::Result<()>) -> io::Result<()> {
     std::thread::scope(|scope| {
         let mut rests = Vec::new();
         for source in sources {
@@ -99,19 +117,17 @@ pub(crate) fn merge(
         }
         let heads = rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((rest.time()?, at))));
         let mut heads: BinaryHeap<Reverse<(i64, usize)>> = heads.collect();
-        let mut count = 0;
         while let Some(mut head) = heads.peek_mut() {
             let Reverse((time, at)) = &mut *head;
             let Some(rest) = rests.get_mut(*at) else { break };
-            put(rest.line())?;
-            count += 1;
+            take(*time, rest.line())?;
             match rest.time() {
                 // A source whose clocks disagree keeps its own order.
                 Some(next) => *time = next.max(*time),
                 None => drop(PeekMut::pop(head)),
             }
         }
-        Ok(count)
+        Ok(())
     })
 }
 
@@ -148,11 +164,10 @@ mod tests {
             sources.push(Box::new(Numbers(times, name)));
         }
         let mut out = Vec::new();
-        let mut put = |line: &[u8]| {
-            out.extend_from_slice(line);
-            Ok(())
-        };
-        assert_eq!(merge(&mut sources, &mut put).unwrap(), all.len() as u64);
+        assert_eq!(merge(&mut sources, None, &mut out).unwrap(), all.len() as u64);
+        let mut last = Vec::new();
+        assert_eq!(merge(&mut sources, Some(1000), &mut last).unwrap(), 1000);
+        assert!(out.ends_with(&last) && last.iter().filter(|byte| **byte == b'\n').count() == 1000);
         all.sort_by_key(|(time, at, _)| (*time, *at));
         let expected: String = all.iter().map(|(time, _, name)| format!("{time}{name}\n")).collect();
         assert!(String::from_utf8(out).unwrap() == expected);
@@ -160,8 +175,16 @@ mod tests {
 
     #[test]
     fn a_reader_that_left_ends_all_sources() {
-        let mut closed = |_: &[u8]| Err(io::ErrorKind::BrokenPipe.into());
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Numbers((0..1_000_000).collect(), "x"))];
-        assert_eq!(merge(&mut sources, &mut closed).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(merge(&mut sources, None, &mut Closed).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

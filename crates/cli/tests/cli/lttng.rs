@@ -175,6 +175,7 @@ fn a_session_is_written_in_each_format_or_refused() {
                 "{out}: {}",
                 ran.out
             );
+            assert_eq!(ran.out.lines().count(), 1, "{out}: what was written is told once");
             let text = if before.is_empty() {
                 // `report` reads the trace that was written.
                 place.ok(&["report", &out])

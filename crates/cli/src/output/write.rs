@@ -1,0 +1,216 @@
+//! Writes one file, or one folder of CTF: a function for each format.
+
+use super::{Format, Job, Line, Merged, is_stdout, to_file};
+use crate::account::{self, Notes};
+use crate::input::{Array, Traces};
+use crate::progress::{Progress, Shared};
+use crate::say;
+use crate::select::Chosen;
+use crate::table::plain;
+use crate::text::{self, Form, bytes, log, timeline_of};
+use anyhow::{Context, bail};
+use lastwords_ctf::read::{self, Trace};
+use lastwords_ctf::{Version, write};
+use lastwords_formats::events::Note;
+use lastwords_formats::ftrace::beside::{Beside, Task};
+use lastwords_formats::ftrace::log::Log;
+use lastwords_formats::ftrace::{Choice, ctf, dat, json as ftrace_json, text::Summary};
+use lastwords_formats::text::Zone;
+use lastwords_formats::{Totals, json, perfetto};
+use lastwords_open::Machine;
+use lastwords_trace::evidence::Evidence;
+use std::path::Path;
+
+/// What is written, and where to.
+pub(super) struct Writing<'a> {
+    pub(super) job: &'a Job<'a>,
+    pub(super) chosen: &'a Chosen,
+    pub(super) traces: &'a Traces,
+    pub(super) path: &'a Path,
+}
+
+/// Totals, and what reading found besides events.
+type Written = anyhow::Result<(Totals, Notes)>;
+
+impl Writing<'_> {
+    /// Writes.
+    ///
+    /// # Errors
+    /// The path is taken or cannot be written; the traces cannot be written together.
+    pub(super) fn run(&self, format: Format) -> anyhow::Result<Line> {
+        self.job.room(self.path)?;
+        let (totals, notes) = match format {
+            Format::Text => self.text()?,
+            Format::Json => self.json()?,
+            Format::Perfetto => self.perfetto()?,
+            Format::Ctf => self.ctf(Version::V1_8)?,
+            Format::Ctf2 => self.ctf(Version::V2)?,
+            Format::TraceDat => self.trace_dat()?,
+        };
+        notes.tell();
+        let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions.is_empty();
+        Ok(self.line(&totals, &notes, is_counted))
+    }
+
+    fn text(&self) -> Written {
+        let title = self.path.display().to_string();
+        let title = (!is_stdout(self.path)).then_some(title.as_str());
+        let form = Form { look: None, zone: Zone::local(), with_log: self.job.with_log, title };
+        let told = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
+        Ok((told.totals, told.notes))
+    }
+
+    fn json(&self) -> Written {
+        if self.traces.arrays.is_empty() {
+            let selection = self.chosen.selection();
+            return self.packets(true, |traces, watch, take| {
+                to_file(self.path, |out| Ok(json::write(traces, &selection, out, watch, take)?))
+            });
+        }
+        let indices = self.indices();
+        self.ftrace(|machine, _, choice, log| {
+            to_file(self.path, |out| Ok(ftrace_json::write(out, &machine.tracing, &indices, choice, log)?))
+        })
+    }
+
+    fn perfetto(&self) -> Written {
+        if self.traces.arrays.is_empty() {
+            let shown = self.chosen.once();
+            return self.packets(false, |traces, watch, take| {
+                to_file(self.path, |out| Ok(perfetto::packets::write(traces, &shown, out, watch, take)?))
+            });
+        }
+        self.ftrace(|machine, index, choice, log| {
+            let beside = beside(machine);
+            let write = perfetto::ftrace::write;
+            to_file(self.path, |out| Ok(write(out, &machine.tracing, index, choice, &beside, log)?))
+        })
+    }
+
+    /// Packets are copied; of ftrace, events are written.
+    fn ctf(&self, version: Version) -> Written {
+        if let Some(session) = self.traces.sessions.first() {
+            let total = session.source().evidence().sub_buffers.iter().map(|row| row.content);
+            let bar = Shared::new(&session.name, total.fold(0, u64::saturating_add));
+            let options = write::Options { version, count_events: self.job.count };
+            let totals = write::write(session.source(), self.path, options, &|bytes| bar.add(bytes))?;
+            return Ok((totals, Notes::default()));
+        }
+        if self.traces.ctf.is_empty() {
+            return self.ftrace(|machine, index, choice, _| {
+                Ok(ctf::write(self.path, &machine.tracing, index, choice, &beside(machine), version)?)
+            });
+        }
+        let mut notes = Notes::default();
+        let bar = Shared::new(self.path.display().to_string(), bytes(&self.traces.ctf));
+        let totals = read::copy(&self.traces.ctf, version, self.path, &|bytes| bar.add(bytes), &mut |fault| {
+            notes.take(Note::Fault(fault));
+        })?;
+        Ok((totals, notes))
+    }
+
+    fn trace_dat(&self) -> Written {
+        let mut packets = 0;
+        let written = self.ftrace(|machine, _, choice, _| {
+            let options =
+                dat::WriteOptions { snapshot: choice.snapshot, arrays: self.indices(), ..dat::WriteOptions::default() };
+            let totals = dat::write(self.path, &machine.tracing, &options);
+            let totals = totals.with_context(|| self.path.display().to_string())?;
+            packets = totals.packets;
+            Ok(Summary { events: totals.events, bytes: totals.bytes, faults: totals.faults, ..Summary::default() })
+        })?;
+        Ok((Totals { packets, ..written.0 }, written.1))
+    }
+
+    /// Runs a writer over all traces but those of ftrace. `again`: those without an account are read twice, for what is lost and for the
+    /// events.
+    fn packets(
+        &self,
+        again: bool,
+        write: impl FnOnce(&[Trace], read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
+    ) -> Written {
+        let traces = self.traces.packets(Version::V2)?;
+        let again = traces.iter().filter(|trace| again && trace.account.is_none()).map(Trace::bytes);
+        let total = again.fold(bytes(&traces), u64::saturating_add);
+        let bar = Shared::new(self.path.display().to_string(), total);
+        let mut notes = Notes::default();
+        let totals = write(&traces, &|bytes| bar.add(bytes), &mut |note| notes.take(note))?;
+        Ok((totals, notes))
+    }
+
+    /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
+    fn ftrace(&self, write: impl FnOnce(&Machine, usize, &Choice, Log<'_>) -> anyhow::Result<Summary>) -> Written {
+        let (arrays, snapshot) = (&self.traces.arrays, self.traces.snapshot);
+        let Some((first, (machine, _))) = arrays.first().and_then(|first| Some((first, first.get()?))) else {
+            bail!("no trace array is chosen");
+        };
+        let lines = if self.job.with_log { log(first)? } else { Vec::new() };
+        let choice = self.chosen.choice(arrays, snapshot);
+        let shown = || arrays.iter().filter_map(|array| Some(array.get()?.1));
+        let bar = machine.meter.show(shown(), snapshot, |total| {
+            let mut bar = Progress::new(self.path.display().to_string(), total);
+            Box::new(move |done| bar.set(done))
+        });
+        let Summary { events, bytes, faults, notes } =
+            write(machine, first.index, &choice, timeline_of(first, &lines))?;
+        drop(bar);
+        notes.iter().for_each(|note| say::note(plain(note)));
+        let wants = |cpu: u32| choice.cpus.is_empty() || choice.cpus.contains(&cpu);
+        let cpus = shown().filter_map(|rings| rings.shown(snapshot)).flat_map(|ring| ring.cpus());
+        let streams = cpus.filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64;
+        Ok((Totals { streams, events, bytes, faults, ..Totals::default() }, Notes::default()))
+    }
+
+    fn indices(&self) -> Vec<usize> {
+        self.traces.arrays.iter().map(|array| array.index).collect()
+    }
+
+    /// The line of what was written.
+    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> Line {
+        let traces = self.traces;
+        if totals.lost_packets > 0 {
+            say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
+        }
+        let sessions = traces.sessions.iter().map(|s| (s.name.clone(), s.origin.path.clone()));
+        let lttng = traces.lttng.iter().map(|l| (l.session().name.clone(), l.origin.path.clone()));
+        let ctf = traces.ctf.iter().map(|trace| (trace.name().to_owned(), trace.path.clone()));
+        let array = |Array { name, origin, .. }: &Array| {
+            let whole = name == "top" || traces.arrays.len() > 1;
+            (if whole { "trace".to_owned() } else { format!("trace-{name}") }, origin.path.clone())
+        };
+        // One file has the arrays of a machine as one trace.
+        let arrays = traces.arrays.first().into_iter().map(array);
+        let all = sessions.chain(lttng).chain(ctf).chain(arrays);
+        let mut all = all.map(|(session, from)| Merged { session, from });
+        let (session, from) = all.next().map(|first| (first.session, first.from)).unwrap_or_default();
+        let merged = all.collect();
+        let evidence = traces.sessions.iter().map(|session| session.source().evidence());
+        let evidence = evidence.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
+        let lost_events = evidence.map(Evidence::lost_events).fold(totals.lost_events, u64::saturating_add);
+        let faults = notes.unreadable;
+        Line {
+            path: self.path.to_owned(),
+            session,
+            from,
+            events: Some(totals.events).filter(|_| is_counted),
+            streams: totals.streams,
+            packets: totals.packets,
+            bytes: totals.bytes,
+            lost_events,
+            losses: faults + totals.faults > 0 || totals.has_losses() || account::has_losses(traces),
+            unreadable: traces.has_unreadable(),
+            merged,
+            faults,
+        }
+    }
+}
+
+/// Tasks and clocks of a kernel's memory.
+fn beside(machine: &Machine) -> Beside {
+    let Some(kernel) = &machine.kernel else { return Beside::default() };
+    let tasks = kernel.tasks().rows.into_iter();
+    Beside {
+        tasks: tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect(),
+        moment: kernel.time().ok().map(|time| (time.uptime, time.wall)),
+    }
+}
