@@ -84,9 +84,12 @@ impl Index {
     /// Fills `buf` from `offset` of the inner file on.
     pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
         let (mut done, mut window) = (0usize, Window { at: 0, bytes: Vec::new() });
+        let mut next = self.extents.partition_point(|e| e.start <= offset);
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
-            let next = self.extents.partition_point(|e| e.start <= at);
+            if self.extents.get(next).is_some_and(|e| e.start <= at) {
+                next = next.saturating_add(1);
+            }
             let here = next.checked_sub(1).and_then(|i| self.extents.get(i));
             let here = here.filter(|e| at.saturating_sub(e.start) < e.len);
             let end = match here {
