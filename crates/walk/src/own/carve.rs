@@ -4,9 +4,10 @@
 //! which covers header and events: so also which pages belong together. One that was open has nothing but its events; they are
 //! taken as far as they decode and their times are likely.
 
-use super::find::{self, Region};
+use super::find::heads;
 use super::loose::{Loose, load};
 use super::packet::{Header, Identity, Judged, judge};
+use super::region::Region;
 use crate::pages::{PAGE, PageTables, Stitched, Whose, pieces};
 use lastwords_abi::packet::{CTF_MAGIC, HEADER_LEN, TRAILER_LEN};
 use lastwords_bytes::{Budget, ByteOrder, Error};
@@ -37,7 +38,7 @@ pub(crate) struct Found {
 /// Finds sub-buffers, and puts regions together where they are scattered.
 pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
     let headers = headers(&**image, budget, watch)?;
-    let heads = if image.is_virtual() { Vec::new() } else { find::heads(&**image, budget, watch)? };
+    let heads = if image.is_virtual() { Vec::new() } else { heads(&**image, budget, watch)? };
     let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
     let wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
     let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;

@@ -4,7 +4,7 @@
 use super::data::{Loaded, Stream};
 use super::layout::{Announced, Control, SlotState, ThreadTable, announced, slots};
 use super::packet::Header;
-use super::{find::Region, plan::is_overtaken};
+use super::region::Region;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use std::fs::File;
@@ -120,7 +120,7 @@ impl Frozen {
             let Some(place) = usize::try_from(at).ok().and_then(|at| places.get_mut(at)) else { continue };
             let loaded = stream.load(half, number, usize::try_from(g.size).unwrap_or(0), &mut buf);
             // Whatever it was: a writer may be about to begin it anew.
-            let is_overtaken = is_overtaken(stream, half, number, u64::MAX, budget);
+            let is_overtaken = stream.is_overtaken(half, number, u64::MAX, budget);
             is_behind |= is_overtaken;
             // A hole in the file reads as zeros, too.
             if buf.iter().any(|byte| *byte != 0) {

@@ -5,9 +5,9 @@
 //! stream or, with the registry, of a session depends on it. In the 72 KiB image of the tests it saves events in 280 of 3,049
 //! damaged images. In neither did a repair lose an event, or accept a wrong one.
 
-use super::find::Region;
 use super::layout::Geometry;
 use super::packet::{Header, Identity};
+use super::region::Region;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::region as abi;
 use lastwords_abi::session::SessionInfo;
