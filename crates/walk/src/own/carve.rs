@@ -28,7 +28,7 @@ const FOUND_MAX: usize = 1 << 22;
 const PAGES_MAX: u64 = 1 << 26;
 
 /// What lies in an image, whether or not something leads to it.
-pub(crate) struct Found {
+pub(crate) struct Carved {
     /// The image in which regions are whole: memory whose pages are scattered is put together.
     pub(crate) image: Arc<dyn Image>,
     /// Sub-buffers by session.
@@ -36,13 +36,13 @@ pub(crate) struct Found {
 }
 
 /// Finds sub-buffers, and puts regions together where they are scattered.
-pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Carved, Error> {
     let headers = headers(&**image, budget, watch)?;
     let heads = if image.is_virtual() { Vec::new() } else { heads(&**image, budget, watch)? };
     let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
     let wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
     let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
-    let mut found = Found { image: Arc::clone(image), loose: BTreeMap::new() };
+    let mut found = Carved { image: Arc::clone(image), loose: BTreeMap::new() };
     for (at, header, order) in headers {
         if let Some(loose) = prove(&**image, &tables, at, header, order, budget)? {
             found.loose.entry(header.uuid).or_default().push(loose);
