@@ -83,10 +83,13 @@ impl Index {
 
     /// Fills `buf` from `offset` of the inner file on.
     pub(crate) fn fill(&self, stream: &Backing, offset: u64, buf: &mut [u8]) -> Got {
-        let (mut done, mut window) = (0usize, Window { at: 0, bytes: Vec::new() });
+        let (mut done, mut window) = (0usize, Window { at: 0, bytes: Vec::new(), next: Window::LEAST });
+        let mut next = self.extents.partition_point(|e| e.start <= offset);
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
-            let next = self.extents.partition_point(|e| e.start <= at);
+            if self.extents.get(next).is_some_and(|e| e.start <= at) {
+                next = next.saturating_add(1);
+            }
             let here = next.checked_sub(1).and_then(|i| self.extents.get(i));
             let here = here.filter(|e| at.saturating_sub(e.start) < e.len);
             let end = match here {
@@ -114,24 +117,30 @@ impl Index {
     }
 }
 
-/// Bytes of the stream that were read at once: records may be short.
+/// Bytes of the stream that were read at once: records may be short. The window grows as long as records follow each other.
 struct Window {
     at: u64,
     bytes: Vec<u8>,
+    /// Bytes to read next.
+    next: usize,
 }
 
 impl Window {
-    const LEN: usize = 4096;
+    const LEAST: usize = 512;
+    const MOST: usize = 1 << 16;
 
     fn read(&mut self, stream: &Backing, at: u64, buf: &mut [u8]) -> Got {
-        if buf.len() >= Self::LEN {
+        if buf.len() >= Self::LEAST {
             return stream.read(at, buf);
         }
         let inside = |window: &Self| at.checked_sub(window.at).and_then(|from| usize::try_from(from).ok());
         let is_there = inside(self).is_some_and(|from| from.saturating_add(buf.len()) <= self.bytes.len());
         if !is_there {
+            let end = self.at.saturating_add(self.bytes.len() as u64);
+            let follows = at.checked_sub(self.at).is_some() && at <= end.saturating_add(RECORD_LEN);
+            self.next = if follows { self.next.saturating_mul(2).min(Self::MOST) } else { Self::LEAST };
             self.at = at;
-            self.bytes.resize(Self::LEN, 0);
+            self.bytes.resize(self.next, 0);
             if let Got::Ended(got) | Got::Failed(got) = stream.read(at, &mut self.bytes) {
                 self.bytes.truncate(got);
             }

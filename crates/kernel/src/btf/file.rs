@@ -24,9 +24,9 @@ pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget
         _ => return Err(problem(what, "an ELF file")),
     };
     let (blob, base) = match found {
-        Found::Btf { blob, base: Some(base) } => (blob, Arc::new(Btf::parse(base, None, budget)?)),
-        Found::Btf { blob, base: None } => (blob, Arc::clone(kernel.btf())),
-        Found::Debug(index) => {
+        TypeSource::Btf { blob, base: Some(base) } => (blob, Arc::new(Btf::parse(base, None, budget)?)),
+        TypeSource::Btf { blob, base: None } => (blob, Arc::clone(kernel.btf())),
+        TypeSource::Debug(index) => {
             let base = Arc::clone(kernel.btf());
             (dwarf::read(cache.into_inner(), &index, Some(&base), budget)?.blob, base)
         }
@@ -35,7 +35,7 @@ pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget
 }
 
 /// What a module's file has.
-enum Found {
+enum TypeSource {
     /// Contents of `.BTF` and of `.BTF.base`.
     Btf { blob: Vec<u8>, base: Option<Vec<u8>> },
     /// DWARF.
@@ -45,7 +45,7 @@ enum Found {
 fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
     what: &str,
     file: &ReadCache<F>,
-) -> Result<Found, Error> {
+) -> Result<TypeSource, Error> {
     let elf = |error: object::Error| problem(what, &error.to_string());
     let header = H::parse(file).map_err(elf)?;
     let endian = header.endian().map_err(elf)?;
@@ -55,10 +55,12 @@ fn sections<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
         None => Ok(None),
     };
     if let Some(blob) = data(b".BTF")? {
-        return Ok(Found::Btf { blob, base: data(b".BTF.base")? });
+        return Ok(TypeSource::Btf { blob, base: data(b".BTF.base")? });
     }
     let debug = dwarf::Index::of(header, file)?;
-    debug.map(Found::Debug).ok_or_else(|| problem(what, "a section .BTF or .debug_info; give a module that has one"))
+    debug
+        .map(TypeSource::Debug)
+        .ok_or_else(|| problem(what, "a section .BTF or .debug_info; give a module that has one"))
 }
 
 fn problem(what: &str, expected: &str) -> Error {

@@ -23,7 +23,7 @@ const NAMES: [&str; 5] = [".debug_info", ".debug_abbrev", ".debug_str", ".debug_
 
 /// Where a section lies in its file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Place {
+struct FileRange {
     offset: u64,
     size: u64,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Index {
     endian: Endianness,
     machine: u16,
     /// By [`NAMES`].
-    sections: [Place; NAMES.len()],
+    sections: [FileRange; NAMES.len()],
     /// Their relocations, and the symbols that those name, where the file is relocatable.
-    relocations: Option<([Place; NAMES.len()], Place)>,
+    relocations: Option<([FileRange; NAMES.len()], FileRange)>,
 }
 
 impl Index {
@@ -52,13 +52,13 @@ impl Index {
         let elf = |error: object::Error| problem(&error.to_string());
         let endian = header.endian().map_err(elf)?;
         let table = header.sections(endian, file).map_err(elf)?;
-        let place = |section: &H::SectionHeader| Place {
+        let place = |section: &H::SectionHeader| FileRange {
             offset: section.sh_offset(endian).into(),
             size: section.sh_size(endian).into(),
         };
-        let mut sections = [Place::default(); NAMES.len()];
-        let mut relocations = [Place::default(); NAMES.len()];
-        let mut symbols = Place::default();
+        let mut sections = [FileRange::default(); NAMES.len()];
+        let mut relocations = [FileRange::default(); NAMES.len()];
+        let mut symbols = FileRange::default();
         for ((name, at), relocated) in NAMES.iter().zip(&mut sections).zip(&mut relocations) {
             let Some((index, section)) = table.section_by_name(endian, name.as_bytes()) else { continue };
             let flags: u64 = section.sh_flags(endian).into();
@@ -89,7 +89,7 @@ pub(crate) struct Sections<F> {
 }
 
 enum Info<F> {
-    InFile(F, Place),
+    InFile(F, FileRange),
     InMemory(Vec<u8>),
 }
 
@@ -100,7 +100,7 @@ impl<F: Read + Seek> Sections<F> {
     /// The file ends before a section does, or relocations are of a machine that is not known.
     pub(crate) fn read(mut file: F, index: &Index, budget: &Budget) -> Result<Self, Error> {
         let [info, rest @ ..] = index.sections;
-        let mut read = |slot: usize, place: Place| -> Result<Vec<u8>, Error> {
+        let mut read = |slot: usize, place: FileRange| -> Result<Vec<u8>, Error> {
             let mut bytes = bytes_at(&mut file, place, budget)?;
             if let Some((relocations, symbols)) = &index.relocations {
                 let rows = bytes_at(&mut file, relocations.get(slot).copied().unwrap_or_default(), budget)?;
@@ -141,7 +141,7 @@ impl<F: Read + Seek> Sections<F> {
         match &mut self.info {
             Info::InFile(file, place) => {
                 let size = len.min(place.size.saturating_sub(at));
-                bytes_at(file, Place { offset: place.offset.saturating_add(at), size }, budget)
+                bytes_at(file, FileRange { offset: place.offset.saturating_add(at), size }, budget)
             }
             Info::InMemory(bytes) => {
                 let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
@@ -154,7 +154,7 @@ impl<F: Read + Seek> Sections<F> {
 }
 
 /// The bytes at a place; the file has them all.
-fn bytes_at<F: Read + Seek>(file: &mut F, place: Place, budget: &Budget) -> Result<Vec<u8>, Error> {
+fn bytes_at<F: Read + Seek>(file: &mut F, place: FileRange, budget: &Budget) -> Result<Vec<u8>, Error> {
     if place.size > WHOLE_MAX {
         return Err(Error::value(WHAT, place.offset, place.size, "a unit or section of up to 512 MiB"));
     }

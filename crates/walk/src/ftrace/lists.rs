@@ -31,12 +31,12 @@ pub(super) struct List {
     pub(super) commit: u64,
     pub(super) reader: Option<(Node, usize)>,
     pub(super) shape: Shape,
-    pub(super) told: Told,
+    pub(super) told: CpuHints,
 }
 
 /// What a list's events tell.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct CpuHints {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) events: u64,
@@ -142,7 +142,7 @@ fn own_address(kernel: &Kernel, memory: &VirtualMemory, layout: Layout, candidat
 fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, known: &HashSet<u64>) -> Option<List> {
     chains.head?;
     let nodes: Vec<Node> = chains.chains.iter().flat_map(|c| &c.nodes).copied().collect();
-    let mut told = Told::default();
+    let mut told = CpuHints::default();
     let (mut commit, mut newest, mut looks) = (0, 0, HashMap::new());
     for node in &nodes {
         let order = kernel.object("buffer_page", node.at).ok()?;
@@ -187,7 +187,7 @@ fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Look>) -> bool
 }
 
 /// Adds what a sub-buffer's events tell.
-pub(super) fn ask(kernel: &Kernel, told: &mut Told, bytes: &[u8], shape: Shape, look: &Look) {
+pub(super) fn ask(kernel: &Kernel, told: &mut CpuHints, bytes: &[u8], shape: Shape, look: &Look) {
     if look.events == 0 {
         return;
     }

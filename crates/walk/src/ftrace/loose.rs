@@ -16,7 +16,7 @@ use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, CpuRing, Format, HeaderPage, Stats, Tracing};
 
 use super::carve::{self, Window};
-use super::lists::{self, Told};
+use super::lists::{self, CpuHints};
 use super::lost::{TRACERS, bound_tasks, votes};
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Look, Place, Shape, Where};
@@ -95,7 +95,7 @@ fn search(
         if !seen.insert((look.first, look.last, look.commit, look.events)) {
             continue;
         }
-        let mut told = Told::default();
+        let mut told = CpuHints::default();
         lists::ask(kernel, &mut told, &bytes, shape, &look);
         pages.push(Loose { address: found.address, look, cpu: cpu_of(&told, &bound) });
     }
@@ -119,7 +119,7 @@ fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Look, formats: 
 }
 
 /// The CPU that nearly all events name that name one: a task can be bound to another CPU later.
-fn cpu_of(told: &Told, bound: &HashMap<u32, u32>) -> Option<u32> {
+fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> {
     let named = told.pids.keys().filter_map(|pid| bound.get(pid)).chain(told.idle.keys());
     let cpus: HashSet<u32> = named.copied().collect();
     let best = cpus.into_iter().map(|cpu| (votes(told, bound, cpu), cpu)).max()?;
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn few_events_of_other_cpus_do_not_decide() {
-        let told = |pids: &[(u32, u64)]| Told { pids: pids.iter().copied().collect(), ..Told::default() };
+        let told = |pids: &[(u32, u64)]| CpuHints { pids: pids.iter().copied().collect(), ..CpuHints::default() };
         let bound = HashMap::from([(10, 0), (11, 1)]);
         assert_eq!(cpu_of(&told(&[(10, 19), (11, 1), (99, 50)]), &bound), Some(0));
         assert_eq!(cpu_of(&told(&[(10, 5), (11, 5)]), &bound), None);

@@ -10,7 +10,7 @@ use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 
 use super::carve;
-use super::lists::{self, List, Told, number};
+use super::lists::{self, CpuHints, List, number};
 use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
 
@@ -115,7 +115,7 @@ impl Span {
 }
 
 /// Events that tell the CPU: of this CPU, and in all.
-pub(super) fn votes(told: &Told, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
+pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
     let tasks = told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
     let idle = told.idle.iter().map(|(cpu, count)| (*cpu, *count));
     tasks.chain(idle).fold((0, 0), |(own, all), (of, count)| {
@@ -231,7 +231,7 @@ fn missing(ring: &mut MemoryRing, lane: &Lane) {
 mod tests {
     use super::*;
     use crate::ftrace::chain::Chains;
-    use crate::ftrace::lists::Told;
+    use crate::ftrace::lists::CpuHints;
     use lastwords_trace::ftrace::HeaderPage;
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
             commit: 0,
             reader: None,
             shape,
-            told: Told { events, ..Told::default() },
+            told: CpuHints { events, ..CpuHints::default() },
         };
         let cost = |list: &List| {
             let span = Span::of(std::slice::from_ref(list));

@@ -4,9 +4,10 @@
 //! which covers header and events: so also which pages belong together. One that was open has nothing but its events; they are
 //! taken as far as they decode and their times are likely.
 
-use super::find::{self, Region};
+use super::find::heads;
 use super::loose::{Loose, load};
 use super::packet::{Header, Identity, Judged, judge};
+use super::region::Region;
 use crate::pages::{PAGE, PageTables, Stitched, Whose, pieces};
 use lastwords_abi::packet::{CTF_MAGIC, HEADER_LEN, TRAILER_LEN};
 use lastwords_bytes::{Budget, ByteOrder, Error};
@@ -27,7 +28,7 @@ const FOUND_MAX: usize = 1 << 22;
 const PAGES_MAX: u64 = 1 << 26;
 
 /// What lies in an image, whether or not something leads to it.
-pub(crate) struct Found {
+pub(crate) struct Carved {
     /// The image in which regions are whole: memory whose pages are scattered is put together.
     pub(crate) image: Arc<dyn Image>,
     /// Sub-buffers by session.
@@ -35,13 +36,13 @@ pub(crate) struct Found {
 }
 
 /// Finds sub-buffers, and puts regions together where they are scattered.
-pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Carved, Error> {
     let headers = headers(&**image, budget, watch)?;
-    let heads = if image.is_virtual() { Vec::new() } else { find::heads(&**image, budget, watch)? };
+    let heads = if image.is_virtual() { Vec::new() } else { heads(&**image, budget, watch)? };
     let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
     let wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
     let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
-    let mut found = Found { image: Arc::clone(image), loose: BTreeMap::new() };
+    let mut found = Carved { image: Arc::clone(image), loose: BTreeMap::new() };
     for (at, header, order) in headers {
         if let Some(loose) = prove(&**image, &tables, at, header, order, budget)? {
             found.loose.entry(header.uuid).or_default().push(loose);

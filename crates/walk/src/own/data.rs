@@ -1,9 +1,9 @@
 //! Reading the sub-buffers of a stream.
 
-use super::find::Region;
 use super::frozen::Frozen;
 use super::layout::{Control, Geometry, SlotState, slots};
 use super::packet::Identity;
+use super::region::Region;
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::{HoleCause, Image};
 use std::sync::Arc;
@@ -62,6 +62,21 @@ impl Stream {
             Some(frozen) => Ok(frozen.slots(half, again)),
             None => slots(&*self.image, &self.region, &self.geometry, half, budget),
         }
+    }
+
+    /// The writers have come round to this sub-buffer since the half's reserve word was `reserve`.
+    pub(crate) fn is_overtaken(&self, half: usize, number: u64, reserve: u64, budget: &Budget) -> bool {
+        if let Some(frozen) = &self.frozen {
+            return frozen.is_overtaken(self, half, number);
+        }
+        let Ok(control) = self.control(budget) else { return false };
+        let words = control.half.get(half).copied().unwrap_or_default();
+        let g = &self.geometry;
+        let position = words.position(g);
+        let (behind, current) = (number.saturating_add(g.count), g.number(position));
+        // At the start of the place that is next, nothing of it was written before the attempt is announced.
+        let untouched = g.within(position) == 0 && words.attempt == words.reserve;
+        words.reserve != reserve && (behind < current || (behind == current && !untouched))
     }
 
     /// Sub-buffer places of a half of which the image may have bytes; those behind are missing for sure.

@@ -1,5 +1,6 @@
 //! Finding regions by their magic.
 
+use super::region::Region;
 use super::{mend, repair};
 use crate::pages;
 use lastwords_abi::region::{self as abi, RegionHeader};
@@ -17,39 +18,6 @@ const MAX_FIXED: u32 = 1 << 16;
 const MAX_REPAIRS: usize = 4096;
 /// Bytes of the header that its checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
-
-/// A region whose header holds.
-#[derive(Debug, Clone)]
-pub(crate) struct Region {
-    pub(crate) address: u64,
-    /// Its length, as its header says.
-    pub(crate) size: u64,
-    /// How much of it the image has, up to the last byte.
-    pub(crate) held: u64,
-    pub(crate) kind: u32,
-    pub(crate) index: u32,
-    pub(crate) session: [u8; 16],
-    pub(crate) order: ByteOrder,
-    pub(crate) minor: u16,
-    pub(crate) word_size: u32,
-    /// What follows the header and is covered by its checksum.
-    pub(crate) fixed: Vec<u8>,
-    /// The file it lies in.
-    pub(crate) name: Arc<str>,
-    /// Where in that file.
-    pub(crate) offset: u64,
-    /// Its checksum did not hold at first: what was done about it.
-    pub(crate) mended: Option<String>,
-    /// The reserved words of its header are 0, as this version has them.
-    pub(crate) reserved_is_zero: bool,
-}
-
-impl Region {
-    /// What it is called in messages.
-    pub(crate) fn place(&self) -> String {
-        format!("{}+{:#x}", self.name, self.offset)
-    }
-}
 
 /// Something like a region that cannot be read as one.
 #[derive(Debug)]
@@ -70,14 +38,14 @@ impl Rejected {
 
 /// Regions by rising address, and what was found that is none.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct Scanned {
     pub(crate) regions: Vec<Region>,
     pub(crate) rejected: Vec<Rejected>,
 }
 
 /// Finds all regions. A region that was found is passed over whole: nothing inside it is taken for another.
-pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
-    let mut scan = Scan { image, budget, found: Found::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
+pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
+    let mut scan = Scan { image, budget, found: Scanned::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
     let total: u64 = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
     let mut done = 0u64;
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
@@ -95,7 +63,7 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
 
 /// Heads of regions, wherever they are: in raw memory what follows a head need not be the rest of its region.
 pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
-    let scan = Scan { image, budget, found: Found::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
+    let scan = Scan { image, budget, found: Scanned::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
     let mut heads = Vec::new();
     pages::pieces(image, "looking for sessions", budget, watch, |at, bytes| {
         for (n, page) in bytes.chunks(abi::REGION_ALIGN as usize).enumerate() {
@@ -113,7 +81,7 @@ pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Res
 struct Scan<'a> {
     image: &'a dyn Image,
     budget: &'a Budget,
-    found: Found,
+    found: Scanned,
     /// Where something like a region is whose header does not hold, and why.
     damaged: Vec<(u64, Error)>,
     chunk: Vec<u8>,
@@ -162,7 +130,7 @@ impl Scan<'_> {
     }
 
     fn parse(&self, address: u64) -> Result<Region, Error> {
-        let place = Place::new(self.image, address);
+        let place = Location::new(self.image, address);
         let what = place.what();
         let mut head = vec![0u8; abi::HEADER_SIZE as usize];
         read(self.image, &what, address, &mut head)?;
@@ -214,7 +182,7 @@ impl Scan<'_> {
             for order in [ByteOrder::Little, ByteOrder::Big] {
                 let check = Reader::new("", &head, order).u64_at(COVERED).unwrap_or(0);
                 for mended in repair::mended(&bytes, check) {
-                    let region = region("", &mended, Place::new(self.image, address));
+                    let region = region("", &mended, Location::new(self.image, address));
                     tries.extend(region.ok().filter(|r| r.order == order && r.fixed.len() == fixed as usize).map(
                         |r| {
                             let how = if mended == bytes { mend::AS_IT_STANDS } else { mend::FLIPPED };
@@ -255,14 +223,14 @@ impl Scan<'_> {
     }
 }
 
-struct Place<'a> {
+struct Location<'a> {
     address: u64,
     name: Arc<str>,
     offset: u64,
     image: &'a dyn Image,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Location<'a> {
     fn new(image: &'a dyn Image, address: u64) -> Self {
         let (name, offset) = locate(image, address);
         Self { address, name, offset, image }
@@ -274,7 +242,7 @@ impl<'a> Place<'a> {
 }
 
 /// The region of a header whose checksum holds.
-fn region(what: &str, bytes: &[u8], place: Place<'_>) -> Result<Region, Error> {
+fn region(what: &str, bytes: &[u8], place: Location<'_>) -> Result<Region, Error> {
     let order = byte_order(what, bytes)?;
     let reader = Reader::new(what, bytes, order);
     if reader.array_at::<16>(0)? != abi::MAGIC {

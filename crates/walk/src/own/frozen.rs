@@ -4,7 +4,7 @@
 use super::data::{Loaded, Stream};
 use super::layout::{Announced, Control, SlotState, ThreadTable, announced, slots};
 use super::packet::Header;
-use super::{find::Region, plan::is_overtaken};
+use super::region::Region;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use std::fs::File;
@@ -30,12 +30,12 @@ struct Half {
     /// Slots of a lockless half, before and after the copy; empty where they cannot be read.
     slots: [Vec<SlotState>; 2],
     /// Places; none where it is not wanted.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<CopiedSubBuffer>>,
 }
 
 /// The copy of a sub-buffer's place.
 #[derive(Debug, Clone)]
-struct Place {
+struct CopiedSubBuffer {
     number: u64,
     loaded: Loaded,
     /// Writers came round to it before it was copied, or meanwhile: only a checksum can vouch for it.
@@ -95,7 +95,7 @@ impl Frozen {
         half: usize,
         new_only: bool,
         budget: &Budget,
-    ) -> std::io::Result<Vec<Option<Place>>> {
+    ) -> std::io::Result<Vec<Option<CopiedSubBuffer>>> {
         let g = stream.geometry;
         let words = self.control.half.get(half).copied().unwrap_or_default();
         let position = words.position(&g);
@@ -120,19 +120,19 @@ impl Frozen {
             let Some(place) = usize::try_from(at).ok().and_then(|at| places.get_mut(at)) else { continue };
             let loaded = stream.load(half, number, usize::try_from(g.size).unwrap_or(0), &mut buf);
             // Whatever it was: a writer may be about to begin it anew.
-            let is_overtaken = is_overtaken(stream, half, number, u64::MAX, budget);
+            let is_overtaken = stream.is_overtaken(half, number, u64::MAX, budget);
             is_behind |= is_overtaken;
             // A hole in the file reads as zeros, too.
             if buf.iter().any(|byte| *byte != 0) {
                 self.file.write_all_at(&buf, offset(stream, half, at))?;
             }
-            *place = Some(Place { number, loaded, is_overtaken });
+            *place = Some(CopiedSubBuffer { number, loaded, is_overtaken });
         }
         self.file.set_len(g.half_size().saturating_mul(2))?;
         Ok(places)
     }
 
-    fn place(&self, stream: &Stream, half: usize, number: u64) -> Option<&Place> {
+    fn place(&self, stream: &Stream, half: usize, number: u64) -> Option<&CopiedSubBuffer> {
         let at = usize::try_from(stream.geometry.place(number)).ok()?;
         self.halves.get(half)?.places.get(at)?.as_ref()
     }
@@ -140,7 +140,7 @@ impl Frozen {
     /// [`Stream::load`], of the copy.
     pub(crate) fn load(&self, stream: &Stream, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
         buf.clear();
-        let Some(Place { loaded: kept, .. }) = self.place(stream, half, number) else {
+        let Some(CopiedSubBuffer { loaded: kept, .. }) = self.place(stream, half, number) else {
             return Loaded { got: 0, missing: Some("it was not copied".into()) };
         };
         let got = len.min(kept.got);

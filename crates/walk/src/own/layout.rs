@@ -1,6 +1,6 @@
 //! Shapes of `abi` read from bytes, field by field, in the byte order of who wrote them.
 
-use super::find::Region;
+use super::region::Region;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::{self as abi, InFlight, MAX_LEVELS, Thread};
 use lastwords_abi::stream::{self, HalfControl, Slot, StreamControl};

@@ -1,8 +1,13 @@
 //! Choosing between the regions that a damaged header may be of.
+//!
+//! Measured by flipping single bits and reading with and without repair. In a recorded session of 2.4 MB, 98,139 flips (every 199th
+//! bit) cost events in 10,480 images; repair saves events in 12 of them, 94,656 events in all: a header is small, and all of a
+//! stream or, with the registry, of a session depends on it. In the 72 KiB image of the tests it saves events in 280 of 3,049
+//! damaged images. In neither did a repair lose an event, or accept a wrong one.
 
-use super::find::Region;
 use super::layout::Geometry;
 use super::packet::{Header, Identity};
+use super::region::Region;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::region as abi;
 use lastwords_abi::session::SessionInfo;

@@ -7,9 +7,11 @@ mod carve;
 mod clock;
 mod clock_check;
 mod data;
+mod end;
 mod events;
 mod find;
 mod frozen;
+mod halves;
 pub mod info;
 mod layout;
 mod linear;
@@ -22,6 +24,7 @@ mod packet;
 mod pieces;
 mod plan;
 mod reader;
+mod region;
 mod registry;
 mod repair;
 mod schema;
@@ -31,7 +34,7 @@ mod types;
 mod upto;
 
 use data::Stream as Data;
-use find::{Region, Rejected};
+use find::Rejected;
 use frozen::{Frozen, Wanted};
 use info::{ChannelInfo, Info, RegionInfo, StreamInfo};
 use lastwords_abi::region as abi;
@@ -46,11 +49,13 @@ use layout::{Control, ThreadTable};
 use loose::{Loose, Pool};
 use packet::Identity;
 use plan::{Outcome, Planner};
+use region::Region;
 use session_region::SessionRegion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use upto::{End, Upto};
+pub use end::End;
+pub use upto::Upto;
 
 /// What is wanted of a session.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,12 +1,12 @@
 //! What is delivered of a stream, and the evidence: one look at every sub-buffer, from the oldest to the current.
 
 use super::data::Stream;
+use super::end::End;
 use super::events::{Rules, Walked, Zeros, walk};
 use super::layout::{Announced, Control, Half, ThreadTable, announced, lost_events};
 use super::packet::{Header, Judged, judge};
 use super::pieces::{drop_front, offset_of, truncate};
-use super::upto::End;
-use super::{find::Region, lockless};
+use super::region::Region;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected};
@@ -129,36 +129,23 @@ impl<'a> Planner<'a> {
         self.sure
     }
 
-    /// Plans what lies before `end`; nothing where that is none.
-    pub(crate) fn upto(mut self, end: Option<End>) -> Result<Outcome, Error> {
-        self.end = end;
-        self.run(|planner| match end {
-            Some(end) if planner.stop_at(&end) => vec![end.half],
-            _ => Vec::new(),
-        })
-    }
-
-    /// Plans the halves that `choose` picks, in that order.
-    pub(crate) fn run(mut self, choose: impl FnOnce(&mut Self) -> Vec<usize>) -> Result<Outcome, Error> {
+    /// Reads the control words; false where they cannot be read, and with them nothing of the stream.
+    pub(crate) fn read_control(&mut self) -> Result<bool, Error> {
         match self.stream.control(self.budget) {
             Ok(control) => self.control = control,
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
             Err(error) => {
                 self.out.notes.push(format!("{error}: nothing of the stream can be read"));
                 self.gap("the whole stream".into(), Cause::Missing, None);
-                return Ok(self.out);
+                return Ok(false);
             }
         }
         self.out.control = self.control;
-        for half in choose(&mut self) {
-            self.half(half)?;
-        }
-        self.lost();
-        self.totals();
-        Ok(self.out)
+        Ok(true)
     }
 
-    fn half(&mut self, half: usize) -> Result<(), Error> {
+    /// Begins with a half; returns its control words.
+    pub(crate) fn begin_half(&mut self, half: usize) -> Half {
         self.last = None;
         self.sure = None;
         self.missing_run = 0;
@@ -168,7 +155,14 @@ impl<'a> Planner<'a> {
             let place = "snapshots before it that nobody consumed".to_owned();
             self.gap(place, Cause::Dropped, Some(words.dropped));
         }
-        if self.stream.geometry.is_lockless() { lockless::half(self, half, words) } else { self.linear(half, words) }
+        words
+    }
+
+    /// What was planned, with what was lost in all.
+    pub(crate) fn outcome(mut self) -> Outcome {
+        self.lost();
+        self.totals();
+        self.out
     }
 
     /// Events were recorded in this half since it was begun: the words say so, and a header agrees.
@@ -348,7 +342,7 @@ impl<'a> Planner<'a> {
 
     /// The writers have come round to this sub-buffer since it was read.
     pub(crate) fn overtaken(&mut self, half: usize, number: u64) -> bool {
-        is_overtaken(self.stream, half, number, self.words(half).reserve, self.budget)
+        self.stream.is_overtaken(half, number, self.words(half).reserve, self.budget)
     }
 
     /// The writers have gone on since the control words were read: what they and the headers say may not fit each other.
@@ -562,19 +556,4 @@ impl<'a> Planner<'a> {
         }
         self.out.sub_buffers.sort_by_key(|s| s.sequence);
     }
-}
-
-/// The writers have come round to this sub-buffer since the half's reserve word was `reserve`.
-pub(crate) fn is_overtaken(stream: &Stream, half: usize, number: u64, reserve: u64, budget: &Budget) -> bool {
-    if let Some(frozen) = &stream.frozen {
-        return frozen.is_overtaken(stream, half, number);
-    }
-    let Ok(control) = stream.control(budget) else { return false };
-    let words = control.half.get(half).copied().unwrap_or_default();
-    let g = &stream.geometry;
-    let position = words.position(g);
-    let (behind, current) = (number.saturating_add(g.count), g.number(position));
-    // At the start of the place that is next, nothing of it was written before the attempt is announced.
-    let untouched = g.within(position) == 0 && words.attempt == words.reserve;
-    words.reserve != reserve && (behind < current || (behind == current && !untouched))
 }

@@ -2,7 +2,7 @@
 
 use super::data::Stream;
 use super::packet::Header;
-use super::plan::{Packet, is_overtaken};
+use super::plan::Packet;
 use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::source::{PacketInfo, PacketReader};
@@ -45,7 +45,7 @@ impl Reader<'_> {
             self.compose(packet, bytes);
         }
         let is_copy = self.stream.frozen.is_some();
-        if !is_copy && is_overtaken(self.stream, packet.half, packet.number, packet.reserve, &self.budget) {
+        if !is_copy && self.stream.is_overtaken(packet.half, packet.number, packet.reserve, &self.budget) {
             return None;
         }
         Some(self.info(packet))

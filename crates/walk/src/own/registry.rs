@@ -2,9 +2,9 @@
 //!
 //! A record that does not verify costs itself: the walk goes on at the next place, 8-aligned, where a record verifies.
 
-use super::find::Region;
 use super::info::Module;
 use super::layout::{field, part};
+use super::region::Region;
 use super::types;
 use lastwords_abi::VERSION_MINOR;
 use lastwords_abi::region::checksum;

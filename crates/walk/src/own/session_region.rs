@@ -1,9 +1,9 @@
 //! The session region: identity, control, clock, channels, processes.
 
 use super::clock::{Clock, Sample};
-use super::find::Region;
 use super::info::{ChannelInfo, Info, Process, Snapshot};
 use super::layout::{ThreadTable, field, part};
+use super::region::Region;
 use lastwords_abi::session::{self as abi, Channel, ClockArea, ClockSample, Control, SessionInfo};
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;

@@ -1,7 +1,7 @@
 //! The table of open spans.
 
-use super::find::Region;
 use super::layout::{field, part};
+use super::region::Region;
 use lastwords_abi::spans::{self as abi, Span, SpansControl};
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;

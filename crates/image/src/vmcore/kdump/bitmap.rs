@@ -1,6 +1,6 @@
 //! Bitmaps of page frames, of which a chunk is read when it is asked for.
 
-use super::header::Place;
+use super::header::FileRange;
 use crate::file::{Backing, Got};
 use lastwords_bytes::{Budget, Error};
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +38,7 @@ impl Counts {
 
 impl Bitmap {
     /// The bitmap at `place`, as far as `file` has it, of page frames below `max`.
-    pub(super) fn new(file: &Backing, place: Place, max: u64) -> Self {
+    pub(super) fn new(file: &Backing, place: FileRange, max: u64) -> Self {
         let held = place.len.min(file.len.saturating_sub(place.offset));
         Self { at: place.offset, len: held.saturating_mul(8).min(max), last: Mutex::default() }
     }

@@ -54,7 +54,7 @@ mod page_desc {
 
 /// Part of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(super) struct FileRange {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
@@ -76,8 +76,8 @@ pub(super) struct Header {
     pub(super) max_pfn: u64,
     /// The page frames of this file, where it is one of several.
     pub(super) split: Option<(u64, u64)>,
-    pub(super) vmcoreinfo: Place,
-    pub(super) notes: Place,
+    pub(super) vmcoreinfo: FileRange,
+    pub(super) notes: FileRange,
 }
 
 impl Header {
@@ -115,8 +115,8 @@ impl Header {
             bitmap_blocks: u64::from(reader.u32_at(at::BITMAP_BLOCKS)?),
             max_pfn: u64::from(reader.u32_at(at::MAX_MAPNR)?),
             split: None,
-            vmcoreinfo: Place::default(),
-            notes: Place::default(),
+            vmcoreinfo: FileRange::default(),
+            notes: FileRange::default(),
         })
     }
 
@@ -129,8 +129,8 @@ impl Header {
     pub(super) fn add_sub_header(&mut self, what: &str, bytes: &[u8]) -> Result<(), Error> {
         use kdump_sub_header as at;
         let reader = Reader::new(what, bytes, self.order).based(self.sub_header_at());
-        let place = |at: usize| -> Result<Place, Error> {
-            Ok(Place { offset: reader.u64_at(at)?, len: reader.u64_at(at.saturating_add(8))? })
+        let place = |at: usize| -> Result<FileRange, Error> {
+            Ok(FileRange { offset: reader.u64_at(at)?, len: reader.u64_at(at.saturating_add(8))? })
         };
         if self.version >= 2 && reader.u32_at(at::SPLIT)? != 0 {
             self.split = Some((reader.u64_at(at::START_PFN)?, reader.u64_at(at::END_PFN)?));
@@ -152,15 +152,15 @@ impl Header {
     }
 
     /// The bitmap of RAM.
-    pub(super) fn ram_bitmap(&self) -> Place {
+    pub(super) fn ram_bitmap(&self) -> FileRange {
         let len = (self.bitmap_blocks >> 1).saturating_mul(self.block_size);
-        Place { offset: self.sub_header_blocks.saturating_add(1).saturating_mul(self.block_size), len }
+        FileRange { offset: self.sub_header_blocks.saturating_add(1).saturating_mul(self.block_size), len }
     }
 
     /// The bitmap of the pages that are in the dump.
-    pub(super) fn dumped_bitmap(&self) -> Place {
+    pub(super) fn dumped_bitmap(&self) -> FileRange {
         let ram = self.ram_bitmap();
-        Place { offset: ram.offset.saturating_add(ram.len), len: ram.len }
+        FileRange { offset: ram.offset.saturating_add(ram.len), len: ram.len }
     }
 
     /// Where the page descriptors begin.

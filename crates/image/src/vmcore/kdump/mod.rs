@@ -17,7 +17,7 @@ use crate::file::{Backing, Got};
 use crate::{Cache, Hole, HoleCause, Image, Range};
 use bitmap::{Bitmap, Counts, bit_of};
 use codec::Codecs;
-use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, HEADER_LEN, Header, Place, SUB_HEADER_LEN};
+use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, FileRange, HEADER_LEN, Header, SUB_HEADER_LEN};
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const KEPT: u64 = 16 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
 const MOST_NOTES: u64 = 64 << 20;
-/// By how much the format makes memory smaller at most, on the whole.
-const SMALLEST: u64 = 64;
+/// By how much the format makes memory smaller, on the whole: real dumps are a quarter to an eighth of their pages.
+const SMALLEST: u64 = 8;
 /// Compressed pages may be longer than plain ones, if not by much.
 const MOST_GROWTH: u64 = 4096;
 
 /// One file of a dump.
 #[derive(Debug)]
-struct Part {
+struct DumpFile {
     file: Backing,
     header: Header,
     ram: Bitmap,
@@ -49,7 +49,7 @@ struct Part {
 #[derive(Debug)]
 struct Dump {
     name: String,
-    parts: Vec<Part>,
+    parts: Vec<DumpFile>,
     page_size: u64,
     pages: Mutex<Cache<Arc<[u8]>>>,
     codecs: Codecs,
@@ -64,7 +64,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
     let mut remarks = Vec::new();
     let mut parts = Vec::new();
     for file in files {
-        parts.push(Part::open(file, budget, &mut remarks)?);
+        parts.push(DumpFile::open(file, budget, &mut remarks)?);
     }
     parts.sort_by_key(|p| p.start);
     let Some(first) = parts.first() else {
@@ -95,7 +95,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
 }
 
 /// What of a split dump was not given.
-fn missing_parts(parts: &[Part]) -> Vec<String> {
+fn missing_parts(parts: &[DumpFile]) -> Vec<String> {
     let mut next = 0u64;
     let mut remarks = Vec::new();
     for part in parts {
@@ -112,7 +112,7 @@ fn missing_parts(parts: &[Part]) -> Vec<String> {
     remarks
 }
 
-impl Part {
+impl DumpFile {
     fn open(file: Backing, budget: &Budget, remarks: &mut Vec<String>) -> Result<Self, Error> {
         let mut head = [0u8; HEADER_LEN];
         file.read_all(0, &mut head)?;
@@ -160,7 +160,7 @@ impl Part {
         }
     }
 
-    fn place(&self, place: Place, budget: &Budget) -> Result<Vec<u8>, Error> {
+    fn place(&self, place: FileRange, budget: &Budget) -> Result<Vec<u8>, Error> {
         let len = place.len.min(self.file.len.saturating_sub(place.offset)).min(MOST_NOTES);
         budget.bytes(&self.file.name, len)?;
         let mut bytes = vec![0u8; usize::try_from(len).unwrap_or(0)];
@@ -222,7 +222,7 @@ fn cause(got: Got) -> Result<(), HoleCause> {
 }
 
 impl Dump {
-    fn part(&self, pfn: u64) -> Result<&Part, HoleCause> {
+    fn part(&self, pfn: u64) -> Result<&DumpFile, HoleCause> {
         let part = self.parts.iter().find(|p| pfn >= p.start && pfn < p.end);
         part.ok_or_else(|| match self.parts.first() {
             Some(first) if first.dumped.is_set(&first.file, pfn) == Some(true) => HoleCause::Truncated,
@@ -274,7 +274,7 @@ impl Dump {
         ranges
     }
 
-    fn extend(&self, ranges: &mut Vec<Range>, part: &Part, pfn: u64, hole: Option<HoleCause>) {
+    fn extend(&self, ranges: &mut Vec<Range>, part: &DumpFile, pfn: u64, hole: Option<HoleCause>) {
         let Some(address) = pfn.checked_mul(self.page_size) else { return };
         match ranges.last_mut() {
             Some(last) if last.end() == address && last.hole == hole && last.name == part.file.name => {
