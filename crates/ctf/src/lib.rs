@@ -6,9 +6,29 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
 pub mod metadata;
 pub mod names;
 mod output;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
 pub mod program;
 pub mod read;
 pub mod session;
@@ -41,11 +61,11 @@ pub struct Totals {
 impl Totals {
     /// Adds what another part has written.
     pub fn add(&mut self, other: &Self) {
-        self.streams += other.streams;
-        self.packets += other.packets;
-        self.events += other.events;
-        self.bytes += other.bytes;
-        self.faults += other.faults;
+        self.streams = self.streams.saturating_add(other.streams);
+        self.packets = self.packets.saturating_add(other.packets);
+        self.events = self.events.saturating_add(other.events);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.faults = self.faults.saturating_add(other.faults);
         self.lost_events = self.lost_events.saturating_add(other.lost_events);
         self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
     }

@@ -5,6 +5,7 @@ mod child;
 mod consume;
 mod control;
 mod cores;
+mod crafted;
 mod errors;
 mod golden;
 mod inputs;

@@ -5,6 +5,7 @@ mod spec2;
 mod tsdl;
 
 use crate::read::Error;
+use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::class::TraceClass;
 use std::path::Path;
 
@@ -39,10 +40,21 @@ pub fn metadata(path: &Path) -> Result<TraceClass, Error> {
     parse(path, &bytes)
 }
 
+/// Bytes of the model, and names that are compared: so many for each byte of the metadata, and some for any. Types and aliases are
+/// written once and used many times.
+const COST: u64 = 32;
+const COST_OF_ANY: u64 = 1 << 26;
+
+/// What a model may cost that is made of metadata of so many bytes: memory, in bytes, and steps of looking for names.
+fn budget(length: usize) -> Budget {
+    let cost = (length as u64).saturating_mul(COST).saturating_add(COST_OF_ANY);
+    Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() })
+}
+
 /// Reads metadata; `path` is for errors.
 ///
 /// # Errors
-/// It is not as its format says.
+/// It is not as its format says, or asks for far more fields than it has bytes.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
     let unpacked;
     let (bytes, uuid) = match packets(bytes) {
@@ -54,12 +66,12 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
         None => (bytes, None),
     };
     if bytes.first() == Some(&0x1e) {
-        return spec2::read(path, bytes);
+        return spec2::read(path, bytes, &budget(bytes.len()));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| {
         Error::metadata(path, 0, format!("offset {:#x}: expected text of CTF 1.8 or CTF 2", e.valid_up_to()))
     })?;
-    let class = tsdl::read(text).map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))?;
+    let class = tsdl::read(text, &budget(text.len())).map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))?;
     match (uuid, class.uuid) {
         (Some(packets), Some(text)) if packets != text => {
             Err(Error::metadata(path, 0, "its packets have another UUID than its trace block"))
@@ -115,7 +127,7 @@ fn unpack(path: &Path, bytes: &[u8], big: bool) -> Result<(Vec<u8>, [u8; 16]), E
             )));
         }
         text.extend_from_slice(rest.get(HEADER..content).unwrap_or_default());
-        at += packet;
+        at = at.saturating_add(packet);
     }
     Ok((text, uuid.unwrap_or_default()))
 }

@@ -95,7 +95,7 @@ impl StreamProgram {
         if id < DENSE {
             let place = id as usize;
             if self.dense.len() <= place {
-                self.dense.resize(place + 1, NONE);
+                self.dense.resize(place.saturating_add(1), NONE);
             }
             if let Some(entry) = self.dense.get_mut(place).filter(|entry| **entry == NONE) {
                 *entry = u32::try_from(number).unwrap_or(NONE);

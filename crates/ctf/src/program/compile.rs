@@ -22,7 +22,7 @@ impl Known {
     pub(super) const NOTHING: Self = Self { modulus: 1, offset: 0 };
 
     fn advanced(self, bits: u64) -> Self {
-        Self { modulus: self.modulus, offset: self.offset.wrapping_add(bits) & (self.modulus - 1) }
+        Self { modulus: self.modulus, offset: self.offset.wrapping_add(bits) & self.modulus.wrapping_sub(1) }
     }
 
     /// What is still known if it was advanced by any multiple of `bits`.
@@ -32,7 +32,7 @@ impl Known {
 
     fn modulo(self, modulus: u64) -> Self {
         let modulus = self.modulus.min(modulus);
-        Self { modulus, offset: self.offset & (modulus - 1) }
+        Self { modulus, offset: self.offset & modulus.wrapping_sub(1) }
     }
 
     /// What is known where it is one of two.
@@ -179,7 +179,7 @@ impl<'a> Compiler<'a> {
             self.code.ops.push(Op::Align(u32::try_from(bits).unwrap_or(u32::MAX)));
             self.known = Known { modulus: bits, offset: 0 };
         } else {
-            self.advance(self.known.offset.wrapping_neg() & (bits - 1));
+            self.advance(self.known.offset.wrapping_neg() & bits.wrapping_sub(1));
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl<'a> Compiler<'a> {
         }
         match self.code.ops.last_mut() {
             // A jump may lead behind the last op only at the ends of loops and choices, which `seal` marks.
-            Some(Op::Advance(run)) if run.checked_add(bits).is_some() => *run += bits,
+            Some(Op::Advance(run)) if run.checked_add(bits).is_some() => *run = run.saturating_add(bits),
             _ => self.code.ops.push(Op::Advance(bits)),
         }
     }
@@ -208,7 +208,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn structure(&mut self, of: &Struct, node: NodeId) -> Result<(), SchemaError> {
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
         if self.depth > MAX_DEPTH {
             return Err(SchemaError::TooDeep);
         }
@@ -222,12 +222,12 @@ impl<'a> Compiler<'a> {
             self.names.push(field.name.clone());
             self.field(&field.class, &field.name, position, shown)?;
             self.names.pop();
-            position += usize::from(shown);
+            position = position.saturating_add(usize::from(shown));
         }
         if !self.merge {
             self.code.ops.push(Op::End(node));
         }
-        self.depth -= 1;
+        self.depth = self.depth.saturating_sub(1);
         Ok(())
     }
 
@@ -428,12 +428,12 @@ impl<'a> Compiler<'a> {
     }
 
     fn deeper(&mut self, body: impl FnOnce(&mut Self) -> Result<(), SchemaError>) -> Result<(), SchemaError> {
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
         if self.depth > MAX_DEPTH {
             return Err(SchemaError::TooDeep);
         }
         body(self)?;
-        self.depth -= 1;
+        self.depth = self.depth.saturating_sub(1);
         Ok(())
     }
 

@@ -50,10 +50,10 @@ pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
     if bits >= 64 {
         return value;
     }
-    let mask = (1u64 << bits) - 1;
+    let mask = (1u64 << bits).wrapping_sub(1);
     let high = clock & !mask;
     // Below the last: it has gone round once.
-    if value < clock & mask { high.wrapping_add(mask + 1) | value } else { high | value }
+    if value < clock & mask { high.wrapping_add(mask).wrapping_add(1) | value } else { high | value }
 }
 
 /// The bytes of a packet, or of a part of it.
@@ -100,7 +100,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
         let code = self.code;
         while next < end {
             let Some(op) = code.ops.get(next) else { break };
-            next += 1;
+            next = next.wrapping_add(1);
             match *op {
                 Op::Align(bits) => self.align(u64::from(bits))?,
                 Op::Advance(bits) => self.advance(bits)?,
@@ -139,9 +139,9 @@ impl<V: Visitor> Runner<'_, '_, V> {
 
     #[inline]
     fn align(&mut self, bits: u64) -> Result<(), Fault> {
-        let at = self.at.wrapping_add(bits - 1) & !(bits - 1);
+        let at = self.at.wrapping_add(bits.wrapping_sub(1)) & !bits.wrapping_sub(1);
         if at > self.window.end {
-            return Err(self.window.short(self.at, at - self.at));
+            return Err(self.window.short(self.at, at.wrapping_sub(self.at)));
         }
         self.at = at;
         Ok(())
@@ -160,19 +160,18 @@ impl<V: Visitor> Runner<'_, '_, V> {
 
     #[inline]
     fn bytes(&mut self, node: NodeId, size: u8, order: ByteOrder, kind: Kind) -> Result<(), Fault> {
-        let bits = 8 * u64::from(size);
-        let alignment = if self.at.is_multiple_of(8) { 0 } else { 8 - self.at % 8 };
-        let at = self.at + alignment;
+        let bits = u64::from(size).wrapping_mul(8);
+        let at = self.at.wrapping_add(7) & !7;
         let byte = (at / 8) as usize;
-        if at + bits > self.window.end {
+        if at.wrapping_add(bits) > self.window.end {
             return Err(self.window.short(self.at, bits));
         }
-        let Some(bytes) = self.window.bytes.get(byte..byte + usize::from(size)) else {
+        let Some(bytes) = self.window.bytes.get(byte..byte.wrapping_add(usize::from(size))) else {
             return Err(self.window.short(self.at, bits));
         };
         let raw = load(bytes, order);
-        self.at = at + bits;
-        self.number(node, raw, size * 8, kind);
+        self.at = at.wrapping_add(bits);
+        self.number(node, raw, size.wrapping_mul(8), kind);
         Ok(())
     }
 
@@ -216,12 +215,12 @@ impl<V: Visitor> Runner<'_, '_, V> {
         }
         let raw = match bits.order {
             ByteOrder::Little => raw >> shift,
-            ByteOrder::Big => raw >> (8 * bytes.len() as u64 - shift - length),
+            ByteOrder::Big => raw >> (bytes.len() as u64).wrapping_mul(8).wrapping_sub(shift).wrapping_sub(length),
         };
-        let mask = u64::MAX >> (64 - length);
+        let mask = u64::MAX >> 64u64.wrapping_sub(length);
         let mut raw = raw as u64 & mask;
         if bits.reversed {
-            raw = raw.reverse_bits() >> (64 - length);
+            raw = raw.reverse_bits() >> 64u64.wrapping_sub(length);
         }
         self.number(node, raw, bits.length, kind);
         Ok(())
@@ -237,12 +236,12 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 return Err(self.window.short(at, 8));
             };
             let part = u64::from(byte & 0x7f);
-            let fits = shift < 64 && (shift < 58 || part >> (64 - shift) == 0 || signed && part == 0x7f);
+            let fits = shift < 64 && (shift < 58 || part >> 64u32.wrapping_sub(shift) == 0 || signed && part == 0x7f);
             if !fits {
                 return Err(self.window.fault(at, u64::from(byte), Expected::Variable));
             }
             value |= part << shift;
-            shift += 7;
+            shift = shift.wrapping_add(7);
             if byte & 0x80 == 0 {
                 if signed && byte & 0x40 != 0 && shift < 64 {
                     value |= u64::MAX << shift;
@@ -296,13 +295,16 @@ impl<V: Visitor> Runner<'_, '_, V> {
             1 => memchr::memchr(0, rest),
             unit => {
                 let units = rest.chunks_exact(usize::from(unit));
-                units.into_iter().position(|unit| unit.iter().all(|b| *b == 0)).map(|n| n * usize::from(unit))
+                units
+                    .into_iter()
+                    .position(|unit| unit.iter().all(|b| *b == 0))
+                    .map(|n| n.wrapping_mul(usize::from(unit)))
             }
         };
         let Some(end) = end else {
-            return Err(self.window.fault(self.at, 8 * rest.len() as u64, Expected::Nul));
+            return Err(self.window.fault(self.at, (rest.len() as u64).wrapping_mul(8), Expected::Nul));
         };
-        self.at += 8 * (end as u64 + u64::from(unit));
+        self.at = self.at.wrapping_add((end as u64).wrapping_add(u64::from(unit)).wrapping_mul(8));
         self.visitor.text(node, rest.get(..end).unwrap_or_default());
         Ok(())
     }
@@ -324,7 +326,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
             rest.get(..length)
         });
         let Some(bytes) = bytes else { return Err(self.window.fault(at, length, Expected::Length)) };
-        self.at += 8 * length;
+        self.at = self.at.wrapping_add(length.wrapping_mul(8));
         if text {
             self.visitor.text(node, bytes);
         } else {
@@ -350,7 +352,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
         if count > self.state.steps {
             return Err(self.window.fault(self.at, count, Expected::Length));
         }
-        self.state.steps -= count;
+        self.state.steps = self.state.steps.wrapping_sub(count);
         self.visitor.begin_array(node, count);
         for index in 0..count {
             self.visitor.element(index);
@@ -399,7 +401,7 @@ pub(super) fn load(bytes: &[u8], order: ByteOrder) -> u64 {
 /// The two's complement of so many bits, in 64.
 #[inline]
 fn extend(raw: u64, length: u8) -> u64 {
-    let shift = 64 - u32::from(length.clamp(1, 64));
+    let shift = 64u32.wrapping_sub(u32::from(length.clamp(1, 64)));
     ((raw << shift).cast_signed() >> shift).cast_unsigned()
 }
 
@@ -411,15 +413,15 @@ fn half(raw: u16) -> f64 {
         0 => fraction * 2f64.powi(-24),
         31 if fraction == 0.0 => f64::INFINITY,
         31 => f64::NAN,
-        exponent => (1.0 + fraction / 1024.0) * 2f64.powi(exponent - 15),
+        exponent => (1.0 + fraction / 1024.0) * 2f64.powi(exponent.wrapping_sub(15)),
     }
 }
 
 /// A float of 128 bits, rounded to the nearest of 64 or, where it is larger or smaller, to infinity or zero.
 fn quad(raw: u128) -> f64 {
     let sign = if raw >> 127 == 1 { -1.0 } else { 1.0 };
-    let exponent = (raw >> 112 & 0x7fff) as i32 - 16383;
-    let fraction = raw & ((1 << 112) - 1);
+    let exponent = ((raw >> 112 & 0x7fff) as i32).wrapping_sub(16383);
+    let fraction = raw & (u128::MAX >> 16);
     sign * match exponent {
         16384 if fraction == 0 => f64::INFINITY,
         16384 => f64::NAN,
@@ -429,7 +431,7 @@ fn quad(raw: u128) -> f64 {
             (fraction | 1 << 112) as f64
                 * 2f64.powi(-112)
                 * 2f64.powi(exponent / 2)
-                * 2f64.powi(exponent - exponent / 2)
+                * 2f64.powi(exponent.wrapping_sub(exponent / 2))
         }
     }
 }

@@ -36,7 +36,7 @@ impl Word {
 }
 
 fn mask(bits: u8) -> u64 {
-    u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))
+    u64::MAX >> 64u32.wrapping_sub(u32::from(bits.clamp(1, 64)))
 }
 
 /// The fields of the form that ids from 0 have.
@@ -51,7 +51,7 @@ pub(super) fn word(header: &Struct) -> Option<Word> {
     let mut flat = Flat { bits: Vec::new(), max_id: u64::MAX };
     flatten(header, &mut flat, 0)?;
     let [(id, id_roles), (clock, clock_roles)] = flat.bits.as_slice() else { return None };
-    let total = u32::from(id.length) + u32::from(clock.length);
+    let total = u32::from(id.length).saturating_add(u32::from(clock.length));
     let alignment = header.alignment();
     let follows = u32::from(id.length).is_multiple_of(u32::from(clock.alignment.max(1)));
     let plain = id_roles.as_slice() == [Role::EventClassId]
@@ -86,7 +86,7 @@ fn flatten(of: &Struct, flat: &mut Flat, depth: usize) -> Option<()> {
                 flat.bits.push((integer.bits, integer.roles.clone()));
             }
             FieldClass::Struct(inner) if inner.alignment() <= 1 || inner.fields.is_empty() => {
-                flatten(inner, flat, depth + 1)?;
+                flatten(inner, flat, depth.saturating_add(1))?;
             }
             FieldClass::Variant(variant) => {
                 let option = variant.options.iter().find(|o| o.ranges.iter().any(|r| r.contains(0)))?;
@@ -107,7 +107,7 @@ fn flatten(of: &Struct, flat: &mut Flat, depth: usize) -> Option<()> {
                 if !selects || variant.selector.scope != lastwords_trace::class::Scope::EventHeader {
                     return None;
                 }
-                flatten(inner, flat, depth + 1)?;
+                flatten(inner, flat, depth.saturating_add(1))?;
             }
             _ => return None,
         }

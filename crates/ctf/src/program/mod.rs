@@ -125,7 +125,7 @@ impl Part<'_> {
     #[inline]
     fn window(&self) -> Window<'_> {
         let base = self.base.saturating_mul(8);
-        let end = self.content_end.saturating_sub(base).min(8 * self.bytes.len() as u64);
+        let end = self.content_end.saturating_sub(base).min(bits_of(self.bytes));
         Window { bytes: self.bytes, end, base }
     }
 
@@ -202,7 +202,7 @@ impl Program {
     /// # Errors
     /// The packet is not as its class says.
     pub fn packet(&self, decoder: &mut Decoder, bytes: &[u8]) -> Result<Packet, Fault> {
-        let window = Window { bytes, end: 8 * bytes.len() as u64, base: 0 };
+        let window = Window { bytes, end: bits_of(bytes), base: 0 };
         let state = &mut decoder.state;
         *state = State { slots: std::mem::take(&mut state.slots), steps: steps(window.end), ..State::default() };
         let mut check = Uuid { node: self.header.uuid, inside: false, bytes: Vec::new() };
@@ -262,7 +262,7 @@ impl Program {
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
         let Some(program) = self.streams.get(packet.class) else { return Ok(()) };
-        let window = Window { bytes, end: 8 * bytes.len() as u64, base: 0 };
+        let window = Window { bytes, end: bits_of(bytes), base: 0 };
         let (clock, said) = (decoder.state.clock, decoder.state.said);
         decoder.state.steps = steps(window.end);
         let state = &mut decoder.state;
@@ -314,7 +314,7 @@ impl Program {
             return Err(window.fault(begin, 0, Expected::Progress));
         }
         let base = window.base;
-        Ok(Event { class, clock, at, body: body + base, end: end + base })
+        Ok(Event { class, clock, at, body: body.wrapping_add(base), end: end.wrapping_add(base) })
     }
 
     /// Takes at most `most` events as [`Self::event`] would, from a place on, as far as they are of simple forms and end in
@@ -355,7 +355,7 @@ impl Program {
             let Some(found) = program.simple(&window, here) else { break };
             decoder.state.update_clock(found.clock, found.clock_bits);
             here = found.end;
-            passed.events += 1;
+            passed.events = passed.events.wrapping_add(1);
         }
         passed.end = here.wrapping_add(window.base);
         passed
@@ -381,7 +381,7 @@ impl Program {
         let at = at.wrapping_sub(window.base);
         let mut runner = Runner { code, window, state, visitor, at };
         runner.run()?;
-        Ok(runner.at + window.base)
+        Ok(runner.at.wrapping_add(window.base))
     }
 }
 
@@ -408,8 +408,8 @@ impl StreamProgram {
     #[inline(always)]
     fn quick(&self, window: &Window<'_>, begin: u64) -> Option<(u64, u64, u8, u64)> {
         let word = self.word.as_ref()?;
-        let at = begin.wrapping_add(word.alignment - 1) & !(word.alignment - 1);
-        let body = at + 8 * word.size as u64;
+        let at = begin.wrapping_add(word.alignment.wrapping_sub(1)) & !word.alignment.wrapping_sub(1);
+        let body = at.wrapping_add((word.size as u64).wrapping_mul(8));
         if body > window.end {
             return None;
         }
@@ -445,6 +445,12 @@ impl StreamProgram {
             _ => self.sparse.get(&id).copied(),
         }
     }
+}
+
+/// Bits of a buffer in memory.
+#[inline]
+fn bits_of(bytes: &[u8]) -> u64 {
+    (bytes.len() as u64).wrapping_mul(8)
 }
 
 /// How many elements may be decoded in so many bits of content: some for arrays of nothing.

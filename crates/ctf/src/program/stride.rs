@@ -46,7 +46,7 @@ impl Stride {
             }
             let rest = window.bytes.get((at / 8) as usize..(window.end / 8) as usize)?;
             let nul = lastwords_trace::nul::find(rest)? as u64;
-            at = (at + 8 * (nul + 1)).checked_add(behind)?;
+            at = at.checked_add(nul.checked_add(1)?.checked_mul(8)?)?.checked_add(behind)?;
         }
         (at <= window.end).then_some(at)
     }

@@ -183,7 +183,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
         }
         for entry in entries.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                left.push((entry.path(), depth + 1));
+                left.push((entry.path(), depth.saturating_add(1)));
             }
         }
     }

@@ -60,7 +60,7 @@ pub(super) fn of_file(path: &Path, program: &Program) -> Result<Index, Error> {
             Ok((packet, entry)) => {
                 index.first.get_or_insert(packet);
                 index.entries.push(entry);
-                offset += entry.size;
+                offset = offset.saturating_add(entry.size);
             }
             Err(fault) => {
                 index.fault = Some(fault);
@@ -82,7 +82,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn entry(&mut self, offset: u64) -> Result<(Packet, Entry), Error> {
         let packet = self.packet(offset)?;
-        let left = self.size - offset;
+        let left = self.size.saturating_sub(offset);
         let size = packet.total.map_or(left, |bits| bits / 8);
         if size > left || size == 0 {
             let fault = Fault { at: 0, value: size.saturating_mul(8), expected: Expected::FitsFile };
@@ -101,7 +101,9 @@ impl Scan<'_> {
             let length = wanted.min(left);
             read_at(self.file, self.path, offset, length, &mut self.head)?;
             match self.program.packet(&mut decoder, &self.head) {
-                Err(fault) if fault.is_short() && length < left && wanted < MAX_HEAD => wanted *= 8,
+                Err(fault) if fault.is_short() && length < left && wanted < MAX_HEAD => {
+                    wanted = wanted.saturating_mul(8)
+                }
                 Err(source) => return Err(Error::Packet { path: self.path.to_path_buf(), offset, source }),
                 Ok(packet) => return Ok(packet),
             }
@@ -116,7 +118,7 @@ pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, byte
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(done as u64)) {
             Ok(0) => break,
-            Ok(read) => done += read,
+            Ok(read) => done = done.saturating_add(read),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::io(path)(e)),
         }
@@ -140,7 +142,7 @@ fn from_index_file(path: &Path, size: u64) -> Option<Vec<Entry>> {
     if word(0)? != MAGIC || word(4)? != 1 || length < ENTRY || !body.len().is_multiple_of(length) {
         return None;
     }
-    let mut entries: Vec<Entry> = Vec::with_capacity(body.len() / length);
+    let mut entries: Vec<Entry> = Vec::with_capacity(body.len().checked_div(length)?);
     let mut total = 0u64;
     for raw in body.chunks_exact(length) {
         let bits = long(raw, 8)?;

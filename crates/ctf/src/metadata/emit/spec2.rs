@@ -14,7 +14,7 @@ pub(super) fn metadata(class: &TraceClass) -> String {
     let mut text = String::new();
     let mut preamble = json!({ "type": "preamble", "version": 2 });
     if let Some(uuid) = &class.uuid {
-        preamble["uuid"] = json!(uuid);
+        set(&mut preamble, "uuid", json!(uuid));
     }
     push(&mut text, &preamble);
     push(&mut text, &trace_class(class));
@@ -32,12 +32,30 @@ fn push(text: &mut String, fragment: &Value) {
     text.push('\n');
 }
 
+/// Sets a property of an object.
+fn set(object: &mut Value, key: &str, value: Value) {
+    if let Value::Object(map) = object {
+        map.insert(key.to_owned(), value);
+    }
+}
+
+/// The object that is a property of another; it is made where there is none.
+fn entry<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    if !object.get(key).is_some_and(Value::is_object) {
+        set(object, key, json!({}));
+    }
+    match object {
+        Value::Object(map) => map.entry(key).or_insert_with(|| json!({})),
+        other => other,
+    }
+}
+
 /// Adds attributes to a fragment, where there are any and they are JSON.
 fn attach(fragment: &mut Value, attributes: &Attributes) {
     if let Ok(Value::Object(map)) = serde_json::from_str(attributes)
         && !map.is_empty()
     {
-        fragment["attributes"] = Value::Object(map);
+        set(fragment, "attributes", Value::Object(map));
     }
 }
 
@@ -45,7 +63,7 @@ fn identify(fragment: &mut Value, identity: &Identity) {
     let parts = [("namespace", &identity.namespace), ("name", &identity.name), ("uid", &identity.uid)];
     for (key, part) in parts {
         if let Some(part) = part {
-            fragment[key] = json!(plain(part));
+            set(fragment, key, json!(plain(part)));
         }
     }
 }
@@ -62,7 +80,7 @@ fn trace_class(class: &TraceClass) -> Value {
     let mut fragment = json!({ "type": "trace-class", "environment": environment });
     identify(&mut fragment, &class.identity);
     if let Some(header) = &class.header {
-        fragment["packet-header-field-class"] = structure(header);
+        set(&mut fragment, "packet-header-field-class", structure(header));
     }
     attach(&mut fragment, &class.attributes);
     fragment
@@ -70,27 +88,27 @@ fn trace_class(class: &TraceClass) -> Value {
 
 fn clock_class(clock: &Clock) -> Value {
     let frequency = clock.frequency.max(1);
-    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles / frequency);
+    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles.checked_div(frequency).unwrap_or(0));
     let mut fragment = json!({
         "type": "clock-class",
         "id": clock.id,
         "description": plain(&clock.description),
         "frequency": frequency,
-        "offset-from-origin": { "seconds": seconds, "cycles": clock.offset_cycles % frequency },
+        "offset-from-origin": { "seconds": seconds, "cycles": clock.offset_cycles.checked_rem(frequency).unwrap_or(0) },
     });
     identify(&mut fragment, &clock.identity);
     match &clock.origin {
-        Origin::UnixEpoch => fragment["origin"] = json!("unix-epoch"),
+        Origin::UnixEpoch => set(&mut fragment, "origin", json!("unix-epoch")),
         Origin::Unknown => {}
         Origin::Custom(identity) => {
             let mut origin = json!({});
             identify(&mut origin, identity);
-            fragment["origin"] = origin;
+            set(&mut fragment, "origin", origin);
         }
     }
     for (key, of) in [("precision", clock.precision), ("accuracy", clock.accuracy)] {
         if let Some(of) = of {
-            fragment[key] = json!(of);
+            set(&mut fragment, key, json!(of));
         }
     }
     attach(&mut fragment, &clock.attributes);
@@ -100,11 +118,11 @@ fn clock_class(clock: &Clock) -> Value {
 fn stream_class(class: &StreamClass, clocks: &[Clock]) -> Value {
     let mut fragment = json!({ "type": "data-stream-class", "id": class.id });
     if let Some(clock) = class.clock.and_then(|at| clocks.get(at)) {
-        fragment["default-clock-class-id"] = json!(clock.id);
+        set(&mut fragment, "default-clock-class-id", json!(clock.id));
     }
     identify(&mut fragment, &class.identity);
     if !class.name.is_empty() {
-        fragment["name"] = json!(plain(&class.name));
+        set(&mut fragment, "name", json!(plain(&class.name)));
     }
     let scopes = [
         ("packet-context-field-class", &class.packet_context),
@@ -119,7 +137,7 @@ fn stream_class(class: &StreamClass, clocks: &[Clock]) -> Value {
 fn put_scopes(fragment: &mut Value, scopes: &[(&str, &Option<Struct>)]) {
     for (key, of) in scopes {
         if let Some(of) = of {
-            fragment[*key] = structure(of);
+            set(fragment, key, structure(of));
         }
     }
 }
@@ -128,7 +146,7 @@ fn event_class(stream: u64, class: &EventClass) -> Value {
     let mut fragment = json!({ "type": "event-record-class", "data-stream-class-id": stream, "id": class.id });
     identify(&mut fragment, &class.identity);
     if let Some(name) = &class.name {
-        fragment["name"] = json!(plain(name));
+        set(&mut fragment, "name", json!(plain(name)));
     }
     let scopes = [("specific-context-field-class", &class.specific_context), ("payload-field-class", &class.payload)];
     put_scopes(&mut fragment, &scopes);
@@ -139,7 +157,8 @@ fn event_class(stream: u64, class: &EventClass) -> Value {
     ];
     for (key, value) in known {
         if let Some(value) = value {
-            fragment["attributes"]["babeltrace.org,2020"][key] = value;
+            let own = entry(entry(&mut fragment, "attributes"), "babeltrace.org,2020");
+            set(own, key, value);
         }
     }
     fragment
@@ -154,7 +173,7 @@ fn structure(of: &Struct) -> Value {
     let members: Vec<Value> = of.fields.iter().map(member).collect();
     let mut fragment = json!({ "type": "structure", "member-classes": members });
     if of.alignment > 1 {
-        fragment["minimum-alignment"] = json!(of.alignment);
+        set(&mut fragment, "minimum-alignment", json!(of.alignment));
     }
     attach(&mut fragment, &of.attributes);
     fragment
@@ -176,7 +195,7 @@ fn field_class(class: &FieldClass) -> Value {
         FieldClass::BitArray(of) => bits("fixed-length-bit-array".into(), *of),
         FieldClass::BitMap(of, flags) => {
             let mut fragment = bits("fixed-length-bit-map".into(), *of);
-            fragment["flags"] = mappings(flags);
+            set(&mut fragment, "flags", mappings(flags));
             fragment
         }
         FieldClass::Float(float) => {
@@ -188,10 +207,10 @@ fn field_class(class: &FieldClass) -> Value {
         FieldClass::Blob(blob) => {
             let mut fragment = lengthy("blob", &blob.length);
             if !blob.media_type.is_empty() {
-                fragment["media-type"] = json!(blob.media_type);
+                set(&mut fragment, "media-type", json!(blob.media_type));
             }
             if blob.is_uuid {
-                fragment["roles"] = json!(["metadata-stream-uuid"]);
+                set(&mut fragment, "roles", json!(["metadata-stream-uuid"]));
             }
             attach(&mut fragment, &blob.attributes);
             fragment
@@ -199,9 +218,9 @@ fn field_class(class: &FieldClass) -> Value {
         FieldClass::Struct(of) => structure(of),
         FieldClass::Array(array) => {
             let mut fragment = lengthy("array", &array.length);
-            fragment["element-field-class"] = field_class(&array.element);
+            set(&mut fragment, "element-field-class", field_class(&array.element));
             if array.alignment > 1 {
-                fragment["minimum-alignment"] = json!(array.alignment);
+                set(&mut fragment, "minimum-alignment", json!(array.alignment));
             }
             attach(&mut fragment, &array.attributes);
             fragment
@@ -214,7 +233,7 @@ fn field_class(class: &FieldClass) -> Value {
                 "field-class": field_class(&of.class),
             });
             if let Some(of) = &of.ranges {
-                fragment["selector-field-ranges"] = ranges(of);
+                set(&mut fragment, "selector-field-ranges", ranges(of));
             }
             attach(&mut fragment, &of.attributes);
             fragment
@@ -237,24 +256,28 @@ fn bits(kind: String, of: Bits) -> Value {
         "alignment": of.alignment,
     });
     if of.reversed {
-        fragment["bit-order"] = json!(match of.order {
-            ByteOrder::Little => "last-to-first",
-            ByteOrder::Big => "first-to-last",
-        });
+        set(
+            &mut fragment,
+            "bit-order",
+            json!(match of.order {
+                ByteOrder::Little => "last-to-first",
+                ByteOrder::Big => "first-to-last",
+            }),
+        );
     }
     fragment
 }
 
 fn describe(fragment: &mut Value, integer: &Integer) {
     if matches!(integer.base, 2 | 8 | 16) {
-        fragment["preferred-display-base"] = json!(integer.base);
+        set(fragment, "preferred-display-base", json!(integer.base));
     }
     if !integer.roles.is_empty() {
         let names: Vec<&str> = integer.roles.iter().map(|role| role_name(*role)).collect();
-        fragment["roles"] = json!(names);
+        set(fragment, "roles", json!(names));
     }
     if !integer.mappings.is_empty() {
-        fragment["mappings"] = mappings(&integer.mappings);
+        set(fragment, "mappings", mappings(&integer.mappings));
     }
     attach(fragment, &integer.attributes);
 }
@@ -308,7 +331,7 @@ fn text(of: &Text) -> Value {
         Encoding::Utf32Le => Some("utf-32le"),
     };
     if let Some(encoding) = encoding {
-        fragment["encoding"] = json!(encoding);
+        set(&mut fragment, "encoding", json!(encoding));
     }
     attach(&mut fragment, &of.attributes);
     fragment
@@ -338,7 +361,7 @@ fn variant(of: &Variant) -> Value {
                 "field-class": field_class(&option.class),
             });
             if !option.name.is_empty() {
-                fragment["name"] = json!(option.name);
+                set(&mut fragment, "name", json!(option.name));
             }
             attach(&mut fragment, &option.attributes);
             fragment

@@ -124,9 +124,10 @@ pub(super) fn member_identifier(key: &str) -> String {
 
 fn describe(text: &mut String, clock: &Clock, name: &str) {
     let frequency = clock.frequency.max(1);
-    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles / frequency);
+    let seconds = clock.offset_seconds.saturating_add_unsigned(clock.offset_cycles.checked_div(frequency).unwrap_or(0));
     let description = quoted(&plain(&clock.description));
-    let (cycles, absolute) = (clock.offset_cycles % frequency, clock.origin == Origin::UnixEpoch);
+    let (cycles, absolute) =
+        (clock.offset_cycles.checked_rem(frequency).unwrap_or(0), clock.origin == Origin::UnixEpoch);
     push(text, format_args!("clock {{\n\tname = \"{name}\";\n\tdescription = {description};\n\tfreq = {frequency};\n"));
     push(text, format_args!("\toffset_s = {seconds};\n\toffset = {cycles};\n\tabsolute = {absolute};\n}};\n\n"));
 }
@@ -207,7 +208,7 @@ impl<'a> Writer<'a> {
 
 /// A TSDL string literal.
 pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
+    let mut out = String::with_capacity(text.len().saturating_add(2));
     out.push('"');
     for c in text.chars() {
         match c {

@@ -2,8 +2,8 @@
 
 use super::{Object, Wrong, attributes, extensions, list, location, map, number, text};
 use crate::program::MAX_ALIGNMENT;
+use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
-use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Scope,
@@ -14,16 +14,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-/// Most fields of all classes together: aliases are shared, so that short metadata could ask for any number.
-const MAX_FIELDS: usize = 1 << 20;
-
 /// Makes field classes; knows the aliases.
 #[derive(Debug)]
-pub(super) struct Builder {
+pub(super) struct Builder<'b> {
     aliases: HashMap<String, Rc<Value>>,
-    fields: usize,
     /// Bytes of the model.
-    budget: Budget,
+    budget: &'b Budget,
     depth: usize,
     scope: Option<Scope>,
     /// Members from the root of the scope to the structure that is being made.
@@ -32,27 +28,23 @@ pub(super) struct Builder {
 
 /// Values that a selector can have.
 const ANY: RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
-/// Bytes of the model: so many for each byte of the metadata, and some for any. An alias is written once and used many times.
-const COST: u64 = 32;
-const COST_OF_ANY: u64 = 1 << 26;
-
 /// Bytes that a value takes in a model, about.
 fn weight(value: &Value) -> u64 {
     let inside: u64 = match value {
         Value::String(text) => text.len() as u64,
-        Value::Array(values) => values.iter().map(weight).sum(),
-        Value::Object(object) => object.iter().map(|(key, value)| key.len() as u64 + weight(value)).sum(),
+        Value::Array(values) => values.iter().map(weight).fold(0, u64::saturating_add),
+        Value::Object(object) => {
+            let weights = object.iter().map(|(key, value)| weight(value).saturating_add(key.len() as u64));
+            weights.fold(0, u64::saturating_add)
+        }
         _ => 0,
     };
-    inside + 48
+    inside.saturating_add(48)
 }
 
-impl Builder {
-    /// Makes the classes of metadata that have a length.
-    pub(super) fn new(length: u64) -> Self {
-        let bytes = length.saturating_mul(COST).saturating_add(COST_OF_ANY);
-        let budget = Budget::new(Limits { bytes, ..Limits::default() });
-        Self { aliases: HashMap::new(), fields: 0, budget, depth: 0, scope: None, names: Vec::new() }
+impl<'b> Builder<'b> {
+    pub(super) fn new(budget: &'b Budget) -> Self {
+        Self { aliases: HashMap::new(), budget, depth: 0, scope: None, names: Vec::new() }
     }
 
     fn spend(&self, bytes: u64) -> Result<(), Wrong> {
@@ -82,15 +74,11 @@ impl Builder {
     }
 
     fn class(&mut self, value: &Value) -> Result<FieldClass, Wrong> {
-        self.depth += 1;
-        self.fields += 1;
+        self.depth = self.depth.saturating_add(1);
         if self.depth > MAX_DEPTH {
             return Err(format!("nested deeper than {MAX_DEPTH}"));
         }
-        if self.fields > MAX_FIELDS {
-            return Err(format!("more than {MAX_FIELDS} fields"));
-        }
-        self.spend(2 * size_of::<Field>() as u64)?;
+        self.spend((size_of::<Field>() as u64).saturating_mul(2))?;
         let class = match value {
             Value::String(name) => {
                 let class = self.aliases.get(name).map(Rc::clone);
@@ -99,7 +87,7 @@ impl Builder {
             Value::Object(object) => self.object(object),
             other => Err(format!("found {other}, expected a field class")),
         }?;
-        self.depth -= 1;
+        self.depth = self.depth.saturating_sub(1);
         Ok(class)
     }
 
@@ -181,7 +169,8 @@ impl Builder {
             let member = member.as_object().ok_or("member class: expected an object")?;
             let name = text(member, "name")?.ok_or("member class: expected a `name`")?.to_owned();
             // Each member below keeps the names above it for a while.
-            self.spend(name.len() as u64 + self.names.iter().map(|name| name.len() as u64 / 64).sum::<u64>())?;
+            let above: u64 = self.names.iter().map(|name| name.len() as u64 / 64).fold(0, u64::saturating_add);
+            self.spend(above.saturating_add(name.len() as u64))?;
             if !names.insert(name.clone()) {
                 return Err(format!("a second member {name:?}"));
             }
@@ -223,7 +212,7 @@ impl Builder {
             return Err("variant: expected options".into());
         }
         taken.sort();
-        if let Some([one, _]) = taken.array_windows().find(|[one, next]: &&[Range; 2]| next.lower <= one.upper) {
+        if let Some((one, _)) = taken.iter().zip(taken.iter().skip(1)).find(|(one, next)| next.lower <= one.upper) {
             return Err(format!("variant: two options for the value {}", one.upper));
         }
         Ok(FieldClass::Variant(Box::new(Variant { selector, options, attributes: attributes_of })))

@@ -4,7 +4,7 @@ mod field;
 
 use crate::read::Error;
 use field::Builder;
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::class::{
     Clock, EventClass, Identity, LogLevel, Origin, Path as FieldPath, Scope, StreamClass, Struct, TraceClass,
 };
@@ -13,18 +13,15 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Most fragments.
-const MAX_FRAGMENTS: usize = 1 << 20;
-
 type Object = Map<String, Value>;
 /// What is wrong in a fragment.
 type Wrong = String;
 
 /// Reads metadata; `path` is for errors.
-pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
+pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceClass, Error> {
     let mut reader = Reader {
         class: empty(),
-        builder: Builder::new(bytes.len() as u64),
+        builder: Builder::new(budget),
         begun: false,
         has_trace: false,
         clocks: HashMap::new(),
@@ -33,11 +30,8 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
     };
     let fragments = bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
     for (i, fragment) in fragments.enumerate() {
-        let number = u32::try_from(i + 1).unwrap_or(u32::MAX);
+        let number = u32::try_from(i.saturating_add(1)).unwrap_or(u32::MAX);
         let wrong = |what: Wrong| Error::metadata(path, 0, format!("fragment {number}: {what}"));
-        if i >= MAX_FRAGMENTS {
-            return Err(wrong(format!("more than {MAX_FRAGMENTS} fragments")));
-        }
         let value: Value = serde_json::from_slice(fragment).map_err(|e| wrong(e.to_string()))?;
         let Value::Object(object) = value else { return Err(wrong("expected a JSON object".into())) };
         reader.fragment(&object).map_err(wrong)?;
@@ -66,9 +60,9 @@ fn empty() -> TraceClass {
     }
 }
 
-struct Reader {
+struct Reader<'b> {
     class: TraceClass,
-    builder: Builder,
+    builder: Builder<'b>,
     begun: bool,
     has_trace: bool,
     /// Places of the clocks by id, and of the stream classes.
@@ -78,7 +72,7 @@ struct Reader {
     events: HashSet<(u64, u64)>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn fragment(&mut self, object: &Object) -> Result<(), Wrong> {
         let kind = text(object, "type")?.ok_or("expected a `type`")?;
         if self.begun != (kind != "preamble") {

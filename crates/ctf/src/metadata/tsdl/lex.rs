@@ -70,12 +70,14 @@ impl<'a> Lexer<'a> {
     /// Blanks, comments, and lines of the preprocessor.
     fn skip_blanks(&mut self) -> Result<(), Wrong> {
         loop {
-            let blank =
-                self.rest.len() - self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c', '\0']).len();
+            let blank = self
+                .rest
+                .len()
+                .saturating_sub(self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c', '\0']).len());
             self.take(blank);
             if self.rest.starts_with("/*") {
                 let Some(end) = self.rest.find("*/") else { return Err(self.wrong("comment without an end")) };
-                self.take(end + 2);
+                self.take(end.saturating_add(2));
             } else if self.rest.starts_with("//") || self.rest.starts_with('#') {
                 let end = self.rest.find('\n').unwrap_or(self.rest.len());
                 self.take(end);

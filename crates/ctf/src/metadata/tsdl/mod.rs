@@ -8,6 +8,7 @@ mod resolve;
 mod specifier;
 mod types;
 
+use lastwords_bytes::Budget;
 use lastwords_trace::class::TraceClass;
 
 /// What is wrong, and where.
@@ -20,7 +21,7 @@ pub(crate) struct Wrong {
 }
 
 /// Reads metadata.
-pub(crate) fn read(text: &str) -> Result<TraceClass, Wrong> {
+pub(crate) fn read(text: &str, budget: &Budget) -> Result<TraceClass, Wrong> {
     let words = lex::words(text)?;
-    resolve::trace_class(parse::declarations(&words)?, text.len() as u64)
+    resolve::trace_class(parse::declarations(&words)?, budget)
 }

@@ -36,9 +36,10 @@ pub(super) fn declarations(words: &[(Word<'_>, u32)]) -> Result<Declared, Wrong>
 /// The byte order that the trace block names, wherever it stands: types before it mean it too.
 fn native_order(words: &[(Word<'_>, u32)]) -> ByteOrder {
     let is = |i: usize, name: &str| matches!(words.get(i), Some((Word::Name(n), _)) if *n == name);
-    let begin = (0..words.len()).find(|i| is(*i, "trace") && matches!(words.get(i + 1), Some((Word::Mark("{"), _))));
+    let begin = (0..words.len())
+        .find(|i| is(*i, "trace") && matches!(words.get(i.saturating_add(1)), Some((Word::Mark("{"), _))));
     let at = begin.and_then(|begin| (begin..words.len()).find(|i| is(*i, "byte_order")));
-    match at.and_then(|at| words.get(at + 2)) {
+    match at.and_then(|at| words.get(at.saturating_add(2))) {
         Some((Word::Name("be" | "network"), _)) => ByteOrder::Big,
         _ => ByteOrder::Little,
     }
@@ -58,7 +59,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn peek_at(&self, ahead: usize) -> &'a Word<'a> {
-        self.words.get(self.next + ahead).or(self.words.last()).map_or(&Word::End, |(word, _)| word)
+        self.words.get(self.next.saturating_add(ahead)).or(self.words.last()).map_or(&Word::End, |(word, _)| word)
     }
 
     pub(super) fn line(&self) -> u32 {
@@ -67,7 +68,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn advance(&mut self) -> &'a Word<'a> {
         let word = self.peek();
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         word
     }
 
@@ -85,7 +86,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn accept(&mut self, mark: &str) -> bool {
         let is = self.is(mark);
-        self.next += usize::from(is);
+        self.next = self.next.saturating_add(usize::from(is));
         is
     }
 
@@ -100,7 +101,7 @@ impl<'a> Parser<'a> {
     pub(super) fn name(&mut self) -> Result<&'a str, Wrong> {
         match self.peek() {
             Word::Name(name) => {
-                self.next += 1;
+                self.next = self.next.saturating_add(1);
                 Ok(name)
             }
             _ => Err(self.unexpected("a name")),
@@ -112,9 +113,9 @@ impl<'a> Parser<'a> {
         if self.depth >= MAX_DEPTH {
             return Err(self.wrong(format!("nested deeper than {MAX_DEPTH}")));
         }
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
         let done = body(self);
-        self.depth -= 1;
+        self.depth = self.depth.saturating_sub(1);
         done
     }
 
@@ -175,15 +176,15 @@ impl<'a> Parser<'a> {
     pub(super) fn type_declaration(&mut self) -> Result<bool, Wrong> {
         match self.peek() {
             Word::Name("typealias") => {
-                self.next += 1;
+                self.next = self.next.saturating_add(1);
                 let class = self.specifier()?;
-                let (class, _) = self.abstract_declarator(class)?;
+                self.abstract_declarator();
                 self.expect(":=")?;
                 let name = self.type_name()?;
                 self.declare(name, class)?;
             }
             Word::Name("typedef") => {
-                self.next += 1;
+                self.next = self.next.saturating_add(1);
                 let class = self.specifier()?;
                 loop {
                     let member = self.declarator(Rc::clone(&class))?;
@@ -205,13 +206,9 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// Stars and array brackets without a name.
-    fn abstract_declarator(&mut self, class: Rc<Type>) -> Result<(Rc<Type>, usize), Wrong> {
-        let mut stars = 0;
-        while self.accept("*") || self.is_name("const") && self.advance() != &Word::End {
-            stars += 1;
-        }
-        Ok((class, stars))
+    /// Stars without a name, which say nothing.
+    fn abstract_declarator(&mut self) {
+        while self.accept("*") || self.is_name("const") && self.advance() != &Word::End {}
     }
 
     /// The name that a typealias gives: words and stars.
@@ -224,13 +221,13 @@ impl<'a> Parser<'a> {
                 _ if parts.is_empty() => return Err(self.unexpected("the name of a type")),
                 _ => return Ok(parts.join(" ")),
             }
-            self.next += 1;
+            self.next = self.next.saturating_add(1);
         }
     }
 
     /// A name with stars and brackets around it.
     pub(super) fn declarator(&mut self, class: Rc<Type>) -> Result<Member, Wrong> {
-        self.abstract_declarator(Rc::clone(&class))?;
+        self.abstract_declarator();
         let line = self.line();
         if self.accept("(") {
             let inner = self.deeper(|this| this.declarator(class))?;
@@ -239,7 +236,7 @@ impl<'a> Parser<'a> {
         }
         let name = match self.peek() {
             Word::Text(text) => {
-                self.next += 1;
+                self.next = self.next.saturating_add(1);
                 text.clone()
             }
             _ => self.name()?.to_owned(),
@@ -257,7 +254,7 @@ impl<'a> Parser<'a> {
         }
         let mut class = class;
         for length in lengths.into_iter().rev() {
-            let depth = class.depth() + 1;
+            let depth = class.depth().saturating_add(1);
             class = self.shallow(Type::Array { element: class, length, depth })?;
         }
         Ok(Member { name, class, line })
@@ -266,7 +263,7 @@ impl<'a> Parser<'a> {
     fn length(&mut self) -> Result<Length, Wrong> {
         match self.peek() {
             Word::Number(number) => {
-                self.next += 1;
+                self.next = self.next.saturating_add(1);
                 Ok(Length::Fixed(*number))
             }
             Word::Name(_) => self.dotted().map(Length::Of),

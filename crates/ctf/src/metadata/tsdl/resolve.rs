@@ -5,8 +5,8 @@ use super::block::{Event, Stream};
 use super::parse::Declared;
 use super::types::{self, Integer, Length, Member, Type, shown};
 use crate::program::MAX_ALIGNMENT;
+use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
-use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::class::{
     self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Mapping, Origin, Path, Range, Role,
     Scope, StreamClass, Struct, TraceClass, VariantOption,
@@ -15,32 +15,24 @@ use lastwords_trace::schema::EnvValue;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// Most fields of all classes together: types are shared, so that short metadata could ask for any number.
-const MAX_FIELDS: usize = 1 << 20;
 /// Most clocks: each timestamp looks for its own among them.
 const MAX_CLOCKS: usize = 1 << 10;
-/// Bytes of the model, and names that are compared: so many for each byte of the metadata, and some for any. A type is written once
-/// and used many times.
-const COST: u64 = 32;
-const COST_OF_ANY: u64 = 1 << 26;
 const WHAT: &str = "the types that these metadata use";
 
-/// The model of what is declared in text of a length.
-pub(super) fn trace_class(declared: Declared, length: u64) -> Result<TraceClass, Wrong> {
+/// The model of what is declared.
+pub(super) fn trace_class(declared: Declared, budget: &Budget) -> Result<TraceClass, Wrong> {
     let Some(trace) = &declared.trace else {
         return Err(Wrong { line: 1, what: "expected a trace block".into() });
     };
     if declared.clocks.len() > MAX_CLOCKS {
         return Err(Wrong { line: 1, what: format!("more than {MAX_CLOCKS} clocks") });
     }
-    let cost = length.saturating_mul(COST).saturating_add(COST_OF_ANY);
-    let budget = Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() });
     let number = |(key, value): &(String, EnvValue)| match value {
         EnvValue::Integer(number) => Some((key.clone(), u64::try_from(*number).ok()?)),
         EnvValue::Text(_) => None,
     };
     let env = declared.env.iter().filter_map(number).collect();
-    let mut resolver = Resolver { clocks: clocks(&declared), fields: 0, budget, env, roots: Default::default() };
+    let mut resolver = Resolver { clocks: clocks(&declared), budget, env, roots: Default::default() };
     let streams = streams(&declared)?;
     let header = resolver.scope(Scope::PacketHeader, trace.header.clone())?;
     let mut classes = Vec::new();
@@ -120,10 +112,9 @@ fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
     Ok(grouped)
 }
 
-struct Resolver {
+struct Resolver<'b> {
     clocks: Vec<Clock>,
-    fields: usize,
-    budget: Budget,
+    budget: &'b Budget,
     /// Numbers of the environment, which lengths can come from.
     env: HashMap<String, u64>,
     /// The types of the scopes that are in reach, by their order.
@@ -146,7 +137,7 @@ impl Place<'_> {
     }
 }
 
-impl Resolver {
+impl Resolver<'_> {
     fn scope(&mut self, scope: Scope, root: Option<Rc<Type>>) -> Result<Option<Struct>, Wrong> {
         let position = Scope::ALL.iter().position(|other| *other == scope).unwrap_or(0);
         if let Some(place) = self.roots.get_mut(position) {
@@ -236,15 +227,15 @@ impl Resolver {
     }
 
     fn class(&mut self, of: &Rc<Type>, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
-        self.fields += 1;
-        if self.fields > MAX_FIELDS {
-            return Err(place.wrong(format!("more than {MAX_FIELDS} fields")));
-        }
-        self.spend(2 * size_of::<Field>(), 1, place)?;
+        self.spend(size_of::<Field>().saturating_mul(2), 1, place)?;
         match &**of {
             Type::Integer(integer) => self.integer(integer, place).map(FieldClass::Integer),
             Type::Enum { integer, labels } => {
-                self.spend(labels.iter().map(|(label, _)| label.len() + 192).sum(), labels.len(), place)?;
+                self.spend(
+                    labels.iter().map(|(label, _)| label.len().saturating_add(192)).fold(0, usize::saturating_add),
+                    labels.len(),
+                    place,
+                )?;
                 let mut integer = self.integer(integer, place)?;
                 integer.mappings = mappings(labels);
                 Ok(FieldClass::Integer(integer))
@@ -312,9 +303,9 @@ impl Resolver {
             return Err(place.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}")));
         }
         let mut of = Struct { alignment, ..Struct::default() };
-        let above: usize = place.names.iter().map(String::len).sum();
+        let above: usize = place.names.iter().map(String::len).fold(0, usize::saturating_add);
         for (before, member) in fields.iter().enumerate() {
-            self.spend(member.name.len(), 1 + above / 64, place)?;
+            self.spend(member.name.len(), (above / 64).saturating_add(1), place)?;
             let mut around = place.around.clone();
             around.push((fields, before, place.names.len()));
             let mut names = place.names.clone();
@@ -374,9 +365,9 @@ impl Resolver {
         self.spend(0, labels.len(), place)?;
         let mut by_label: HashMap<&str, Vec<Range>> = HashMap::new();
         labels.iter().for_each(|(label, range)| by_label.entry(label).or_default().push(*range));
-        let above: usize = place.names.iter().map(String::len).sum();
+        let above: usize = place.names.iter().map(String::len).fold(0, usize::saturating_add);
         for option in options {
-            self.spend(option.name.len(), 1 + above / 64, place)?;
+            self.spend(option.name.len(), (above / 64).saturating_add(1), place)?;
             let ranges = by_label.remove(option.name.as_str()).unwrap_or_default();
             let mut inner = Place {
                 scope: place.scope,

@@ -153,7 +153,7 @@ impl Parser<'_> {
             }
             name.push_str(word);
             if let Some(class) = self.lookup(&name) {
-                best = Some((ahead + 1, class));
+                best = Some((ahead.saturating_add(1), class));
             }
         }
         let mut starred = name;
@@ -161,7 +161,7 @@ impl Parser<'_> {
         if matches!(self.peek_at(stars), Word::Mark("*")) {
             starred.push_str(" *");
             if let Some(class) = self.lookup(&starred) {
-                best = Some((stars + 1, class));
+                best = Some((stars.saturating_add(1), class));
             }
         }
         let Some((words, class)) = best else { return Err(self.unexpected("the name of a type that is declared")) };
@@ -386,7 +386,7 @@ impl Parser<'_> {
             if range.lower > range.upper {
                 return Err(self.wrong(format!("label {label:?}: the range is empty")));
             }
-            next = range.upper + 1;
+            next = range.upper.saturating_add(1);
             labels.push((label, range));
             if !self.accept(",") && !self.is("}") {
                 return Err(self.unexpected("`,` or `}`"));
@@ -398,7 +398,9 @@ impl Parser<'_> {
     fn bound(&mut self, signed: bool) -> Result<i128, Wrong> {
         let value = self.value()?;
         let number = match value {
-            Value::Number(number, negative) => Some(if negative { -i128::from(number) } else { i128::from(number) }),
+            Value::Number(number, negative) => {
+                Some(if negative { i128::from(number).saturating_neg() } else { i128::from(number) })
+            }
             _ => None,
         };
         let least = if signed { i128::from(i64::MIN) } else { 0 };

@@ -28,7 +28,7 @@ impl Type {
 
 /// Levels of a type that has these members.
 pub(super) fn depth_of(members: &[Member]) -> usize {
-    members.iter().map(|member| member.class.depth()).max().unwrap_or(0) + 1
+    members.iter().map(|member| member.class.depth()).max().unwrap_or(0).saturating_add(1)
 }
 
 /// An integer type.

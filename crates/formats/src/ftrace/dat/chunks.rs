@@ -69,7 +69,7 @@ impl Unpacker {
                 zstd.decompress_to_buffer(raw, out).ok()?;
             }
             Algorithm::Zlib => {
-                flate2::read::ZlibDecoder::new(raw).take(size as u64 + 1).read_to_end(out).ok()?;
+                flate2::read::ZlibDecoder::new(raw).take((size as u64).saturating_add(1)).read_to_end(out).ok()?;
             }
         }
         (out.len() == size).then_some(())
@@ -118,21 +118,21 @@ impl Chunks {
                 return Err(at.unexpected(u64::from(size), &expected));
             }
             self.all.push(Chunk { offset: at.offset, compressed, start, size });
-            at.offset += u64::from(compressed);
-            start += u64::from(size);
+            at.offset = at.offset.saturating_add(u64::from(compressed));
+            start = start.saturating_add(u64::from(size));
         }
         Ok(())
     }
 
     /// Bytes of the data.
     pub(super) fn size(&self) -> u64 {
-        self.all.last().map_or(0, |c| c.start + u64::from(c.size))
+        self.all.last().map_or(0, |c| c.start.saturating_add(u64::from(c.size)))
     }
 
     /// The piece that holds a byte of the data.
     pub(super) fn holding(&self, place: u64) -> Option<Chunk> {
         let behind = self.all.partition_point(|c| c.start <= place);
         let chunk = self.all.get(behind.checked_sub(1)?)?;
-        (place < chunk.start + u64::from(chunk.size)).then_some(*chunk)
+        (place < chunk.start.saturating_add(u64::from(chunk.size))).then_some(*chunk)
     }
 }

@@ -54,8 +54,8 @@ pub(super) fn string(from: &mut Reader<'_>) -> Result<String, Error> {
     let Some(end) = rest.iter().position(|b| *b == 0) else {
         return Err(from.unexpected(rest.len() as u64, "a text that ends with NUL"));
     };
-    let found = text(&rest[..end]);
-    from.skip(end + 1)?;
+    let found = text(rest.get(..end).unwrap_or_default());
+    from.skip(end.saturating_add(1))?;
     Ok(found)
 }
 
@@ -87,7 +87,7 @@ impl Machine {
     pub(super) fn note(&mut self, note: String) {
         match self.notes.len() < MOST_NOTES {
             true => self.notes.push(note),
-            false => self.more_notes += 1,
+            false => self.more_notes = self.more_notes.saturating_add(1),
         }
     }
 

@@ -12,14 +12,12 @@ use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
 use super::listing::{Machine, reader};
-use super::options::{Buffer, Place, Told};
+use super::options::{Buffer, MOST_CPUS, Place, Told};
 use super::reader::{At, Source, WHAT};
 use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
 
-/// CPUs that a file may have.
-const MOST_CPUS: u32 = 1 << 16;
 /// Bytes of the largest sub-buffer that the kernel makes (`RB_WRITE_MASK`).
 const LARGEST_PAGE: u32 = 1 << 20;
 /// Bytes of the longest list of clocks.
@@ -206,7 +204,7 @@ fn array(
             machine.note(format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others"));
             there = 0;
         }
-        machine.claimed += there;
+        machine.claimed = machine.claimed.saturating_add(there);
         let chunks = is_compressed.then(|| {
             let (chunks, wrong) = Chunks::read(source, algorithm, *offset, there);
             wrong.into_iter().for_each(|error| machine.note(error.to_string()));
@@ -218,8 +216,9 @@ fn array(
             // The recorder drained the ring: what the kernel counts as read is what stands here.
             stats.entries = std::mem::take(&mut stats.read);
         }
-        let sub_buffers = usize::try_from(bytes / u64::from(page_size)).unwrap_or(0);
-        let rest = bytes % u64::from(page_size);
+        let whole = bytes.checked_div(u64::from(page_size)).unwrap_or(0);
+        let sub_buffers = usize::try_from(whole).unwrap_or(0);
+        let rest = bytes.saturating_sub(whole.saturating_mul(u64::from(page_size)));
         if rest > 0 {
             let why = format!("{rest} of its {page_size} bytes are there");
             let (stream, sequence) = (cpus.len(), sub_buffers as u64);

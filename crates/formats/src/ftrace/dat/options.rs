@@ -7,8 +7,8 @@ use super::id;
 use super::listing::{reader, string};
 use lastwords_bytes::ByteOrder;
 
-/// CPUs that a buffer may have.
-const MOST_CPUS: u32 = 1 << 16;
+/// CPUs that a file or a buffer may have.
+pub(super) const MOST_CPUS: u32 = 1 << 16;
 
 /// A CPU's data: CPU, offset, size in the file.
 pub(super) type Place = (u32, u64, u64);

@@ -11,7 +11,7 @@ use lastwords_bytes::{Budget, Error, Limits};
 /// Bytes of the longest name in a file.
 const LONGEST_NAME: u64 = 1 << 16;
 /// Bytes that are taken into memory at once at most.
-const MOST: u64 = 1 << 30;
+pub(super) const MOST: u64 = 1 << 30;
 
 /// Bytes of descriptions that may be read, and made by decompression: so many for each byte of the file, and some for any file.
 /// Descriptions may stand in several places, and are read more than once.
@@ -88,7 +88,7 @@ impl At<'_> {
         self.source.budget.bytes(WHAT, size)?;
         let mut out = Vec::new();
         self.source.read(self.offset, size as usize, &mut out)?;
-        self.offset += size;
+        self.offset = self.offset.saturating_add(size);
         Ok(out)
     }
 
@@ -123,7 +123,7 @@ impl At<'_> {
         let Some(end) = buffer.iter().position(|b| *b == 0) else {
             return Err(Error::short(WHAT, self.offset, buffer.len() as u64, "a text that ends with NUL"));
         };
-        self.offset += end as u64 + 1;
-        Ok(String::from_utf8_lossy(&buffer[..end]).into_owned())
+        self.offset = self.offset.saturating_add(end as u64).saturating_add(1);
+        Ok(String::from_utf8_lossy(buffer.get(..end).unwrap_or_default()).into_owned())
     }
 }

@@ -49,7 +49,7 @@ impl Ring for FileRing {
         bytes.clear();
         let Some((data, ring)) = self.data.get(cpu).zip(self.cpus.get(cpu)) else { return none };
         let size = ring.sub_buffer_size as usize;
-        let start = index as u64 * size as u64;
+        let start = (index as u64).saturating_mul(size as u64);
         let read = match &data.chunks {
             None if start >= data.size => Ok(()),
             None => self.source.read(data.offset.saturating_add(start), size, bytes).map_err(|error| error.to_string()),
@@ -59,7 +59,7 @@ impl Ring for FileRing {
         bytes.resize(size, 0);
         let judged = match read {
             Ok(()) if there < size => Err((Verdict::Missing, 0, format!("{there} of its {size} bytes are there"))),
-            Ok(()) => self.judge(bytes, index + 1 == ring.sub_buffers),
+            Ok(()) => self.judge(bytes, index.saturating_add(1) == ring.sub_buffers),
             Err(why) => Err((Verdict::Missing, 0, why)),
         };
         judged.unwrap_or_else(|(verdict, kept, why)| {
@@ -98,14 +98,14 @@ impl FileRing {
         let begin = layout.data_offset as usize;
         let is_blank = long(bytes, 0, order) == 0 && found.committed == 0 && found.missed.is_none();
         if is_blank && !(is_last && bytes.iter().all(|byte| *byte == 0)) {
-            let lost = bytes.len() - begin;
+            let lost = bytes.len().saturating_sub(begin);
             return Err((Verdict::Invalid, 0, format!("its header is zero: up to {lost} bytes of events are lost")));
         }
         let mut cursor = Cursor::new(bytes, layout, order, found.committed);
         while let Some(event) = cursor.next(bytes) {
             if let Err(misfit) = event {
-                let kept = misfit.offset - begin;
-                let (lost, all) = (found.committed - kept, found.committed);
+                let kept = misfit.offset.saturating_sub(begin);
+                let (lost, all) = (found.committed.saturating_sub(kept), found.committed);
                 return Err((Verdict::Invalid, kept, format!("{misfit}: {lost} of {all} bytes of events are lost")));
             }
         }
@@ -142,8 +142,8 @@ impl FileRing {
             unpacker.unpack(self.algorithm, raw, chunk.size as usize, whole)?;
             *offset = chunk.offset;
         }
-        let from = usize::try_from(start - chunk.start).ok()?;
-        bytes.extend_from_slice(whole.get(from..whole.len().min(from + size))?);
+        let from = usize::try_from(start.saturating_sub(chunk.start)).ok()?;
+        bytes.extend_from_slice(whole.get(from..whole.len().min(from.saturating_add(size)))?);
         Some(())
     }
 }

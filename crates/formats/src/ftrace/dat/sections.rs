@@ -8,14 +8,12 @@ use super::chunks::Algorithm;
 use super::id;
 use super::listing::{Machine, reader};
 use super::options::Told;
-use super::reader::{Source, WHAT};
+use super::reader::{MOST, Source, WHAT};
 
 /// Bytes of the header of a section.
 const HEADER: u64 = 16;
 /// A section's flag: it is compressed.
 const COMPRESSED: u16 = 1;
-/// Bytes of the largest section, uncompressed.
-const LARGEST: u64 = 1 << 30;
 
 /// What a section's header says, and where its content stands.
 pub(super) struct Header {
@@ -45,7 +43,7 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
         return at.bytes(header.size);
     }
     let (compressed, size) = (u64::from(at.u32()?), u64::from(at.u32()?));
-    if size > LARGEST {
+    if size > MOST {
         return Err(at.unexpected(size, "the size of a section"));
     }
     source.budget.bytes(WHAT, size)?;

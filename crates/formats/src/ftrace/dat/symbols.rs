@@ -32,8 +32,8 @@ struct Table {
 impl Table {
     fn new(text: &str) -> Self {
         let place = |part: &str| {
-            let begin = part.as_ptr() as usize - text.as_ptr() as usize;
-            (begin as u32, (begin + part.len()) as u32)
+            let begin = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+            (begin as u32, begin.saturating_add(part.len()) as u32)
         };
         let row = |line: &'_ str| {
             let mut words = line.split_ascii_whitespace();
@@ -47,8 +47,9 @@ impl Table {
         // Per-CPU symbols and absolute ones are no addresses. Where all are hidden, all are 0.
         let is_wide = rows.iter().any(|r| r.address >> 63 == 1);
         let counts = |r: &Row| if is_wide { r.address >> 63 == 1 } else { r.address != 0 };
-        let mut sorted: Vec<u32> = (0..rows.len() as u32).filter(|at| counts(&rows[*at as usize])).collect();
-        sorted.sort_by_key(|at| rows[*at as usize].address);
+        let mut sorted: Vec<u32> =
+            (0..rows.len() as u32).filter(|at| rows.get(*at as usize).is_some_and(counts)).collect();
+        sorted.sort_by_key(|at| rows.get(*at as usize).map(|row| row.address));
         Self { rows, sorted }
     }
 
@@ -74,7 +75,7 @@ impl Listed {
 impl Symbols for Listed {
     fn at(&self, address: u64) -> Option<Symbol> {
         let table = self.table();
-        let of = |at: &u32| table.rows[*at as usize].address;
+        let of = |at: &u32| table.rows.get(*at as usize).map_or(0, |row| row.address);
         let behind = table.sorted.partition_point(|at| of(at) <= address);
         let start = table.address(behind.checked_sub(1)?)?;
         let end = table.address(behind).unwrap_or(start.saturating_add(LAST));
@@ -82,11 +83,11 @@ impl Symbols for Listed {
             return None;
         }
         let first = table.sorted.partition_point(|at| of(at) < start);
-        let row = &table.rows[*table.sorted.get(first)? as usize];
+        let row = table.rows.get(*table.sorted.get(first)? as usize)?;
         Some(Symbol {
             name: self.part(row.name).to_owned(),
-            offset: address - start,
-            size: end - start,
+            offset: address.saturating_sub(start),
+            size: end.saturating_sub(start),
             module: row.module.map(|place| self.part(place).to_owned()),
         })
     }

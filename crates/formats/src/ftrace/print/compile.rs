@@ -17,6 +17,8 @@ use crate::text::page::Put;
 
 /// Bytes of the longest print format that is read.
 const LONGEST: usize = 1 << 20;
+/// Bytes of text of an event, besides those that its own bytes account for. The kernel has 8 KiB for a line.
+const LONGEST_TEXT: usize = 1 << 13;
 /// Directives that a format may have.
 const MOST: usize = 1024;
 
@@ -224,6 +226,8 @@ impl Program {
     #[inline]
     pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         env.scratch.clear();
+        // Widths are what the format says: without an end to them, short events would make any amount of text.
+        let most = out.len().saturating_add(LONGEST_TEXT).saturating_add(env.payload.len().saturating_mul(16));
         for piece in &self.pieces {
             match piece {
                 Piece::Number { before, number } => {
@@ -238,6 +242,9 @@ impl Program {
                 Piece::Probed(locator) => probed(*locator, env, out)?,
                 Piece::Show { directive, width, precision, value } => {
                     show_value(*directive, width.as_ref(), precision.as_ref(), value, env, out)?;
+                    if out.len() > most {
+                        return Err(Fault::TooLong);
+                    }
                 }
                 Piece::Address { offset, kind, show } => address(*offset, *kind, *show, env, out)?,
             }

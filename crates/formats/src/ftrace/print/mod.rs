@@ -63,6 +63,8 @@ pub enum Fault {
     KernelPointer,
     /// A value of a kind that the operation does not take.
     Kind,
+    /// The text is longer than the kernel has room for in a line.
+    TooLong,
 }
 
 /// What running a program needs besides the program.

@@ -183,6 +183,8 @@ fn what_cannot_be_evaluated_says_why() {
     assert!(run(r#""%d""#, &payload).unwrap_err().contains("fewer arguments"));
     assert_eq!(run(r#""%s", __get_str(name)"#, &payload[..58]).unwrap_err(), "Outside");
     assert_eq!(run(r#""%d", 1 / (REC->b - 200)"#, &payload).unwrap_err(), "Division");
+    let wide = format!("\"{}\"{}", "%4000d".repeat(1000), ", REC->a".repeat(1000));
+    assert_eq!(run(&wide, &payload).unwrap_err(), "TooLong");
     let deep = format!("\"%d\", {}1", "(".repeat(100_000));
     assert!(run(&deep, &payload).unwrap_err().contains("operators"));
     let long = format!("\"%d\", 1{}", "+REC->a".repeat(100_000));

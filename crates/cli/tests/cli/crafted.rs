@@ -1,0 +1,314 @@
+//! Inputs whose sizes, counts, repetitions and nesting were made to cost much: each verb ends in 10 seconds, with 1 GiB of address
+//! space, and by no signal. A twentieth of the sizes, or all where `LASTWORDS_ALL_BITS` is set.
+
+use crate::support::Place;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest that a verb may take.
+const LONGEST: Duration = Duration::from_secs(10);
+
+fn scale(count: usize) -> usize {
+    if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { count } else { count / 20 }
+}
+
+/// `count` of something, each with its number.
+fn many(count: usize, each: impl Fn(usize) -> String) -> String {
+    (0..scale(count)).map(each).collect()
+}
+
+/// Runs the verbs on an input in a child with limits; what of them went wrong.
+fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
+    let out = place.at("out");
+    let verbs: [&[&Path]; 3] = [
+        &[Path::new("report"), input],
+        &[Path::new("inspect"), input],
+        &[Path::new("recover"), input, Path::new("-o"), &out],
+    ];
+    let mut wrong = Vec::new();
+    for words in verbs {
+        let began = Instant::now();
+        let mut child = Command::new("sh")
+            .args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lastwords")])
+            .args(words)
+            .env("LASTWORDS_DIR", place.sessions())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let status = loop {
+            match child.try_wait().expect("a child") {
+                Some(status) => break Some(status),
+                None if began.elapsed() > LONGEST => {
+                    child.kill().expect("killed");
+                    child.wait().expect("a child");
+                    break None;
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        // 101 is a panic.
+        if status.is_none_or(|status| status.signal().is_some() || status.code() == Some(101)) {
+            wrong.push(format!("{what}, {}: {status:?} after {:?}", words[0].display(), began.elapsed()));
+        }
+        let _ = std::fs::remove_dir_all(&out).or_else(|_| std::fs::remove_file(&out));
+    }
+    wrong
+}
+
+const BYTE: &str = "integer { size = 8; }";
+
+/// An event class with these fields.
+fn event(fields: &str) -> String {
+    format!("event {{ name = e; fields := struct {{ {fields} }}; }};\n")
+}
+
+/// Metadata of CTF 1.8.
+fn tsdl() -> Vec<(&'static str, String)> {
+    let field = |n: usize| format!("{BYTE} f{n};");
+    let typedef = |n: usize| {
+        let of = if n == 0 { BYTE.to_owned() } else { format!("t{}", n - 1) };
+        format!("typedef struct {{ {of} a; {of} b; }} t{n};")
+    };
+    let alias = |n: usize| {
+        let of = if n == 0 { BYTE.to_owned() } else { format!("t{}", n - 1) };
+        format!("typealias {of} := t{n};")
+    };
+    let labels = many(5_000, |n| format!("l{n},"));
+    vec![
+        ("an array of 2^64 elements", event(&format!("{BYTE} a[18446744073709551615];"))),
+        ("an array of arrays", event(&format!("{BYTE} a[4294967295][4294967295];"))),
+        ("many elements of nothing", event(&format!("{BYTE} n; struct {{ }} a[4294967295];"))),
+        ("many arrays of nothing", event(&format!("{BYTE} n; struct {{ struct {{ }} b[65535]; }} a[65535];"))),
+        (
+            "structures in each other",
+            event(&format!("{}{BYTE} x;{}", "struct {".repeat(100_000), "} a;".repeat(100_000))),
+        ),
+        ("types that double", format!("{}{}", (0..40).map(typedef).collect::<String>(), event("t39 x;"))),
+        ("a chain of types", format!("{}{}", many(50_000, alias), event(&format!("t{} x;", scale(50_000) - 1)))),
+        ("many fields", event(&many(200_000, field))),
+        ("lengths far away", event(&format!("{BYTE} n;{}", many(50_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[n];"))))),
+        ("lengths close by", event(&many(30_000, |n| format!("{BYTE} f{n}; {BYTE} a{n}[f{n}];")))),
+        (
+            "lengths in another scope",
+            format!(
+                "stream {{ packet.context := struct {{ {} }}; }};{}",
+                many(20_000, field),
+                event(&many(20_000, |n| format!("{BYTE} a{n}[stream.packet.context.f{n}];")))
+            ),
+        ),
+        (
+            "a variant again and again",
+            format!(
+                "variant v {{ {} }};{}",
+                many(5_000, |n| format!("{BYTE} l{n};")),
+                event(&format!(
+                    "enum : integer {{ size = 16; }} {{ {labels} }} t; {}",
+                    many(5_000, |n| format!("variant v <t> v{n};"))
+                ))
+            ),
+        ),
+        (
+            "a large environment",
+            format!("env {{ {} }};{}", many(200_000, |n| format!("k{n} = {n};")), event(&field(0))),
+        ),
+        ("a sum without end", event(&format!("integer {{ size = {}8; }} x;", "+".repeat(scale(1_000_000))))),
+        ("text in pieces", format!("env {{ a = {}; }};{}", "\"x\" ".repeat(scale(300_000)), event(&field(0)))),
+        ("an alignment of 4 KiB", event("integer { size = 8; align = 32768; } x[65535];")),
+        (
+            "a long name around many",
+            event(&format!("struct {{ {} }} {};", many(20_000, field), "n".repeat(scale(500_000)))),
+        ),
+    ]
+}
+
+/// Metadata of CTF 2 behind its preamble.
+fn ctf2() -> Vec<(&'static str, Vec<String>)> {
+    const STREAM: &str = r#"{"type":"data-stream-class"}"#;
+    const U8: &str = r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
+    let member = |name: &str, class: &str| format!(r#"{{"name":"{name}","field-class":{class}}}"#);
+    let record = |members: &[String]| {
+        let members = members.join(",");
+        format!(
+            r#"{{"type":"event-record-class","payload-field-class":{{"type":"structure","member-classes":[{members}]}}}}"#
+        )
+    };
+    let alias =
+        |n: usize, class: &str| format!(r#"{{"type":"field-class-alias","name":"t{n}","field-class":{class}}}"#);
+    let array = |length: &str, of: &str| {
+        format!(r#"{{"type":"static-length-array","length":{length},"element-field-class":{of}}}"#)
+    };
+    let with = |fragments: &[String]| [&[STREAM.to_owned()], fragments].concat();
+    let doubled = |n: usize| {
+        let of = format!("\"t{}\"", n - 1);
+        alias(n, &format!(r#"{{"type":"structure","member-classes":[{},{}]}}"#, member("a", &of), member("b", &of)))
+    };
+    let last = scale(60_000) - 1;
+    let optional = format!(
+        r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
+    );
+    vec![
+        ("an array of 2^64 elements", with(&[record(&[member("a", &array("18446744073709551615", U8))])])),
+        (
+            "many elements of nothing",
+            with(&[record(&[member("n", U8), member("a", &array("4294967295", r#"{"type":"structure"}"#))])]),
+        ),
+        (
+            "aliases that double",
+            with(
+                &[vec![alias(0, U8)], (1..50).map(doubled).collect(), vec![record(&[member("x", "\"t49\"")])]].concat(),
+            ),
+        ),
+        (
+            "a chain of aliases",
+            with(
+                &[
+                    vec![alias(0, U8)],
+                    (1..=last).map(|n| alias(n, &format!("\"t{}\"", n - 1))).collect(),
+                    vec![record(&[member("x", &format!("\"t{last}\""))])],
+                ]
+                .concat(),
+            ),
+        ),
+        ("lists in each other", vec![format!(r#"{{"type":{}{}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000))]),
+        (
+            "optional fields",
+            with(&[record(
+                &[vec![member("n", U8)], (0..scale(20_000)).map(|n| member(&format!("o{n}"), &optional)).collect()]
+                    .concat(),
+            )]),
+        ),
+        (
+            "a path without end",
+            with(&[record(&[
+                member("n", U8),
+                member(
+                    "a",
+                    &format!(
+                        r#"{{"type":"dynamic-length-array","element-field-class":{U8},"length-field-location":{{"path":[{}"n"]}}}}"#,
+                        "\"n\",".repeat(scale(300_000))
+                    ),
+                ),
+            ])]),
+        ),
+    ]
+}
+
+#[test]
+fn crafted_metadata() {
+    let place = Place::new();
+    let stream = vec![1; scale(1 << 20)];
+    let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n";
+    let one = tsdl().into_iter().map(|(what, text)| (what, [head, &text].concat()));
+    let two = ctf2().into_iter().map(|(what, fragments)| {
+        let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
+        (what, [preamble].iter().chain(&fragments).map(|fragment| format!("\u{1e}{fragment}\n")).collect::<String>())
+    });
+    let mut wrong = Vec::new();
+    for (number, (what, metadata)) in one.chain(two).enumerate() {
+        let folder = place.at(&format!("trace{number}"));
+        std::fs::create_dir(&folder).expect("made");
+        std::fs::write(folder.join("metadata"), metadata).expect("written");
+        std::fs::write(folder.join("stream"), &stream).expect("written");
+        wrong.extend(run(&place, what, &folder));
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A trace.dat file of version 7 with one option a buffer: sub-buffers of so many bytes, and CPUs' places. `is_packed`: the data is
+/// flagged as compressed.
+fn version_7(algorithm: &str, page: u32, buffers: &[Vec<(u64, u64)>], is_packed: bool, body: &[u8]) -> Vec<u8> {
+    let mut file = [b"\x17\x08\x44tracing7\0\0\x08", &page.to_le_bytes()[..], algorithm.as_bytes(), b"\0\0"].concat();
+    let first = file.len() as u64 + 8;
+    let behind = first + 16 + buffers.iter().map(|places| 34 + 20 * places.len() as u64).sum::<u64>() + 14;
+    file.extend(first.to_le_bytes());
+    let mut options = Vec::new();
+    for places in buffers {
+        let mut data = [&behind.to_le_bytes()[..], b"extra\0local\0", &page.to_le_bytes()].concat();
+        data.extend((places.len() as u32).to_le_bytes());
+        for (cpu, (offset, size)) in places.iter().enumerate() {
+            data.extend([&(cpu as u32).to_le_bytes()[..], &offset.to_le_bytes(), &size.to_le_bytes()].concat());
+        }
+        options.extend([&3u16.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), &data].concat());
+    }
+    options.extend([&0u16.to_le_bytes()[..], &8u32.to_le_bytes(), &[0; 8]].concat());
+    file.extend([&[0; 8][..], &(options.len() as u64).to_le_bytes(), &options].concat());
+    assert_eq!(file.len() as u64, behind);
+    file.extend([&3u16.to_le_bytes()[..], &u16::from(is_packed).to_le_bytes(), &[0; 12]].concat());
+    file.extend(body);
+    file
+}
+
+/// A trace.dat file of version 6 with this print format, and pages of its events.
+fn version_6(print: &str) -> Vec<u8> {
+    let fields =
+        ["unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;", "int a;\toffset:8;\tsize:4;\tsigned:1;"];
+    let fields: String = fields.iter().map(|field| format!("\tfield:{field}\n")).collect();
+    let format = format!("name: e\nID: 9\nformat:\n{fields}\nprint fmt: {print}\n");
+    let mut file = b"\x17\x08\x44tracing6\0\0\x08\0\x10\0\0header_page\0".to_vec();
+    file.extend([&[0; 8][..], b"header_event\0", &[0; 8], &1u32.to_le_bytes()].concat());
+    file.extend([&(format.len() as u64).to_le_bytes()[..], format.as_bytes()].concat());
+    // No events of systems, symbols, printk formats or names; one CPU.
+    file.extend([&[0; 4 + 4 + 4 + 8][..], &1u32.to_le_bytes(), b"flyrecord\0"].concat());
+    let event =
+        [&(1u32 << 5 | 3).to_le_bytes()[..], &9u16.to_le_bytes(), &[0, 0, 7, 0, 0, 0], &5u32.to_le_bytes()].concat();
+    let mut page = [1u64.to_le_bytes(), (254 * event.len() as u64).to_le_bytes()].concat();
+    page.extend(event.repeat(254));
+    page.resize(4096, 0);
+    let pages = page.repeat(scale(400).max(1));
+    let offset = (file.len() as u64 + 16).next_multiple_of(4096);
+    file.extend([offset.to_le_bytes(), (pages.len() as u64).to_le_bytes()].concat());
+    file.resize(offset as usize, 0);
+    file.extend(pages);
+    file
+}
+
+#[test]
+fn crafted_trace_dat() {
+    let at = version_7("zstd", 4096, &[vec![(0, 0)]], true, &[]).len() as u64;
+    let pieces = |count: u32| [&count.to_le_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1].repeat(count as usize)].concat();
+    let of_pieces = |algorithm, is_packed| {
+        let body = pieces(10_000);
+        version_7(algorithm, 4096, &[vec![(at, body.len() as u64)]], is_packed, &body)
+    };
+    let mut files = vec![
+        ("pieces of nothing", of_pieces("zstd", true)),
+        ("pieces of nothing, zlib", of_pieces("zlib", true)),
+        ("pieces of a file that is not compressed", of_pieces("none", true)),
+        (
+            "CPUs that share one place",
+            version_7("none", 4096, &vec![vec![(64, 1 << 20); 2000]; 20], false, &[7; 1 << 16]),
+        ),
+        ("CPUs behind the file", version_7("none", 4096, &[vec![(u64::MAX - 7, u64::MAX); 2000]], false, &[])),
+    ];
+    for page in [0, 1, 63, 1 << 16, 1 << 20, u32::MAX] {
+        files.push(("a size of sub-buffers", version_7("none", page, &[vec![(64, 1); 300]], false, &[7; 1 << 16])));
+    }
+    let nested = |open: &str, close: &str| format!("\"%d\", {}1{}", open.repeat(100_000), close.repeat(100_000));
+    let table = |row: &dyn Fn(usize) -> String| {
+        format!("\"%s\", __print_symbolic(REC->a{})", (0..4000).map(row).collect::<String>())
+    };
+    for (what, print) in [
+        ("parentheses", nested("(", ")")),
+        ("sums", nested("1+", "+REC->a")),
+        ("stars", nested("*", "")),
+        ("a table", table(&|n| format!(", {{ {n}, \"n{n}\" }}"))),
+        ("unknown names", table(&|n| format!(", {{ X{n} + {}1, \"n{n}\" }}", "Y + ".repeat(200)))),
+        ("tables in a table", format!("\"%s\", __print_symbolic(REC->a, {}", "{ __print_symbolic(1, ".repeat(20_000))),
+        ("a precision", "\"%.2000000000s\", \"x\"".to_owned()),
+        ("wide fields", format!("\"{}\"{}", "%4000d".repeat(1000), ", REC->a".repeat(1000))),
+    ] {
+        files.push((what, version_6(&print)));
+    }
+    let place = Place::new();
+    let mut wrong = Vec::new();
+    for (what, file) in files {
+        let path = place.at("crafted.dat");
+        std::fs::write(&path, file).expect("written");
+        wrong.extend(run(&place, what, &path));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
