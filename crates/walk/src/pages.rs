@@ -96,6 +96,7 @@ pub(crate) fn words(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> +
 /// Where page tables name some pages.
 pub(crate) struct PageTables<'i> {
     image: &'i dyn Image,
+    budget: &'i Budget,
     whose: Whose,
     /// Of each page: the entries that name it.
     entries: HashMap<u64, Vec<u64>>,
@@ -112,10 +113,10 @@ impl<'i> PageTables<'i> {
         image: &'i dyn Image,
         wanted: &HashSet<u64>,
         whose: Whose,
-        budget: &Budget,
+        budget: &'i Budget,
         watch: Watch<'_>,
     ) -> Result<Self, Error> {
-        let mut found = Self { image, whose, entries: HashMap::new(), above: HashMap::new() };
+        let mut found = Self { image, budget, whose, entries: HashMap::new(), above: HashMap::new() };
         if wanted.is_empty() || image.is_virtual() {
             return Ok(found);
         }
@@ -149,7 +150,8 @@ impl<'i> PageTables<'i> {
     fn run(&self, entry: u64, count: u64, is_whole: bool) -> Vec<Option<u64>> {
         let mut pages = Vec::new();
         let (mut at, mut above) = (entry, None);
-        while (pages.len() as u64) < count {
+        // Where the Budget is spent, the run ends: what goes on with it fails.
+        while (pages.len() as u64) < count && self.budget.steps("page tables", 1).is_ok() {
             let page = self.word(at).and_then(|entry| self.whose.named(entry));
             if is_whole && page.is_none() {
                 break;
