@@ -39,44 +39,26 @@ const NAMES: [&str; 16] = [
     "z9",
 ];
 
+/// Names of fields with roles: those of CTF 1.8, and others.
+const MAGIC: [&str; 2] = ["magic", "m"];
+const STREAM: [&str; 2] = ["stream_id", "cls"];
+const ID: [&str; 2] = ["id", "code"];
+
 type Place = (usize, Vec<String>);
+/// Labels, each with its least and greatest value.
+type Labels = Vec<(String, i64, i64)>;
 
 #[derive(Clone)]
 enum Class {
-    Int {
-        length: u64,
-        align: u64,
-        big: bool,
-        signed: bool,
-        small: bool,
-        labels: Vec<(String, i64, i64)>,
-        role: &'static str,
-    },
-    Float {
-        length: u64,
-    },
+    Int { length: u64, align: u64, big: bool, signed: bool, small: bool, labels: Labels, role: &'static str },
+    Float { length: u64 },
     Text,
-    Bytes {
-        kind: &'static str,
-        length: Result<u64, Place>,
-    },
+    Bytes { kind: &'static str, length: Result<u64, Place> },
     Bool,
-    Array {
-        length: Result<u64, Place>,
-        element: Box<Class>,
-    },
-    Struct {
-        members: Vec<(String, Class)>,
-        align: u64,
-    },
-    Variant {
-        selector: Place,
-        options: Vec<(String, i64, i64, Class)>,
-    },
-    Optional {
-        selector: Place,
-        class: Box<Class>,
-    },
+    Array { length: Result<u64, Place>, element: Box<Class> },
+    Struct { members: Vec<(String, Class)>, align: u64 },
+    Variant { selector: Place, options: Vec<(String, i64, i64, Class)> },
+    Optional { selector: Place, class: Box<Class> },
 }
 
 fn integer(length: u64, role: &'static str) -> Class {
@@ -167,7 +149,7 @@ struct Maker<'r> {
     scope: usize,
     names: Vec<String>,
     /// Numbers that lengths and selectors can come from, with the labels of the latter.
-    numbers: Vec<(Place, Vec<(String, i64, i64)>)>,
+    numbers: Vec<(Place, Labels)>,
 }
 
 impl Maker<'_> {
@@ -303,38 +285,38 @@ impl Encoder {
         length.clone().unwrap_or_else(|place| self.values[&place] as u64)
     }
 
+    fn integer(&mut self, r: &mut Rng, class: &Class) -> String {
+        let Class::Int { length, align, big, signed, small, labels, role } = class else { return String::new() };
+        self.pad(*align);
+        let value = if *small { r.below(4) } else { self.roles.get(role).copied().unwrap_or_else(|| r.next()) };
+        let value = value & (u64::MAX >> (64 - length));
+        if *align == 1 {
+            (0..*length).for_each(|bit| {
+                self.bytes.resize((self.bits / 8 + 1) as usize, 0);
+                self.bytes[(self.bits / 8) as usize] |= ((value >> bit & 1) as u8) << (self.bits % 8);
+                self.bits += 1;
+            });
+        } else {
+            let mut raw = value.to_le_bytes()[..(length / 8) as usize].to_vec();
+            if *big {
+                raw.reverse();
+            }
+            self.put(&raw);
+        }
+        self.values.insert((self.scope, self.names.clone()), value as i64);
+        let shown =
+            if *signed { ((value << (64 - length)) as i64 >> (64 - length)).to_string() } else { value.to_string() };
+        if labels.is_empty() {
+            return shown;
+        }
+        let label = labels.iter().find(|(_, low, high)| (*low..=*high).contains(&(value as i64)));
+        let label = label.map_or("<unknown>".to_owned(), |(label, ..)| format!("\"{label}\""));
+        format!("( {label} : container = {shown} )")
+    }
+
     fn class(&mut self, r: &mut Rng, class: &Class) -> String {
         match class {
-            Class::Int { length, align, big, signed, small, labels, role } => {
-                self.pad(*align);
-                let value = if *small { r.below(4) } else { self.roles.get(role).copied().unwrap_or_else(|| r.next()) };
-                let value = value & (u64::MAX >> (64 - length));
-                if *align == 1 {
-                    (0..*length).for_each(|bit| {
-                        self.bytes.resize((self.bits / 8 + 1) as usize, 0);
-                        self.bytes[(self.bits / 8) as usize] |= ((value >> bit & 1) as u8) << (self.bits % 8);
-                        self.bits += 1;
-                    });
-                } else {
-                    let mut raw = value.to_le_bytes()[..(length / 8) as usize].to_vec();
-                    if *big {
-                        raw.reverse();
-                    }
-                    self.put(&raw);
-                }
-                self.values.insert((self.scope, self.names.clone()), value as i64);
-                let shown = if *signed {
-                    ((value << (64 - length)) as i64 >> (64 - length)).to_string()
-                } else {
-                    value.to_string()
-                };
-                if labels.is_empty() {
-                    return shown;
-                }
-                let label = labels.iter().find(|(_, low, high)| (*low..=*high).contains(&(value as i64)));
-                let label = label.map_or("<unknown>".to_owned(), |(label, ..)| format!("\"{label}\""));
-                format!("( {label} : container = {shown} )")
-            }
+            Class::Int { .. } => self.integer(r, class),
             Class::Float { length } => {
                 let value = r.below(64) as f64 / 8.0;
                 let raw =
@@ -401,10 +383,23 @@ fn list(elements: Vec<String>) -> String {
     format!("[ {} ]", numbered.join(", "))
 }
 
-/// Metadata, a stream, and what is shown of each event behind the names of its header.
-fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
-    let mut rng = Rng(seed);
-    let mut maker = Maker { rng: &mut rng, scope: 0, names: Vec::new(), numbers: Vec::new() };
+/// The classes of a trace: of the scopes, and of its events' own context and payload.
+struct Classes {
+    metadata: String,
+    scopes: [Option<Class>; 4],
+    events: Vec<[Option<Class>; 2]>,
+    /// Ids of the stream class, and of the events.
+    id: u64,
+    ids: [u64; 2],
+}
+
+/// The UUID of every trace.
+fn uuid() -> Vec<u8> {
+    (b'a'..).take(16).collect()
+}
+
+fn classes(rng: &mut Rng) -> Classes {
+    let mut maker = Maker { rng, scope: 0, names: Vec::new(), numbers: Vec::new() };
     let id = maker.rng.below(3);
     let ids = [maker.rng.below(9), 20 + maker.rng.below(9)];
     let classes = 1 + maker.rng.below(2) as usize;
@@ -412,13 +407,13 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let header = (!maker.rng.one_in(3)).then(|| {
         let mut first = Vec::new();
         if maker.rng.one_in(2) {
-            first.push(named(*maker.rng.pick(&["magic", "m"]), integer(32, "packet-magic-number")));
+            first.push(named(MAGIC[maker.rng.below(2) as usize], integer(32, "packet-magic-number")));
             if maker.rng.one_in(2) {
                 first.push(named("u", Class::Bytes { kind: "blob", length: Ok(16) }));
             }
         }
         if maker.rng.one_in(2) {
-            first.push(named(*maker.rng.pick(&["stream_id", "cls"]), integer(8, "data-stream-class-id")));
+            first.push(named(STREAM[maker.rng.below(2) as usize], integer(8, "data-stream-class-id")));
         }
         maker.structure(3, first)
     });
@@ -427,7 +422,7 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     maker.scope = 2;
     let event_header = (classes > 1 || maker.rng.one_in(2)).then(|| {
         let first = if classes > 1 || maker.rng.one_in(2) {
-            vec![named(*maker.rng.pick(&["id", "code"]), integer(*maker.rng.pick(&[8, 16]), "event-record-class-id"))]
+            vec![named(ID[maker.rng.below(2) as usize], integer(*maker.rng.pick(&[8, 16]), "event-record-class-id"))]
         } else {
             Vec::new()
         };
@@ -458,9 +453,8 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         }
         fragment
     };
-    let uuid: Vec<u8> = (b'a'..).take(16).collect();
     let mut fragments = vec![
-        json!({ "type": "preamble", "version": 2, "uuid": uuid }),
+        json!({ "type": "preamble", "version": 2, "uuid": uuid() }),
         with(json!({ "type": "trace-class" }), &[("packet-header-field-class", &header)]),
         with(
             json!({ "type": "data-stream-class", "id": id }),
@@ -476,6 +470,13 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         fragments.push(with(event, &[("specific-context-field-class", specific), ("payload-field-class", payload)]));
     }
     let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
+    Classes { metadata, scopes: [header, context, event_header, common], events, id, ids }
+}
+
+/// Metadata, a stream, and what is shown of each event behind the names of its header.
+fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
+    let mut rng = Rng(seed);
+    let Classes { metadata, scopes: [header, context, event_header, common], events, id, ids } = classes(&mut rng);
     let mut encoder = Encoder::default();
     encoder.roles.insert("packet-magic-number", 0xc1fc_1fc1);
     encoder.roles.insert("data-stream-class-id", id);
@@ -483,17 +484,17 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         encoder.scope = scope;
         class.as_ref().map(|class| encoder.class(&mut rng, class))
     };
-    // The UUID is what the generator's letters happen to be: written over below.
+    // The encoder gives the UUID random letters: those of the metadata are written over them.
     put(&mut encoder, 0, &header);
     if let Some(Class::Struct { members, .. }) = &header
         && members.get(1).is_some_and(|(name, _)| name == "u")
     {
-        encoder.bytes[4..20].copy_from_slice(&uuid);
+        encoder.bytes[4..20].copy_from_slice(&uuid());
     }
     put(&mut encoder, 1, &context);
     let mut shown = Vec::new();
     for number in 0..6 {
-        let which = number % classes;
+        let which = number % events.len();
         encoder.roles.insert("event-record-class-id", ids[which]);
         put(&mut encoder, 2, &event_header);
         let common = put(&mut encoder, 3, &common);
@@ -505,11 +506,6 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         shown.push(format!("e{which}: {}", parts.join(", ")));
     }
     (metadata.into_bytes(), encoder.bytes, shown)
-}
-
-/// The name of the event and its fields, without those of its packet.
-fn events(text: &str) -> Vec<String> {
-    text.lines().map(str::to_owned).collect()
 }
 
 fn check(seed: u64) -> Result<(), String> {
@@ -543,7 +539,7 @@ fn check(seed: u64) -> Result<(), String> {
         let text = String::from_utf8_lossy(&printed.out).into_owned();
         let what = format!("seed {seed}, {}: {}", program.display(), printed.err);
         assert!(printed.success, "{what}");
-        let got = events(&text);
+        let got: Vec<&str> = text.lines().collect();
         assert_eq!(got.len(), wanted.len(), "{what}\n{text}");
         for (got, wanted) in got.iter().zip(&wanted) {
             let (name, fields) = wanted.split_once(' ').expect("a name");
