@@ -174,7 +174,7 @@ mod tests {
         walk.text = format!("{LINTS}[dependencies]\nlastwords-ring.workspace = true\n");
         assert_eq!(
             found(&[walk], "walk"),
-            ["4: `walk` may not use `ring`: it may use kernel, image, abi, trace, bytes"]
+            ["4: `walk` may not use `ring`: it may use ctf, kernel, image, abi, trace, bytes"]
         );
     }
 
