@@ -10,6 +10,7 @@ mod golden;
 mod inputs;
 mod kinds;
 mod lttng;
+mod matrix;
 mod outputs;
 mod pipes;
 mod recovery;
