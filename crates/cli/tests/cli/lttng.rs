@@ -1,5 +1,6 @@
 //! Streams of LTTng's user-space tracer, made here from `frontend_types.h` of lttng-ust.
 
+use crate::matrix::perfetto;
 use crate::support::Place;
 use std::path::{Path, PathBuf};
 
@@ -24,11 +25,31 @@ const METADATA: &str = "/* CTF 1.8 */\n\
     event.header := struct { uint32_t id; }; };\n\
     event { name = \"steps:step\"; id = 0; stream_id = 3; fields := struct { uint32_t n; }; };\n";
 
+/// As [`METADATA`]; each event has its time, and no id.
+const TIMED_METADATA: &str = "/* CTF 1.8 */\n\
+    typealias integer { size = 8; align = 8; signed = false; } := uint8_t;\n\
+    typealias integer { size = 32; align = 8; signed = false; } := uint32_t;\n\
+    typealias integer { size = 64; align = 8; signed = false; } := uint64_t;\n\
+    trace { major = 1; minor = 8; uuid = \"00010203-0405-0607-0000-000000000000\"; byte_order = le;\n\
+    packet.header := struct { uint32_t magic; uint8_t uuid[16]; uint32_t stream_id; uint64_t stream_instance_id; }; };\n\
+    clock { name = \"monotonic\"; freq = 1000000000; offset_s = 1700000000; };\n\
+    typealias integer { size = 32; align = 8; signed = false; map = clock.monotonic.value; } := stamp32_t;\n\
+    typealias integer { size = 64; align = 8; signed = false; map = clock.monotonic.value; } := stamp64_t;\n\
+    stream { id = 3; packet.context := struct { stamp64_t timestamp_begin; stamp64_t timestamp_end; uint64_t content_size;\n\
+    uint64_t packet_size; uint64_t packet_seq_num; uint64_t events_discarded; uint32_t cpu_id; };\n\
+    event.header := struct { stamp32_t timestamp; }; };\n\
+    event { name = \"steps:step\"; id = 0; stream_id = 3; fields := struct { uint32_t n; }; };\n";
+
 /// Events of each packet, and those that the tracer discarded before its end, counted from the beginning.
 const EVENTS: [(usize, usize); COUNT] = [(3, 0), (0, 0), (5, 7), (1, 9)];
 
+/// The time of an event of [`TIMED_METADATA`], in nanoseconds.
+fn time(slot: usize, event: usize, cpu: usize) -> usize {
+    1000 * slot + 10 * event + cpu
+}
+
 /// A ring of four sub-buffers, all of them delivered. The n-th event of all has the number n.
-fn stream(packets: [(usize, usize); COUNT], cpu: usize) -> Vec<u8> {
+fn stream(packets: [(usize, usize); COUNT], cpu: usize, is_timed: bool) -> Vec<u8> {
     let mut bytes = vec![0; DATA + (COUNT + 1) * SIZE];
     let length = bytes.len() as u64;
     let mut put = |at: usize, len: usize, value: u64| bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
@@ -57,6 +78,7 @@ fn stream(packets: [(usize, usize); COUNT], cpu: usize) -> Vec<u8> {
         let context = [1000 * slot, 1000 * slot + 900, content, 8 * SIZE, slot, discarded, cpu];
         context.iter().enumerate().for_each(|(n, word)| put(at + 32 + 8 * n, if n == 6 { 4 } else { 8 }, *word as u64));
         for event in 0..events {
+            put(at + HEAD + 8 * event, 4, if is_timed { time(slot, event, cpu) as u64 } else { 0 });
             put(at + HEAD + 8 * event + 4, 4, number);
             number += 1;
         }
@@ -74,7 +96,7 @@ fn report_and_recover_call_the_same_a_loss() {
     std::fs::create_dir(place.at("shm")).unwrap();
     std::fs::write(place.at("shm/metadata"), METADATA).unwrap();
     for (damaged, expected) in [(false, 0), (true, 3)] {
-        let mut bytes = stream([(0, 0); COUNT], 1);
+        let mut bytes = stream([(0, 0); COUNT], 1, false);
         if damaged {
             bytes[DATA + SIZE] ^= 0xff;
         }
@@ -96,12 +118,27 @@ fn shm(place: &Place, described: bool) {
         std::fs::write(place.at("shm/metadata"), METADATA).unwrap();
     }
     for cpu in 0..2 {
-        std::fs::write(place.at("shm").join(format!("steps_{cpu}")), stream(EVENTS, cpu)).unwrap();
+        std::fs::write(place.at("shm").join(format!("steps_{cpu}")), stream(EVENTS, cpu, false)).unwrap();
     }
 }
 
+/// Writes a folder of shared memory whose events have times. Clock, CPU and number of each event, and how many events were lost.
+pub(crate) fn timed_shm(folder: &Path, is_lossy: bool) -> (Vec<(u64, u32, u64)>, u64) {
+    std::fs::create_dir(folder).unwrap();
+    std::fs::write(folder.join("metadata"), TIMED_METADATA).unwrap();
+    let packets = EVENTS.map(|(events, lost)| (events, if is_lossy { lost } else { 0 }));
+    let mut all = Vec::new();
+    for cpu in 0..2u32 {
+        std::fs::write(folder.join(format!("steps_{cpu}")), stream(packets, cpu as usize, true)).unwrap();
+        let places =
+            packets.iter().enumerate().flat_map(|(slot, (events, _))| (0..*events).map(move |event| (slot, event)));
+        all.extend(places.zip(0..).map(|((slot, event), n)| (time(slot, event, cpu as usize) as u64, cpu, n)));
+    }
+    (all, 2 * packets.iter().map(|(_, lost)| *lost as u64).max().unwrap())
+}
+
 /// Files below a folder, or the file itself, without the streams' indices; sorted.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return folder.is_file().then(|| folder.to_owned()).into_iter().collect();
     };
@@ -118,44 +155,6 @@ fn numbers(text: &str, before: &str) -> Vec<usize> {
     let mut numbers: Vec<usize> = numbers.collect::<Result<_, _>>().unwrap();
     numbers.sort_unstable();
     numbers
-}
-
-/// How many packets of a Perfetto trace have a `TrackEvent`: field 11 of field 1 of the file.
-fn track_events(file: &[u8]) -> usize {
-    fn number(bytes: &mut &[u8]) -> u64 {
-        let mut value = 0;
-        for shift in (0..).step_by(7) {
-            let (first, rest) = bytes.split_first().expect("a number");
-            *bytes = rest;
-            value |= u64::from(first & 0x7f) << shift;
-            if first & 0x80 == 0 {
-                break;
-            }
-        }
-        value
-    }
-    fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
-        let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let key = number(&mut bytes);
-            let value = match key & 7 {
-                0 => {
-                    number(&mut bytes);
-                    &[][..]
-                }
-                1 => bytes.split_off(..8).expect("eight bytes"),
-                2 => {
-                    let length = number(&mut bytes) as usize;
-                    bytes.split_off(..length).expect("a message")
-                }
-                kind => panic!("wire type {kind}"),
-            };
-            fields.push((key >> 3, value));
-        }
-        fields
-    }
-    let packets = fields(file).into_iter().filter(|(field, _)| *field == 1);
-    packets.filter(|(_, packet)| fields(packet).iter().any(|(field, _)| *field == 11)).count()
 }
 
 #[test]
@@ -191,7 +190,7 @@ fn a_session_is_written_in_each_format_or_refused() {
         let ran = place.run(&[verb, "shm", "--to", "perfetto", "-o", &out, "--strict"]);
         assert_eq!(ran.status, 3, "{out}: {}{}", ran.out, ran.err);
         let written = files(&place.at(&out));
-        assert_eq!(track_events(&std::fs::read(&written[0]).unwrap()), expected.len(), "{out}");
+        assert_eq!(perfetto::events(&std::fs::read(&written[0]).unwrap()).len(), expected.len(), "{out}");
         let out = format!("{verb}-trace-dat");
         let ran = place.run(&[verb, "shm", "--to", "trace-dat", "-o", &out]);
         assert_eq!(ran.status, 1, "{out}: {}", ran.out);

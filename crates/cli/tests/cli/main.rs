@@ -11,6 +11,7 @@ mod golden;
 mod inputs;
 mod kinds;
 mod lttng;
+mod matrix;
 mod outputs;
 mod pipes;
 mod recovery;

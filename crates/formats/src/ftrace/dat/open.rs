@@ -237,6 +237,7 @@ fn array(
         algorithm,
         unpacked: Mutex::default(),
         wrong: Mutex::new(wrong),
+        missed: Mutex::default(),
     };
     let clock = told.clock(buffer);
     Array {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, SubBufferInfo};
 
 use super::chunks::{Algorithm, Chunk, Chunks, Unpacker};
@@ -28,6 +28,8 @@ pub(super) struct FileRing {
     pub(super) unpacked: Mutex<Unpacked>,
     /// What is wrong with sub-buffers that were read, by CPU and number.
     pub(super) wrong: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
+    /// Events that the ring overwrote before the recording program had read them, by CPU and number of the sub-buffer behind them.
+    pub(super) missed: Mutex<BTreeMap<(usize, usize), Option<u64>>>,
 }
 
 /// What was uncompressed last.
@@ -62,6 +64,12 @@ impl Ring for FileRing {
             Ok(()) => self.judge(bytes, index.saturating_add(1) == ring.sub_buffers),
             Err(why) => Err((Verdict::Missing, 0, why)),
         };
+        // What was overwritten before the first sub-buffer is no gap in the recording.
+        if let (Ok(SubBufferInfo { missed: Some(events), .. }), 1..) = (&judged, index)
+            && let Ok(mut missed) = self.missed.lock()
+        {
+            missed.insert((cpu, index), *events);
+        }
         judged.unwrap_or_else(|(verdict, kept, why)| {
             let row = SubBuffer { stream: cpu, sequence: index as u64, verdict, content: kept as u64, why };
             if let Ok(mut wrong) = self.wrong.lock() {
@@ -73,7 +81,12 @@ impl Ring for FileRing {
 
     fn evidence(&self) -> Evidence {
         let wrong = self.wrong.lock().map(|wrong| wrong.values().cloned().collect());
-        Evidence { sub_buffers: wrong.unwrap_or_default(), ..Evidence::default() }
+        let gap = |(&(cpu, index), &events): (&(usize, usize), &Option<u64>)| {
+            let place = format!("before sub-buffer {index}");
+            Gap { stream: Some(cpu), place, cause: Cause::Unread, events, bytes: None }
+        };
+        let gaps = self.missed.lock().map(|missed| missed.iter().map(gap).collect());
+        Evidence { sub_buffers: wrong.unwrap_or_default(), gaps: gaps.unwrap_or_default(), ..Evidence::default() }
     }
 
     fn checked(&self) -> Evidence {

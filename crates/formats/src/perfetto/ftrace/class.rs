@@ -36,7 +36,7 @@ pub(super) enum Class<'a> {
     /// Perfetto has a message for it.
     Known { number: u32, slots: Vec<Slot<'a>> },
     /// What programs and the kernel printed.
-    Print,
+    Print { ip: Option<Column<'a>> },
     /// Of a system call by name: its number, and its arguments or result.
     Call { number: u32, nr: Column<'a>, rest: Vec<Column<'a>> },
     /// Any other.
@@ -59,7 +59,7 @@ pub(super) fn classes(tracing: &Tracing) -> Vec<Option<Class<'_>>> {
 fn class<'a>(format: &'a Format, word_size: u8, table: &Table) -> Class<'a> {
     let columns = columns(format, word_size);
     if format.system == "ftrace" && matches!(format.name.as_str(), "print" | "bprint" | "bputs") {
-        return Class::Print;
+        return Class::Print { ip: columns.into_iter().find(|column| column.field.name == "ip") };
     }
     if let Some(call) = call(format, &columns) {
         return call;
@@ -124,7 +124,10 @@ impl Writer<'_> {
                 slots.iter().for_each(|slot| self.known(payload, slot));
                 *number
             }
-            Class::Print => {
+            Class::Print { ip } => {
+                if let Some(ip) = ip {
+                    put_number(&mut self.inner, 1, ip.read(payload, self.tracing.byte_order));
+                }
                 self.scratch.clear();
                 let mut text = std::mem::take(&mut self.scratch);
                 self.printer.message(&mut text, payload, at);

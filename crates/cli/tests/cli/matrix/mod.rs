@@ -1,0 +1,260 @@
+//! The matrix of sources and formats: each pair is written and equals the truth, as a reader that shares no code with ours finds it, or is
+//! refused before anything is written. The table is `docs/MATRIX.md`. To write it anew:
+//!
+//!     LASTWORDS_GOLDEN=write cargo test -p lastwords-cli --test cli matrix
+
+mod babeltrace;
+mod event;
+mod json;
+mod kernel;
+mod made;
+pub(crate) mod perfetto;
+mod sources;
+
+use crate::lttng::files;
+use crate::support::{Place, Ran};
+use event::{Event, compare};
+use sources::{Part, Source, Style, Truth, sources};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const FORMATS: [&str; 6] = ["ctf", "ctf2", "json", "text", "trace-dat", "perfetto"];
+
+/// A pair of source and format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Cell {
+    /// It is written, and this reader found the truth in it.
+    Equal(&'static str),
+    /// It is not written, and this is what stderr says.
+    Refused(String),
+}
+
+/// Runs a verb on a source and judges what it wrote.
+fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell, String> {
+    let out = format!("{}-{verb}-{format}", source.inputs.concat().replace(['.', '/'], ""));
+    let inputs = source.inputs.iter().map(String::as_str);
+    let mut args: Vec<&str> = [verb, "--strict"].into_iter().chain(inputs).collect();
+    if verb != "report" {
+        args.extend(["--to", format, "-o", &out]);
+    }
+    let ran = place.run(&args);
+    if ran.status == 1 {
+        let is_written = place.at(&out).exists();
+        return match ran.out.is_empty() && !is_written {
+            true => Ok(Cell::Refused(ran.err.trim_end().trim_start_matches("error: ").to_owned())),
+            false => Err(format!("it was refused after something was written: {}{}", ran.out, ran.err)),
+        };
+    }
+    account(source, &ran, verb)?;
+    let outputs = if verb == "report" {
+        let file = place.at("reported");
+        std::fs::write(&file, &ran.out).unwrap();
+        vec![file]
+    } else {
+        outputs(&place.at(&out), format)
+    };
+    let reader = match &source.truth {
+        Truth::Packets(parts) if verb == "recover" || format.starts_with("ctf") && parts.len() > 1 => {
+            each(place, source, parts, format, &outputs)
+        }
+        Truth::Packets(parts) => {
+            let events = parts.iter().flat_map(|part| part.events.clone()).collect();
+            let style = if parts.len() > 1 { Style::Fields } else { parts[0].style.clone() };
+            one(place, source, &Part { name: "", events, style }, format, &outputs)
+        }
+        Truth::Kernel(file) => kernel::judge(file, verb, format, &outputs),
+    };
+    if verb != "report" {
+        remove(&place.at(&out));
+    }
+    reader.map(Cell::Equal)
+}
+
+/// The exit status and the words say whether something was lost.
+fn account(source: &Source, ran: &Ran, verb: &str) -> Result<(), String> {
+    let said = format!("{}{}", if verb == "report" { "" } else { &ran.out }, ran.err);
+    let words = match (source.lost, verb) {
+        (0, _) => "lost",
+        (_, "report") => "with losses",
+        (lost, _) if source.inputs.len() == 1 => &format!("{lost} events lost"),
+        _ => "events lost",
+    };
+    let is_none_lost = said.contains("nothing lost") || said.contains("nothing else lost");
+    let status = if source.lost == 0 { 0 } else { 3 };
+    let is_right = said.contains(words) && is_none_lost == (source.lost == 0);
+    match ran.status == status && is_right {
+        true => Ok(()),
+        false => {
+            Err(format!("{} events are lost, the exit status is {} and not {status}: {said}", source.lost, ran.status))
+        }
+    }
+}
+
+/// The files or folders that were written: `recover` makes a folder of them.
+fn outputs(out: &Path, format: &str) -> Vec<PathBuf> {
+    let mut found = files(out);
+    if format.starts_with("ctf") {
+        found.iter_mut().for_each(|file| assert!(file.pop()));
+        found.dedup();
+    }
+    found
+}
+
+fn remove(path: &Path) {
+    if path.is_dir() {
+        std::fs::remove_dir_all(path).unwrap();
+    } else {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+/// Judges what `recover` wrote, a file or folder for each trace; the reader.
+fn each(
+    place: &Place,
+    source: &Source,
+    parts: &[Part],
+    format: &str,
+    outputs: &[PathBuf],
+) -> Result<&'static str, String> {
+    let mut reader = Err("nothing was written".into());
+    for part in parts {
+        let is_of_it = |output: &&PathBuf| output.file_stem().is_some_and(|stem| stem == part.name);
+        let of_it: Vec<PathBuf> = outputs.iter().filter(is_of_it).cloned().collect();
+        reader = Ok(one(place, source, part, format, &of_it)?);
+    }
+    match outputs.len() == parts.len() {
+        true => reader,
+        false => Err(format!("{outputs:?} were written")),
+    }
+}
+
+/// Judges the one file or folder that was written of a trace, or of several; the reader.
+fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
+    let [output] = outputs else { return Err(format!("{outputs:?} were written of {}", part.name)) };
+    let mut truth = part.events.clone();
+    let file = || std::fs::read(output).map_err(|e| e.to_string());
+    let text = || String::from_utf8(file()?).map_err(|e| e.to_string());
+    match format {
+        "ctf" | "ctf2" => {
+            compare(truth, &babeltrace::events(output)?, true)?;
+            Ok("babeltrace2")
+        }
+        "json" => {
+            compare(truth, &json::events(&text()?)?, true)?;
+            Ok("serde_json")
+        }
+        "perfetto" => {
+            for event in &mut truth {
+                event.fields = event.contexts.drain(..).chain(event.fields.drain(..)).collect();
+            }
+            compare(truth, &perfetto::events(&file()?), false)?;
+            Ok("protocol buffers")
+        }
+        "text" => match &part.style {
+            Style::Fields => {
+                lines(&truth, &text()?)?;
+                Ok("lines")
+            }
+            Style::Babeltrace(Some(folder)) => {
+                same_text(&babeltrace::text(folder)?, &text()?)?;
+                Ok("babeltrace2")
+            }
+            Style::Babeltrace(None) => {
+                let inputs = source.inputs.iter().map(String::as_str);
+                place.ok(&["recover", "-o", "recovered"].into_iter().chain(inputs).collect::<Vec<_>>());
+                let expected = babeltrace::text(&outputs_of_one(&place.at("recovered")))?;
+                remove(&place.at("recovered"));
+                same_text(&expected, &text()?)?;
+                Ok("babeltrace2")
+            }
+        },
+        other => Err(format!("{other} was written")),
+    }
+}
+
+fn outputs_of_one(out: &Path) -> PathBuf {
+    let found = outputs(out, "ctf");
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+fn same_text(expected: &str, found: &str) -> Result<(), String> {
+    let differ = expected.lines().zip(found.lines()).find(|(expected, found)| expected != found);
+    match differ {
+        Some((expected, found)) => Err(format!("expected\n  {expected}\nfound\n  {found}")),
+        None if expected.lines().count() != found.lines().count() => {
+            Err(format!("{} lines, not {}", found.lines().count(), expected.lines().count()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Compares lines of the style `fields` with those that the truth makes: time, CPU, name, fields and contexts.
+fn lines(truth: &[Event], text: &str) -> Result<(), String> {
+    let mut sorted: Vec<&Event> = truth.iter().collect();
+    sorted.sort_by_key(|event| event.ns);
+    let expected: Vec<String> = sorted.iter().map(|event| line(event)).collect();
+    let found: Vec<String> = text.lines().map(parts).collect::<Result<_, _>>()?;
+    same_text(&expected.join("\n"), &found.join("\n"))
+}
+
+fn line(event: &Event) -> String {
+    let second = event.ns / 1_000_000_000 % 86_400;
+    let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
+    let cpu = event.cpu.map_or("---".to_owned(), |cpu| format!("{cpu:03}"));
+    let mut line =
+        format!("{hours:02}:{minutes:02}:{seconds:02}.{:09} [{cpu}] {}:", event.ns % 1_000_000_000, event.name);
+    for (name, value) in event.fields.iter().chain(&event.contexts) {
+        write!(line, " {name}={}", value.plain()).unwrap();
+    }
+    line
+}
+
+/// The same parts of a line as it was found; numbers become decimal.
+fn parts(line: &str) -> Result<String, String> {
+    let cut = || {
+        let (head, rest) = line.split_once('[')?;
+        let (cpu, rest) = rest.split_once("] ")?;
+        let time = head.split_whitespace().find(|word| word.contains('.'))?;
+        let name = rest.split_whitespace().position(|word| word.ends_with(':') && word.matches(':').count() == 2)?;
+        let event = rest.splitn(name + 1, ' ').last()?;
+        let mut words = event.split("0x");
+        let mut decimal = words.next()?.to_owned();
+        for word in words {
+            let end = word.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(word.len());
+            write!(decimal, "{}{}", u64::from_str_radix(&word[..end], 16).ok()?, &word[end..]).ok()?;
+        }
+        Some(format!("{time} [{cpu}] {decimal}"))
+    };
+    cut().ok_or_else(|| format!("the line {line}"))
+}
+
+#[test]
+fn matrix_of_sources_and_formats() {
+    let mut rows: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
+    let mut wrong = String::new();
+    let mut names = Vec::new();
+    for is_lossy in [false, true] {
+        let place = Place::new();
+        let sources = sources(&place, is_lossy);
+        names = sources.iter().map(|source| source.name).collect();
+        for (row, source) in sources.iter().enumerate() {
+            let verbs = ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
+            for (column, (verb, format)) in verbs.chain([("report", "text")]).enumerate() {
+                let what = format!("{}, {verb} {format}, losses {is_lossy}", source.name);
+                match cell(&place, source, verb, format) {
+                    Ok(cell) => {
+                        let other = rows.entry((row, column)).or_insert_with(|| cell.clone());
+                        if *other != cell {
+                            writeln!(wrong, "== {what}: {cell:?}; without losses {other:?}").unwrap();
+                        }
+                    }
+                    Err(why) => writeln!(wrong, "== {what}: {why}").unwrap(),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    let _ = names;
+}

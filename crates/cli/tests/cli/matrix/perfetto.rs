@@ -1,0 +1,123 @@
+//! A reader of Perfetto traces, as far as instants and a kernel's events go. Numbers of fields are those of Perfetto's schema.
+
+use super::event::{Event, Value};
+
+/// `TrackEvent.Type.TYPE_INSTANT`.
+const INSTANT: u64 = 3;
+
+/// A field of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wire<'a> {
+    Number(u64),
+    Fixed(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Wire<'a> {
+    /// The message or text that it is.
+    pub(super) fn bytes(self) -> &'a [u8] {
+        let Self::Bytes(bytes) = self else { panic!("{self:?} is no message") };
+        bytes
+    }
+
+    /// The number that it is.
+    pub(super) fn number(self) -> u64 {
+        let Self::Number(number) = self else { panic!("{self:?} is no number") };
+        number
+    }
+
+    /// The text that it is.
+    pub(super) fn text(self) -> String {
+        String::from_utf8(self.bytes().to_vec()).expect("text")
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..70).step_by(7) {
+        let (first, rest) = bytes.split_first().expect("a number");
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+/// The fields of a message.
+pub(super) fn fields(mut bytes: &[u8]) -> Vec<(u64, Wire<'_>)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let wire = match key & 7 {
+            0 => Wire::Number(varint(&mut bytes)),
+            1 => Wire::Fixed(u64::from_le_bytes(bytes.split_off(..8).expect("eight bytes").try_into().unwrap())),
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)).unwrap();
+                Wire::Bytes(bytes.split_off(..length).expect("a message"))
+            }
+            kind => panic!("wire type {kind}"),
+        };
+        fields.push((key >> 3, wire));
+    }
+    fields
+}
+
+/// The field of this number.
+pub(super) fn field<'a>(fields: &[(u64, Wire<'a>)], number: u64) -> Option<Wire<'a>> {
+    fields.iter().find(|(other, _)| *other == number).map(|(_, wire)| *wire)
+}
+
+/// The packets of a file.
+pub(super) fn packets(file: &[u8]) -> impl Iterator<Item = Vec<(u64, Wire<'_>)>> {
+    fields(file).into_iter().map(|(number, packet)| {
+        assert_eq!(number, 1, "a file has packets alone");
+        fields(packet.bytes())
+    })
+}
+
+/// The instants of a file: contexts and fields are annotations of one list.
+pub(crate) fn events(file: &[u8]) -> Vec<Event> {
+    let event = |packet: Vec<(u64, Wire<'_>)>| {
+        let event = fields(field(&packet, 11)?.bytes());
+        // Slices are spans.
+        field(&event, 9).filter(|kind| kind.number() == INSTANT)?;
+        let annotations = event.iter().filter(|(number, _)| *number == 4);
+        Some(Event {
+            ns: field(&packet, 8)?.number().into(),
+            cpu: None,
+            name: field(&event, 23)?.text(),
+            contexts: Vec::new(),
+            fields: annotations.map(|(_, wire)| annotation(wire.bytes())).collect(),
+        })
+    };
+    packets(file).filter_map(event).collect()
+}
+
+fn annotation(bytes: &[u8]) -> (String, Value) {
+    let (mut name, mut value) = (String::new(), Value::List(Vec::new()));
+    for (number, wire) in fields(bytes) {
+        match number {
+            10 => name = wire.text(),
+            2 => value = Value::Bool(wire.number() != 0),
+            3 => value = Value::Number(wire.number().into()),
+            4 => value = Value::Number(wire.number().cast_signed().into()),
+            5 => {
+                let Wire::Fixed(bits) = wire else { panic!("{wire:?} is no double") };
+                value = Value::Real(f64::from_bits(bits));
+            }
+            6 => value = Value::Text(wire.text()),
+            11 => match &mut value {
+                Value::Record(members) => members.push(annotation(wire.bytes())),
+                _ => value = Value::Record(vec![annotation(wire.bytes())]),
+            },
+            12 => match &mut value {
+                Value::List(list) => list.push(annotation(wire.bytes()).1),
+                _ => panic!("an element of no list"),
+            },
+            _ => panic!("field {number} in an annotation"),
+        }
+    }
+    (name, value)
+}
