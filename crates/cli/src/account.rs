@@ -53,6 +53,14 @@ pub(crate) fn has_losses(traces: &Traces) -> bool {
     evidence.any(Evidence::has_losses) || traces.has_unreadable() || arrays(traces).any(|account| account.has_losses())
 }
 
+/// How many events are known to be lost, by the accounts of traces that have one before they are read.
+pub(crate) fn lost_events(traces: &Traces) -> u64 {
+    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
+    let evidence = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
+    let of_arrays = arrays(traces).map(|account| account.evidence.lost_events());
+    evidence.map(Evidence::lost_events).chain(of_arrays).fold(0, u64::saturating_add)
+}
+
 /// The accounts of trace arrays; what concerns a machine is in that of its first.
 fn arrays(traces: &Traces) -> impl Iterator<Item = Account<'static>> {
     traces.arrays.iter().enumerate().filter_map(|(index, array)| {

@@ -179,7 +179,7 @@ fn the_merge_is_a_stable_sort() {
         expected.sort_by_key(|(key, _)| *key);
         let expected: Vec<_> = expected.into_iter().map(|(_, event)| event).collect();
         let packets = || made.iter().flat_map(|(memory, _)| memory.packets.iter().flatten());
-        let odd = packets().filter(|(_, bytes)| (bytes.len() - HEADER) % 4 != 0).count();
+        let odd = packets().filter(|(_, bytes)| !(bytes.len() - HEADER).is_multiple_of(4)).count();
         let count = packets().count();
         let traces =
             made.map(|(memory, _)| session::trace(&Arc::new(memory), Path::new("m"), Version::V2).expect("a trace"));

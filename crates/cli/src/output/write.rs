@@ -18,7 +18,6 @@ use lastwords_formats::ftrace::{Choice, ctf, dat, json as ftrace_json, text::Sum
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json, perfetto};
 use lastwords_open::Machine;
-use lastwords_trace::evidence::Evidence;
 use std::path::Path;
 
 /// What is written, and where to.
@@ -184,9 +183,7 @@ impl Writing<'_> {
         let mut all = all.map(|(session, from)| Merged { session, from });
         let (session, from) = all.next().map(|first| (first.session, first.from)).unwrap_or_default();
         let merged = all.collect();
-        let evidence = traces.sessions.iter().map(|session| session.source().evidence());
-        let evidence = evidence.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
-        let lost_events = evidence.map(Evidence::lost_events).fold(totals.lost_events, u64::saturating_add);
+        let lost_events = account::lost_events(traces).saturating_add(totals.lost_events);
         let faults = notes.unreadable;
         Line {
             path: self.path.to_owned(),
