@@ -107,10 +107,11 @@ pub(super) fn write(part: &Part<'_>, format: Format, name: &str, path: &Path) ->
         }
     };
     drop(bar);
-    let mut accounts = part.arrays.iter().filter_map(|array| account::of_array(array, snapshot, true));
-    let losses = accounts.any(|account| account.has_losses());
+    let accounts: Vec<_> = part.arrays.iter().filter_map(|array| account::of_array(array, snapshot, true)).collect();
+    let losses = accounts.iter().any(|account| account.has_losses());
+    let lost_events = accounts.iter().map(|account| account.evidence.lost_events()).fold(0, u64::saturating_add);
     let line = Line::new(path, name.to_owned(), first.origin.path.clone(), &totals);
-    Ok(Line { losses, streams: streams(part), ..line })
+    Ok(Line { lost_events, losses, streams: streams(part), ..line })
 }
 
 fn text_options(choice: &Choice) -> anyhow::Result<text::Options> {

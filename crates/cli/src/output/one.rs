@@ -152,7 +152,10 @@ fn line(job: &Job<'_>, totals: &lastwords_formats::Totals) -> Line {
     let (session, from) = first.map(|first| (first.session, first.from)).unwrap_or_default();
     let merged = all.collect();
     let sessions = traces.sessions.iter().map(|session| session.source().evidence());
-    let accounts: Vec<&Evidence> = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence)).collect();
+    let lttng = traces.lttng.iter().map(|lttng| &lttng.session().evidence);
+    let arrays = traces.arrays.iter().filter_map(|array| account::of_array(array, traces.snapshot, true));
+    let arrays: Vec<Evidence> = arrays.map(|account| account.evidence.into_owned()).collect();
+    let accounts: Vec<&Evidence> = sessions.chain(lttng).chain(&arrays).collect();
     let lost = accounts.iter().map(|account| account.lost_events()).fold(totals.lost_events, u64::saturating_add);
     let losses = totals.faults > 0 || totals.has_losses() || accounts.iter().any(|account| account.has_losses());
     Line { lost_events: lost, losses, merged, ..Line::new(job.output, session, from, totals) }

@@ -84,7 +84,7 @@ fn head(tracing: &Tracing, arrays: &[usize], choice: &Choice) -> Result<String> 
     let mut losses = tracing.evidence.has_losses();
     for index in arrays {
         let ring = choice.ring(tracing, *index)?;
-        losses |= ring.is_some_and(|ring| ring.evidence().has_losses());
+        losses |= ring.is_some_and(|ring| ring.checked().has_losses());
         described.extend(tracing.arrays.get(*index).map(|array| describe(array, ring)));
     }
     let head = json!({

@@ -11,6 +11,11 @@ use lastwords_testkit::schema::{Record, Type};
 use lastwords_testkit::session::{ChannelSpec, Session};
 use std::path::{Path, PathBuf};
 
+/// Bytes of a page of the trace.dat file, which begin at multiples of it.
+const PAGE: usize = 4096;
+/// What a page's header says of lost events.
+const MISSED: u64 = 0b11 << 30;
+
 /// A source.
 pub(super) struct Source {
     /// Its row in the table.
@@ -61,8 +66,12 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
     let [ctf, ctf2] = [("ctf", 1), ("ctf2", 2)].map(|(folder, version)| made::write(&place.at(folder), version, lost));
     let (steps, steps_lost) = lttng::timed_shm(&place.at("shm"), is_lossy);
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
-    std::fs::copy(kernel.join(if is_lossy { "small-7" } else { "whole-7" }), place.at("kernel.dat")).unwrap();
-    let [session_lost, core_lost, kernel_lost] = [7, 4, 3].map(|lost| if is_lossy { lost } else { 0 });
+    let mut kernel = std::fs::read(kernel.join("whole-7")).unwrap();
+    if !is_lossy {
+        kernel.chunks_mut(PAGE).for_each(without_missed);
+    }
+    std::fs::write(place.at("kernel.dat"), kernel).unwrap();
+    let [session_lost, core_lost, kernel_lost] = [7, 4, 10].map(|lost| if is_lossy { lost } else { 0 });
     let source = |name, inputs: &[&str], lost, truth| {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         Source { name, inputs, lost, truth }
@@ -82,6 +91,14 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(place.at("kernel.dat"))),
         source("a session and a folder of CTF", &["./session", "ctf"], session_lost + 2 * lost, Truth::Packets(both)),
     ]
+}
+
+/// Takes from a page's header that events were lost before it: `RB_MISSED_EVENTS` and `RB_MISSED_STORED` of `ring_buffer.c`.
+fn without_missed(page: &mut [u8]) {
+    let commit = page.get(8..16).map(|commit| u64::from_le_bytes(commit.try_into().unwrap()));
+    if let Some(commit) = commit.filter(|commit| commit & MISSED != 0 && (commit & !MISSED) < PAGE as u64) {
+        page[8..16].copy_from_slice(&(commit & !MISSED).to_le_bytes());
+    }
 }
 
 /// A stream that overwrites and one with contexts, in which a dead recorder left a hole.
