@@ -10,24 +10,37 @@ mod kernel;
 mod made;
 pub(crate) mod perfetto;
 mod sources;
+mod table;
 
 use crate::lttng::files;
 use crate::support::{Place, Ran};
 use event::{Event, compare};
 use sources::{Part, Source, Style, Truth, sources};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const FORMATS: [&str; 6] = ["ctf", "ctf2", "json", "text", "trace-dat", "perfetto"];
 
+/// Readers, as the table names them.
+const BABELTRACE: &str = "babeltrace2";
+const TRACE_CMD: &str = "trace-cmd";
+const JSON: &str = "serde_json";
+const PROTOBUF: &str = "protobuf";
+const LINES: &str = "lines";
+
 /// A pair of source and format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cell {
     /// It is written, and this reader found the truth in it.
-    Equal(&'static str),
+    Equal(String),
     /// It is not written, and this is what stderr says.
     Refused(String),
+}
+
+/// Verbs and formats.
+fn columns() -> Vec<(&'static str, &'static str)> {
+    let both = ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
+    both.chain([("report", "text")]).collect()
 }
 
 /// Runs a verb on a source and judges what it wrote.
@@ -54,6 +67,13 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
     } else {
         outputs(&place.at(&out), format)
     };
+    if format == "json" {
+        let heads = outputs.iter().map(|file| json::says_losses(&std::fs::read_to_string(file).unwrap()));
+        let losses = heads.map(|losses| losses.ok_or("JSON without a head")).collect::<Result<Vec<_>, _>>()?;
+        if losses.contains(&true) != (source.lost > 0) {
+            return Err(format!("{} events are lost, and the heads of JSON say {losses:?}", source.lost));
+        }
+    }
     let reader = match &source.truth {
         Truth::Packets(parts) if verb == "recover" || format.starts_with("ctf") && parts.len() > 1 => {
             each(place, source, parts, format, &outputs, &place.at(&out))
@@ -61,9 +81,9 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
         Truth::Packets(parts) => {
             let events = parts.iter().flat_map(|part| part.events.clone()).collect();
             let style = if parts.len() > 1 { Style::Fields } else { parts[0].style.clone() };
-            one(place, source, &Part { name: "", events, style }, format, &outputs)
+            one(place, source, &Part { name: "", events, style }, format, &outputs).map(str::to_owned)
         }
-        Truth::Kernel(file) => kernel::judge(file, verb, format, &outputs),
+        Truth::Kernel(file) => kernel::judge(file, verb, format, &outputs).map(str::to_owned),
     };
     if verb != "report" {
         remove(&place.at(&out));
@@ -111,7 +131,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Judges what `recover` wrote, a file or folder for each trace; the reader.
+/// Judges what `recover` wrote, a file or folder for each trace; the readers.
 fn each(
     place: &Place,
     source: &Source,
@@ -119,18 +139,21 @@ fn each(
     format: &str,
     outputs: &[PathBuf],
     out: &Path,
-) -> Result<&'static str, String> {
-    let mut reader = Err("nothing was written".into());
+) -> Result<String, String> {
+    let mut readers = Vec::new();
     for part in parts {
         let is_of_it = |output: &&PathBuf| {
             let below = output.strip_prefix(out).ok().and_then(|below| below.components().next());
             below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))
         };
         let of_it: Vec<PathBuf> = outputs.iter().filter(is_of_it).cloned().collect();
-        reader = Ok(one(place, source, part, format, &of_it)?);
+        readers.push(one(place, source, part, format, &of_it)?);
     }
     match outputs.len() == parts.len() {
-        true => reader,
+        true => {
+            readers.dedup();
+            Ok(readers.join(" and "))
+        }
         false => Err(format!("{outputs:?} were written")),
     }
 }
@@ -144,27 +167,27 @@ fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[Pat
     match format {
         "ctf" | "ctf2" => {
             compare(truth, &babeltrace::events(output)?, true)?;
-            Ok("babeltrace2")
+            Ok(BABELTRACE)
         }
         "json" => {
             compare(truth, &json::events(&text()?)?, true)?;
-            Ok("serde_json")
+            Ok(JSON)
         }
         "perfetto" => {
             for event in &mut truth {
                 event.fields = event.contexts.drain(..).chain(event.fields.drain(..)).collect();
             }
             compare(truth, &perfetto::events(&file()?), false)?;
-            Ok("protocol buffers")
+            Ok(PROTOBUF)
         }
         "text" => match &part.style {
             Style::Fields => {
                 lines(&truth, &text()?)?;
-                Ok("lines")
+                Ok(LINES)
             }
             Style::Babeltrace(Some(folder)) => {
                 same_text(&babeltrace::text(folder)?, &text()?)?;
-                Ok("babeltrace2")
+                Ok(BABELTRACE)
             }
             Style::Babeltrace(None) => {
                 let inputs = source.inputs.iter().map(String::as_str);
@@ -172,7 +195,7 @@ fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[Pat
                 let expected = babeltrace::text(&outputs_of_one(&place.at("recovered")))?;
                 remove(&place.at("recovered"));
                 same_text(&expected, &text()?)?;
-                Ok("babeltrace2")
+                Ok(BABELTRACE)
             }
         },
         other => Err(format!("{other} was written")),
@@ -236,31 +259,32 @@ fn parts(line: &str) -> Result<String, String> {
     cut().ok_or_else(|| format!("the line {line}"))
 }
 
+/// Judges all pairs of these sources; what is wrong goes to `wrong`. The rows, by verb and format in the order of [`columns`].
+fn rows(place: &Place, sources: &[Source], wrong: &mut String) -> Vec<(&'static str, Vec<Option<Cell>>)> {
+    let row = |source: &Source| {
+        let cell = |(verb, format)| {
+            let cell = cell(place, source, verb, format);
+            cell.map_err(|why| writeln!(wrong, "== {}, {verb} {format}: {why}", source.name)).ok()
+        };
+        (source.name, columns().into_iter().map(cell).collect())
+    };
+    sources.iter().map(row).collect()
+}
+
 #[test]
 fn matrix_of_sources_and_formats() {
-    let mut rows: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
     let mut wrong = String::new();
-    let mut names = Vec::new();
-    for is_lossy in [false, true] {
+    let [whole, lossy] = [false, true].map(|is_lossy| {
         let place = Place::new();
-        let sources = sources(&place, is_lossy);
-        names = sources.iter().map(|source| source.name).collect();
-        for (row, source) in sources.iter().enumerate() {
-            let verbs = ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
-            for (column, (verb, format)) in verbs.chain([("report", "text")]).enumerate() {
-                let what = format!("{}, {verb} {format}, losses {is_lossy}", source.name);
-                match cell(&place, source, verb, format) {
-                    Ok(cell) => {
-                        let other = rows.entry((row, column)).or_insert_with(|| cell.clone());
-                        if *other != cell {
-                            writeln!(wrong, "== {what}: {cell:?}; without losses {other:?}").unwrap();
-                        }
-                    }
-                    Err(why) => writeln!(wrong, "== {what}: {why}").unwrap(),
-                }
+        rows(&place, &sources(&place, is_lossy), &mut wrong)
+    });
+    for ((name, whole), (_, lossy)) in whole.iter().zip(&lossy) {
+        for ((column, whole), lossy) in columns().iter().zip(whole).zip(lossy) {
+            if whole != lossy {
+                writeln!(wrong, "== {name}, {column:?}: {whole:?}, and with losses {lossy:?}").unwrap();
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    let _ = names;
+    table::compare("made", &whole);
 }
