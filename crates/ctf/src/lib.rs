@@ -1,5 +1,5 @@
 //! CTF 1.8 and CTF 2: metadata ([`metadata`]), the decoder that it compiles to ([`program`]), readers ([`read`]) and
-//! writers ([`write`]); our own sessions in the same terms ([`session`]).
+//! writers ([`mod@write`]); our own sessions in the same terms ([`session`]).
 //!
 //! What metadata say is a [`lastwords_trace::class::TraceClass`], whatever its version. A [`program::Program`] is made of it
 //! once; it splits packets into events and shows an event's fields to a [`lastwords_trace::visit::Visitor`].

@@ -14,7 +14,7 @@ fn place() -> Place {
     place
 }
 
-pub(crate) fn compare(name: &str, text: &str) {
+fn compare(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("LASTWORDS_GOLDEN").is_some_and(|v| v == "write") {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -115,7 +115,7 @@ pub struct Packet {
 pub struct Part<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Where the first stands in the packet, bytes: a multiple of [`super::MAX_ALIGNMENT`] / 8.
+    /// Where the first stands in the packet, bytes: a multiple of [`MAX_ALIGNMENT`] / 8.
     pub base: u64,
     /// Where the packet's content ends, bits from the packet's beginning.
     pub content_end: u64,

@@ -108,3 +108,20 @@ pub(super) fn events(text: &str) -> Result<Vec<Event>, String> {
     };
     lines(text)?.iter().map(|line| event(line).ok_or_else(|| format!("{:?}", line.0))).collect()
 }
+
+/// Whether the first line says that something was lost: of the whole, or of one of its traces.
+pub(super) fn says_losses(text: &str) -> Option<bool> {
+    let Value::Record(head) = serde_json::from_str(text.lines().next()?).ok()? else { return None };
+    let head = Line(head);
+    if let Some(Value::Bool(losses)) = head.member("losses") {
+        return Some(*losses);
+    }
+    let Value::List(traces) = head.member("traces")? else { return None };
+    let of_trace = |trace: &Value| match trace {
+        Value::Record(members) => {
+            members.iter().find(|(name, _)| name == "losses").map(|(_, is)| *is == Value::Bool(true))
+        }
+        _ => None,
+    };
+    traces.iter().map(of_trace).try_fold(false, |any, losses| Some(any | losses?))
+}

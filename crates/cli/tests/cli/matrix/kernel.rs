@@ -2,8 +2,8 @@
 
 use super::babeltrace::{self, nanoseconds};
 use super::event::{Event, Value, named};
-use super::json;
 use super::perfetto::{self, Wire, field, fields};
+use super::{BABELTRACE, JSON, PROTOBUF, TRACE_CMD, json};
 use crate::support::tool;
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,7 @@ pub(super) fn judge(file: &Path, verb: &str, format: &str, outputs: &[PathBuf]) 
                 found.extend(babeltrace::events(folder)?.into_iter().map(of_ctf));
             }
             same(raw.into_iter().map(without_instance).collect(), found)?;
-            Ok("babeltrace2")
+            Ok(BABELTRACE)
         }
         "json" => {
             let lines = json::lines(&read(&outputs[0])?)?;
@@ -89,7 +89,7 @@ pub(super) fn judge(file: &Path, verb: &str, format: &str, outputs: &[PathBuf]) 
             same(raw, rows(fields)?)?;
             let kernel = |line: &json::Line| Some((String::new(), line.text("text")?.to_owned()));
             same(text.into_iter().map(as_kernel).collect(), rows(kernel)?)?;
-            Ok("serde_json")
+            Ok(JSON)
         }
         "text" => {
             let found: Vec<String> = outputs.iter().map(read).collect::<Result<_, _>>()?;
@@ -98,12 +98,12 @@ pub(super) fn judge(file: &Path, verb: &str, format: &str, outputs: &[PathBuf]) 
             let found = lines.map(|line| of_text(line).ok_or_else(|| line.to_owned())).collect::<Result<_, _>>()?;
             let shown = |event: Printed| without_instance(Printed { ns: event.ns / 1000 * 1000, ..as_kernel(event) });
             same(text.into_iter().map(shown).collect(), found)?;
-            Ok("trace-cmd")
+            Ok(TRACE_CMD)
         }
         "trace-dat" => {
             same(raw, report(&outputs[0], &["-R"])?)?;
             same(text, report(&outputs[0], &[])?)?;
-            Ok("trace-cmd")
+            Ok(TRACE_CMD)
         }
         _ => {
             let mut found = Vec::new();
@@ -112,7 +112,7 @@ pub(super) fn judge(file: &Path, verb: &str, format: &str, outputs: &[PathBuf]) 
             }
             let without = |event: Printed| without_instance(Printed { comm: String::new(), ..event });
             same(raw.into_iter().map(without).collect(), found)?;
-            Ok("protocol buffers")
+            Ok(PROTOBUF)
         }
     }
 }

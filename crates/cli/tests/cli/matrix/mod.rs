@@ -10,37 +10,37 @@ mod kernel;
 mod made;
 pub(crate) mod perfetto;
 mod sources;
+mod table;
 
 use crate::lttng::files;
 use crate::support::{Place, Ran};
 use event::{Event, compare};
 use sources::{Part, Source, Style, Truth, sources};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const FORMATS: [&str; 6] = ["ctf", "ctf2", "json", "text", "trace-dat", "perfetto"];
 
-const INTRODUCTION: &str = "\
-# Sources and formats
-
-The test `matrix` (`crates/cli/tests/cli/matrix/`) writes this file. It makes each source twice, once with lost events, and runs each verb
-with each format. `equal by R` means that all events, with their times, CPUs, contexts and values, were found in what was written by
-the reader R, which shares no code with lastwords, and that the account and the exit status with `--strict` told of the losses.
-`refused` means that nothing was written, and that this is the message.
-
-Readers: babeltrace2 reads CTF and prints text; trace-cmd reads trace.dat; serde_json reads JSON lines; `protocol buffers` is a
-reader of Perfetto's packets in the tests, and `lines` one of the text style `fields`. Dumps of kernels are not here: the cases
-and the lab of CONTRIBUTING.md judge them against what the kernels printed.
-";
+/// Readers, as the table names them.
+const BABELTRACE: &str = "babeltrace2";
+const TRACE_CMD: &str = "trace-cmd";
+const JSON: &str = "serde_json";
+const PROTOBUF: &str = "protobuf";
+const LINES: &str = "lines";
 
 /// A pair of source and format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cell {
     /// It is written, and this reader found the truth in it.
-    Equal(&'static str),
+    Equal(String),
     /// It is not written, and this is what stderr says.
     Refused(String),
+}
+
+/// Verbs and formats.
+fn columns() -> Vec<(&'static str, &'static str)> {
+    let both = ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
+    both.chain([("report", "text")]).collect()
 }
 
 /// Runs a verb on a source and judges what it wrote.
@@ -67,6 +67,13 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
     } else {
         outputs(&place.at(&out), format)
     };
+    if format == "json" {
+        let heads = outputs.iter().map(|file| json::says_losses(&std::fs::read_to_string(file).unwrap()));
+        let losses = heads.map(|losses| losses.ok_or("JSON without a head")).collect::<Result<Vec<_>, _>>()?;
+        if losses.contains(&true) != (source.lost > 0) {
+            return Err(format!("{} events are lost, and the heads of JSON say {losses:?}", source.lost));
+        }
+    }
     let reader = match &source.truth {
         Truth::Packets(parts) if verb == "recover" || format.starts_with("ctf") && parts.len() > 1 => {
             each(place, source, parts, format, &outputs, &place.at(&out))
@@ -74,9 +81,9 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
         Truth::Packets(parts) => {
             let events = parts.iter().flat_map(|part| part.events.clone()).collect();
             let style = if parts.len() > 1 { Style::Fields } else { parts[0].style.clone() };
-            one(place, source, &Part { name: "", events, style }, format, &outputs)
+            one(place, source, &Part { name: "", events, style }, format, &outputs).map(str::to_owned)
         }
-        Truth::Kernel(file) => kernel::judge(file, verb, format, &outputs),
+        Truth::Kernel(file) => kernel::judge(file, verb, format, &outputs).map(str::to_owned),
     };
     if verb != "report" {
         remove(&place.at(&out));
@@ -93,9 +100,9 @@ fn account(source: &Source, ran: &Ran, verb: &str) -> Result<(), String> {
         (lost, _) if source.inputs.len() == 1 => &format!("{lost} events lost"),
         _ => "events lost",
     };
-    // The instance of the kernel's trace lost nothing.
-    let mut whole = said.lines().filter(|line| !line.contains("extra: ") && !line.contains("trace-extra."));
-    let is_none_lost = whole.any(|line| line.contains("nothing lost") || line.contains("nothing else lost"));
+    // One line of the account tells of a trace, and the instance `extra` of the kernel's trace lost nothing.
+    let is_none = |line: &str| line.contains("nothing lost") || line.contains("nothing else lost");
+    let is_none_lost = said.lines().any(|line| is_none(line) && !line.contains("extra"));
     let status = if source.lost == 0 { 0 } else { 3 };
     let is_right = said.contains(words) && is_none_lost == (source.lost == 0);
     match ran.status == status && is_right {
@@ -124,7 +131,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Judges what `recover` wrote, a file or folder for each trace; the reader.
+/// Judges what `recover` wrote, a file or folder for each trace; the readers.
 fn each(
     place: &Place,
     source: &Source,
@@ -132,18 +139,21 @@ fn each(
     format: &str,
     outputs: &[PathBuf],
     out: &Path,
-) -> Result<&'static str, String> {
-    let mut reader = Err("nothing was written".into());
+) -> Result<String, String> {
+    let mut readers = Vec::new();
     for part in parts {
         let is_of_it = |output: &&PathBuf| {
             let below = output.strip_prefix(out).ok().and_then(|below| below.components().next());
             below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))
         };
         let of_it: Vec<PathBuf> = outputs.iter().filter(is_of_it).cloned().collect();
-        reader = Ok(one(place, source, part, format, &of_it)?);
+        readers.push(one(place, source, part, format, &of_it)?);
     }
     match outputs.len() == parts.len() {
-        true => reader,
+        true => {
+            readers.dedup();
+            Ok(readers.join(" and "))
+        }
         false => Err(format!("{outputs:?} were written")),
     }
 }
@@ -157,27 +167,27 @@ fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[Pat
     match format {
         "ctf" | "ctf2" => {
             compare(truth, &babeltrace::events(output)?, true)?;
-            Ok("babeltrace2")
+            Ok(BABELTRACE)
         }
         "json" => {
             compare(truth, &json::events(&text()?)?, true)?;
-            Ok("serde_json")
+            Ok(JSON)
         }
         "perfetto" => {
             for event in &mut truth {
                 event.fields = event.contexts.drain(..).chain(event.fields.drain(..)).collect();
             }
             compare(truth, &perfetto::events(&file()?), false)?;
-            Ok("protocol buffers")
+            Ok(PROTOBUF)
         }
         "text" => match &part.style {
             Style::Fields => {
                 lines(&truth, &text()?)?;
-                Ok("lines")
+                Ok(LINES)
             }
             Style::Babeltrace(Some(folder)) => {
                 same_text(&babeltrace::text(folder)?, &text()?)?;
-                Ok("babeltrace2")
+                Ok(BABELTRACE)
             }
             Style::Babeltrace(None) => {
                 let inputs = source.inputs.iter().map(String::as_str);
@@ -185,7 +195,7 @@ fn one(place: &Place, source: &Source, part: &Part, format: &str, outputs: &[Pat
                 let expected = babeltrace::text(&outputs_of_one(&place.at("recovered")))?;
                 remove(&place.at("recovered"));
                 same_text(&expected, &text()?)?;
-                Ok("babeltrace2")
+                Ok(BABELTRACE)
             }
         },
         other => Err(format!("{other} was written")),
@@ -249,57 +259,32 @@ fn parts(line: &str) -> Result<String, String> {
     cut().ok_or_else(|| format!("the line {line}"))
 }
 
+/// Judges all pairs of these sources; what is wrong goes to `wrong`. The rows, by verb and format in the order of [`columns`].
+fn rows(place: &Place, sources: &[Source], wrong: &mut String) -> Vec<(&'static str, Vec<Option<Cell>>)> {
+    let row = |source: &Source| {
+        let cell = |(verb, format)| {
+            let cell = cell(place, source, verb, format);
+            cell.map_err(|why| writeln!(wrong, "== {}, {verb} {format}: {why}", source.name)).ok()
+        };
+        (source.name, columns().into_iter().map(cell).collect())
+    };
+    sources.iter().map(row).collect()
+}
+
 #[test]
 fn matrix_of_sources_and_formats() {
-    let mut rows: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
     let mut wrong = String::new();
-    let mut names = Vec::new();
-    for is_lossy in [false, true] {
+    let [whole, lossy] = [false, true].map(|is_lossy| {
         let place = Place::new();
-        let sources = sources(&place, is_lossy);
-        names = sources.iter().map(|source| source.name).collect();
-        for (row, source) in sources.iter().enumerate() {
-            let verbs = ["recover", "convert"].into_iter().flat_map(|verb| FORMATS.map(|format| (verb, format)));
-            for (column, (verb, format)) in verbs.chain([("report", "text")]).enumerate() {
-                let what = format!("{}, {verb} {format}, losses {is_lossy}", source.name);
-                match cell(&place, source, verb, format) {
-                    Ok(cell) => {
-                        let other = rows.entry((row, column)).or_insert_with(|| cell.clone());
-                        if *other != cell {
-                            writeln!(wrong, "== {what}: {cell:?}; without losses {other:?}").unwrap();
-                        }
-                    }
-                    Err(why) => writeln!(wrong, "== {what}: {why}").unwrap(),
-                }
+        rows(&place, &sources(&place, is_lossy), &mut wrong)
+    });
+    for ((name, whole), (_, lossy)) in whole.iter().zip(&lossy) {
+        for ((column, whole), lossy) in columns().iter().zip(whole).zip(lossy) {
+            if whole != lossy {
+                writeln!(wrong, "== {name}, {column:?}: {whole:?}, and with losses {lossy:?}").unwrap();
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    crate::golden::compare("../../../../docs/MATRIX.md", &table(&names, &rows));
-}
-
-/// The table of `docs/MATRIX.md`: a list for each source, with equal cells in one line.
-fn table(names: &[&str], rows: &BTreeMap<(usize, usize), Cell>) -> String {
-    let mut table = String::from(INTRODUCTION);
-    for (row, name) in names.iter().enumerate() {
-        write!(table, "\n## {}{}\n\n", name[..1].to_uppercase(), &name[1..]).unwrap();
-        let mut lines: Vec<(&Cell, Vec<String>)> = Vec::new();
-        for ((_, column), cell) in rows.range((row, 0)..(row + 1, 0)) {
-            let verb = ["`recover`", "`convert`", "`report`"][column / FORMATS.len()];
-            let pair = FORMATS.get(*column % FORMATS.len()).filter(|_| *column < 2 * FORMATS.len());
-            let pair = pair.map_or(verb.to_owned(), |format| format!("{verb} to {format}"));
-            match lines.iter_mut().find(|(of, _)| *of == cell) {
-                Some((_, pairs)) => pairs.push(pair),
-                None => lines.push((cell, vec![pair])),
-            }
-        }
-        for (cell, pairs) in lines {
-            let what = match cell {
-                Cell::Equal(reader) => format!("equal by {reader}"),
-                Cell::Refused(message) => format!("refused: `{message}`"),
-            };
-            writeln!(table, "- {}: {what}", pairs.join(", ")).unwrap();
-        }
-    }
-    table
+    table::compare("made", &whole);
 }
