@@ -38,6 +38,9 @@ pub(super) fn word(head: &[u8]) -> u64 {
     head.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
+/// Further names that `uname -m` prints, of machines with the numbers of [`MACHINES`].
+const NAMES: [&str; 6] = ["armv6l", "armv7l", "i686", "mips64", "ppc64le", "s390"];
+
 /// The name of a machine by `e_machine`; none of those that are read.
 pub(super) fn machine(number: u16) -> Option<String> {
     if super::Machine::of_elf(number).is_some() {
@@ -45,4 +48,10 @@ pub(super) fn machine(number: u16) -> Option<String> {
     }
     let known = MACHINES.iter().find(|(other, _)| *other == number);
     Some(known.map_or_else(|| format!("machine {number} of ELF"), |(_, name)| (*name).to_owned()))
+}
+
+/// Whether `uname -m` prints this name on a machine that is not read. Other names say nothing: QEMU writes `Unknown`, and a name may
+/// be damaged.
+pub(super) fn is_machine(name: &str) -> bool {
+    MACHINES.iter().any(|(_, known)| *known == name) || NAMES.contains(&name)
 }

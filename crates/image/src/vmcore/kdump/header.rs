@@ -1,6 +1,6 @@
 //! Headers of the kdump-compressed format, versions 1 to 6 (makedumpfile's IMPLEMENTATION; 64-bit machines).
 
-use crate::vmcore::Machine;
+use crate::vmcore::{Machine, foreign};
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
 /// The first bytes of the file.
@@ -108,7 +108,7 @@ impl Header {
             order: reader.order(),
             version,
             machine,
-            foreign: Some(name).filter(|name| machine.is_none() && !name.is_empty()),
+            foreign: Some(name).filter(|name| foreign::is_machine(name)),
             block_size: u64::from(block_size),
             incomplete: reader.u32_at(at::STATUS)? & INCOMPLETE != 0,
             sub_header_blocks: u64::from(reader.u32_at(at::SUB_HDR_SIZE)?),
