@@ -48,17 +48,21 @@ pub(crate) fn print_all(traces: &Traces, quiet: bool) -> bool {
 
 /// Something is lost by the account of a trace, as far as it was read, or cannot be read.
 pub(crate) fn has_losses(traces: &Traces) -> bool {
-    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
-    let mut evidence = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
-    evidence.any(Evidence::has_losses) || traces.has_unreadable() || arrays(traces).any(|account| account.has_losses())
+    evidence(traces).any(Evidence::has_losses)
+        || traces.has_unreadable()
+        || arrays(traces).any(|account| account.has_losses())
 }
 
 /// How many events are known to be lost, by the accounts of traces that have one before they are read.
 pub(crate) fn lost_events(traces: &Traces) -> u64 {
-    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
-    let evidence = sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence));
     let of_arrays = arrays(traces).map(|account| account.evidence.lost_events());
-    evidence.map(Evidence::lost_events).chain(of_arrays).fold(0, u64::saturating_add)
+    evidence(traces).map(Evidence::lost_events).chain(of_arrays).fold(0, u64::saturating_add)
+}
+
+/// The evidence of sessions, LTTng's too.
+fn evidence(traces: &Traces) -> impl Iterator<Item = &Evidence> {
+    let sessions = traces.sessions.iter().map(|session| session.source().evidence());
+    sessions.chain(traces.lttng.iter().map(|lttng| &lttng.session().evidence))
 }
 
 /// The accounts of trace arrays; what concerns a machine is in that of its first.
