@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::scratch::Scratch;
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 pub(crate) struct Args {
     /// Write docs/MATRIX.md anew
     #[arg(long)]
@@ -34,6 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             program
         }
     };
+    let version = crate::setup::run_quietly(Command::new(&program).arg("--version"));
+    version.context("Perfetto's trace processor does not run; it needs the package libprotobuf32")?;
     let mut cargo = Command::new(crate::cargo());
     cargo.current_dir(crate::root()).args(["test", "--quiet", "--package", "lastwords-cli", "--test", "cli", "matrix"]);
     cargo.env("LASTWORDS_CASES", cases.canonicalize()?).env("LASTWORDS_TRACE_PROCESSOR", program);

@@ -132,7 +132,7 @@ pub(super) fn judge(kernel: &Kernel, verb: &str, format: &str, outputs: &[PathBu
                 found.extend(babeltrace::events_by_clock(folder)?.into_iter().map(of_ctf));
             }
             let raw = raw.into_iter().map(without_instance).collect();
-            same_fields(raw, found, &|printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+            same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
             Ok(BABELTRACE)
         }
         "json" => judge_json(kernel, raw, text, &outputs[0]),
@@ -149,13 +149,13 @@ pub(super) fn judge(kernel: &Kernel, verb: &str, format: &str, outputs: &[PathBu
                 for output in outputs {
                     found.extend(processor::kernel(program, output)?);
                 }
-                same_fields(raw, found, &|printed, fields| raw::have(printed, fields, &kernel.symbols))?;
+                same_fields(raw, found, |printed, fields| raw::have(printed, fields, &kernel.symbols))?;
                 return Ok(TRACE_PROCESSOR);
             }
             for output in outputs {
                 found.extend(of_perfetto(&std::fs::read(output).map_err(|e| e.to_string())?));
             }
-            same_fields(raw, found, &|printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+            same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
             Ok(PROTOBUF)
         }
     }
@@ -177,7 +177,7 @@ fn judge_json(kernel: &Kernel, raw: Vec<Printed>, text: Vec<Printed>, file: &Pat
         texts.push(Printed { name: String::new(), rest: text.trim_end().to_owned(), ..event.clone() });
         found.push(Found { event, fields: line.members("fields") });
     }
-    same_fields(raw, found, &|printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
     if kernel.texts.is_empty() {
         same(text.into_iter().map(as_kernel).collect(), texts)?;
         return Ok(JSON);
@@ -214,7 +214,7 @@ fn instance_of(output: &Path) -> String {
 fn same_fields(
     mut expected: Vec<Printed>,
     mut found: Vec<Found>,
-    are: &dyn Fn(&str, &[(String, Value)]) -> bool,
+    are: impl Fn(&str, &[(String, Value)]) -> bool,
 ) -> Result<(), String> {
     let key = |event: &Printed| (event.ns, event.cpu, event.name.clone());
     expected.sort_by_key(key);
