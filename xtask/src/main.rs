@@ -17,6 +17,7 @@ mod hosts;
 mod kills;
 mod lab;
 mod lttng_layouts;
+mod matrix;
 mod miri;
 mod release;
 mod rng;
@@ -41,6 +42,8 @@ enum Verb {
     Tidy(tidy::Args),
     /// Run the concurrent tests of the ring under ThreadSanitizer
     Tsan(tsan::Args),
+    /// Judge each pair of source and format of docs/MATRIX.md, also of the crash dumps beside the repository
+    Matrix(matrix::Args),
     /// Interpret the recorder's tests with Miri, which finds undefined behaviour
     Miri(miri::Args),
     /// Install what the tests need (Debian, Ubuntu), or say exactly what is missing
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().verb {
         Verb::Tidy(args) => tidy::run(&args),
         Verb::Tsan(args) => tsan::verb(&args),
+        Verb::Matrix(args) => matrix::run(&args),
         Verb::Miri(args) => miri::verb(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),

@@ -190,7 +190,7 @@ fn run_cases() -> Result<()> {
             bail!("{} {case}: {status}", check.display());
         }
     }
-    Ok(())
+    crate::matrix::run(&crate::matrix::Args::default())
 }
 
 fn run_tidy() -> Result<()> {

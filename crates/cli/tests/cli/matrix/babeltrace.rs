@@ -30,7 +30,16 @@ pub(super) fn text(folder: &Path) -> Result<String, String> {
 
 /// The events of a folder of CTF.
 pub(super) fn events(folder: &Path) -> Result<Vec<Event>, String> {
-    let text = print(folder, &["--clock-seconds", "--names", "context,header,payload,scope"])?;
+    read(folder, "--clock-seconds")
+}
+
+/// The events of a folder of CTF; their times are readings of its clock.
+pub(super) fn events_by_clock(folder: &Path) -> Result<Vec<Event>, String> {
+    read(folder, "--clock-cycles")
+}
+
+fn read(folder: &Path, time: &str) -> Result<Vec<Event>, String> {
+    let text = print(folder, &[time, "--names", "context,header,payload,scope"])?;
     text.lines().map(|line| event(line).ok_or_else(|| format!("babeltrace2 printed {line}"))).collect()
 }
 
@@ -42,7 +51,10 @@ fn event(line: &str) -> Option<Event> {
         let (name, behind) = rest.split_once(" = ")?;
         rest = behind;
         match name {
-            "timestamp" => event.ns = nanoseconds(bare(&mut rest))?,
+            "timestamp" => {
+                let time = bare(&mut rest);
+                event.ns = if time.contains('.') { nanoseconds(time)? } else { time.parse().ok()? };
+            }
             "name" => event.name = bare(&mut rest).to_owned(),
             "delta" | "trace:hostname" | "trace:vpid" => drop(bare(&mut rest)),
             "stream.packet.context" => {

@@ -52,9 +52,20 @@ impl Value {
             (Self::Bool(is), Self::Number(found)) => i128::from(*is) == *found,
             (Self::Real(is), Self::Real(found)) => six_digits(*is) == six_digits(*found),
             (Self::Real(is), Self::Number(found)) => six_digits(*is) == six_digits(*found as f64),
+            // Babeltrace prints a whole real as an integer.
+            (Self::Number(is), Self::Real(found)) => *is as f64 == *found,
             (Self::Bytes(is), Self::Text(found)) => is.iter().map(|b| format!("{b:02x}")).collect::<String>() == *found,
             (Self::Bytes(is), Self::List(found)) => {
                 is.len() == found.len() && is.iter().zip(found).all(|(b, found)| Self::Number((*b).into()).is(found))
+            }
+            // Babeltrace does not say of a list whether it is of bytes.
+            (Self::List(is), Self::Text(found)) => {
+                let byte = |value: &Self| match value {
+                    Self::Number(byte) => u8::try_from(*byte).ok(),
+                    _ => None,
+                };
+                let bytes: Option<Vec<u8>> = is.iter().map(byte).collect();
+                bytes.is_some_and(|bytes| Self::Bytes(bytes).is(&Self::Text(found.clone())))
             }
             (Self::List(is), Self::List(found)) => {
                 is.len() == found.len() && is.iter().zip(found).all(|(is, found)| is.is(found))

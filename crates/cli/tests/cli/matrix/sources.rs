@@ -1,6 +1,7 @@
 //! The sources: what is in each of them is known.
 
 use super::event::{Event, Value, named};
+use super::kernel::Kernel;
 use super::made;
 use crate::lttng;
 use crate::support::Place;
@@ -32,8 +33,8 @@ pub(super) struct Source {
 pub(super) enum Truth {
     /// Traces of sessions, LTTng or CTF.
     Packets(Vec<Part>),
-    /// A kernel's trace, in a trace.dat file that trace-cmd reads.
-    Kernel(PathBuf),
+    /// A kernel's trace.
+    Kernel(Kernel),
 }
 
 /// A trace.
@@ -76,6 +77,12 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         Source { name, inputs, lost, truth }
     };
+    let kernel = Kernel {
+        file: place.at("kernel.dat"),
+        symbols: vec![(0xffff_ffff_8100_0000, "do_work".into())],
+        texts: Vec::new(),
+        trace_processor: None,
+    };
     let part = |name, events: &[Event], style| Part { name, events: events.to_vec(), style };
     let packets = |name, events: &[Event], style| Truth::Packets(vec![part(name, events, style)]);
     let babeltrace = |folder: &str| Style::Babeltrace(Some(place.at(folder)));
@@ -88,7 +95,7 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         source("LTTng's shared memory", &["shm"], steps_lost, packets("shm", &steps, Style::Babeltrace(None))),
         source("a folder of CTF 1.8", &["ctf"], 2 * lost, packets("ctf", &ctf, babeltrace("ctf"))),
         source("a folder of CTF 2", &["ctf2"], 2 * lost, packets("ctf2", &ctf2, babeltrace("ctf2"))),
-        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(place.at("kernel.dat"))),
+        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(kernel)),
         source("a session and a folder of CTF", &["./session", "ctf"], session_lost + 2 * lost, Truth::Packets(both)),
     ]
 }

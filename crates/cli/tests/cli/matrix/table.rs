@@ -51,15 +51,33 @@ fn tables(rows: &[Row]) -> String {
     text
 }
 
+/// The document: before the tables `name`, the tables, and behind them.
+fn parts(name: &str) -> [String; 3] {
+    let document = std::fs::read_to_string(path()).expect("docs/MATRIX.md");
+    let (before, rest) = document.split_once(&format!("<!-- {name} -->\n")).expect("the mark where the tables begin");
+    let (old, behind) = rest.split_once(&format!("<!-- end of {name} -->")).expect("the mark where the tables end");
+    [before, old, behind].map(str::to_owned)
+}
+
+/// Checks that the document has `count` sources between the marks `name`, and that each cell is equal or refused.
+pub(super) fn is_complete(name: &str, count: usize) {
+    let [_, tables, _] = parts(name);
+    let rows: Vec<&str> = tables.lines().filter(|line| line.starts_with("| a ")).collect();
+    assert_eq!(rows.len(), 3 * count, "{tables}");
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').skip(1).map(str::trim).collect();
+        let is_known = |cell: &&str| cell.starts_with("equal: ") || cell.starts_with("refused: ");
+        assert!(matches!(cells.len(), 1 | 6) && cells.iter().all(is_known), "{row}");
+    }
+}
+
 /// Compares the tables with those between the marks `name` of the document, or puts them there where that was asked for.
 pub(super) fn compare(name: &str, rows: &[Row]) {
-    let document = std::fs::read_to_string(path()).expect("docs/MATRIX.md");
-    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let (before, rest) = document.split_once(&begin).expect("the mark where the tables begin");
-    let (old, behind) = rest.split_once(&end).expect("the mark where the tables end");
+    let [before, old, behind] = parts(name);
     let new = format!("\n{}\n", tables(rows));
     if std::env::var_os("LASTWORDS_GOLDEN").is_some_and(|value| value == "write") {
-        std::fs::write(path(), format!("{before}{begin}{new}{end}{behind}")).unwrap();
+        let document = format!("{before}<!-- {name} -->\n{new}<!-- end of {name} -->{behind}");
+        std::fs::write(path(), document).unwrap();
         return;
     }
     let differ = old.lines().zip(new.lines()).find(|(old, new)| old != new);

@@ -1,0 +1,349 @@
+//! A kernel's trace: trace-cmd's report of the source is the truth.
+
+mod processor;
+mod raw;
+
+use super::babeltrace::{self, nanoseconds};
+use super::event::{Event, Value, named};
+use super::perfetto::{self, Wire, field, fields};
+use super::{BABELTRACE, JSON, KERNEL, PROTOBUF, TRACE_CMD, TRACE_PROCESSOR, json};
+use crate::support::tool;
+use std::path::{Path, PathBuf};
+
+/// `FtraceEvent.print`.
+const PRINT: u64 = 3;
+/// `FtraceEvent.generic`.
+const GENERIC: u64 = 327;
+
+/// An event as trace-cmd prints it.
+#[derive(Debug, Clone, PartialEq)]
+struct Printed {
+    /// Empty for the top level.
+    instance: String,
+    comm: String,
+    pid: i128,
+    cpu: u32,
+    ns: i128,
+    name: String,
+    /// What is behind the name: fields as they are, or what the kernel prints.
+    rest: String,
+}
+
+/// An event as another reader found it.
+struct Found {
+    /// Without what is behind the name.
+    event: Printed,
+    fields: Vec<(String, Value)>,
+}
+
+/// A kernel's trace.
+pub(super) struct Kernel {
+    /// A trace.dat file with it, which trace-cmd reads.
+    pub(super) file: PathBuf,
+    /// Functions by address, in order.
+    pub(super) symbols: Vec<(u64, String)>,
+    /// What the kernel itself printed, by instance; without it, trace-cmd's text is compared.
+    pub(super) texts: Vec<(&'static str, String)>,
+    /// Perfetto's trace processor; without one, the test reads protocol buffers.
+    pub(super) trace_processor: Option<PathBuf>,
+}
+
+impl Kernel {
+    /// The events in what the kernel itself printed, of all instances.
+    fn printed(&self) -> Result<Vec<Printed>, String> {
+        let mut all = Vec::new();
+        for (instance, text) in &self.texts {
+            let instance = if *instance == "top" { "" } else { instance };
+            let with_instance = |event: Printed| Printed { instance: instance.to_owned(), ..event };
+            all.extend(joined(text, of_text)?.into_iter().map(with_instance));
+        }
+        Ok(all)
+    }
+}
+
+/// Events of a text; a line that is none goes on with the one before.
+fn joined(text: &str, read: fn(&str) -> Option<Printed>) -> Result<Vec<Printed>, String> {
+    let mut events: Vec<Printed> = Vec::new();
+    let is_beside = |line: &str| {
+        line.starts_with('#')
+            || line.starts_with("cpus=")
+            || line.contains("EVENTS DROPPED]")
+            || line.contains(" [LOST ")
+    };
+    for line in text.lines().filter(|line| !is_beside(line)) {
+        match (read(line), events.last_mut()) {
+            (Some(event), _) => events.push(event),
+            (None, Some(event)) => event.rest += &format!("\n{line}"),
+            (None, None) => return Err(format!("the line {line}")),
+        }
+    }
+    for event in &mut events {
+        event.rest.truncate(event.rest.trim_end().len());
+    }
+    Ok(events)
+}
+
+/// What trace-cmd prints of a file; `-R` has it print the fields as they are.
+fn report(file: &Path, args: &[&str]) -> Result<Vec<Printed>, String> {
+    let file = file.to_string_lossy();
+    let text = tool("trace-cmd", &[&["report", "-t", "-i", &file], args].concat()).out;
+    joined(&text, printed)
+}
+
+/// `extra:   comm-pid   [cpu]   12.000000345: name:   rest`
+fn printed(line: &str) -> Option<Printed> {
+    let (task, rest) = line.split_once(" [")?;
+    let (cpu, rest) = rest.split_once("] ")?;
+    let (time, rest) = rest.split_once(": ")?;
+    let (name, rest) = rest.split_once(':')?;
+    let (instance, task) = match task.split_once(": ") {
+        Some((instance, task)) => (instance, task),
+        None => ("", task),
+    };
+    let (comm, pid) = task.trim().rsplit_once('-')?;
+    Some(Printed {
+        instance: instance.trim().into(),
+        comm: comm.into(),
+        pid: pid.parse().ok()?,
+        cpu: cpu.parse().ok()?,
+        ns: nanoseconds(time.trim())?,
+        name: name.into(),
+        rest: rest.trim_start().into(),
+    })
+}
+
+/// The events of the instances that are in the outputs.
+fn chosen(file: &Path, args: &[&str], verb: &str, format: &str) -> Result<Vec<Printed>, String> {
+    let mut all = report(file, args)?;
+    // One file of most formats has one instance: `--instance` names another.
+    let holds_all = verb == "recover" || matches!(format, "json" | "trace-dat");
+    all.retain(|event| holds_all || event.instance.is_empty());
+    Ok(all)
+}
+
+/// Judges what was written of a kernel's trace; the reader.
+pub(super) fn judge(kernel: &Kernel, verb: &str, format: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
+    let raw = chosen(&kernel.file, &["-R"], verb, format)?;
+    let text = chosen(&kernel.file, &[], verb, format)?;
+    match format {
+        "ctf" | "ctf2" => {
+            let mut found = Vec::new();
+            for folder in outputs {
+                found.extend(babeltrace::events_by_clock(folder)?.into_iter().map(of_ctf));
+            }
+            let raw = raw.into_iter().map(without_instance).collect();
+            same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+            Ok(BABELTRACE)
+        }
+        "json" => judge_json(kernel, raw, text, &outputs[0]),
+        "text" => judge_text(kernel, text, verb, outputs),
+        "trace-dat" => {
+            same(raw, report(&outputs[0], &["-R"])?)?;
+            same(text, report(&outputs[0], &[])?)?;
+            Ok(TRACE_CMD)
+        }
+        _ => {
+            let raw = raw.into_iter().map(|event| without_instance(Printed { comm: String::new(), ..event })).collect();
+            let mut found = Vec::new();
+            if let Some(program) = &kernel.trace_processor {
+                for output in outputs {
+                    found.extend(processor::kernel(program, output)?);
+                }
+                same_fields(raw, found, |printed, fields| raw::have(printed, fields, &kernel.symbols))?;
+                return Ok(TRACE_PROCESSOR);
+            }
+            for output in outputs {
+                found.extend(of_perfetto(&std::fs::read(output).map_err(|e| e.to_string())?));
+            }
+            same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+            Ok(PROTOBUF)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| e.to_string())
+}
+
+/// The kernel's text has microseconds, rounded.
+fn micro(event: Printed) -> Printed {
+    Printed { ns: (event.ns + 500) / 1000 * 1000, ..event }
+}
+
+fn judge_json(kernel: &Kernel, raw: Vec<Printed>, text: Vec<Printed>, file: &Path) -> Result<&'static str, String> {
+    let (mut found, mut texts) = (Vec::new(), Vec::new());
+    for line in json::lines(&read(file)?)? {
+        let (event, text) = of_json(&line).ok_or("JSON lacks a member")?;
+        texts.push(Printed { name: String::new(), rest: text.trim_end().to_owned(), ..event.clone() });
+        found.push(Found { event, fields: line.members("fields") });
+    }
+    same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
+    if kernel.texts.is_empty() {
+        same(text.into_iter().map(as_kernel).collect(), texts)?;
+        return Ok(JSON);
+    }
+    same(kernel.printed()?, texts.into_iter().map(micro).collect())?;
+    Ok(JSON)
+}
+
+fn judge_text(kernel: &Kernel, text: Vec<Printed>, verb: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
+    if kernel.texts.is_empty() {
+        let mut found = Vec::new();
+        for output in outputs {
+            found.extend(joined(&read(output)?, of_text)?);
+        }
+        same(text.into_iter().map(|event| micro(without_instance(as_kernel(event)))).collect(), found)?;
+        return Ok(TRACE_CMD);
+    }
+    let count = if verb == "recover" { kernel.texts.len() } else { 1 };
+    let mut is_same = outputs.len() == count;
+    for output in outputs {
+        let (instance, found) = (instance_of(output), read(output)?);
+        is_same &= kernel.texts.iter().any(|(of, text)| *of == instance && *text == found);
+    }
+    if is_same { Ok(KERNEL) } else { Err("the text is not the kernel's".into()) }
+}
+
+/// The instance that a file of `recover` is of: `trace-errors.txt`.
+fn instance_of(output: &Path) -> String {
+    let stem = output.file_stem().unwrap_or_default().to_string_lossy();
+    stem.strip_prefix("trace-").unwrap_or("top").to_owned()
+}
+
+/// Compares events with those that `trace-cmd report -R` prints; `are` compares the fields of one.
+fn same_fields(
+    mut expected: Vec<Printed>,
+    mut found: Vec<Found>,
+    are: impl Fn(&str, &[(String, Value)]) -> bool,
+) -> Result<(), String> {
+    let key = |event: &Printed| (event.ns, event.cpu, event.name.clone());
+    expected.sort_by_key(key);
+    found.sort_by_key(|found| key(&found.event));
+    if expected.len() != found.len() {
+        return Err(format!("{} events were found, trace-cmd has {}", found.len(), expected.len()));
+    }
+    for (expected, found) in expected.iter().zip(&found) {
+        let is_same = found.event == Printed { rest: String::new(), ..expected.clone() };
+        if !is_same || !are(&expected.rest, &found.fields) {
+            return Err(format!("trace-cmd has\n  {expected:?}\nfound was\n  {:?}\n  {:?}", found.event, found.fields));
+        }
+    }
+    Ok(())
+}
+
+fn same(mut expected: Vec<Printed>, mut found: Vec<Printed>) -> Result<(), String> {
+    let key = |event: &Printed| (event.ns, event.cpu, event.name.clone(), event.rest.clone());
+    expected.sort_by_key(key);
+    found.sort_by_key(key);
+    match expected.iter().zip(&found).find(|(expected, found)| expected != found) {
+        Some((expected, found)) => Err(format!("trace-cmd has\n  {expected:?}\nfound was\n  {found:?}")),
+        None if expected.len() != found.len() => {
+            Err(format!("{} events were found, trace-cmd has {}", found.len(), expected.len()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the kernel prints behind the time: of `print` the message alone.
+fn as_kernel(event: Printed) -> Printed {
+    let rest = if event.name == "print" { event.rest } else { format!("{}: {}", event.name, event.rest) };
+    Printed { name: String::new(), rest, ..event }
+}
+
+/// Of a format that does not say in an event which instance it is of.
+fn without_instance(event: Printed) -> Printed {
+    Printed { instance: String::new(), ..event }
+}
+
+/// `system:name` without the system, which trace-cmd does not print.
+fn name_of(event: &str) -> String {
+    event.rsplit(':').next().unwrap_or_default().to_owned()
+}
+
+fn of_ctf(event: Event) -> Found {
+    let context = |name: &str| event.contexts.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
+    let (Some(Value::Text(comm)), Some(Value::Number(pid))) = (context("comm"), context("pid")) else {
+        panic!("an event without its task: {event:?}");
+    };
+    let (instance, name, rest) = (String::new(), name_of(&event.name), String::new());
+    let cpu = event.cpu.expect("a CPU");
+    // CTF has the message of `print` as the kernel prints it, under a name of its own.
+    let renamed = |(name, value)| (if name == "msg" { "buf".to_owned() } else { name }, value);
+    let fields = event.fields.into_iter().map(renamed).collect();
+    Found { event: Printed { instance, comm, pid, cpu, ns: event.ns, name, rest }, fields }
+}
+
+/// The event, and what the kernel prints behind its time.
+fn of_json(line: &json::Line) -> Option<(Printed, String)> {
+    let event = Printed {
+        instance: line.text("array")?.to_owned(),
+        comm: line.text("comm")?.to_owned(),
+        pid: line.number("pid")?,
+        cpu: line.number("cpu")?.try_into().ok()?,
+        ns: nanoseconds(line.text("time")?).filter(|ns| line.number("ticks") == Some(*ns))?,
+        name: name_of(line.text("event")?),
+        rest: String::new(),
+    };
+    Some((event, line.text("text")?.to_owned()))
+}
+
+/// `comm-pid   [cpu] flags   12.000345: name: rest`
+fn of_text(line: &str) -> Option<Printed> {
+    let (task, rest) = line.split_once(" [")?;
+    let (cpu, rest) = rest.split_once("] ")?;
+    let (flags_and_time, rest) = rest.split_once(": ")?;
+    let (comm, pid) = task.trim().rsplit_once('-')?;
+    Some(Printed {
+        instance: String::new(),
+        comm: comm.into(),
+        pid: pid.parse().ok()?,
+        cpu: cpu.parse().ok()?,
+        ns: nanoseconds(&format!("{}000", flags_and_time.split_whitespace().last()?))?,
+        name: String::new(),
+        rest: rest.into(),
+    })
+}
+
+/// The events of a kernel in a file of Perfetto, without the names of their tasks.
+fn of_perfetto(file: &[u8]) -> Vec<Found> {
+    let mut events = Vec::new();
+    for packet in perfetto::packets(file) {
+        let Some(bundle) = field(&packet, 1) else { continue };
+        let bundle = fields(bundle.bytes());
+        let cpu = field(&bundle, 1).map_or(0, |cpu| u32::try_from(cpu.number()).unwrap());
+        for (_, event) in bundle.iter().filter(|(number, _)| *number == 2) {
+            let event = fields(event.bytes());
+            let number = |number| field(&event, number).map_or(0, |wire| i128::from(wire.number()));
+            let (name, values) = match (field(&event, PRINT), field(&event, GENERIC)) {
+                (Some(print), _) => ("print".to_owned(), print_fields(&fields(print.bytes()))),
+                (None, Some(generic)) => generic_fields(&fields(generic.bytes())),
+                (None, None) => panic!("an event of another kind: {event:?}"),
+            };
+            let (comm, instance, rest) = (String::new(), String::new(), String::new());
+            let event = Printed { instance, comm, pid: number(2), cpu, ns: number(1), name, rest };
+            events.push(Found { event, fields: values });
+        }
+    }
+    events
+}
+
+fn print_fields(print: &[(u64, Wire<'_>)]) -> Vec<(String, Value)> {
+    let ip = field(print, 1).map_or(0, Wire::number);
+    let text = field(print, 2).map_or(String::new(), Wire::text);
+    vec![named("ip", Value::Number(ip.into())), named("buf", Value::Text(text))]
+}
+
+/// The name, and the fields.
+fn generic_fields(generic: &[(u64, Wire<'_>)]) -> (String, Vec<(String, Value)>) {
+    let one = |wire: Wire<'_>| {
+        let members = fields(wire.bytes());
+        let value = match (field(&members, 3), field(&members, 4), field(&members, 5)) {
+            (Some(text), ..) => Value::Text(text.text()),
+            (_, Some(signed), _) => Value::Number(signed.number().cast_signed().into()),
+            (.., unsigned) => Value::Number(unsigned.map_or(0, Wire::number).into()),
+        };
+        (field(&members, 1).expect("a name").text(), value)
+    };
+    let all = generic.iter().filter(|(number, _)| *number == 2).map(|(_, wire)| one(*wire)).collect();
+    (field(generic, 1).expect("a name").text(), all)
+}

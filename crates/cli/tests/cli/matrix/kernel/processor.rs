@@ -1,0 +1,64 @@
+//! Perfetto's trace processor.
+
+use super::{Found, Printed};
+use crate::matrix::event::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// A row for each argument of an event.
+const QUERY: &str = "select e.id, e.ts, e.cpu, e.name, t.tid, a.key, coalesce(a.string_value, a.int_value) from ftrace_event e \
+                     left join thread t using(utid) left join args a using(arg_set_id) order by e.id, a.id;";
+
+/// A kernel's events, without the names of their tasks.
+pub(super) fn kernel(program: &Path, file: &Path) -> Result<Vec<Found>, String> {
+    let mut events: Vec<Found> = Vec::new();
+    let mut last = String::new();
+    for row in rows(program, file)? {
+        let [id, ns, cpu, name, tid, key, value] = &row[..] else { return Err(format!("a row of {row:?}")) };
+        if *id != last {
+            let number = |text: &str| text.parse::<i128>().map_err(|e| format!("{text}: {e}"));
+            let (instance, comm, rest) = (String::new(), String::new(), String::new());
+            let cpu = number(cpu)?.try_into().unwrap_or(u32::MAX);
+            let event = Printed { instance, comm, pid: number(tid)?, cpu, ns: number(ns)?, name: name.clone(), rest };
+            events.push(Found { event, fields: Vec::new() });
+            last.clone_from(id);
+        }
+        let value = value.parse().map_or_else(|_| Value::Text(value.clone()), Value::Number);
+        // Of some kinds of events the trace processor has the number of a symbol in place of the function's name.
+        let is_symbol = key == "function" && matches!(value, Value::Number(_));
+        let fields = &mut events.last_mut().expect("an event").fields;
+        fields.extend((!is_symbol).then(|| (key.clone(), value)));
+    }
+    Ok(events)
+}
+
+/// The rows that the query gives.
+fn rows(program: &Path, file: &Path) -> Result<Vec<Vec<String>>, String> {
+    let query = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+    std::fs::write(query.path(), QUERY).map_err(|e| e.to_string())?;
+    let output = Command::new(program).arg("-q").arg(query.path()).arg(file).output();
+    let output = output.map_err(|e| format!("{}: {e}", program.display()))?;
+    if !output.status.success() {
+        return Err(format!("trace_processor: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let text = String::from_utf8(output.stdout).map_err(|e| e.to_string())?;
+    Ok(csv(&text).into_iter().skip(1).filter(|row| row.len() > 1).collect())
+}
+
+/// Rows of words, in quotes or without; a text in quotes may have several lines.
+fn csv(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut word) = (Vec::new(), Vec::new(), String::new());
+    let mut is_quoted = false;
+    for c in text.chars() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => row.push(std::mem::take(&mut word)),
+            '\n' if !is_quoted => {
+                row.push(std::mem::take(&mut word));
+                rows.push(std::mem::take(&mut row));
+            }
+            _ => word.push(c),
+        }
+    }
+    rows
+}
