@@ -90,7 +90,7 @@ fn of_container(
 
 /// Streams of LTTng's user-space tracer, described.
 fn of_user(
-    mut found: lttng_ust::Found,
+    mut found: lttng_ust::Sessions,
     given: &Given,
     options: &Options<'_>,
     opened: &mut Opened,

@@ -129,7 +129,7 @@ pub(super) fn open_dump(
 fn of_memory(
     path: &Path,
     physical: &Physical,
-    found: find::Found,
+    found: find::FoundKernel,
     options: &Options<'_>,
     budget: Arc<Budget>,
     opened: &mut Opened,

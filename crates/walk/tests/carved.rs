@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 /// Stream, clock and bytes of an event.
 type Event = (u64, u64, Vec<u8>);
 
-fn carve(memory: &[u8]) -> own::Found {
+fn carve(memory: &[u8]) -> own::Sessions {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), memory).expect("written");
     let budget = Budget::default();
