@@ -12,7 +12,7 @@ use lastwords_image::unwatched;
 use lastwords_open::{self as open, Body, Found, Machine, Opened, Options, Origin, Severity, Trace};
 use lastwords_trace::ftrace::Array as Rings;
 use lastwords_trace::source::Source;
-use lastwords_walk::{lttng, own};
+use lastwords_walk::{lttng, session};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ impl Session {
         &*self.found.session
     }
 
-    pub(crate) fn session(&self) -> &Arc<own::Session> {
+    pub(crate) fn session(&self) -> &Arc<session::Session> {
         &self.found.session
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::{self, Physical};
 use lastwords_image::{self as image, Image, core::CoreInfo};
-use lastwords_walk::own::{self, Session};
+use lastwords_walk::session::{self, Session};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) fn place(
     let source = source(path, options, budget, opened)?;
     let watch = options.watch;
     let walk = lastwords_walk::Options { snapshot: options.snapshot, ..Default::default() };
-    let mut own = own::carve(&source.image, &walk, budget, watch).with_context(named)?;
+    let mut own = session::carve(&source.image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let found =

@@ -5,7 +5,7 @@ use crate::{Body, Opened, Options, Result, Trace, is_live_summary, open_all, res
 use anyhow::{Context, bail};
 use lastwords::consume::{Bound, Consumer};
 use lastwords::remote_control::Handle;
-use lastwords_walk::own::{End, Upto};
+use lastwords_walk::session::{End, Upto};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -8,7 +8,7 @@ use lastwords_bytes::Budget;
 use lastwords_ctf::read;
 use lastwords_image::{self as image, Kind, vmcore};
 use lastwords_walk::lttng_ust;
-use lastwords_walk::own::Upto;
+use lastwords_walk::session::Upto;
 use std::path::Path;
 use std::sync::Arc;
 

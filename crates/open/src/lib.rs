@@ -59,7 +59,7 @@ use lastwords_formats::select::Selection;
 use lastwords_formats::{Totals, text};
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
-use lastwords_walk::own::Upto;
+use lastwords_walk::session::Upto;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
