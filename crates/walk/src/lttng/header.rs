@@ -105,7 +105,7 @@ impl Header {
         self.magic == MAGIC
     }
 
-    /// The tracer has not completed it yet.
+    /// True if the tracer has not closed the packet.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.content_bits == u64::MAX && self.packet_bits == u64::MAX
