@@ -153,7 +153,8 @@ impl Backend {
 }
 
 /// Why a back-end gave no memory.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {call} of {len} bytes at offset {offset}: {source}{}", remedy(source))]
 pub struct BackendError {
     /// The call that failed: `openat`, `fallocate`, `mmap`, …
     pub call: &'static str,
@@ -167,26 +168,6 @@ pub struct BackendError {
     pub source: io::Error,
 }
 
-impl core::fmt::Display for BackendError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { call, path, offset, len, source } = self;
-        write!(f, "{path}: {call} of {len} bytes at offset {offset}: {source}")?;
-        match source.raw_os_error() {
-            Some(libc::ENOSPC) => write!(f, "; make room there, or ask for fewer or smaller sub-buffers"),
-            Some(libc::EFBIG) => write!(f, "; raise the process's limit on file sizes (`ulimit -f`), or take the heap"),
-            Some(libc::ENOMEM) => write!(f, "; ask for fewer or smaller sub-buffers, or raise the limit (`ulimit -v`)"),
-            Some(libc::EACCES | libc::EPERM) => write!(f, "; choose a path that this user may write"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for BackendError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
-
 impl BackendError {
     pub(crate) fn new(call: &'static str, path: &str, offset: u64, len: u64, source: impl Into<io::Error>) -> Self {
         Self { call, path: path.to_owned(), offset, len, source: source.into() }
@@ -194,5 +175,16 @@ impl BackendError {
 
     pub(crate) fn invalid(path: &str, offset: u64, len: u64, what: impl Into<String>) -> Self {
         Self::new("use", path, offset, len, io::Error::new(io::ErrorKind::InvalidInput, what.into()))
+    }
+}
+
+/// What to do against it.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOSPC) => "; make room there, or ask for fewer or smaller sub-buffers",
+        Some(libc::EFBIG) => "; raise the process's limit on file sizes (`ulimit -f`), or take the heap",
+        Some(libc::ENOMEM) => "; ask for fewer or smaller sub-buffers, or raise the limit (`ulimit -v`)",
+        Some(libc::EACCES | libc::EPERM) => "; choose a path that this user may write",
+        _ => "",
     }
 }
