@@ -53,15 +53,14 @@ impl RecorderSlot {
         let view = session.view();
         let first = entry.first_stream as usize;
         let own = session.regions.streams.get(first..first + entry.streams as usize).unwrap_or_default();
-        let streams = own.iter().map(|stream| regions::attach(&stream.mapping)).collect::<Result<Vec<_>, _>>()?;
+        let streams: Vec<_> = own.iter().map(|region| region.stream.clone()).collect();
         if streams.is_empty() {
             return Err(Error::region(view.name(), 0, format!("channel {id} has no streams")));
         }
         let code = view.clock().kind.load(Relaxed);
-        let kind = ClockKind::from_code(code).ok_or_else(|| Error::Unsupported {
-            what: "clock",
-            why: format!("the session's clock has code {code}, which cannot be read here"),
-            remedy: "start a session of another name",
+        let kind = ClockKind::from_code(code).ok_or_else(|| {
+            let why = format!("the session's clock has code {code}, which cannot be read here");
+            Error::unsupported("clock", why, "start a session of another name")
         })?;
         let mut channel = Channel::new(view.parts(), streams, kind, entry.flags);
         channel.refresh = Some(clock::refresh);
