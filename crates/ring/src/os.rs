@@ -69,10 +69,14 @@ impl Stat {
 pub fn pid_namespace() -> u64 {
     #[cfg(loom)]
     return 1;
-    // The link of this thread is read: /proc/self leads nowhere once the first thread has ended. The path is short enough for the
-    // standard library to take no memory for it.
+    // Miri knows this `stat` and not the one that rustix calls there.
     #[cfg(not(loom))]
-    std::fs::metadata("/proc/thread-self/ns/pid").map_or(0, |link| std::os::unix::fs::MetadataExt::ino(&link))
+    // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
+    unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        // The link of this thread is read: /proc/self leads nowhere once the first thread has ended.
+        if libc::stat(c"/proc/thread-self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
+    }
 }
 
 /// The thread that had this id and start time (low 32 bits; 0 = not known) can still run.

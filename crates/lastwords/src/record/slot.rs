@@ -11,7 +11,7 @@ use crate::process::clock;
 use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::{self, UserContext};
-use crate::session::registry::{Busy, EventDesc};
+use crate::session::registry::EventDesc;
 use crate::session::rules;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
@@ -37,7 +37,7 @@ pub(crate) struct RecorderSlot {
     pub(crate) contexts_len: usize,
     /// The application's own contexts.
     pub(crate) user_contexts: Vec<UserContext>,
-    entry: &'static ChannelEntry,
+    pub(crate) entry: &'static ChannelEntry,
     /// The session.
     pub(crate) session: &'static SessionShared,
 }
@@ -152,10 +152,4 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
     (0..MAX_SLOTS).filter_map(at).any(|slot| enabled(slot, desc))
-}
-
-/// The event's id in the slot's channel; equal descriptions have one id in all processes of a session. `None` where the
-/// registry is full.
-pub(crate) fn register_event(slot: &RecorderSlot, desc: &EventDesc) -> Result<Option<u16>, Busy> {
-    slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)
 }

@@ -195,9 +195,7 @@ impl Base {
         let path = self.path.join(format!("{name}-{unique}"));
         let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| Folder::of(path, fd, temporary.clone()));
         // It is empty.
-        folder.inspect_err(|_| {
-            let _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR);
-        })
+        folder.inspect_err(|_| _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR))
     }
 
     /// Opens the folder of a published session.

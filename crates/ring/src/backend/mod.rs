@@ -48,11 +48,6 @@ impl Plan {
     pub fn whole(name: impl Into<String>, len: u64) -> Self {
         Self { name: name.into(), len, sparse: len..len }
     }
-
-    /// The ranges that must be backed.
-    pub(crate) fn needed(&self) -> [Range<u64>; 2] {
-        [0..self.sparse.start.min(self.len), self.sparse.end.min(self.len)..self.len]
-    }
 }
 
 /// An open folder: that of a session, as a rule.
