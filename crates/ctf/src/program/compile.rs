@@ -5,7 +5,7 @@ use super::fault::SchemaError;
 use super::op::{Choice, Code, Count, Kind, Op};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
-use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Length, Role, Struct, Text};
+use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Labels, Length, Role, Struct, Text};
 use lastwords_trace::class::{Path, Scope};
 use lastwords_trace::visit::{Node, NodeId, Shape};
 use std::collections::HashMap;
@@ -243,7 +243,7 @@ impl<'a> Compiler<'a> {
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitArray(bits) => {
-                let node = self.node(name, position, shown, || Shape::BitArray { flags: Vec::new() })?;
+                let node = self.node(name, position, shown, || Shape::BitArray { flags: Labels::default() })?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitMap(bits, flags) => {

@@ -1,12 +1,14 @@
 //! The trace, its clocks, stream classes and event record classes.
 
 mod field;
+mod labels;
 mod path;
 
 pub use field::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
     Text, Variant, VariantOption,
 };
+pub use labels::Labels;
 pub use path::{Path, Scope};
 
 use crate::schema::EnvValue;
