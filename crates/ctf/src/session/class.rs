@@ -6,8 +6,9 @@ use crate::names::uuid_text;
 use crate::names::{identifier, members, plain};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Integer, Length,
-    Labels, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass, Struct, Text, TraceClass, Variant, VariantOption,
+    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Integer, Labels,
+    Length, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass, Struct, Text, TraceClass, Variant,
+    VariantOption,
 };
 use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};

@@ -1,12 +1,22 @@
 //! The labels of an enumeration or a bit map, and which of them name a value.
 
-use super::{Mapping, Range};
+use super::{Mapping, RangeIndex};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
+
+/// Bytes that stand around a label where a value has several.
+const QUOTES: u64 = 16;
 
 /// Labels and the values that they name, in the order in which they are shown. A clone shares them.
 #[derive(Debug, Clone, Default)]
 pub struct Labels(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Index {
+    ranges: RangeIndex,
+    /// See [`Labels::longest`].
+    longest: u64,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -22,21 +32,31 @@ impl Labels {
     }
 
     /// The labels that name at least one of the values, in order.
-    pub fn of_any(&self, values: impl Iterator<Item = i128> + Clone) -> impl Iterator<Item = &Mapping> {
-        let shared = self.0.as_deref();
-        let index = shared.map(|shared| shared.index.get_or_init(|| Index::new(&shared.mappings)));
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let found = values.clone().filter_map(|value| index?.from(value, next)).min()?;
-            next = found.saturating_add(1);
-            shared?.mappings.get(usize::try_from(found).ok()?)
-        })
+    pub fn of_any(&self, values: impl Iterator<Item = i128>) -> impl Iterator<Item = &Mapping> {
+        let index = self.index();
+        let lists = values.flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.of(value)));
+        let mut positions: Vec<u32> = lists.flatten().copied().collect();
+        // The lists are sorted: this sort merges them.
+        positions.sort();
+        positions.dedup();
+        positions.into_iter().filter_map(|position| self.get(usize::try_from(position).ok()?))
+    }
+
+    /// Bytes of text that the labels of a value can become: of that value whose labels are the longest together.
+    #[must_use]
+    pub fn longest(&self) -> u64 {
+        self.index().map_or(0, |index| index.longest)
     }
 
     /// The first label of a value.
     #[must_use]
     pub fn first(&self, value: i128) -> Option<&Mapping> {
-        self.of(value).next()
+        self.get(usize::try_from(self.index()?.ranges.first(value)?).ok()?)
+    }
+
+    fn index(&self) -> Option<&Index> {
+        let shared = self.0.as_deref()?;
+        Some(shared.index.get_or_init(|| Index::new(&shared.mappings)))
     }
 }
 
@@ -70,66 +90,21 @@ impl PartialEq for Labels {
     }
 }
 
-/// Finds the labels of a value in logarithmic time, however their ranges overlap: a segment tree.
-#[derive(Debug)]
-struct Index {
-    /// Where the labels change: segment `n` holds the values from `bounds[n]` up to the next bound.
-    bounds: Vec<i128>,
-    /// Nodes of a binary tree whose root is 1 and whose leaves are the segments, from `bounds.len()` on. Each node has the positions,
-    /// ascending, of labels that name all values below it and not all below its parent.
-    nodes: Vec<Vec<u32>>,
-}
-
 impl Index {
     fn new(mappings: &[Mapping]) -> Self {
-        let ranges = || mappings.iter().flat_map(|mapping| &mapping.ranges).filter(|range| range.lower <= range.upper);
-        let ends = |range: &Range| [Some(range.lower), range.upper.checked_add(1)].into_iter().flatten();
-        let mut bounds: Vec<i128> = ranges().flat_map(ends).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let mut index = Self { nodes: vec![Vec::new(); bounds.len().saturating_mul(2)], bounds };
-        for (position, mapping) in (0u32..).zip(mappings) {
-            for range in &mapping.ranges {
-                index.put(position, *range);
-            }
-        }
-        index
-    }
-
-    fn put(&mut self, position: u32, range: Range) {
-        let leaf = |value: i128| self.bounds.partition_point(|bound| *bound < value).saturating_add(self.bounds.len());
-        let behind = range.upper.checked_add(1).map_or(self.nodes.len(), leaf);
-        let (mut from, mut to) = (leaf(range.lower), behind);
-        let mut put = |node: usize| {
-            if let Some(node) = self.nodes.get_mut(node).filter(|node| node.last() != Some(&position)) {
-                node.push(position);
-            }
+        let labels = (0u32..).zip(mappings);
+        let ranges = labels.flat_map(|(label, mapping)| mapping.ranges.iter().map(move |range| (label, *range)));
+        let ranges = RangeIndex::new(ranges);
+        let length = |label| {
+            mappings.get(label as usize).map_or(0, |mapping| (mapping.label.len() as u64).saturating_add(QUOTES))
         };
-        while from < to {
-            if from % 2 == 1 {
-                put(from);
-                from = from.saturating_add(1);
-            }
-            if to % 2 == 1 {
-                to = to.saturating_sub(1);
-                put(to);
-            }
-            (from, to) = (from / 2, to / 2);
-        }
-    }
-
-    /// The first position from `next` on whose label names a value.
-    fn from(&self, value: i128, next: u32) -> Option<u32> {
-        let segment = self.bounds.partition_point(|bound| *bound <= value).checked_sub(1)?;
-        let leaf = segment.checked_add(self.bounds.len())?;
-        let path = std::iter::successors(Some(leaf), |node| Some(node / 2)).take_while(|node| *node > 0);
-        let first = |node: &Vec<u32>| node.get(node.partition_point(|position| *position < next)).copied();
-        path.filter_map(|node| self.nodes.get(node)).filter_map(first).min()
+        Self { longest: ranges.heaviest(length), ranges }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Range;
     use super::*;
 
     /// Random labels of up to three ranges, some of which overlap, name all the values that their ranges contain, in order.
@@ -150,6 +125,7 @@ mod tests {
             for value in -25..60 {
                 let wanted: Vec<&Mapping> = labels.iter().filter(|mapping| mapping.names(value)).collect();
                 assert_eq!(labels.of(value).collect::<Vec<_>>(), wanted, "{value} of {labels:?}");
+                assert!(wanted.iter().map(|mapping| mapping.label.len() as u64).sum::<u64>() <= labels.longest());
                 assert_eq!(labels.first(value), wanted.first().copied());
                 let values = [value, value + 7];
                 let wanted: Vec<&Mapping> =

@@ -3,6 +3,7 @@
 mod field;
 mod labels;
 mod path;
+mod ranges;
 
 pub use field::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
@@ -10,6 +11,7 @@ pub use field::{
 };
 pub use labels::Labels;
 pub use path::{Path, Scope};
+pub use ranges::RangeIndex;
 
 use crate::schema::EnvValue;
 use lastwords_bytes::ByteOrder;

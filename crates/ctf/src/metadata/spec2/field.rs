@@ -6,8 +6,8 @@ use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{
-    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Labels, Length, Mapping, Optional, Range, Role, Scope,
-    Struct, Text, Variant, VariantOption,
+    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Labels, Length, Mapping, Optional, Range, Role,
+    Scope, Struct, Text, Variant, VariantOption,
 };
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};

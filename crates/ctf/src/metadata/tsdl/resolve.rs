@@ -8,8 +8,8 @@ use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Labels, Mapping, Origin, Path, Range, Role,
-    Scope, StreamClass, Struct, TraceClass, VariantOption,
+    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Labels, Mapping, Origin, Path, Range,
+    Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
 };
 use lastwords_trace::schema::EnvValue;
 use std::collections::{HashMap, HashSet};
