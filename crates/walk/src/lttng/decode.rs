@@ -1,10 +1,12 @@
 //! Proves LTTng packets: decodes each event once, with the session's metadata.
 
 use super::{Metadata, Proof, Session};
+use lastwords_bytes::Budget;
 use lastwords_ctf::program::{Part, Program};
 use lastwords_ctf::read;
 use lastwords_trace::class::TraceClass;
 use std::path::Path;
+use std::sync::Arc;
 
 impl Metadata {
     /// Parses the metadata into a trace class.
@@ -30,7 +32,8 @@ impl Session {
             return None;
         }
         let class = self.metadata.class().map_err(|error| error.to_string());
-        let program = class.and_then(|class| Program::new(class).map_err(|error| error.to_string()));
+        let budget = Arc::new(Budget::for_input(self.bytes()));
+        let program = class.and_then(|class| Program::new(class, &budget).map_err(|error| error.to_string()));
         let program = match program {
             Ok(program) => program,
             Err(why) => {
