@@ -27,6 +27,8 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// What was recovered and lost, where that is known before the packets are read; else the packets themselves tell it.
     pub account: Option<Evidence>,
+    /// Its events were selected when it was made, by CPU, name and time: all of them are wanted.
+    pub is_selected: bool,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
@@ -95,7 +97,8 @@ impl Trace {
         account: Evidence,
     ) -> Result<Self, SchemaError> {
         let name = name(&class, Path::new(""));
-        Ok(Self { path, program: Arc::new(Program::new(class)?), streams, account: Some(account), name })
+        let program = Arc::new(Program::new(class)?);
+        Ok(Self { path, program, streams, account: Some(account), is_selected: false, name })
     }
 
     /// Bytes of the packets of all streams.
@@ -212,7 +215,14 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
         }
     }
     let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
-    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, account: None, name })
+    Ok(Trace {
+        path: folder.to_path_buf(),
+        program: Arc::new(program),
+        streams,
+        account: None,
+        is_selected: false,
+        name,
+    })
 }
 
 /// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no
