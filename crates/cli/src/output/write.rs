@@ -7,18 +7,21 @@ use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
-use crate::text::{self, Form, bytes, log, timeline_of};
+use crate::text::{self, bytes, log, realtime, relation, timeline_of};
 use anyhow::{Context, bail};
 use lastwords_ctf::read::{self, Trace};
 use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
 use lastwords_formats::ftrace::beside::{Beside, Task};
+use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
 use lastwords_formats::ftrace::log::Log;
-use lastwords_formats::ftrace::{Choice, ctf, dat, json as ftrace_json, text::Summary};
+use lastwords_formats::ftrace::{self, Choice, dat, text::Summary};
+use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json, perfetto};
 use lastwords_open::Machine;
 use std::path::Path;
+use std::sync::{Arc, PoisonError};
 
 /// What is written, and where to.
 pub(super) struct Writing<'a> {
@@ -54,29 +57,21 @@ impl Writing<'_> {
     fn text(&self) -> Written {
         let title = self.path.display().to_string();
         let title = (!is_stdout(self.path)).then_some(title.as_str());
-        let form = Form { look: None, zone: Zone::local(), with_log: self.job.with_log, title };
+        let form = text::Form { look: None, zone: Zone::local(), with_log: self.job.with_log, title };
         let told = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
         Ok((told.totals, told.notes))
     }
 
     fn json(&self) -> Written {
-        if self.traces.arrays.is_empty() {
-            let selection = self.chosen.selection();
-            return self.packets(true, |traces, watch, take| {
-                to_file(self.path, |out| Ok(json::write(traces, &selection, out, watch, take)?))
-            });
-        }
-        let indices = self.indices();
-        self.ftrace(|machine, _, choice, log| {
-            to_file(self.path, |out| Ok(ftrace_json::write(out, &machine.tracing, &indices, choice, log)?))
+        self.events(Form::Lines, &self.chosen.selection(), |traces, selection, watch, take| {
+            to_file(self.path, |out| Ok(json::write(traces, selection, out, watch, take)?))
         })
     }
 
     fn perfetto(&self) -> Written {
         if self.traces.arrays.is_empty() {
-            let shown = self.chosen.once();
-            return self.packets(false, |traces, watch, take| {
-                to_file(self.path, |out| Ok(perfetto::packets::write(traces, &shown, out, watch, take)?))
+            return self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
+                to_file(self.path, |out| Ok(perfetto::packets::write(traces, selection, out, watch, take)?))
             });
         }
         self.ftrace(|machine, index, choice, log| {
@@ -95,16 +90,17 @@ impl Writing<'_> {
             let totals = write::write(session.source(), self.path, options, &|bytes| bar.add(bytes))?;
             return Ok((totals, Notes::default()));
         }
-        if self.traces.ctf.is_empty() {
-            return self.ftrace(|machine, index, choice, _| {
-                Ok(ctf::write(self.path, &machine.tracing, index, choice, &beside(machine), version)?)
-            });
+        let form = Form::Folder(version);
+        let (kernels, remarks) = self.kernels(form)?;
+        if self.chosen.last.is_some() && !kernels.is_empty() {
+            bail!("CTF is written packet by packet; --last is for other formats");
         }
+        let all = [&self.traces.ctf[..], &kernels].concat();
         let mut notes = Notes::default();
-        let bar = Shared::new(self.path.display().to_string(), bytes(&self.traces.ctf));
-        let totals = read::copy(&self.traces.ctf, version, self.path, &|bytes| bar.add(bytes), &mut |fault| {
-            notes.take(Note::Fault(fault));
+        let totals = self.watched(bytes(&self.traces.ctf), |watch| {
+            Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.take(Note::Fault(fault)))?)
         })?;
+        tell(&remarks);
         Ok((totals, notes))
     }
 
@@ -121,20 +117,67 @@ impl Writing<'_> {
         Ok((Totals { packets, ..written.0 }, written.1))
     }
 
-    /// Runs a writer over all traces but those of ftrace. `again`: those without an account are read twice, for what is lost and for the
-    /// events.
-    fn packets(
+    /// Runs a writer over all traces, in which those of ftrace are of `form` and have what is wanted of them.
+    fn events(
         &self,
-        again: bool,
-        write: impl FnOnce(&[Trace], read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
+        form: Form,
+        selection: &Selection,
+        write: impl FnOnce(&[Trace], &Selection, read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
     ) -> Written {
-        let traces = self.traces.packets(Version::V2)?;
-        let again = traces.iter().filter(|trace| again && trace.account.is_none()).map(Trace::bytes);
-        let total = again.fold(bytes(&traces), u64::saturating_add);
-        let bar = Shared::new(self.path.display().to_string(), total);
+        let packets = self.traces.packets(Version::V2)?;
+        // For lines, those without an account are read twice, for what is lost and for the events.
+        let again = packets.iter().filter(|trace| form == Form::Lines && trace.account.is_none()).map(Trace::bytes);
+        let total = again.fold(bytes(&packets), u64::saturating_add);
+        let (kernels, remarks) = self.kernels(form)?;
+        let all = [packets, kernels].concat();
         let mut notes = Notes::default();
-        let totals = write(&traces, &|bytes| bar.add(bytes), &mut |note| notes.take(note))?;
+        let totals = self.watched(total, |watch| write(&all, selection, watch, &mut |note| notes.take(note)))?;
+        tell(&remarks);
         Ok((totals, notes))
+    }
+
+    /// The trace arrays as packets of a form, and behind those of each kernel its log.
+    fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Remarks)> {
+        let (mut traces, remarks) = (Vec::new(), Remarks::default());
+        for arrays in self.traces.arrays.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
+            let Some((first, (machine, rings))) = arrays.first().and_then(|first| Some((first, first.get()?))) else {
+                continue;
+            };
+            let (tracing, path) = (Arc::new(machine.tracing.clone()), &first.origin.path);
+            let choice = |array: &Array| self.chosen.choice(std::slice::from_ref(array), self.traces.snapshot);
+            for array in arrays {
+                let offset = realtime(array);
+                traces.push(ctf::trace(path, &tracing, array.index, &choice(array), offset, form, &remarks)?);
+            }
+            if self.job.with_log {
+                let (lines, relation) = (log(first)?, relation(machine, rings));
+                if let Some(remark) = relation.remark_of_trace(rings).filter(|_| !lines.is_empty()) {
+                    say::note(plain(&remark));
+                }
+                traces.push(ftrace::log::trace(path, lines, relation, &choice(first), realtime(first))?);
+            }
+        }
+        Ok((traces, remarks))
+    }
+
+    /// Shows how far work is: by the rings of the first kernel that are read, or else by bytes of packets, which are `total`.
+    fn watched<T>(&self, total: u64, work: impl FnOnce(read::Watch<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let title = self.path.display().to_string();
+        let Some((machine, _)) = self.traces.arrays.first().and_then(Array::get) else {
+            let bar = Shared::new(title, total);
+            return work(&|bytes| bar.add(bytes));
+        };
+        let _bar = self.bar(machine);
+        work(&read::unwatched)
+    }
+
+    /// Shows how far the rings of a kernel were read.
+    fn bar<'m>(&self, machine: &'m Machine) -> lastwords_open::Shown<'m> {
+        let shown = self.traces.arrays.iter().filter_map(|array| Some(array.get()?.1));
+        machine.meter.show(shown, self.traces.snapshot, |total| {
+            let mut bar = Progress::new(self.path.display().to_string(), total);
+            Box::new(move |done| bar.set(done))
+        })
     }
 
     /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
@@ -146,10 +189,7 @@ impl Writing<'_> {
         let lines = if self.job.with_log { log(first)? } else { Vec::new() };
         let choice = self.chosen.choice(arrays, snapshot);
         let shown = || arrays.iter().filter_map(|array| Some(array.get()?.1));
-        let bar = machine.meter.show(shown(), snapshot, |total| {
-            let mut bar = Progress::new(self.path.display().to_string(), total);
-            Box::new(move |done| bar.set(done))
-        });
+        let bar = self.bar(machine);
         let Summary { events, bytes, faults, notes } =
             write(machine, first.index, &choice, timeline_of(first, &lines))?;
         drop(bar);
@@ -200,6 +240,12 @@ impl Writing<'_> {
             faults,
         }
     }
+}
+
+/// Says what there is to say of how events were made.
+fn tell(remarks: &Remarks) {
+    let remarks = remarks.lock().unwrap_or_else(PoisonError::into_inner);
+    remarks.iter().for_each(|remark| say::note(plain(remark)));
 }
 
 /// Tasks and clocks of a kernel's memory.

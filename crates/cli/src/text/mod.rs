@@ -17,6 +17,8 @@ use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
+use lastwords_open::Machine;
+use lastwords_trace::ftrace::Array as Rings;
 use std::io::{self, Write};
 
 /// How a line looks.
@@ -223,11 +225,16 @@ pub(crate) fn log(array: &Array) -> anyhow::Result<Vec<LogLine>> {
     Ok(rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect())
 }
 
+/// How the clocks of a kernel's log and of a trace array relate.
+pub(crate) fn relation(machine: &Machine, rings: &Rings) -> Relation {
+    let offset = machine.kernel.as_ref().map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
+    Relation::of(rings, offset.map(u64::cast_signed))
+}
+
 /// The log on the timeline of a trace array; where the clocks differ that is said on stderr.
 pub(crate) fn timeline_of<'l>(array: &Array, lines: &'l [LogLine]) -> Log<'l> {
     let Some((machine, rings)) = array.get().filter(|_| !lines.is_empty()) else { return Log::none() };
-    let offset = machine.kernel.as_ref().map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
-    let relation = Relation::of(rings, offset.map(u64::cast_signed));
+    let relation = relation(machine, rings);
     if let Some(remark) = relation.remark(rings) {
         say::note(plain(&remark));
     }

@@ -29,6 +29,8 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// What was recovered and lost, where that is known before the packets are read; else the packets themselves tell it.
     pub account: Option<Evidence>,
+    /// Its events were selected when it was made, by CPU, name and time: all of them are wanted.
+    pub is_selected: bool,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
@@ -99,7 +101,7 @@ impl Trace {
         let name = name(&class, Path::new(""));
         let budget = Arc::new(Budget::for_input(streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)));
         let program = Arc::new(Program::new(class, &budget)?);
-        Ok(Self { path, program, streams, account: Some(account), name })
+        Ok(Self { path, program, streams, account: Some(account), is_selected: false, name })
     }
 
     /// Bytes of the packets of all streams.
@@ -218,7 +220,14 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         }
     }
     let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
-    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, account: None, name })
+    Ok(Trace {
+        path: folder.to_path_buf(),
+        program: Arc::new(program),
+        streams,
+        account: None,
+        is_selected: false,
+        name,
+    })
 }
 
 /// Bytes that a file takes; those of its holes do not count.
