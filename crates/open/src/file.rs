@@ -6,10 +6,12 @@ use crate::{Body, Opened, Options, Origin, carve, machine, session, sniff};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
-use lastwords_image::{self as image, Kind, vmcore};
+use lastwords_image::vmcore::{self, Physical};
+use lastwords_image::{self as image, Kind};
+use lastwords_kernel::find;
 use lastwords_walk::lttng_ust;
 use lastwords_walk::own::Upto;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens a place, and adds what is in it.
@@ -27,45 +29,62 @@ pub(super) fn open(
     let budget = &Arc::new(Budget::default().times(options.budget));
     match place.seat {
         _ if options.carve => carve::place(place, options, given, budget, opened),
-        Seat::Session => of_container(place, options, given, budget, upto, opened),
-        Seat::File => of_file(place, options, given, budget, opened),
-        Seat::Split => {
-            let parts: Vec<&Path> = place.open.iter().map(std::path::PathBuf::as_path).collect();
-            let physical = vmcore::open_split(&parts, budget)?;
-            machine::open_dump(&place.shown, &physical, options, budget, opened)
+        Seat::File if sniff::of_file(place.path()) == Some(sniff::Kind::TraceDat) => {
+            machine::open_dat(place.path(), options, opened)
         }
+        Seat::Session | Seat::File | Seat::Split => match source(place, options, budget)? {
+            Source::Machine(physical, found) => {
+                machine::open_memory(&place.shown, &physical, found?, options, Arc::clone(budget), opened)
+            }
+            Source::Container(container) => of_container(place, container, options, given, budget, upto, opened),
+        },
         Seat::Lttng => of_lttng(place, options, given, budget, opened),
         Seat::Ctf => of_ctf(place.path(), options, opened),
     }
 }
 
-fn of_file(
-    place: &Place,
-    options: &Options<'_>,
-    given: &Given,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let path = place.path();
+/// The image that a place is.
+pub(super) enum Source {
+    /// The memory of a machine, and the kernel in it, or why there is none.
+    Machine(Physical, anyhow::Result<find::Found>),
+    /// The memory of a process, or regions of sessions.
+    Container(image::Opened),
+}
+
+/// Opens the files of a place as what they are: raw memory where the options say so, a dump of a machine, or else a container.
+///
+/// # Errors
+/// They cannot be read.
+pub(super) fn source(place: &Place, options: &Options<'_>, budget: &Arc<Budget>) -> anyhow::Result<Source> {
+    let (path, watch) = (place.path(), options.watch);
     let named = || path.display().to_string();
-    if path.is_file() {
-        if sniff::of_file(path) == Some(sniff::Kind::TraceDat) {
-            return machine::open_dat(path, options, opened);
-        }
+    let mut physical = None;
+    if place.seat == Seat::Split {
+        let parts: Vec<&Path> = place.open.iter().map(PathBuf::as_path).collect();
+        physical = Some(vmcore::open_split(&parts, budget)?);
+    } else if path.is_file() {
         if let Some(map) = &options.memory.raw {
-            return machine::open_raw(path, map, options, budget, opened);
+            return Ok(match find::raw(path, map, budget, watch) {
+                Ok((physical, found)) => Source::Machine(physical, Ok(found)),
+                Err(error) => {
+                    let physical = vmcore::open_raw(path, map, budget).with_context(named)?;
+                    Source::Machine(physical, Err(error).with_context(named))
+                }
+            });
         }
-        let physical = vmcore::open_physical(path, budget, options.watch).with_context(named)?;
-        if let Some(physical) = physical {
-            return machine::open_dump(path, &physical, options, budget, opened);
-        }
+        physical = vmcore::open_physical(path, budget, watch).with_context(named)?;
     }
-    of_container(place, options, given, budget, None, opened)
+    if let Some(physical) = physical {
+        let found = find::kernel(&physical, budget, watch).with_context(named);
+        return Ok(Source::Machine(physical, found));
+    }
+    Ok(Source::Container(image::open(path, budget, watch).with_context(named)?))
 }
 
 /// A container of a process's memory, or of regions: all walkers share its image.
 fn of_container(
     place: &Place,
+    container: image::Opened,
     options: &Options<'_>,
     given: &Given,
     budget: &Arc<Budget>,
@@ -74,7 +93,6 @@ fn of_container(
 ) -> anyhow::Result<()> {
     let path = place.path();
     let named = || path.display().to_string();
-    let container = image::open(path, budget, options.watch).with_context(named)?;
     let has_streams = match container.kind {
         Kind::Core | Kind::CompressedCore => true,
         Kind::Plain => sniff::is_lttng(path),
