@@ -1,9 +1,9 @@
 //! What lies in memory, whether or not something leads to it.
 
 use crate::file::{self, Source};
+use crate::locate::Location;
 use crate::lttng::{self, Given};
-use crate::places::Place;
-use crate::session::Found;
+use crate::session::RecoveredSession;
 use crate::{Body, Opened, Options, Origin, chain, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -15,19 +15,19 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// It cannot be read, or nothing is in it.
-pub(super) fn place(
-    place: &Place,
+pub(super) fn open(
+    location: &Location,
     options: &Options<'_>,
     given: &Given,
     budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let path = place.path();
+    let path = location.path();
     let named = || path.display().to_string();
-    let (kind, core, image, machine) = match file::source(place, options, budget)? {
-        Source::Machine(physical, found) => {
-            let image = Arc::clone(&physical.image);
-            (physical.format.words(), None, image, Some((physical, found)))
+    let (kind, core, image, machine) = match file::source(location, options, budget)? {
+        Source::Machine(memory) => {
+            let physical = &memory.0;
+            (physical.format.words(), None, Arc::clone(&physical.image), Some(*memory))
         }
         Source::Container(container) => {
             opened.notes.extend(container.notes);
@@ -39,8 +39,9 @@ pub(super) fn place(
     let mut own = own::carve(&image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
-    let found =
-        |session| (name_of(&session), Body::Session(Box::new(Found { session: Arc::new(session), ended: None })));
+    let found = |session| {
+        (name_of(&session), Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended: None })))
+    };
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
     let packets = lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
     // Sub-buffers of sessions have the same form.

@@ -1,7 +1,7 @@
 //! Opens one place: each file once, whatever is in it.
 
+use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
-use crate::places::{Place, Seat};
 use crate::{Body, Opened, Options, Origin, carve, machine, session, sniff};
 use anyhow::Context;
 use lastwords_bytes::Budget;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// # Errors
 /// It cannot be read, or nothing is in it.
 pub(super) fn open(
-    place: &Place,
+    location: &Location,
     options: &Options<'_>,
     given: &Given,
     upto: Option<Upto<'_>>,
@@ -27,26 +27,27 @@ pub(super) fn open(
 ) -> anyhow::Result<()> {
     // One budget for all that is done with a place: each file that is opened adds to it by its size.
     let budget = &Arc::new(Budget::default().times(options.budget));
-    match place.seat {
-        _ if options.carve => carve::place(place, options, given, budget, opened),
-        Seat::File if sniff::of_file(place.path()) == Some(sniff::Kind::TraceDat) => {
-            machine::open_dat(place.path(), options, opened)
+    match location.kind {
+        _ if options.carve => carve::open(location, options, given, budget, opened),
+        LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::TraceDat) => {
+            machine::open_dat(location.path(), options, opened)
         }
-        Seat::Session | Seat::File | Seat::Split => match source(place, options, budget)? {
-            Source::Machine(physical, found) => {
-                machine::open_memory(&place.shown, &physical, found?, options, Arc::clone(budget), opened)
+        LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
+            Source::Machine(memory) => {
+                let (physical, found) = *memory;
+                machine::open_memory(&location.shown, &physical, found?, options, Arc::clone(budget), opened)
             }
-            Source::Container(container) => of_container(place, container, options, given, budget, upto, opened),
+            Source::Container(container) => of_container(location, container, options, given, budget, upto, opened),
         },
-        Seat::Lttng => of_lttng(place, options, given, budget, opened),
-        Seat::Ctf => of_ctf(place.path(), options, opened),
+        LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
+        LocationKind::Ctf => of_ctf(location.path(), options, opened),
     }
 }
 
 /// The image that a place is.
 pub(super) enum Source {
     /// The memory of a machine, and the kernel in it, or why there is none.
-    Machine(Physical, anyhow::Result<find::Found>),
+    Machine(Box<(Physical, anyhow::Result<find::Found>)>),
     /// The memory of a process, or regions of sessions.
     Container(image::Opened),
 }
@@ -55,35 +56,35 @@ pub(super) enum Source {
 ///
 /// # Errors
 /// They cannot be read.
-pub(super) fn source(place: &Place, options: &Options<'_>, budget: &Arc<Budget>) -> anyhow::Result<Source> {
-    let (path, watch) = (place.path(), options.watch);
+pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Budget>) -> anyhow::Result<Source> {
+    let (path, watch) = (location.path(), options.watch);
     let named = || path.display().to_string();
     let mut physical = None;
-    if place.seat == Seat::Split {
-        let parts: Vec<&Path> = place.open.iter().map(PathBuf::as_path).collect();
+    if location.kind == LocationKind::Split {
+        let parts: Vec<&Path> = location.open.iter().map(PathBuf::as_path).collect();
         physical = Some(vmcore::open_split(&parts, budget)?);
-    } else if path.is_file() {
+    } else if location.kind == LocationKind::File && path.is_file() {
         if let Some(map) = &options.memory.raw {
-            return Ok(match find::raw(path, map, budget, watch) {
-                Ok((physical, found)) => Source::Machine(physical, Ok(found)),
+            let memory = match find::raw(path, map, budget, watch) {
+                Ok((physical, found)) => (physical, Ok(found)),
                 Err(error) => {
-                    let physical = vmcore::open_raw(path, map, budget).with_context(named)?;
-                    Source::Machine(physical, Err(error).with_context(named))
+                    (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
                 }
-            });
+            };
+            return Ok(Source::Machine(Box::new(memory)));
         }
         physical = vmcore::open_physical(path, budget, watch).with_context(named)?;
     }
     if let Some(physical) = physical {
         let found = find::kernel(&physical, budget, watch).with_context(named);
-        return Ok(Source::Machine(physical, found));
+        return Ok(Source::Machine(Box::new((physical, found))));
     }
     Ok(Source::Container(image::open(path, budget, watch).with_context(named)?))
 }
 
 /// A container of a process's memory, or of regions: all walkers share its image.
 fn of_container(
-    place: &Place,
+    location: &Location,
     container: image::Opened,
     options: &Options<'_>,
     given: &Given,
@@ -91,7 +92,7 @@ fn of_container(
     upto: Option<Upto<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let path = place.path();
+    let path = location.path();
     let named = || path.display().to_string();
     let has_streams = match container.kind {
         Kind::Core | Kind::CompressedCore => true,
@@ -103,7 +104,7 @@ fn of_container(
         let found = lttng_ust::image(&container.image, budget, options.watch).with_context(named)?;
         others = of_user(found, given, options, opened);
     }
-    session::add(place, container, others, options, budget, upto, opened)
+    session::add(location, container, others, options, budget, upto, opened)
 }
 
 /// Streams of LTTng's user-space tracer, described.
@@ -119,14 +120,14 @@ fn of_user(
 }
 
 fn of_lttng(
-    place: &Place,
+    location: &Location,
     options: &Options<'_>,
     given: &Given,
     budget: &Budget,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let bodies = of_user(lttng::of_folder(place.path(), budget)?, given, options, opened);
-    let (path, kind) = (place.shown.clone(), "memory of LTTng's user-space tracer");
+    let bodies = of_user(lttng::of_folder(location.path(), budget)?, given, options, opened);
+    let (path, kind) = (location.shown.clone(), "memory of LTTng's user-space tracer");
     if bodies.is_empty() {
         anyhow::bail!("{}: no stream of LTTng in it can be read", path.display());
     }
@@ -137,7 +138,7 @@ fn of_lttng(
 fn of_ctf(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
     let found = read::open(path)?;
     opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
-    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Box::new(trace)))).collect();
+    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Arc::new(trace)))).collect();
     opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
     Ok(())
 }

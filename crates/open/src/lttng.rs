@@ -120,7 +120,7 @@ pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, B
         if events.is_none() {
             session.evidence.gaps.extend(undescribed(&session.streams));
         }
-        (session.name.clone(), Body::Lttng(Box::new(Lttng { session: Arc::new(session), events })))
+        (session.name.clone(), Body::Lttng(Arc::new(Lttng { session: Arc::new(session), events })))
     };
     sessions.into_iter().map(prove).collect()
 }

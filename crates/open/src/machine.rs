@@ -80,10 +80,10 @@ fn add(
     options: &Options<'_>,
     opened: &mut Opened,
 ) {
-    let mut traces: Vec<(String, Body)> =
-        machine.tracing.arrays.iter().enumerate().map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
-    traces.extend(lttng::bodies(sessions, options.watch));
-    opened.add(options, Origin { path: path.to_owned(), kind, core: None, machine: Some(machine) }, traces);
+    let sessions = lttng::bodies(sessions, options.watch);
+    let origin = Origin { path: path.to_owned(), kind, core: None, machine: Some(machine) };
+    let arrays = arrays(&origin, options);
+    opened.add(options, origin, arrays.into_iter().chain(sessions).collect());
 }
 
 /// Opens a trace.dat file.
@@ -156,7 +156,13 @@ pub(super) fn carve(
 
 /// Adds what carving found.
 pub(super) fn add_carved(origin: Origin, bodies: Vec<(String, Body)>, options: &Options<'_>, opened: &mut Opened) {
-    let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
-    let arrays: Vec<(String, Body)> = arrays.map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
+    let arrays = arrays(&origin, options);
     opened.add(options, origin, bodies.into_iter().chain(arrays).collect());
+}
+
+/// The trace arrays of a machine, each with its name.
+fn arrays(origin: &Origin, options: &Options<'_>) -> Vec<(String, Body)> {
+    let snapshot = options.snapshot;
+    let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
+    arrays.map(|(index, array)| (name(array), Body::Ftrace { array: index, snapshot })).collect()
 }

@@ -1,8 +1,8 @@
 //! Writes one file, or one folder of CTF: a function for each format.
 
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
-use crate::account::{self, Notes};
-use crate::input::{Array, Traces};
+use crate::account::Notes;
+use crate::input::Traces;
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
@@ -17,26 +17,27 @@ use lastwords_formats::ftrace::log::Log;
 use lastwords_formats::ftrace::{Choice, ctf, dat, json as ftrace_json, text::Summary};
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json, perfetto};
-use lastwords_open::Machine;
+use lastwords_open::{Account, Body, Ftrace, Losses, Machine, RecoveredSession, accounts_after_reading};
+use lastwords_trace::source::Source as _;
 use std::path::Path;
 
 /// What is written, and where to.
-pub(super) struct Writing<'a> {
+pub(super) struct Writing<'a, 't> {
     pub(super) job: &'a Job<'a>,
     pub(super) chosen: &'a Chosen,
-    pub(super) traces: &'a Traces,
+    pub(super) traces: &'t Traces,
     pub(super) path: &'a Path,
 }
 
 /// Totals, and what reading found besides events.
 type Written = anyhow::Result<(Totals, Notes)>;
 
-impl Writing<'_> {
-    /// Writes.
+impl<'t> Writing<'_, 't> {
+    /// Writes; the line of it, and the accounts of the traces.
     ///
     /// # Errors
     /// The path is taken or cannot be written; the traces cannot be written together.
-    pub(super) fn run(&self, format: Format) -> anyhow::Result<Line> {
+    pub(super) fn run(&self, format: Format) -> anyhow::Result<(Line, Vec<Account<'t>>)> {
         self.job.room(self.path)?;
         let (totals, notes) = match format {
             Format::Text => self.text()?,
@@ -47,7 +48,7 @@ impl Writing<'_> {
             Format::TraceDat => self.trace_dat()?,
         };
         notes.tell();
-        let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions.is_empty();
+        let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions().next().is_none();
         Ok(self.line(&totals, &notes, is_counted))
     }
 
@@ -60,7 +61,7 @@ impl Writing<'_> {
     }
 
     fn json(&self) -> Written {
-        if self.traces.arrays.is_empty() {
+        if !self.traces.has_arrays() {
             let selection = self.chosen.selection();
             return self.packets(true, |traces, watch, take| {
                 to_file(self.path, |out| Ok(json::write(traces, &selection, out, watch, take)?))
@@ -73,7 +74,7 @@ impl Writing<'_> {
     }
 
     fn perfetto(&self) -> Written {
-        if self.traces.arrays.is_empty() {
+        if !self.traces.has_arrays() {
             let shown = self.chosen.once();
             return self.packets(false, |traces, watch, take| {
                 to_file(self.path, |out| Ok(perfetto::packets::write(traces, &shown, out, watch, take)?))
@@ -88,21 +89,22 @@ impl Writing<'_> {
 
     /// Packets are copied; of ftrace, events are written.
     fn ctf(&self, version: Version) -> Written {
-        if let Some(session) = self.traces.sessions.first() {
-            let total = session.source().evidence().sub_buffers.iter().map(|row| row.content);
-            let bar = Shared::new(&session.name, total.fold(0, u64::saturating_add));
+        if let Some(RecoveredSession { session, .. }) = self.traces.sessions().next() {
+            let total = session.evidence().sub_buffers.iter().map(|row| row.content);
+            let bar = Shared::new(&session.info().name, total.fold(0, u64::saturating_add));
             let options = write::Options { version, count_events: self.job.count };
-            let totals = write::write(session.source(), self.path, options, &|bytes| bar.add(bytes))?;
+            let totals = write::write(&**session, self.path, options, &|bytes| bar.add(bytes))?;
             return Ok((totals, Notes::default()));
         }
-        if self.traces.ctf.is_empty() {
+        let folders: Vec<Trace> = self.traces.ctf().cloned().collect();
+        if folders.is_empty() {
             return self.ftrace(|machine, index, choice, _| {
                 Ok(ctf::write(self.path, &machine.tracing, index, choice, &beside(machine), version)?)
             });
         }
         let mut notes = Notes::default();
-        let bar = Shared::new(self.path.display().to_string(), bytes(&self.traces.ctf));
-        let totals = read::copy(&self.traces.ctf, version, self.path, &|bytes| bar.add(bytes), &mut |fault| {
+        let bar = Shared::new(self.path.display().to_string(), bytes(&folders));
+        let totals = read::copy(&folders, version, self.path, &|bytes| bar.add(bytes), &mut |fault| {
             notes.take(Note::Fault(fault));
         })?;
         Ok((totals, notes))
@@ -139,53 +141,55 @@ impl Writing<'_> {
 
     /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
     fn ftrace(&self, write: impl FnOnce(&Machine, usize, &Choice, Log<'_>) -> anyhow::Result<Summary>) -> Written {
-        let (arrays, snapshot) = (&self.traces.arrays, self.traces.snapshot);
-        let Some((first, (machine, _))) = arrays.first().and_then(|first| Some((first, first.get()?))) else {
+        let arrays: Vec<Ftrace<'_>> = self.traces.arrays().filter_map(|array| array.ftrace()).collect();
+        let (Some(first), Some(Ftrace { machine, index, .. })) = (self.traces.arrays().next(), arrays.first()) else {
             bail!("no trace array is chosen");
         };
         let lines = if self.job.with_log { log(first)? } else { Vec::new() };
-        let choice = self.chosen.choice(arrays, snapshot);
-        let shown = || arrays.iter().filter_map(|array| Some(array.get()?.1));
-        let bar = machine.meter.show(shown(), snapshot, |total| {
+        let choice = self.chosen.choice(&arrays);
+        let rings = || arrays.iter().filter_map(|array| array.ring);
+        let bar = machine.meter.show(rings(), |total| {
             let mut bar = Progress::new(self.path.display().to_string(), total);
             Box::new(move |done| bar.set(done))
         });
-        let Summary { events, bytes, faults, notes } =
-            write(machine, first.index, &choice, timeline_of(first, &lines))?;
+        let Summary { events, bytes, faults, notes } = write(machine, *index, &choice, timeline_of(first, &lines))?;
         drop(bar);
         notes.iter().for_each(|note| say::note(plain(note)));
         let wants = |cpu: u32| choice.cpus.is_empty() || choice.cpus.contains(&cpu);
-        let cpus = shown().filter_map(|rings| rings.shown(snapshot)).flat_map(|ring| ring.cpus());
+        let cpus = rings().flat_map(|ring| ring.cpus());
         let streams = cpus.filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64;
         Ok((Totals { streams, events, bytes, faults, ..Totals::default() }, Notes::default()))
     }
 
     fn indices(&self) -> Vec<usize> {
-        self.traces.arrays.iter().map(|array| array.index).collect()
+        self.traces.arrays().filter_map(|array| Some(array.ftrace()?.index)).collect()
     }
 
     /// The line of what was written.
-    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> Line {
+    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> (Line, Vec<Account<'t>>) {
         let traces = self.traces;
         if totals.lost_packets > 0 {
             say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
         }
-        let sessions = traces.sessions.iter().map(|s| (s.name.clone(), s.origin.path.clone()));
-        let lttng = traces.lttng.iter().map(|l| (l.session().name.clone(), l.origin.path.clone()));
-        let ctf = traces.ctf.iter().map(|trace| (trace.name().to_owned(), trace.path.clone()));
-        let array = |Array { name, origin, .. }: &Array| {
-            let whole = name == "top" || traces.arrays.len() > 1;
-            (if whole { "trace".to_owned() } else { format!("trace-{name}") }, origin.path.clone())
+        let arrays = traces.arrays().count();
+        let name = |trace: &'t lastwords_open::Trace| {
+            let session = match &trace.body {
+                Body::Session(_) | Body::Lttng(_) => trace.name.clone(),
+                Body::Ctf(ctf) => ctf.name().to_owned(),
+                Body::Ftrace { .. } if trace.name == "top" || arrays > 1 => "trace".to_owned(),
+                Body::Ftrace { .. } => format!("trace-{}", trace.name),
+            };
+            let from = trace.ctf().map_or(&trace.origin.path, |ctf| &ctf.path).clone();
+            Merged { session, from }
         };
         // One file has the arrays of a machine as one trace.
-        let arrays = traces.arrays.first().into_iter().map(array);
-        let all = sessions.chain(lttng).chain(ctf).chain(arrays);
-        let mut all = all.map(|(session, from)| Merged { session, from });
-        let (session, from) = all.next().map(|first| (first.session, first.from)).unwrap_or_default();
+        let packets = traces.all.iter().filter(|trace| trace.ftrace().is_none());
+        let mut all = packets.chain(traces.arrays().take(1)).map(name);
+        let Merged { session, from } = all.next().unwrap_or_default();
         let merged = all.collect();
-        let lost_events = account::lost_events(traces).saturating_add(totals.lost_events);
-        let faults = notes.unreadable;
-        Line {
+        let totals = &Totals { faults: totals.faults.max(notes.unreadable), ..*totals };
+        let accounts = accounts_after_reading(&traces.all, totals, &self.chosen.cpus);
+        let line = Line {
             path: self.path.to_owned(),
             session,
             from,
@@ -193,12 +197,11 @@ impl Writing<'_> {
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,
-            lost_events,
-            losses: faults + totals.faults > 0 || totals.has_losses() || account::has_losses(traces),
-            unreadable: traces.has_unreadable(),
+            losses: Losses::of(&accounts),
             merged,
-            faults,
-        }
+            faults: notes.unreadable,
+        };
+        (line, accounts)
     }
 }
 
