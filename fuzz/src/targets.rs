@@ -28,7 +28,7 @@ use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{HeaderPage, NoSymbols, Symbols, Tracing, page};
 use lastwords_trace::schema::{Channel, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Source;
-use lastwords_walk::{lttng, lttng_ust, own};
+use lastwords_walk::{lttng, lttng_ust, session};
 use tempfile::NamedTempFile;
 
 /// A name and what it runs.
@@ -158,8 +158,8 @@ fn open(file: &[u8]) {
     let budget = Budget::default();
     let opened = lastwords_image::open(scratch.path(), &budget, &unwatched);
     if let Ok(opened) = opened {
-        let options = own::Options::default();
-        let found = own::find(&opened.image, &options, &budget, &unwatched);
+        let options = session::Options::default();
+        let found = session::find(&opened.image, &options, &budget, &unwatched);
         for session in found.iter().flat_map(|f| &f.sessions) {
             drain(session);
         }
@@ -419,7 +419,7 @@ fn ctf(data: &[u8], version: Version) {
 }
 
 /// The traces of sessions, as far as CTF can say what they look like.
-fn traces_of(sessions: Vec<lastwords_walk::own::Session>) -> Vec<read::Trace> {
+fn traces_of(sessions: Vec<lastwords_walk::session::Session>) -> Vec<read::Trace> {
     let trace =
         |session| lastwords_ctf::session::trace(&Arc::new(session), std::path::Path::new("fuzz"), Version::V2).ok();
     sessions.into_iter().filter_map(trace).collect()

@@ -33,7 +33,7 @@ const NOTE_ALIGN: usize = 4;
 
 /// A kernel that was found.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundKernel {
     /// What it says of itself.
     pub info: VmcoreInfo,
     /// Its memory.
@@ -112,7 +112,7 @@ impl From<lastwords_bytes::Error> for Error {
 ///
 /// # Errors
 /// There is no kernel, its machine or its page tables are not known, or the budget is spent.
-pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<FoundKernel, Error> {
     if let Some(machine) = &physical.foreign {
         return Err(Error::Foreign { image: physical.image.name().into(), machine: machine.clone() });
     }
@@ -147,12 +147,12 @@ fn unpadded(note: &[u8]) -> &[u8] {
 }
 
 /// The kernel that the text of the note leads to.
-fn by_note(physical: &Physical, note: &[u8]) -> Result<Found, Error> {
+fn by_note(physical: &Physical, note: &[u8]) -> Result<FoundKernel, Error> {
     let info = VmcoreInfo::parse(note);
     let machine = physical.machine.or_else(|| info.machine());
     let machine = machine.ok_or_else(|| Error::Machine { image: physical.image.name().into() })?;
     let memory = VirtualMemory::new(physical.image.clone(), &info, machine)?;
-    Ok(Found { info, memory, scanned: None, notes: Vec::new() })
+    Ok(FoundKernel { info, memory, scanned: None, notes: Vec::new() })
 }
 
 /// Finds the kernel in a file of raw memory, and where in physical memory the file's bytes were: as `map` says, or where that is
@@ -160,7 +160,7 @@ fn by_note(physical: &Physical, note: &[u8]) -> Result<Found, Error> {
 ///
 /// # Errors
 /// As [`kernel`]; or the path cannot be read.
-pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, Found), Error> {
+pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, FoundKernel), Error> {
     let physical = open_raw(path, map, budget)?;
     let rejected = match scan(&physical, budget, watch)? {
         Scanned::Found(found) => return Ok((physical, *found)),
@@ -173,7 +173,7 @@ pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> 
             if let Some(memory) = memory(&physical.image, None, info).filter(|m| holds(info, m)) {
                 let place = scan(&physical, budget, watch)?;
                 let scanned = if let Scanned::Found(found) = place { found.scanned } else { None };
-                return Ok((physical, Found { info: info.clone(), memory, scanned, notes: Vec::new() }));
+                return Ok((physical, FoundKernel { info: info.clone(), memory, scanned, notes: Vec::new() }));
             }
         }
     }
@@ -196,7 +196,7 @@ fn maps(info: &VmcoreInfo, len: u64) -> Vec<Vec<RawRange>> {
 
 /// What came of searching memory.
 enum Scanned {
-    Found(Box<Found>),
+    Found(Box<FoundKernel>),
     /// What there was does not hold of this memory.
     Rejected(Vec<VmcoreInfo>),
 }
@@ -260,7 +260,7 @@ fn candidate(
     image: &Arc<dyn Image>,
     machine: Option<Machine>,
     place: u64,
-) -> Option<Result<(Found, bool), VmcoreInfo>> {
+) -> Option<Result<(FoundKernel, bool), VmcoreInfo>> {
     let mut text = vec![0u8; PLACE_LEN];
     if let Err(hole) = image.read(place, &mut text) {
         text.truncate(usize::try_from(hole.address.saturating_sub(place)).unwrap_or(0));
@@ -271,7 +271,7 @@ fn candidate(
         return Some(Err(info));
     }
     let is_whole = vmcoreinfo::is_whole(text.split(|byte| *byte == 0).next().unwrap_or_default());
-    Some(Ok((Found { info, memory, scanned: Some(place), notes: Vec::new() }, is_whole)))
+    Some(Ok((FoundKernel { info, memory, scanned: Some(place), notes: Vec::new() }, is_whole)))
 }
 
 /// The memory that `info` tells of, if it says enough.

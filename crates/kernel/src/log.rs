@@ -3,7 +3,7 @@
 //! Layout: `kernel/printk/printk_ringbuffer.c` (Linux 5.10 and later). A ring of descriptors, a ring of what is known of each
 //! record, and a ring of text, whose blocks begin with the descriptor's number.
 
-use crate::tasks::Found;
+use crate::tasks::Listing;
 use crate::{Error, Kernel, Object};
 use lastwords_bytes::Error as BytesError;
 use std::fmt;
@@ -80,15 +80,15 @@ struct Rings<'k> {
 impl Kernel {
     /// The log, oldest record first.
     #[must_use]
-    pub fn log(&self) -> Found<Record> {
-        let mut found = Found::default();
+    pub fn log(&self) -> Listing<Record> {
+        let mut found = Listing::default();
         if let Err(error) = self.read_log(&mut found) {
             found.missing.push(error);
         }
         found
     }
 
-    fn read_log(&self, found: &mut Found<Record>) -> Result<(), Error> {
+    fn read_log(&self, found: &mut Listing<Record>) -> Result<(), Error> {
         let ring = self.object("printk_ringbuffer", self.pointer("prb")?)?;
         let count_bits = limited(ring.u64("desc_ring.count_bits")?, COUNT_BITS_MAX)?;
         let size_bits = limited(ring.u64("text_data_ring.size_bits")?, SIZE_BITS_MAX)?;

@@ -27,14 +27,14 @@ pub struct Task {
 
 /// What was found, and why not more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found<T> {
+pub struct Listing<T> {
     /// What was found.
     pub rows: Vec<T>,
     /// Why some are missing; empty where none is known to be.
     pub missing: Vec<Error>,
 }
 
-impl<T> Default for Found<T> {
+impl<T> Default for Listing<T> {
     fn default() -> Self {
         Self { rows: Vec::new(), missing: Vec::new() }
     }
@@ -43,15 +43,15 @@ impl<T> Default for Found<T> {
 impl Kernel {
     /// All tasks with all their threads, `init_task` (the idle task of the first CPU) first.
     #[must_use]
-    pub fn tasks(&self) -> Found<Task> {
-        let mut found = Found::default();
+    pub fn tasks(&self) -> Listing<Task> {
+        let mut found = Listing::default();
         if let Err(error) = self.walk_tasks(&mut found) {
             found.missing.push(error);
         }
         found
     }
 
-    fn walk_tasks(&self, found: &mut Found<Task>) -> Result<(), Error> {
+    fn walk_tasks(&self, found: &mut Listing<Task>) -> Result<(), Error> {
         let init = self.variable("init_task", "task_struct")?;
         found.rows.push(task(init)?);
         for leader in self.list(init.at("tasks")?.place(), "task_struct", "tasks")? {
@@ -66,7 +66,7 @@ impl Kernel {
         Ok(())
     }
 
-    fn walk_threads(&self, leader: Object<'_>, found: &mut Found<Task>) -> Result<(), Error> {
+    fn walk_threads(&self, leader: Object<'_>, found: &mut Listing<Task>) -> Result<(), Error> {
         let before = found.rows.len();
         let head = leader.pointer("signal").and_then(|signal| signal.at("thread_head"));
         let threads = head.and_then(|head| self.list(head.place(), "task_struct", "thread_node"));

@@ -129,7 +129,7 @@ fn aarch64() -> (Writer, String) {
     (ram, text)
 }
 
-fn kernel(physical: &Physical) -> Result<find::Found, Error> {
+fn kernel(physical: &Physical) -> Result<find::FoundKernel, Error> {
     find::kernel(physical, &Budget::default(), &unwatched)
 }
 

@@ -8,7 +8,7 @@ use crate::{Body, Opened, Options, Origin, chain, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::Physical;
-use lastwords_walk::own::{self, Session};
+use lastwords_walk::session::{self, Session};
 use std::sync::Arc;
 
 /// Adds what lies in the memory of a place: sub-buffers of sessions and of ftrace, packets of LTTng.
@@ -36,7 +36,7 @@ pub(super) fn open(
     };
     let watch = options.watch;
     let walk = lastwords_walk::Options { snapshot: options.snapshot, ..Default::default() };
-    let mut own = own::carve(&image, &walk, budget, watch).with_context(named)?;
+    let mut own = session::carve(&image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let found = |session| {

@@ -5,7 +5,7 @@ use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::{Context, bail};
 use lastwords::consume::{Bound, Consumer};
 use lastwords::remote_control::Handle;
-use lastwords_walk::own::{End, Upto};
+use lastwords_walk::session::{End, Upto};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

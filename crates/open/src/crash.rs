@@ -2,12 +2,13 @@
 //! is its cause of death, unless the process went on afterwards.
 
 use lastwords_ctf::Version;
-use lastwords_ctf::read::{Due, Member, Reader, Trace, Value, unwatched};
+use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
 use lastwords_formats::events::each;
 use lastwords_formats::select::Selection;
 use lastwords_trace::class::Scope;
-use lastwords_walk::own::Session;
-use lastwords_walk::own::info::{Info, Module};
+use lastwords_trace::parallel;
+use lastwords_walk::session::Session;
+use lastwords_walk::session::info::{Info, Module};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,7 +55,10 @@ pub struct Frame {
 pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     // A session that cannot be read as a trace has said so where it was to be written.
     let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else { return Vec::new() };
-    let traces = [trace];
+    let has_crash = parallel::map(&trace.streams, parallel::cpus(), |_, stream| has_crash(&trace, stream));
+    let mut searched = trace.clone();
+    let mut is_searched = has_crash.into_iter();
+    searched.streams.retain(|_| is_searched.next() == Some(true));
     let selection = Selection { events: vec![format!("{PROVIDER}*")], ..Selection::default() };
     let mut seen: Vec<Vec<Member>> = Vec::new();
     let mut causes = Vec::new();
@@ -68,11 +72,33 @@ pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
             causes.push(cause(name, event, members, &session.info().modules));
         }
     };
-    each(&traces, &selection, &unwatched, &mut visit, &mut |_| {});
+    each(&[searched], &selection, &unwatched, &mut visit, &mut |_| {});
     if !causes.is_empty() {
-        judge(&mut causes, &traces, session.info());
+        judge(&mut causes, &[trace], session.info());
     }
     causes
+}
+
+/// A panic or a signal was recorded in the stream. Most streams have none, and are not read a second time in order of time.
+fn has_crash(trace: &Trace, stream: &Stream) -> bool {
+    let events = trace.class().streams.get(stream.class).map_or(&[][..], |class| &class.events);
+    let is_wanted: Vec<bool> = events.iter().map(|event| event.name.as_deref().is_some_and(is_crash)).collect();
+    if !is_wanted.contains(&true) {
+        return false;
+    }
+    let wants = |class: usize| is_wanted.get(class).copied().unwrap_or(false);
+    let (mut reader, mut found) = (Reader::new(trace, stream), false);
+    loop {
+        reader.ahead(usize::MAX, |event, _| found |= wants(event.class));
+        match reader.advance() {
+            Next::End => return found,
+            Next::Event(event) => found |= wants(event.class),
+            Next::Packet | Next::Loss(_) | Next::Fault(_) => {}
+        }
+        if found {
+            return true;
+        }
+    }
 }
 
 /// Counts what each process recorded after its panics and signals. In a session of several processes, events without a process

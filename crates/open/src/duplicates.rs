@@ -2,7 +2,7 @@
 
 use crate::{Opened, Trace};
 use lastwords_trace::source::Source;
-use lastwords_walk::own::Session;
+use lastwords_walk::session::Session;
 use std::collections::HashMap;
 
 /// Leaves out what another copy of the same session has, too, so that no event stands twice. Copies of which each has

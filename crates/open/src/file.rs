@@ -10,7 +10,7 @@ use lastwords_image::vmcore::{self, Physical};
 use lastwords_image::{self as image, Kind};
 use lastwords_kernel::find;
 use lastwords_walk::lttng_ust;
-use lastwords_walk::own::Upto;
+use lastwords_walk::session::Upto;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(super) fn open(
 /// The image that a place is.
 pub(super) enum Source {
     /// The memory of a machine, and the kernel in it, or why there is none.
-    Machine(Box<(Physical, anyhow::Result<find::Found>)>),
+    Machine(Box<(Physical, anyhow::Result<find::FoundKernel>)>),
     /// The memory of a process, or regions of sessions.
     Container(image::Opened),
 }
@@ -109,7 +109,7 @@ fn of_container(
 
 /// Streams of LTTng's user-space tracer, described.
 fn of_user(
-    mut found: lttng_ust::Found,
+    mut found: lttng_ust::Sessions,
     given: &Given,
     options: &Options<'_>,
     opened: &mut Opened,

@@ -1,6 +1,6 @@
 //! How long a ring holds what is recorded, at the rate that was observed in it.
 
-use lastwords_walk::own::info::{Info, StreamInfo};
+use lastwords_walk::session::info::{Info, StreamInfo};
 
 /// The facts of one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -67,7 +67,7 @@ pub use trace::{Body, Ftrace, Trace};
 
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
-use lastwords_walk::own::Upto;
+use lastwords_walk::session::Upto;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -185,6 +185,6 @@ impl Given {
 ///
 /// # Errors
 /// The folder cannot be read; the Budget is spent.
-pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<lttng_ust::Found> {
+pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<lttng_ust::Sessions> {
     lttng_ust::folder(folder, budget).with_context(|| folder.display().to_string())
 }

@@ -103,7 +103,7 @@ pub(super) fn open_dat(path: &Path, options: &Options<'_>, opened: &mut Opened) 
 pub(super) fn open_memory(
     path: &Path,
     physical: &Physical,
-    found: find::Found,
+    found: find::FoundKernel,
     options: &Options<'_>,
     budget: Arc<Budget>,
     opened: &mut Opened,
@@ -128,7 +128,7 @@ pub(super) fn open_memory(
 /// The kernel that was found in a memory, its memory, and remarks.
 fn kernel(
     physical: &Physical,
-    found: find::Found,
+    found: find::FoundKernel,
     memory: &Memory,
     budget: Arc<Budget>,
 ) -> anyhow::Result<(Arc<Kernel>, Arc<VirtualMemory>, Vec<String>)> {
@@ -145,7 +145,7 @@ fn kernel(
 /// The kernel does not tell the formats of events.
 pub(super) fn carve(
     physical: &Physical,
-    found: find::Found,
+    found: find::FoundKernel,
     memory: &Memory,
     budget: Arc<Budget>,
 ) -> anyhow::Result<Machine> {

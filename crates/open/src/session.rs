@@ -8,7 +8,7 @@ use lastwords::Ended;
 use lastwords::remote_control::Handle;
 use lastwords_bytes::Budget;
 use lastwords_image as image;
-use lastwords_walk::own::{Session, Upto};
+use lastwords_walk::session::{Session, Upto};
 use lastwords_walk::{Recovered, sessions};
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use lastwords_testkit::layout::session as se;
 use lastwords_testkit::ring::{DeadSwitch, Event};
 use lastwords_testkit::samples;
 use lastwords_testkit::session::Session;
-use lastwords_walk::own::{End, Options, Upto};
+use lastwords_walk::session::{End, Options, Upto};
 
 /// Reads the live half of one stream up to a position.
 fn read(session: &Session, stream: usize, position: u64) -> Found {

@@ -16,7 +16,7 @@ use lastwords_image::{Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, Sources, find};
 use lastwords_walk::lttng_kernel::Source;
-use lastwords_walk::{ftrace, lttng, lttng_kernel, lttng_ust, own};
+use lastwords_walk::{ftrace, lttng, lttng_kernel, lttng_ust, session};
 
 /// Longest that one input may take: time on the CPU, and where other work has the CPUs, time that passes.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,9 +33,9 @@ fn file_of(bytes: &[u8]) -> tempfile::NamedTempFile {
 
 /// Everything that can be found in memory.
 fn walk(image: &Arc<dyn Image>, budget: &Budget) {
-    let options = own::Options::default();
-    let _ = own::find(image, &options, budget, &unwatched);
-    let _ = own::carve(image, &options, budget, &unwatched);
+    let options = session::Options::default();
+    let _ = session::find(image, &options, budget, &unwatched);
+    let _ = session::carve(image, &options, budget, &unwatched);
     let _ = lttng_ust::image(image, budget, &unwatched);
     let _ = lttng_ust::memory(image, budget, &unwatched);
     let carved = lttng::carve(image, budget, &unwatched).unwrap_or_default();

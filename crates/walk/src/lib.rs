@@ -1,6 +1,6 @@
 //! Ring-buffer walkers: from an image to a trace.
 //!
-//! [`open()`] takes whatever a path names and finds every session in it. [`own`] walks our own buffers.
+//! [`open()`] takes whatever a path names and finds every session in it. [`session`] walks the buffers of our own recorder.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -18,7 +18,7 @@ pub mod lttng;
 pub mod lttng_kernel;
 pub mod lttng_ust;
 mod open;
-pub mod own;
 pub(crate) mod pages;
+pub mod session;
 
 pub use open::{Options, Recovered, open, open_with, sessions};

@@ -12,7 +12,7 @@ use lastwords_testkit::session::{ChannelSpec, Session as Truth};
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;
-use lastwords_walk::own::{self, Session};
+use lastwords_walk::session::{self, Session};
 use std::collections::BTreeSet;
 
 const PAGE: usize = 4096;
@@ -20,12 +20,12 @@ const PAGE: usize = 4096;
 /// Stream, clock and bytes of an event.
 type Event = (u64, u64, Vec<u8>);
 
-fn carve(memory: &[u8]) -> own::Found {
+fn carve(memory: &[u8]) -> session::Sessions {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), memory).expect("written");
     let budget = Budget::default();
     let image = lastwords_image::open(file.path(), &budget, &unwatched).expect("readable").image;
-    own::carve(&image, &Options::default(), &budget, &unwatched).expect("within the budget")
+    session::carve(&image, &Options::default(), &budget, &unwatched).expect("within the budget")
 }
 
 /// The events of all streams, and of those of sub-buffers that were closed alone.

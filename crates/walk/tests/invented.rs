@@ -10,7 +10,7 @@ use lastwords_testkit::session::Session as Made;
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;
-use lastwords_walk::own::Session;
+use lastwords_walk::session::Session;
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

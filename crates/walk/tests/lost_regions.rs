@@ -8,7 +8,7 @@ use lastwords_testkit::samples;
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::schema::Field;
 use lastwords_trace::source::Source;
-use lastwords_walk::own::Session;
+use lastwords_walk::session::Session;
 use lastwords_walk::{Options, Recovered};
 
 fn recover(image: &Image) -> Recovered {

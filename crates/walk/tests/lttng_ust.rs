@@ -270,7 +270,7 @@ fn cut_anywhere() {
 }
 
 /// A folder of two channels of metadata, each with a stream on two CPUs; `change` is made to it before it is read.
-fn folder(change: impl Fn(&std::path::Path)) -> lttng_ust::Found {
+fn folder(change: impl Fn(&std::path::Path)) -> lttng_ust::Sessions {
     let dir = tempfile::tempdir().expect("a folder");
     for (file, cpu) in [("one_0", 0), ("one_1", 1), ("two_0", 0), ("two_1", 1)] {
         let mut bytes = USUAL.stream();

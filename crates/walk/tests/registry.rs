@@ -6,7 +6,7 @@ use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;
-use lastwords_walk::own::Session;
+use lastwords_walk::session::Session;
 use proptest::prelude::*;
 
 /// Offset of the first record in the registry region.

@@ -8,7 +8,7 @@ use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;
-use lastwords_walk::own::Session;
+use lastwords_walk::session::Session;
 
 fn recover(image: &Image) -> Session {
     let folder = tempfile::tempdir().expect("a folder");

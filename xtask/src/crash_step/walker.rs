@@ -13,7 +13,7 @@ use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
 use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::source::Source as _;
 use lastwords_walk::Options;
-use lastwords_walk::own::{self, Session};
+use lastwords_walk::session::{self, Session};
 
 use super::arena::{Arena, Layout};
 use super::naive::{self, Found, Half, u32_at};
@@ -117,7 +117,7 @@ impl Walker {
 }
 
 fn recover(image: &Arc<dyn Image>, snapshot: bool) -> Result<Session> {
-    let found = own::find(image, &Options { snapshot, ..Options::default() }, &Budget::default(), &unwatched)?;
+    let found = session::find(image, &Options { snapshot, ..Options::default() }, &Budget::default(), &unwatched)?;
     ensure!(found.sessions.len() == 1 && found.notes.is_empty(), "recovery: {found:?}");
     let session = found.sessions.into_iter().next().context("no session")?;
     let evidence = session.evidence();

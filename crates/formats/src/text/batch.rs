@@ -1,9 +1,6 @@
 //! Events on their way to text: which bytes they stand in.
 
-use super::babeltrace;
-use super::columns;
 use super::number::Constant;
-use super::page::Page;
 use lastwords_ctf::program::{Decoder, Part};
 use std::sync::Arc;
 
@@ -79,21 +76,5 @@ impl Batch {
         self.records.clear();
         self.decoders.clear();
         self.previous = previous;
-    }
-}
-
-/// Makes the lines of a batch, in one of the styles.
-pub(super) enum Formatter<'p, 't> {
-    Babeltrace(babeltrace::Lines<'p, 't>),
-    Columns(columns::Lines<'p, 't>),
-}
-
-impl Formatter<'_, '_> {
-    /// Appends a line for each event.
-    pub(super) fn put(&mut self, batch: &mut Batch, page: &mut Page) {
-        match self {
-            Self::Babeltrace(lines) => lines.put(batch, page),
-            Self::Columns(lines) => lines.put(batch, page),
-        }
     }
 }

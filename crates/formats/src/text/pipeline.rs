@@ -1,11 +1,29 @@
 //! Batches become text on several threads, and come back in order.
 
-use super::batch::{Batch, Formatter};
+use super::babeltrace;
+use super::batch::Batch;
+use super::columns;
 use super::page::Page;
 use std::collections::VecDeque;
 use std::io::{Error, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Mutex, PoisonError};
+
+/// Makes the lines of a batch, in one of the styles.
+pub(super) enum Formatter<'p, 't> {
+    Babeltrace(babeltrace::Lines<'p, 't>),
+    Columns(columns::Lines<'p, 't>),
+}
+
+impl Formatter<'_, '_> {
+    /// Appends a line for each event.
+    pub(super) fn put(&mut self, batch: &mut Batch, page: &mut Page) {
+        match self {
+            Self::Babeltrace(lines) => lines.put(batch, page),
+            Self::Columns(lines) => lines.put(batch, page),
+        }
+    }
+}
 
 /// A batch and its text.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use super::Style;
 use super::babeltrace;
-use super::batch::{Batch, Context, Formatter, Record, Window};
+use super::batch::{Batch, Context, Record, Window};
 use super::columns;
-use super::pipeline::{Out, Pipeline};
+use super::pipeline::{Formatter, Out, Pipeline};
 use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;

@@ -168,7 +168,7 @@ fn is_kept(tag: DwTag) -> bool {
 }
 
 /// An entry, where the one behind its children is, and whether its unit is of a language whose types are not C's.
-struct Found<'a> {
+struct ReadEntry<'a> {
     entry: Entry<'a>,
     sibling: Option<usize>,
     is_foreign: bool,
@@ -179,7 +179,7 @@ fn read<'a>(
     abbreviation: &Abbreviation,
     (offset, depth): (usize, u32),
     texts: &mut Texts<'a>,
-) -> Result<Found<'a>, gimli::Error> {
+) -> Result<ReadEntry<'a>, gimli::Error> {
     let entry = Entry {
         offset,
         depth,
@@ -195,7 +195,7 @@ fn read<'a>(
         encoding: 0,
         is_declaration: false,
     };
-    let mut found = Found { entry, sibling: None, is_foreign: false };
+    let mut found = ReadEntry { entry, sibling: None, is_foreign: false };
     for specification in abbreviation.attributes() {
         let attribute = raw.read_attribute_inline(*specification)?;
         take(&mut found, &attribute, texts);
@@ -203,7 +203,7 @@ fn read<'a>(
     Ok(found)
 }
 
-fn take<'a>(found: &mut Found<'a>, attribute: &Attribute<Slice<'a>>, texts: &mut Texts<'a>) {
+fn take<'a>(found: &mut ReadEntry<'a>, attribute: &Attribute<Slice<'a>>, texts: &mut Texts<'a>) {
     let entry = &mut found.entry;
     let count = || attribute.udata_value();
     let reference = || match attribute.raw_value() {

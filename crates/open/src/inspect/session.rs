@@ -8,7 +8,7 @@ use lastwords_formats::evidence::Account;
 use lastwords_formats::select::Selection;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
-use lastwords_walk::own::info::{Info, StreamInfo, mode_word, reservation_word};
+use lastwords_walk::session::info::{Info, StreamInfo, mode_word, reservation_word};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -384,7 +384,7 @@ fn stream(info: &StreamInfo, events: Option<&u64>) -> Stream {
 
 fn modules(info: &Info) -> Vec<Module> {
     let hex = |n: u64| format!("{n:#x}");
-    let of = |m: &lastwords_walk::own::info::Module| Module {
+    let of = |m: &lastwords_walk::session::info::Module| Module {
         pid: m.pid,
         path: m.path.clone(),
         base: hex(m.base),
@@ -403,7 +403,7 @@ fn regions(info: &Info) -> Vec<Region> {
         4 => "spans",
         _ => "unknown",
     };
-    let of = |r: &lastwords_walk::own::info::RegionInfo| Region {
+    let of = |r: &lastwords_walk::session::info::RegionInfo| Region {
         kind: kind(r.kind),
         index: r.index,
         place: r.place.clone(),

@@ -10,7 +10,7 @@ use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
 use lastwords_testkit::ring::Event;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::Source;
-use lastwords_walk::own;
+use lastwords_walk::session;
 
 /// Bytes at addresses from 0 on, with one byte changed without a copy.
 pub(crate) struct Bytes {
@@ -92,12 +92,12 @@ pub(crate) fn walk(image: Bytes, snapshot: bool) -> Result<Found, Error> {
 
 /// Walks an image of any kind.
 pub(crate) fn walk_image(image: &Arc<dyn Image>, snapshot: bool) -> Result<Found, Error> {
-    walk_as(image, &own::Options { snapshot, ..own::Options::default() })
+    walk_as(image, &session::Options { snapshot, ..session::Options::default() })
 }
 
 /// Walks an image of any kind, as `options` say.
-pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &own::Options<'_>) -> Result<Found, Error> {
-    let found = own::find(image, options, &Budget::default(), &unwatched)?;
+pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &session::Options<'_>) -> Result<Found, Error> {
+    let found = session::find(image, options, &Budget::default(), &unwatched)?;
     let mut all = Found { sessions: found.sessions.len(), ..Found::default() };
     all.evidence.extend(found.notes.iter().map(|n| format!("note: {n}")));
     for session in &found.sessions {
@@ -113,9 +113,9 @@ pub(crate) fn walk_bytes(bytes: &[u8]) -> Result<Found, Error> {
 }
 
 /// The sessions in bytes that are whole; none where the image is refused.
-pub(crate) fn own_sessions(bytes: &[u8]) -> Vec<own::Session> {
+pub(crate) fn own_sessions(bytes: &[u8]) -> Vec<session::Session> {
     let image: Arc<dyn Image> = Arc::new(Bytes::new(bytes.into(), bytes.len(), None));
-    let found = own::find(&image, &own::Options::default(), &Budget::default(), &unwatched);
+    let found = session::find(&image, &session::Options::default(), &Budget::default(), &unwatched);
     found.map(|f| f.sessions).unwrap_or_default()
 }
 

@@ -13,7 +13,7 @@ use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 
 use super::memory_ring::MemoryRing;
-use super::ring::{Break, Cpu, Look, Place, Shape, Where, look};
+use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, look};
 
 /// Bytes that are read at once where pages are looked for.
 const CHUNK: usize = 1 << 20;
@@ -22,7 +22,7 @@ const CHUNK: usize = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) address: u64,
-    pub(super) look: Look,
+    pub(super) look: Summary,
 }
 
 /// A break in a ring, and the times between which its sub-buffers lie.
@@ -244,7 +244,7 @@ fn put(ring: &mut MemoryRing, window: &Window, chosen: &[Candidate], evidence: &
 }
 
 fn insert(cpu: &mut Cpu, stream: usize, at: usize, candidate: &Candidate) {
-    let place = Place { at: Where::Physical(candidate.address), consumed: 0, verdict: Verdict::Committed };
+    let place = SubBufferAt { at: Where::Physical(candidate.address), consumed: 0, verdict: Verdict::Committed };
     let row = SubBuffer {
         stream,
         sequence: at as u64,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn candidate(address: u64, first: u64, last: u64) -> Candidate {
-        Candidate { address, look: Look { first, last, commit: 64, events: 4 } }
+        Candidate { address, look: Summary { first, last, commit: 64, events: 4 } }
     }
 
     fn addresses(chosen: &[Vec<Candidate>]) -> Vec<Vec<u64>> {

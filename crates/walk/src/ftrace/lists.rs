@@ -12,7 +12,7 @@ use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::ftrace::page::Events;
 
 use super::chain::{self, Chains, Node};
-use super::ring::{self, Look, Shape};
+use super::ring::{self, Shape, Summary};
 use crate::pages::pieces;
 
 /// Longest list that is believed.
@@ -169,7 +169,7 @@ fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, 
 }
 
 /// From the head to the newest the times grow.
-fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Look>) -> bool {
+fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Summary>) -> bool {
     let cpu = ring::of_list(kernel, &list.chains, list.commit, None, list.shape, 0, 0);
     let pages = cpu.places.iter().filter_map(|place| match place.at {
         ring::Where::Virtual(page) => looks.get(&page),
@@ -187,7 +187,7 @@ fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Look>) -> bool
 }
 
 /// Adds what a sub-buffer's events tell.
-pub(super) fn ask(kernel: &Kernel, told: &mut CpuHints, bytes: &[u8], shape: Shape, look: &Look) {
+pub(super) fn ask(kernel: &Kernel, told: &mut CpuHints, bytes: &[u8], shape: Shape, look: &Summary) {
     if look.events == 0 {
         return;
     }

@@ -19,7 +19,7 @@ use super::carve::{self, Window};
 use super::lists::{self, CpuHints};
 use super::lost::{TRACERS, bound_tasks, votes};
 use super::memory_ring::MemoryRing;
-use super::ring::{Break, Cpu, Look, Place, Shape, Where};
+use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
 use super::{formats, without_arrays};
 
 /// Events of a sub-buffer that is believed, at least: fewer prove too little.
@@ -35,7 +35,7 @@ const OPTIONS: [&str; 5] = ["context-info", "hash-ptr", "irq-info", "markers", "
 #[derive(Debug)]
 struct Loose {
     address: u64,
-    look: Look,
+    look: Summary,
     /// Its CPU, where something tells it.
     cpu: Option<u32>,
 }
@@ -43,7 +43,7 @@ struct Loose {
 /// Sub-buffers of one ring and CPU, in the order of time.
 #[derive(Debug, Default)]
 struct Row {
-    pages: Vec<(u64, Look)>,
+    pages: Vec<(u64, Summary)>,
 }
 
 /// All sub-buffers of ftrace in `memory`, whether or not a ring has them: arrays called `carved`, `carved-2` and so on.
@@ -103,7 +103,7 @@ fn search(
 }
 
 /// All events are of kinds that the kernel has, with room for their fields, by tasks that can be.
-fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Look, formats: &BTreeMap<u16, Format>) -> bool {
+fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Summary, formats: &BTreeMap<u16, Format>) -> bool {
     Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(|event| {
         let Some([a, b, _, _, pid @ ..]) = bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>()) else {
             return false;
@@ -180,7 +180,7 @@ fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {
         Cpu { ring: CpuRing { cpu, sub_buffers: 0, sub_buffer_size: size, stats: Stats::default() }, ..Cpu::default() };
     for (sequence, (address, look)) in row.pages.iter().enumerate() {
         let verdict = Verdict::Committed;
-        found.places.push(Place { at: Where::Physical(*address), consumed: 0, verdict });
+        found.places.push(SubBufferAt { at: Where::Physical(*address), consumed: 0, verdict });
         let (sequence, content) = (sequence as u64, look.commit as u64);
         found.sub_buffers.push(SubBuffer { stream, sequence, verdict, content, why: String::new() });
     }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn loose(address: u64, times: (u64, u64), cpu: Option<u32>) -> Loose {
-        Loose { address, look: Look { first: times.0, last: times.1, commit: 64, events: 9 }, cpu }
+        Loose { address, look: Summary { first: times.0, last: times.1, commit: 64, events: 9 }, cpu }
     }
 
     #[test]

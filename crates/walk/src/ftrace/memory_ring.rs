@@ -9,7 +9,7 @@ use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{CpuRing, Latency, Ring, Stats, SubBufferInfo};
 
-use super::ring::{self, Cpu, Look, Shape, Where};
+use super::ring::{self, Cpu, Shape, Summary, Where};
 
 /// One ring, all its CPUs.
 pub(super) struct MemoryRing {
@@ -65,7 +65,7 @@ impl MemoryRing {
     }
 
     /// A look at each sub-buffer of a CPU.
-    pub(super) fn looks(&self, cpu: usize) -> Vec<Option<Look>> {
+    pub(super) fn looks(&self, cpu: usize) -> Vec<Option<Summary>> {
         let order = self.kernel.memory.byte_order();
         let mut bytes = Vec::new();
         let places = self.found.get(cpu).map_or(0, |c| c.places.len());

@@ -21,7 +21,7 @@ pub(super) enum Where {
 
 /// One sub-buffer of a ring.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SubBufferAt {
     pub(super) at: Where,
     /// Bytes of data that a consumer has read.
     pub(super) consumed: usize,
@@ -32,7 +32,7 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
     pub(super) ring: CpuRing,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SubBufferAt>,
     pub(super) sub_buffers: Vec<SubBuffer>,
     pub(super) gaps: Vec<Gap>,
     pub(super) notes: Vec<String>,
@@ -62,7 +62,7 @@ pub(super) struct Shape {
 
 /// What a look at a sub-buffer finds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct Summary {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) commit: usize,
@@ -219,7 +219,7 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
     let sequence = found.places.len() as u64;
     let mut row = |verdict: Verdict, content: u64, why: String| {
         found.sub_buffers.push(SubBuffer { stream: index, sequence, verdict, content, why });
-        found.places.push(Place { at, consumed, verdict });
+        found.places.push(SubBufferAt { at, consumed, verdict });
     };
     if let Err(hole) = kernel.memory.read(address, &mut bytes) {
         return row(Verdict::Missing, 0, format!("sub-buffer at {address:#x}: {hole}"));
@@ -232,11 +232,11 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
 }
 
 /// Measures a sub-buffer; an error where its events do not fit.
-pub(super) fn look(bytes: &[u8], order: lastwords_bytes::ByteOrder, layout: HeaderPage) -> Result<Look, String> {
+pub(super) fn look(bytes: &[u8], order: lastwords_bytes::ByteOrder, layout: HeaderPage) -> Result<Summary, String> {
     let header = page::header(bytes, layout, order).map_err(|misfit| misfit.to_string())?;
     let commit = header.committed;
     let mut events = Events::new(bytes, layout, order, commit);
-    let mut look = Look { first: header.time, last: header.time, commit, events: 0 };
+    let mut look = Summary { first: header.time, last: header.time, commit, events: 0 };
     for event in events.by_ref() {
         event.map_err(|misfit| misfit.to_string())?;
         look.events = look.events.saturating_add(1);

@@ -90,7 +90,7 @@ pub(super) enum Written {
 
 /// A sub-buffer that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct KeptSubBuffer {
     /// Its number since the ring was begun (modulo the number of positions, where a `long` has 4 bytes).
     pub(super) number: u64,
     /// The set of pages that holds it.
@@ -140,19 +140,19 @@ impl Ring {
     }
 
     /// The sub-buffers that count, oldest first.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn places(&self) -> impl Iterator<Item = KeptSubBuffer> + '_ {
         let (first, count, _) = self.range();
         let last = count.saturating_sub(1);
         (0..count).map(move |n| self.place(first.wrapping_add(n) & self.number_mask(), n == last))
     }
 
-    fn place(&self, number: u64, is_last: bool) -> Place {
+    fn place(&self, number: u64, is_last: bool) -> KeptSubBuffer {
         let order = self.count().trailing_zeros();
         let slot = usize::try_from(number & self.count().wrapping_sub(1)).unwrap_or(usize::MAX);
         let slot = self.slots.get(slot).copied().unwrap_or_default();
         let is_held = self.held.is_some_and(|held| self.number(held) == number);
         let base = (number >> order).wrapping_mul(self.sub_buffer_size) & self.counter_mask;
-        Place {
+        KeptSubBuffer {
             number,
             set: if is_held { self.reader } else { slot.set },
             written: self.written(slot.counters, base, is_last),

@@ -2,7 +2,7 @@
 
 use super::header::{Header, MAGIC, Shape};
 use super::metadata::Metadata;
-use super::plan::{Place, Ring, Written};
+use super::plan::{KeptSubBuffer, Ring, Written};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::Hole;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -204,7 +204,7 @@ impl Session {
         let index = self.streams.len();
         let (first, _, is_odd) = stream.ring.range();
         let mut look =
-            Look { session: self, stream: &stream, index, packets: Vec::new(), evidence: Evidence::default() };
+            StreamWalk { session: self, stream: &stream, index, packets: Vec::new(), evidence: Evidence::default() };
         if is_odd {
             let (consumed, produced) = (stream.ring.consumed, stream.ring.produced);
             let why = format!("{}: read position {consumed} does not go with write position {produced}", look.what());
@@ -219,7 +219,7 @@ impl Session {
             look.sub_buffer(place);
         }
         look.losses();
-        let Look { packets, evidence, .. } = look;
+        let StreamWalk { packets, evidence, .. } = look;
         stream.packets = packets;
         self.evidence.append(evidence);
         self.streams.push(stream);
@@ -227,8 +227,8 @@ impl Session {
     }
 }
 
-/// The look at one stream.
-struct Look<'a> {
+/// What is being found out of one stream.
+struct StreamWalk<'a> {
     session: &'a Session,
     stream: &'a Stream,
     index: usize,
@@ -236,7 +236,7 @@ struct Look<'a> {
     evidence: Evidence,
 }
 
-impl Look<'_> {
+impl StreamWalk<'_> {
     fn what(&self) -> String {
         let cpu = self.stream.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
         format!("channel {}{cpu}", self.stream.channel)
@@ -250,7 +250,7 @@ impl Look<'_> {
         self.evidence.sub_buffers.push(SubBuffer { stream: self.index, sequence, verdict, content, why });
     }
 
-    fn sub_buffer(&mut self, place: Place) {
+    fn sub_buffer(&mut self, place: KeptSubBuffer) {
         let bad = |look: &mut Self, verdict, why: String| look.verdict(place.number, verdict, 0, why);
         let Some(set) = place.set else {
             return bad(self, Verdict::Missing, "the image does not tell which pages hold it".to_owned());
@@ -286,7 +286,7 @@ impl Look<'_> {
     }
 
     /// What a header must say of itself in this place.
-    fn expected(&self, place: Place, header: &Header) -> Header {
+    fn expected(&self, place: KeptSubBuffer, header: &Header) -> Header {
         Header {
             magic: MAGIC,
             uuid: self.session.uuid,
@@ -298,14 +298,14 @@ impl Look<'_> {
     }
 
     /// The reader's set in the place of a slot's, if it is what should be there: a reader that exchanges them was stopped.
-    fn exchanged(&self, place: Place, set: u64) -> Option<(u64, Header)> {
+    fn exchanged(&self, place: KeptSubBuffer, set: u64) -> Option<(u64, Header)> {
         let reader = self.stream.ring.reader.filter(|reader| *reader != set)?;
         let header = self.read(reader).ok()?;
         let fits = header.content(self.session.shape).is_some();
         (fits && differences(&header, &self.expected(place, &header)).is_empty()).then_some((reader, header))
     }
 
-    fn delivered(&mut self, place: Place, set: u64) {
+    fn delivered(&mut self, place: KeptSubBuffer, set: u64) {
         let header = match self.read(set) {
             Ok(header) => header,
             Err(why) => return self.verdict(place.number, Verdict::Missing, 0, why),
@@ -348,7 +348,7 @@ impl Look<'_> {
         }
     }
 
-    fn partly(&mut self, place: Place, set: u64, committed: u64, reserved: u64) {
+    fn partly(&mut self, place: KeptSubBuffer, set: u64, committed: u64, reserved: u64) {
         let mut content = committed;
         if committed == self.stream.ring.sub_buffer_size {
             // All is committed, the padding too, but the delivery did not come.
@@ -436,7 +436,7 @@ impl Look<'_> {
         why.join(", ")
     }
 
-    fn invalid(&mut self, place: Place, header: &Header, wrong: &[String]) {
+    fn invalid(&mut self, place: KeptSubBuffer, header: &Header, wrong: &[String]) {
         let is_other = header.magic == MAGIC && header.uuid == self.session.uuid && header.sequence != place.number;
         let verdict = if is_other && wrong.len() == 1 { Verdict::Stale } else { Verdict::Invalid };
         self.verdict(place.number, verdict, 0, self.why(header, wrong));

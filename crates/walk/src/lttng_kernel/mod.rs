@@ -24,7 +24,7 @@ const SESSION: &str = "lttng_kernel_session_private";
 
 /// What a kernel has of LTTng.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Sessions {
     /// Its sessions, in order of their creation.
     pub sessions: Vec<Session>,
     /// Remarks on sessions that could not be read.
@@ -48,8 +48,8 @@ pub enum Source {
 /// # Errors
 /// The tracer is loaded, and none of the layouts that are known is its; its list of sessions cannot be read; the Budget is
 /// spent.
-pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Found, Error> {
-    let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else { return Ok(Found::default()) };
+pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Sessions, Error> {
+    let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else { return Ok(Sessions::default()) };
     let own = match source {
         Source::Given(types) => Some(Arc::clone(types)),
         Source::Image => kernel.module_types(MODULE),
@@ -75,8 +75,8 @@ pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Found, Error> {
     Err(why.unwrap_or_else(|| Error::NoType("struct lttng_kernel_session_private".to_owned())))
 }
 
-fn sessions(memory: &Memory<'_>, head: u64) -> Result<Found, Error> {
-    let mut found = Found::default();
+fn sessions(memory: &Memory<'_>, head: u64) -> Result<Sessions, Error> {
+    let mut found = Sessions::default();
     let link = memory.first_member(SESSION, &["node", "list"])?;
     for entry in memory.list(head, SESSION, link)? {
         let read = entry.and_then(|object| session::read(memory, &object));

@@ -17,7 +17,7 @@ const SIZE_MAX: u64 = 1 << 30;
 
 /// A number in the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct NumberAt {
     /// Where; in a table, from the beginning of a row.
     pub(super) at: u64,
     /// Its bytes.
@@ -41,15 +41,15 @@ pub(super) struct Abi {
     pub(super) major: u16,
     pub(super) minor: u16,
     pub(super) word: u8,
-    pub(super) produced: Place,
-    pub(super) consumed: Place,
+    pub(super) produced: NumberAt,
+    pub(super) consumed: NumberAt,
     pub(super) hot: Table,
-    pub(super) contiguous: Place,
+    pub(super) contiguous: NumberAt,
     pub(super) slots: Table,
-    pub(super) slot_id: Place,
+    pub(super) slot_id: NumberAt,
     pub(super) sets: Table,
-    pub(super) set_offset: Place,
-    pub(super) data_offset: Place,
+    pub(super) set_offset: NumberAt,
+    pub(super) data_offset: NumberAt,
     pub(super) sub_buffer_size: u64,
     pub(super) count: u64,
     pub(super) is_overwrite: bool,
@@ -83,12 +83,12 @@ impl Abi {
             return bad(31, kind.into(), "a layout of user space (0)");
         }
         let offset = |n: usize| r.u32_at(n.saturating_mul(4).saturating_add(32)).map(u64::from);
-        let place = |n: usize, len: usize| -> Result<Place, Error> {
+        let place = |n: usize, len: usize| -> Result<NumberAt, Error> {
             let size = bytes.get(len.saturating_add(76)).copied().unwrap_or_default();
             if !matches!(size, 1 | 2 | 4 | 8) {
                 return Err(Error::value(what, len.saturating_add(76) as u64, size.into(), "1, 2, 4 or 8 bytes"));
             }
-            Ok(Place { at: offset(n)?, len: size.into() })
+            Ok(NumberAt { at: offset(n)?, len: size.into() })
         };
         let table = |n: usize, stride: usize| -> Result<Table, Error> {
             Ok(Table { at: offset(n)?, stride: r.u32_at(stride.saturating_mul(4).saturating_add(84))?.into() })
@@ -174,8 +174,8 @@ mod tests {
     fn what_a_stream_says_of_itself() {
         let abi = Abi::parse("s", &sample()).expect("whole").expect("one");
         assert_eq!((abi.length, abi.word, abi.major, abi.minor), (0x15180, 8, 0, 0));
-        assert_eq!((abi.produced, abi.consumed), (Place { at: 0x80, len: 8 }, Place { at: 0x98, len: 8 }));
-        assert_eq!((abi.hot, abi.contiguous), (Table { at: 0x280, stride: 0x80 }, Place { at: 8, len: 8 }));
+        assert_eq!((abi.produced, abi.consumed), (NumberAt { at: 0x80, len: 8 }, NumberAt { at: 0x98, len: 8 }));
+        assert_eq!((abi.hot, abi.contiguous), (Table { at: 0x280, stride: 0x80 }, NumberAt { at: 8, len: 8 }));
         assert_eq!((abi.slots, abi.sets), (Table { at: 0x15140, stride: 8 }, Table { at: 0x6a0, stride: 0x10 }));
         assert_eq!((abi.sub_buffer_size, abi.count, abi.is_overwrite), (0x4000, 4, true));
         assert_eq!((abi.counter_mask(), abi.set_count()), (u64::MAX >> 2, 5));

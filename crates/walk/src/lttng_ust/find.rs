@@ -20,7 +20,7 @@ const PAGES_MAX: u64 = 1 << 22;
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Sessions {
     /// Sessions, each of one trace.
     pub sessions: Vec<Session>,
     /// Remarks on streams that belong to none.
@@ -43,8 +43,8 @@ pub(super) struct Group {
 ///
 /// # Errors
 /// The Budget is spent.
-pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
-    let mut found = Found::default();
+pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Sessions, Error> {
+    let mut found = Sessions::default();
     let mut groups: BTreeMap<[u8; 16], Group> = BTreeMap::new();
     for at in beginnings(image, budget, watch)? {
         let what = format!("{}: address {at:#x}", image.name());
@@ -78,10 +78,10 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
 ///
 /// # Errors
 /// The Budget is spent.
-pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Sessions, Error> {
     let firsts = beginnings(image, budget, watch)?;
     if firsts.is_empty() || image.is_virtual() {
-        return Ok(Found::default());
+        return Ok(Sessions::default());
     }
     let wanted: HashSet<u64> = firsts.iter().copied().collect();
     let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
@@ -193,7 +193,7 @@ fn trace(streams: &[(String, Raw)]) -> Option<([u8; 16], Shape)> {
 }
 
 /// Makes a session of a trace's streams. Where none of them says which trace it is of, remarks are all that is left.
-pub(super) fn session(group: Group, found: &mut Found, budget: &Budget) -> Result<(), Error> {
+pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Result<(), Error> {
     let Group { mut streams, mut metadata, name, folder, mut lost } = group;
     let Some((uuid, shape)) = trace(&streams) else {
         found.notes.append(&mut lost);

@@ -3,7 +3,7 @@
 //! Each channel has a stream on every CPU that the machine can have. So the streams that are there tell which are not: a
 //! file that is gone, cut or damaged is a loss of the session.
 
-use super::find::{Found, Group, METADATA_MAX, session};
+use super::find::{Group, METADATA_MAX, Sessions, session};
 use super::stream::{self, Lack, Raw};
 use crate::lttng::Metadata;
 use lastwords_bytes::{Budget, Error, Kind, irregular};
@@ -30,7 +30,7 @@ struct Files {
 ///
 /// # Errors
 /// The folder cannot be read; the Budget is spent.
-pub fn folder(root: &Path, budget: &Budget) -> Result<Found, Error> {
+pub fn folder(root: &Path, budget: &Budget) -> Result<Sessions, Error> {
     let mut paths = Vec::new();
     list(root, 0, &mut paths, budget)?;
     paths.sort();
@@ -46,7 +46,7 @@ pub fn folder(root: &Path, budget: &Budget) -> Result<Found, Error> {
             Err(error) => drop(files.bad.insert(name, format!("{error}; {}", size(&path)))),
         }
     }
-    let mut found = Found::default();
+    let mut found = Sessions::default();
     for (folder, files) in folders {
         let mut metadata = Metadata::default();
         if !files.streams.is_empty() {

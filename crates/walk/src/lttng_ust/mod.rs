@@ -10,5 +10,5 @@ mod stream;
 mod tail;
 
 pub use abi::MAGIC;
-pub use find::{Found, image, memory, texts};
+pub use find::{Sessions, image, memory, texts};
 pub use folder::folder;

@@ -1,6 +1,6 @@
 //! One stream: from its mapping to a ring.
 
-use super::abi::{Abi, LEN, Place, Table};
+use super::abi::{Abi, LEN, NumberAt, Table};
 use super::tail::Tail;
 use crate::lttng::{Counters, Header, Loss, Mode, Ring, SetData, Shape, Slot, Stream};
 use lastwords_bytes::{Budget, ByteOrder, Error};
@@ -30,7 +30,7 @@ impl Mapping {
     }
 
     /// The number at a place.
-    pub(super) fn number(&self, place: Place) -> Option<u64> {
+    pub(super) fn number(&self, place: NumberAt) -> Option<u64> {
         let mut raw = [0u8; 8];
         self.read(place.at, raw.get_mut(..place.len)?).ok()?;
         Some(match self.order {
@@ -43,9 +43,9 @@ impl Mapping {
     }
 
     /// The number in row `index` of a table.
-    fn row(&self, table: Table, index: u64, place: Place) -> Option<u64> {
+    fn row(&self, table: Table, index: u64, place: NumberAt) -> Option<u64> {
         let at = index.checked_mul(table.stride)?.checked_add(table.at)?.checked_add(place.at)?;
-        self.number(Place { at, ..place })
+        self.number(NumberAt { at, ..place })
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
     let mapping = Mapping { image: Arc::clone(image), at, order: abi.order, length: abi.length };
     budget.steps("slots", abi.count)?;
     let mut notes = Vec::new();
-    let position = |place: Place, whose: &str| {
+    let position = |place: NumberAt, whose: &str| {
         let expected = format!("the {whose} position of a mapping of {} bytes", abi.length);
         mapping.number(place).ok_or_else(|| Error::short(what, place.at, 0, &expected))
     };
@@ -163,7 +163,7 @@ impl Sets {
     fn read(mapping: &Mapping, abi: &Abi, data: Option<u64>) -> Self {
         let place = |set: u64| {
             let pages = mapping.row(abi.sets, set, abi.set_offset)?;
-            mapping.number(Place { at: pages.checked_add(abi.data_offset.at)?, ..abi.data_offset })
+            mapping.number(NumberAt { at: pages.checked_add(abi.data_offset.at)?, ..abi.data_offset })
         };
         let by_order = |set: u64| data?.checked_add(set.checked_mul(abi.sub_buffer_size)?);
         let sets = (0..abi.set_count()).map(|set| place(set).or_else(|| by_order(set))).collect();

@@ -3,7 +3,7 @@
 //! It is no part of the ABI. It is believed where the reference to the table of slots stands in it at the right place and
 //! says what the ABI says.
 
-use super::abi::{Abi, Place};
+use super::abi::{Abi, NumberAt};
 use super::stream::Mapping;
 
 /// Padding in `struct lttng_ust_ring_buffer_backend`, bytes.
@@ -30,7 +30,7 @@ impl Tail {
     pub(super) fn read(mapping: &Mapping, abi: &Abi) -> Option<Self> {
         let word = u64::from(abi.word);
         let len = usize::from(abi.word);
-        let number = |at: u64| mapping.number(Place { at, len });
+        let number = |at: u64| mapping.number(NumberAt { at, len });
         let after = |at: u64, words: u64| at.checked_add(words.checked_mul(word)?);
         // consumed, record_disabled (an int), last time stamp.
         let time = after(abi.consumed.at, 1)?.checked_add(4)?.checked_next_multiple_of(word)?;
@@ -61,7 +61,7 @@ impl Tail {
         let lost = after(readers, 1)?;
         let consumed = after(lost, 5)?.checked_add(4)?.checked_next_multiple_of(word)?;
         let flags = after(consumed, 3)?;
-        let is_held = mapping.number(Place { at: flags, len: 4 })? & held_bit(abi) != 0;
+        let is_held = mapping.number(NumberAt { at: flags, len: 4 })? & held_bit(abi) != 0;
         Some(Self {
             last_time: number(time).filter(|_| abi.word == 8),
             reader: number(reader),

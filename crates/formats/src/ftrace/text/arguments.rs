@@ -3,8 +3,8 @@
 
 use lastwords_trace::ftrace::{ParameterKind, Tracing};
 
-use super::events::is_since;
-use super::own::Slot;
+use super::is_since;
+use super::slot::Slot;
 use crate::ftrace::print::{Names, Spec, hex, number};
 
 /// How a kernel keeps and prints arguments.

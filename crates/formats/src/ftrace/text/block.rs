@@ -4,9 +4,8 @@
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
-use super::context::Tasks;
-use super::events::At;
-use super::own::Slot;
+use super::context::{At, Tasks};
+use super::slot::Slot;
 
 /// Where the numbers of an entry lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,6 +21,15 @@ pub(crate) struct Tasks<'a> {
     room: Vec<u8>,
 }
 
+/// An event's place: what its text needs beside the payload.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) time: u64,
+    pub(crate) cpu: u32,
+    pub(crate) lane: usize,
+    pub(crate) common: Common,
+}
+
 /// The first eight bytes of every event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Common {

@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, Common, Tasks};
+use super::context::{self, At, Common, Tasks};
 use super::fields::Fields;
 use super::flags::Flags;
 use super::graph::{self, Graph, State};
@@ -12,8 +12,8 @@ use super::head::Heads;
 use super::merge::{Front, Merge};
 use super::own::Own;
 use super::syscall::Syscall;
-use super::{Options, is_selected};
-use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, hex, number};
+use super::{Options, is_selected, is_since};
+use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, number};
 use crate::text::number::unsigned;
 use crate::text::page::{Page, Put};
 
@@ -63,15 +63,6 @@ pub(crate) struct Printer<'a> {
     annotate: bool,
     time_start: u64,
     printed: u64,
-}
-
-/// An event's place: what its text needs beside the payload.
-#[derive(Clone, Copy)]
-pub(crate) struct At {
-    pub(crate) time: u64,
-    pub(crate) cpu: u32,
-    pub(crate) lane: usize,
-    pub(crate) common: Common,
 }
 
 impl<'a> Printer<'a> {
@@ -203,7 +194,7 @@ impl<'a> Printer<'a> {
             return;
         }
         if self.is_memory {
-            super::memory::line(out, self.own(common.id), merge.payload(), self.order(), time);
+            super::own_text::mmio_line(out, self.own(common.id), merge.payload(), self.order(), time);
             return merge.advance();
         }
         if self.flags.block.classic && matches!(self.own(common.id), Some(Own::Block(_))) {
@@ -458,12 +449,6 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The kernel's version is this one or a later one.
-pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
-    numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
-}
-
 fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
     out.extend_from_slice(b"CPU:");
     unsigned(out, u64::from(cpu));
@@ -475,25 +460,4 @@ fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {
             out.extend_from_slice(b" EVENTS]\n");
         }
     }
-}
-
-/// `function+0x1/0x20` or as the options have it; `0` for no address (`seq_print_ip_sym`).
-pub(crate) fn address(out: &mut Vec<u8>, names: &mut Names, address: u64, flags: &Flags, word_size: u8) {
-    if address == 0 {
-        out.push(b'0');
-        return;
-    }
-    names.show(out, address, if flags.symbol_offset { Show::Offset } else { Show::Bare });
-    if flags.symbol_address {
-        out.extend_from_slice(b" <");
-        let spec = Spec { width: u32::from(word_size) * 2, zero: true, ..Spec::default() };
-        number(out, spec, address, false, 16, false);
-        out.push(b'>');
-    }
-}
-
-/// Lower-case hexadecimal and a space or another byte behind it.
-pub(crate) fn hex_then(out: &mut Vec<u8>, value: u64, then: u8) {
-    hex(out, value);
-    out.push(then);
 }

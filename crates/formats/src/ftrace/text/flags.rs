@@ -4,6 +4,7 @@ use lastwords_trace::ftrace::Array;
 
 use super::block::Manner;
 use super::{Options, Style, has};
+use crate::ftrace::print::{Names, Show, Spec, number};
 
 /// Trace options that shape the text.
 #[derive(Debug, Clone, Copy)]
@@ -57,5 +58,20 @@ impl Flags {
                 group_names: of_tracer("blk_cgname"),
             },
         }
+    }
+}
+
+/// `function+0x1/0x20` or as the options have it; `0` for no address (`seq_print_ip_sym`).
+pub(crate) fn address(out: &mut Vec<u8>, names: &mut Names, address: u64, flags: &Flags, word_size: u8) {
+    if address == 0 {
+        out.push(b'0');
+        return;
+    }
+    names.show(out, address, if flags.symbol_offset { Show::Offset } else { Show::Bare });
+    if flags.symbol_address {
+        out.extend_from_slice(b" <");
+        let spec = Spec { width: u32::from(word_size) * 2, zero: true, ..Spec::default() };
+        number(out, spec, address, false, 16, false);
+        out.push(b'>');
     }
 }

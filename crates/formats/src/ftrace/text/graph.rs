@@ -4,8 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, Common, Tasks};
-use super::events::At;
+use super::context::{self, At, Common, Tasks};
 use super::flags::Flags;
 use super::has;
 use super::merge::Merge;

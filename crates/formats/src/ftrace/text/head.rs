@@ -1,8 +1,7 @@
 //! What stands before the text of an event, as it was for the event before on the same CPU: but for the fractions of the
 //! second it seldom changes.
 
-use super::context::{self, Common, Tasks};
-use super::events::At;
+use super::context::{self, At, Common, Tasks};
 use crate::text::number::six_before;
 use crate::text::page::Put;
 

@@ -2,9 +2,8 @@
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
-use super::events::{address, is_since};
-use super::flags::Flags;
-use super::{counts, graph};
+use super::flags::{Flags, address};
+use super::{counts, graph, is_since};
 use crate::ftrace::print::Names;
 
 /// The header of a text that has events, or of an array without.

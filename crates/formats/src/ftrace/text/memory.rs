@@ -3,7 +3,7 @@
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
-use super::own::{Own, Slot};
+use super::slot::Slot;
 
 /// An access to a device's memory, or a mapping of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Memory {
         Self { is_map, physical, value, place, map, operation, width }
     }
 
-    fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, time: &str) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, time: &str) {
         let get = |slot: Slot| slot.unsigned(payload, order);
         let (physical, value, place) = (get(self.physical), get(self.value), get(self.place));
         let (map, width) = (self.map.signed(payload, order), get(self.width));
@@ -55,20 +55,5 @@ impl Memory {
             (true, _) => "map what?\n".into(),
         };
         out.extend_from_slice(line.as_bytes());
-    }
-}
-
-/// Appends the line of an event while `mmiotrace` is the tracer: of other kinds than its own and messages there is none.
-pub(crate) fn line(out: &mut Vec<u8>, own: Option<&Own>, payload: &[u8], order: ByteOrder, time: u64) {
-    let micros = time.wrapping_add(500) / 1000;
-    let time = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-    match own {
-        Some(Own::Memory(memory)) => memory.write(out, payload, order, &time),
-        Some(Own::Print { text, .. }) => {
-            out.extend_from_slice(format!("MARK {time} ").as_bytes());
-            let text = text.rest(payload);
-            out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
-        }
-        _ => {}
     }
 }

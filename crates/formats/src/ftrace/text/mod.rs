@@ -16,6 +16,7 @@ mod memory;
 mod merge;
 mod own;
 mod own_text;
+mod slot;
 mod syscall;
 
 use std::io::Write;
@@ -25,8 +26,8 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
-pub(crate) use context::{Common, irq_flags};
-pub(crate) use events::{At, Printer};
+pub(crate) use context::{At, Common, irq_flags};
+pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
 
@@ -320,6 +321,12 @@ pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
 /// A trace option of the array is on.
 pub(crate) fn has(array: &Array, option: &str) -> bool {
     array.options.iter().any(|o| o == option)
+}
+
+/// The kernel's version is this one or a later one.
+pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
 }
 
 #[cfg(test)]

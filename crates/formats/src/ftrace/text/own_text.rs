@@ -1,13 +1,14 @@
 //! The text of ftrace's own entries.
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
 
 use super::arguments::Form;
-use super::context::{self, Tasks};
-use super::events::{At, address, hex_then};
-use super::flags::Flags;
-use super::own::{Own, Slot};
-use crate::ftrace::print::{Env, Spec, number, print_binary};
+use super::context::{self, At, Tasks};
+use super::flags::{Flags, address};
+use super::own::Own;
+use super::slot::Slot;
+use crate::ftrace::print::{Env, Spec, hex, number, print_binary};
 use crate::text::number::unsigned;
 
 /// What stands in a stack for the memory of a trampoline (`FTRACE_TRAMPOLINE_MARKER`).
@@ -271,4 +272,25 @@ fn numbers(out: &mut Vec<u8>, values: &[u64]) {
         unsigned(out, *value);
     }
     out.push(b'\n');
+}
+
+/// Appends the line of an event while `mmiotrace` is the tracer: of other kinds than its own and messages there is none.
+pub(crate) fn mmio_line(out: &mut Vec<u8>, own: Option<&Own>, payload: &[u8], order: ByteOrder, time: u64) {
+    let micros = time.wrapping_add(500) / 1000;
+    let time = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    match own {
+        Some(Own::Memory(memory)) => memory.write(out, payload, order, &time),
+        Some(Own::Print { text, .. }) => {
+            out.extend_from_slice(format!("MARK {time} ").as_bytes());
+            let text = text.rest(payload);
+            out.extend_from_slice(text.split(|b| *b == 0).next().unwrap_or_default());
+        }
+        _ => {}
+    }
+}
+
+/// Lower-case hexadecimal and a space or another byte behind it.
+fn hex_then(out: &mut Vec<u8>, value: u64, then: u8) {
+    hex(out, value);
+    out.push(then);
 }

@@ -3,7 +3,7 @@
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
-use super::own::Slot;
+use super::slot::Slot;
 use crate::ftrace::print::{Spec, hex, number};
 
 /// How a system call's event is printed.

@@ -1,10 +1,10 @@
 //! The trace's schema from session region and registry; contexts found out where the session region does not tell.
 
+use super::common_context;
 use super::data::Stream;
 use super::events::{Rules, Zeros, walk};
 use super::info::{ChannelInfo, Info};
 use super::loose::Pool;
-use super::neutral;
 use super::packet::{Judged, judge};
 use super::registry::Registry;
 use lastwords_abi::packet::HEADER_LEN;
@@ -184,7 +184,7 @@ impl Resolver<'_> {
             ([], Some(bits)) => (self.fields(bits), format!("nor do others; {bits:#x} are taken")),
             ([only], _) => (only.clone(), format!("{}, the only ones that fit", names(only))),
             ([first, others @ ..], _) => {
-                let fields = neutral::common(first, others);
+                let fields = common_context::common(first, others);
                 let many = fitting.len();
                 let how =
                     format!("{many} combinations fit its events; what they agree in is taken: {}", names(&fields));
@@ -211,14 +211,14 @@ impl Resolver<'_> {
 
     /// What would be the thread's name is text in all samples, or there is none.
     fn is_text(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
-        let Some(at) = neutral::offset_of("procname", &self.fields(bits)) else { return true };
+        let Some(at) = common_context::offset_of("procname", &self.fields(bits)) else { return true };
         let decoder = self.decoder(bits, channel);
         samples.whole.iter().chain(&samples.open).all(|sample| {
             let mut position = Position { offset: HEADER_LEN, clock: sample.begin };
             let mut events = std::iter::from_fn(|| decoder.step(&mut position, &sample.bytes).ok().flatten());
             events.all(|event| {
                 let name = sample.bytes.get(event.context()).and_then(|c| c.get(at..)?.first_chunk::<16>());
-                name.is_some_and(neutral::is_padded_text)
+                name.is_some_and(common_context::is_padded_text)
             })
         })
     }

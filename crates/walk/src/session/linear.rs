@@ -223,7 +223,7 @@ impl Planner<'_> {
         let mut header = identity.mended(&found, number);
         header.end = 0;
         if verdict == Verdict::Open {
-            self.mend_begin(&mut header, end, self.words(half).last_clock);
+            self.repair_begin(&mut header, end, self.words(half).last_clock);
         } else {
             self.sane_clocks(&mut header);
         }

@@ -6,6 +6,7 @@
 mod carve;
 mod clock;
 mod clock_check;
+mod common_context;
 mod data;
 mod end;
 mod events;
@@ -17,18 +18,17 @@ mod layout;
 mod linear;
 mod lockless;
 mod loose;
-mod mend;
-mod mend_begin;
-mod neutral;
 mod packet;
 mod pieces;
 mod plan;
 mod reader;
 mod region;
 mod registry;
-mod repair;
+mod repair_begin;
+mod repair_header;
 mod schema;
 mod session_region;
+mod single_bit;
 mod spans;
 mod types;
 mod upto;
@@ -70,7 +70,7 @@ pub struct Options<'a> {
 
 /// What was found in an image.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Sessions {
     /// Sessions, in order of creation.
     pub sessions: Vec<Session>,
     /// Remarks that belong to no session.
@@ -157,7 +157,12 @@ impl PacketReader for Nothing {
 ///
 /// # Errors
 /// The budget is spent.
-pub fn find(image: &Arc<dyn Image>, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub fn find(
+    image: &Arc<dyn Image>,
+    options: &Options<'_>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Sessions, Error> {
     build(image, None, options, budget, watch)
 }
 
@@ -166,7 +171,12 @@ pub fn find(image: &Arc<dyn Image>, options: &Options<'_>, budget: &Budget, watc
 ///
 /// # Errors
 /// The budget is spent.
-pub fn carve(image: &Arc<dyn Image>, options: &Options<'_>, budget: &Budget, watch: Watch<'_>) -> Result<Found, Error> {
+pub fn carve(
+    image: &Arc<dyn Image>,
+    options: &Options<'_>,
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Sessions, Error> {
     let carved = carve::find(image, budget, watch)?;
     let whole = Arc::clone(&carved.image);
     build(&whole, Some((image, carved.loose)), options, budget, watch)
@@ -181,9 +191,9 @@ fn build(
     options: &Options<'_>,
     budget: &Budget,
     watch: Watch<'_>,
-) -> Result<Found, Error> {
+) -> Result<Sessions, Error> {
     let regions = find::regions(&**image, budget, watch)?;
-    let mut found = Found::default();
+    let mut found = Sessions::default();
     let mut rejected = regions.rejected;
     let mut groups: BTreeMap<[u8; 16], (Vec<Region>, Vec<Loose>)> = BTreeMap::new();
     for region in regions.regions {

@@ -9,7 +9,7 @@ use lastwords_ctf::session::{ChannelDecoder, Position};
 impl Planner<'_> {
     /// Puts one wrong bit right where that alone leads to `last`, the clock of an event that the half's control words tell.
     /// The sub-buffer is in the planner's buffer, up to `end`.
-    pub(crate) fn mend_begin(&mut self, header: &mut Header, end: usize, last: u64) {
+    pub(crate) fn repair_begin(&mut self, header: &mut Header, end: usize, last: u64) {
         let Some(decoder) = self.decoder.filter(|_| last != 0) else { return };
         let bytes = self.buf.get(..end).unwrap_or_default();
         if leads_to(decoder, bytes, header.begin, last) {
@@ -25,7 +25,7 @@ impl Planner<'_> {
     }
 
     /// The first event of a lockless sub-buffer has the whole clock, and is not before the beginning.
-    pub(crate) fn mend_begin_by_event(&mut self, header: &mut Header, first: usize) {
+    pub(crate) fn repair_begin_by_event(&mut self, header: &mut Header, first: usize) {
         let bytes = self.buf.get(first..).unwrap_or_default();
         let Some(clock) = full_clock(bytes, self.stream.identity.order).filter(|_| first == HEADER_LEN) else { return };
         let is_before = self.sure().is_some_and(|(number, end)| {

@@ -1,7 +1,7 @@
 //! Finding regions by their magic.
 
 use super::region::Region;
-use super::{mend, repair};
+use super::{repair_header, single_bit};
 use crate::pages;
 use lastwords_abi::region::{self as abi, RegionHeader};
 use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR};
@@ -57,7 +57,7 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
         }
         done = done.saturating_add(range.len);
     }
-    scan.mend();
+    scan.repair_headers();
     Ok(scan.found)
 }
 
@@ -139,10 +139,10 @@ impl Scan<'_> {
     }
 
     /// Tries single wrong bits in the headers that do not hold; the sound regions help to choose.
-    fn mend(&mut self) {
+    fn repair_headers(&mut self) {
         for (index, (address, error)) in std::mem::take(&mut self.damaged).into_iter().enumerate() {
             let tries = if index < MAX_REPAIRS { self.tries(address) } else { Vec::new() };
-            match mend::choose(tries, &self.found.regions, self.image) {
+            match repair_header::choose(tries, &self.found.regions, self.image) {
                 Some(mut region) => {
                     let how = region.mended.take().unwrap_or_default();
                     region.mended = Some(format!("{error}: {how}"));
@@ -181,11 +181,12 @@ impl Scan<'_> {
             let Ok(bytes) = self.with_fixed("", address, &head, fixed) else { continue };
             for order in [ByteOrder::Little, ByteOrder::Big] {
                 let check = Reader::new("", &head, order).u64_at(COVERED).unwrap_or(0);
-                for mended in repair::mended(&bytes, check) {
+                for mended in single_bit::mended(&bytes, check) {
                     let region = region("", &mended, Location::new(self.image, address));
                     tries.extend(region.ok().filter(|r| r.order == order && r.fixed.len() == fixed as usize).map(
                         |r| {
-                            let how = if mended == bytes { mend::AS_IT_STANDS } else { mend::FLIPPED };
+                            let how =
+                                if mended == bytes { repair_header::AS_IT_STANDS } else { repair_header::FLIPPED };
                             Region { mended: Some(how.into()), ..r }
                         },
                     ));
@@ -209,7 +210,7 @@ impl Scan<'_> {
         }
         let bytes = self.with_fixed(what, address, head, fixed)?;
         let said = reader.u64_at(COVERED)?;
-        let is = repair::sum(&bytes);
+        let is = single_bit::sum(&bytes);
         if said != is {
             return Err(Error::value(what, COVERED as u64, said, &format!("checksum {is:#x}")));
         }

@@ -18,7 +18,7 @@ pub(crate) fn is_padded_text(bytes: &[u8; 16]) -> bool {
     rest.iter().all(|b| *b == 0) && !text.iter().any(u8::is_ascii_control)
 }
 
-/// `first` with words of neutral names for all that one of `others` has otherwise.
+/// The fields of `first`; those that differ in one of `others` become words called `context0`, `context1` and so on.
 pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Vec<Field> {
     let size = size_of(first);
     let is_sure = |at: usize, field: &Field| {

@@ -420,7 +420,7 @@ impl Planner<'_> {
         if verdict == Verdict::Invalid {
             self.sane_clocks(&mut header);
         } else if let Some((first, _)) = pieces.first().filter(|_| !content.headless) {
-            self.mend_begin_by_event(&mut header, *first);
+            self.repair_begin_by_event(&mut header, *first);
         }
         let why = why
             .unwrap_or_else(|| if verdict == Verdict::Torn { holes_in_words(&content.holes) } else { String::new() });
