@@ -1,7 +1,7 @@
 //! How a run ends: exit status, and what stands on stderr.
 
 use crate::say;
-use lastwords_open::{Severity, chain};
+use lastwords_open::{Losses, Severity, chain};
 use std::process::ExitCode;
 
 /// How a verb ended that did not fail.
@@ -20,8 +20,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Facts {
     /// `--strict`.
     pub(crate) strict: bool,
-    /// Something was lost by the account of a trace.
-    pub(crate) losses: bool,
+    /// What is lost by the accounts of the traces.
+    pub(crate) losses: Losses,
     /// The worst of what could not be had.
     pub(crate) lacking: Option<Severity>,
     /// Something could not be read or written, and was told of.
@@ -33,8 +33,8 @@ pub(crate) struct Facts {
 impl Facts {
     /// How the verb ends.
     pub(crate) fn outcome(self) -> Outcome {
-        let losses = self.losses || self.lacking >= Some(Severity::Loss);
-        match self.failed || self.nothing || self.lacking == Some(Severity::Error) {
+        let losses = self.losses.any || self.lacking >= Some(Severity::Loss);
+        match self.failed || self.nothing || self.losses.undescribed || self.lacking == Some(Severity::Error) {
             _ if self.strict && losses => Outcome::Losses,
             true => Outcome::Negative,
             false => Outcome::Done,
@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn a_loss_is_3_only_where_it_is_asked_for() {
-        let of = |strict, losses, lacking| Facts { strict, losses, lacking, ..Facts::default() }.outcome();
+        let lost = |any| Losses { any, ..Losses::default() };
+        let of = |strict, any, lacking| Facts { strict, losses: lost(any), lacking, ..Facts::default() }.outcome();
         assert_eq!([of(false, true, None), of(true, false, None)], [Outcome::Done; 2]);
         assert_eq!([of(true, true, None), of(true, false, Some(Severity::Loss))], [Outcome::Losses; 2]);
         assert_eq!([of(false, false, Some(Severity::Note)), of(false, true, Some(Severity::Loss))], [Outcome::Done; 2]);

@@ -1,71 +1,14 @@
-//! How long a ring holds what is recorded, at the rate that was observed in it.
+//! How long a ring holds what is recorded, for people.
 
-use lastwords_walk::session::info::{Info, StreamInfo};
+use lastwords_open::Holds;
 
-/// The facts of one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ring {
-    /// Clock of the oldest event that is in it.
-    oldest: u64,
-    /// Clock of the newest.
-    newest: u64,
-    /// Bytes from the oldest event to the newest.
-    bytes: u64,
-    /// Bytes that the ring has room for.
-    capacity: u64,
-    /// Events in it; 0 where they were not counted.
-    events: u64,
-}
-
-/// How long the rings of a channel hold.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Holds {
-    /// Seconds until the ring that fills soonest has come round.
-    pub(crate) seconds: f64,
-    /// Events a second, of all rings together.
-    pub(crate) events_per_second: f64,
-}
-
-impl Holds {
-    /// Of a channel of a session, from the bounds of its rings; `events` counts the events of each stream, where that is known.
-    pub(crate) fn of_channel(info: &Info, channel: u32, events: &[u64]) -> Option<Self> {
-        let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
-        let ring = |(index, stream): (usize, &StreamInfo)| {
-            let (oldest, newest) = stream.clocks.unwrap_or_default();
-            let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
-            Ring { oldest, newest, bytes: stream.held, capacity, events: events.get(index).copied().unwrap_or(0) }
-        };
-        Self::of(&streams.map(ring).collect::<Vec<_>>(), info.clock.frequency)
-    }
-
-    /// Of a channel's rings, whose clock has so many ticks a second; none where nothing shows a rate.
-    fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
-        let mut holds: Option<Self> = None;
-        for ring in rings {
-            let seconds = ring.newest.saturating_sub(ring.oldest) as f64 / frequency as f64;
-            if ring.bytes == 0 || frequency == 0 || seconds <= 0.0 {
-                continue;
-            }
-            let of = Self {
-                seconds: ring.capacity as f64 * seconds / ring.bytes as f64,
-                events_per_second: ring.events as f64 / seconds,
-            };
-            holds = Some(holds.map_or(of, |all| Self {
-                seconds: all.seconds.min(of.seconds),
-                events_per_second: all.events_per_second + of.events_per_second,
-            }));
-        }
-        holds
-    }
-
-    /// `holds about 12 s at the observed rate of 1.2 M events/s`.
-    pub(crate) fn text(&self) -> String {
-        let rate = match self.events_per_second {
-            0.0 => String::new(),
-            rate => format!(" of {}events/s", scaled(rate, &["", "k ", "M ", "G "], 1000.0)),
-        };
-        format!("holds about {} at the observed rate{rate}", time(self.seconds))
-    }
+/// `holds about 12 s at the observed rate of 1.2 M events/s`.
+pub(crate) fn text(holds: &Holds) -> String {
+    let rate = match holds.events_per_second {
+        0.0 => String::new(),
+        rate => format!(" of {}events/s", scaled(rate, &["", "k ", "M ", "G "], 1000.0)),
+    };
+    format!("holds about {} at the observed rate{rate}", time(holds.seconds))
 }
 
 /// A time with its unit: `12 s`, `3.4 min`.
@@ -109,17 +52,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ring_that_fills_soonest_decides() {
-        let slow = Ring { oldest: 0, newest: 4_000_000, bytes: 1000, capacity: 6000, events: 100 };
-        let fast = Ring { bytes: 2000, events: 4_800_000, ..slow };
-        let idle = Ring { capacity: 6000, ..Ring::default() };
-        let holds = Holds::of(&[slow, fast, idle], 1_000_000).expect("two have a rate");
-        assert_eq!(holds.text(), "holds about 12 s at the observed rate of 1.2 M events/s");
-        assert_eq!(
-            Holds::of(&[slow], 1_000_000).expect("a rate").text(),
-            "holds about 24 s at the observed rate of 25 events/s"
-        );
-        assert_eq!(Holds::of(&[idle], 1_000_000), None);
-        assert_eq!(Holds::of(&[slow], 0), None);
+    fn in_words() {
+        let of = |seconds, events_per_second| text(&Holds { seconds, events_per_second });
+        assert_eq!(of(12.0, 1_200_025.0), "holds about 12 s at the observed rate of 1.2 M events/s");
+        assert_eq!(of(24.0, 25.0), "holds about 24 s at the observed rate of 25 events/s");
     }
 }

@@ -9,10 +9,7 @@ use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
 use lastwords_image::unwatched;
-use lastwords_open::{self as open, Body, Found, Machine, Opened, Options, Origin, Severity, Trace};
-use lastwords_trace::ftrace::Array as Rings;
-use lastwords_trace::source::Source;
-use lastwords_walk::{lttng, session};
+use lastwords_open::{self as open, Account, Body, Lttng, Opened, Options, Origin, RecoveredSession, Severity, Trace};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,84 +47,19 @@ pub(crate) struct Input {
     budget: u64,
 }
 
-/// A session of ours.
-pub(crate) struct Session {
-    pub(crate) name: String,
-    pub(crate) origin: Arc<Origin>,
-    pub(crate) found: Box<Found>,
-}
-
-/// A session of LTTng in memory.
-pub(crate) struct Lttng {
-    pub(crate) origin: Arc<Origin>,
-    pub(crate) found: Box<open::Lttng>,
-}
-
-/// A trace array of a kernel.
-#[derive(Clone)]
-pub(crate) struct Array {
-    pub(crate) name: String,
-    pub(crate) origin: Arc<Origin>,
-    pub(crate) index: usize,
-}
-
 /// The traces of all inputs.
 #[derive(Default)]
 pub(crate) struct Traces {
     /// Every input that holds something.
     pub(crate) origins: Vec<Arc<Origin>>,
-    pub(crate) sessions: Vec<Session>,
-    pub(crate) lttng: Vec<Lttng>,
-    /// Traces in folders of CTF, and their inputs.
-    pub(crate) ctf: Vec<read::Trace>,
-    pub(crate) ctf_origins: Vec<Arc<Origin>>,
-    pub(crate) arrays: Vec<Array>,
+    /// The traces: sessions of ours, then those of LTTng, folders of CTF, and trace arrays of kernels.
+    pub(crate) all: Vec<Trace>,
     /// The worst of what could not be had, which was said on stderr.
     pub(crate) lacking: Option<Severity>,
     /// What that was, in words.
     pub(crate) faults: Vec<String>,
-    /// Snapshots are read in place of live rings.
-    pub(crate) snapshot: bool,
     /// Sessions or instances were named.
     pub(crate) is_named: bool,
-}
-
-impl Session {
-    pub(crate) fn source(&self) -> &dyn Source {
-        &*self.found.session
-    }
-
-    pub(crate) fn session(&self) -> &Arc<session::Session> {
-        &self.found.session
-    }
-
-    /// The session as packets, with the names that metadata of a version have.
-    pub(crate) fn trace(&self, version: Version) -> anyhow::Result<read::Trace> {
-        Ok(lastwords_ctf::session::trace(&self.found.session, &self.origin.path, version)?)
-    }
-}
-
-impl Lttng {
-    pub(crate) fn session(&self) -> &lttng::Session {
-        &self.found.session
-    }
-
-    /// The session as packets.
-    pub(crate) fn trace(&self) -> anyhow::Result<read::Trace> {
-        Ok(self.found.session.trace(&self.origin.path)?)
-    }
-}
-
-impl Array {
-    /// The machine, and the array of it.
-    pub(crate) fn get(&self) -> Option<(&Machine, &Rings)> {
-        let machine = self.origin.machine.as_ref()?;
-        Some((machine, machine.array(self.index)?))
-    }
-
-    fn has_events(&self) -> bool {
-        self.origin.machine.as_ref().is_some_and(|machine| machine.has_events(self.index))
-    }
 }
 
 /// Which trace arrays of a kernel are wanted where none is named.
@@ -168,7 +100,7 @@ impl Input {
         open::read(&self.inputs, &self.options(carve, &watch), |opened| {
             spinner.end();
             let traces = self.traces(opened)?;
-            traces.sessions.iter().filter(|_| !self.snapshot).for_each(tell_snapshot);
+            traces.all.iter().filter(|_| !self.snapshot).for_each(tell_snapshot);
             use_it(traces)
         })?
     }
@@ -199,7 +131,7 @@ impl Input {
             let done = use_it(&mut traces);
             // Its user takes an exit status for what became of it all.
             let whole = done.as_ref().is_ok_and(|(_, whole)| *whole) && say::failed().is_none();
-            (done.map(|(done, _)| (done, whole)), traces.into_sessions(), whole)
+            (done.map(|(done, _)| (done, whole)), traces.all, whole)
         };
         let (done, consumed) = open::consume(&self.inputs, &self.options(false, &unwatched), read)?;
         let (done, whole) = done?;
@@ -211,10 +143,10 @@ impl Input {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
         let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.kernel.is_some());
         // Where nothing is left, the worst of them is the error.
-        let (found, mut lacking) = (!opened.origins.is_empty(), opened.lacking);
+        let (found, mut lacking) = (!opened.origins.is_empty(), opened.failures);
         let worst = lacking.iter().enumerate().max_by_key(|(at, lack)| (lack.severity, std::cmp::Reverse(*at)));
         let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| lacking.remove(at).why);
-        for open::Lack { severity, why } in &lacking {
+        for open::Failure { severity, why } in &lacking {
             match severity {
                 Severity::Note => say::note(format_args!("passed over: {why}")),
                 Severity::Loss | Severity::Error => say::error(why),
@@ -226,13 +158,6 @@ impl Input {
         if !opened.origins.iter().any(is_kernel) {
             self.memory.refuse()?;
         }
-        let mut traces = Traces {
-            lacking: lacking.iter().map(|lack| lack.severity).max(),
-            faults: lacking.iter().filter(|l| l.severity > Severity::Note).map(|l| l.why.clone()).collect(),
-            snapshot: self.snapshot,
-            is_named: !self.sessions.is_empty(),
-            ..Traces::default()
-        };
         if opened.traces.is_empty() && !opened.unwanted.is_empty() {
             let names = self.sessions.join(" or ");
             let there: Vec<String> = opened.unwanted.iter().map(|name| plain(name)).collect();
@@ -240,29 +165,31 @@ impl Input {
                 if opened.origins.iter().any(|o| o.machine.is_some()) { "instance or session" } else { "session" };
             bail!("no {what} is called {names}; there are: {}", there.join(", "));
         }
-        traces.origins = opened.origins;
-        for Trace { name, origin, body } in opened.traces {
-            match body {
-                Body::Session(found) => traces.sessions.push(Session { name, origin, found }),
-                Body::Lttng(found) => traces.lttng.push(Lttng { origin, found }),
-                Body::Ctf(trace) => {
-                    traces.ctf.push(*trace);
-                    traces.ctf_origins.push(origin);
-                }
-                Body::Ftrace(index) => traces.arrays.push(Array { name, origin, index }),
-            }
-        }
-        if self.metadata.is_some() && traces.lttng.is_empty() {
+        let mut all = opened.traces;
+        all.sort_by_key(|trace| match trace.body {
+            Body::Session(_) => 0,
+            Body::Lttng(_) => 1,
+            Body::Ctf(_) => 2,
+            Body::Ftrace { .. } => 3,
+        });
+        if self.metadata.is_some() && !all.iter().any(|trace| trace.lttng().is_some()) {
             bail!("--metadata is for LTTng's user-space streams, and the input is none");
         }
-        Ok(traces)
+        Ok(Traces {
+            origins: opened.origins,
+            all,
+            lacking: lacking.iter().map(|lack| lack.severity).max(),
+            faults: lacking.iter().filter(|l| l.severity > Severity::Note).map(|l| l.why.clone()).collect(),
+            is_named: !self.sessions.is_empty(),
+        })
     }
 }
 
 /// What was recorded before a snapshot was taken is not in the live rings any more.
-fn tell_snapshot(session: &Session) {
-    if matches!(session.session().info().snapshot.word(), "taken" | "reading") {
-        let name = plain(&session.name);
+fn tell_snapshot(trace: &Trace) {
+    let state = trace.session().map(|found| found.session.info().snapshot.word());
+    if matches!(state, Some("taken" | "reading")) {
+        let name = plain(&trace.name);
         say::note(format_args!(
             "session {name} holds a snapshot, of what was recorded before: --snapshot has it in place of this"
         ));
@@ -270,9 +197,34 @@ fn tell_snapshot(session: &Session) {
 }
 
 impl Traces {
-    fn into_sessions(self) -> Vec<Trace> {
-        let trace = |Session { name, origin, found }| Trace { name, origin, body: Body::Session(found) };
-        self.sessions.into_iter().map(trace).collect()
+    /// Some of the traces.
+    pub(crate) fn of(all: Vec<Trace>) -> Self {
+        Self { all, ..Self::default() }
+    }
+
+    /// The sessions of ours.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = &RecoveredSession> {
+        self.all.iter().filter_map(Trace::session)
+    }
+
+    /// The traces in folders of CTF.
+    pub(crate) fn ctf(&self) -> impl Iterator<Item = &read::Trace> {
+        self.all.iter().filter_map(Trace::ctf)
+    }
+
+    /// The trace arrays of kernels.
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = &Trace> {
+        self.all.iter().filter(|trace| trace.ftrace().is_some())
+    }
+
+    /// There is a trace array.
+    pub(crate) fn has_arrays(&self) -> bool {
+        self.arrays().next().is_some()
+    }
+
+    /// All traces are trace arrays.
+    pub(crate) fn is_ftrace(&self) -> bool {
+        self.all.iter().all(|trace| trace.ftrace().is_some())
     }
 
     /// All traces but those of ftrace, as packets; sessions with the names that metadata of a version have. Sessions of LTTng whose
@@ -281,15 +233,7 @@ impl Traces {
     /// # Errors
     /// What describes a trace cannot be used.
     pub(crate) fn packets(&self, version: Version) -> anyhow::Result<Vec<read::Trace>> {
-        let mut packets = Vec::new();
-        for session in &self.sessions {
-            packets.push(session.trace(version)?);
-        }
-        for lttng in self.lttng.iter().filter(|lttng| !lttng.session().metadata.text.is_empty()) {
-            packets.push(lttng.trace()?);
-        }
-        packets.extend(self.ctf.iter().cloned());
-        Ok(packets)
+        Ok(self.all.iter().filter_map(|trace| trace.packets(version)).collect::<Result<_, _>>()?)
     }
 
     /// Something of the traces can be read.
@@ -297,28 +241,17 @@ impl Traces {
     /// # Errors
     /// There are only sessions of LTTng, and nothing describes the events of any of them, which is said of each.
     pub(crate) fn check_readable(&self) -> anyhow::Result<()> {
-        if self.lttng.len() < self.len() || self.lttng.iter().any(|lttng| !lttng.found.is_unreadable()) {
+        let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
+        if !self.all.iter().all(is_unreadable) {
             return Ok(());
         }
-        for lttng in &self.lttng {
-            account::tell_unreadable(lttng);
-        }
+        account::print(self, &self.accounts(), true);
         bail!("no session can be read: a description of its events is missing; --metadata gives it");
     }
 
-    /// Packets of a session of LTTng are there, and nothing describes their events.
-    pub(crate) fn has_unreadable(&self) -> bool {
-        self.lttng.iter().any(|lttng| lttng.found.is_unreadable())
-    }
-
-    /// The sessions as sources of events.
-    pub(crate) fn sources(&self) -> Vec<&dyn Source> {
-        self.sessions.iter().map(Session::source).collect()
-    }
-
-    /// How many traces there are.
-    pub(crate) fn len(&self) -> usize {
-        self.sessions.len() + self.lttng.len() + self.ctf.len() + self.arrays.len()
+    /// The account of each trace.
+    pub(crate) fn accounts(&self) -> Vec<Account<'_>> {
+        open::accounts(&self.all)
     }
 
     /// Keeps the trace arrays that are wanted; which others there are is noted.
@@ -327,32 +260,28 @@ impl Traces {
     /// No trace is left.
     pub(crate) fn choose(&mut self, arrays: Arrays) -> anyhow::Result<()> {
         let mut why = None;
-        let mut chosen = Vec::new();
+        let (all, mut kept): (Vec<Trace>, Vec<Trace>) =
+            std::mem::take(&mut self.all).into_iter().partition(|trace| trace.ftrace().is_some());
         for origin in &self.origins {
-            let of_origin = |array: &&Array| Arc::ptr_eq(&array.origin, origin);
-            let all: Vec<Array> = self.arrays.iter().filter(of_origin).cloned().collect();
-            let has_lttng = self.lttng.iter().any(|lttng| Arc::ptr_eq(&lttng.origin, origin));
+            let is_own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
+            let own: Vec<Trace> = all.iter().filter(is_own).cloned().collect();
+            let has_lttng = kept.iter().filter(is_own).any(|trace| trace.lttng().is_some());
             if origin.machine.as_ref().is_some_and(|machine| machine.tracing.arrays.is_empty()) && !has_lttng {
                 why = Some(format!("{}: no trace array of ftrace can be read", origin.path.display()));
                 self.lacking = self.lacking.max(Some(Severity::Error));
             }
-            let mut wanted = self.wanted(all, has_lttng, arrays);
-            if self.snapshot {
-                wanted.retain(|array| {
-                    let has_one = array.get().is_some_and(|(_, rings)| rings.snapshot.is_some());
-                    if !has_one {
-                        let told = format!("{}: instance {} has no snapshot", origin.path.display(), array.name);
-                        why.iter().for_each(|why| say::note(plain(why)));
-                        why = Some(told);
-                    }
-                    has_one
-                });
+            for array in self.wanted(own, has_lttng, arrays) {
+                if array.ftrace().is_some_and(|ftrace| ftrace.ring.is_some()) {
+                    kept.push(array);
+                    continue;
+                }
+                why.iter().for_each(|why| say::note(plain(why)));
+                why = Some(format!("{}: instance {} has no snapshot", origin.path.display(), array.name));
             }
-            chosen.extend(wanted);
         }
-        self.arrays = chosen;
+        self.all = kept;
         match why {
-            Some(why) if self.len() == 0 => bail!("{}", plain(&why)),
+            Some(why) if self.all.is_empty() => bail!("{}", plain(&why)),
             Some(why) => say::note(plain(&why)),
             None => {}
         }
@@ -360,8 +289,9 @@ impl Traces {
     }
 
     /// Of one kernel's arrays those that are wanted.
-    fn wanted(&self, all: Vec<Array>, has_lttng: bool, arrays: Arrays) -> Vec<Array> {
-        let recorded: Vec<Array> = all.iter().filter(|array| array.has_events()).cloned().collect();
+    fn wanted(&self, all: Vec<Trace>, has_lttng: bool, arrays: Arrays) -> Vec<Trace> {
+        let has_events = |array: &&Trace| array.ftrace().is_some_and(|ftrace| ftrace.has_events());
+        let recorded: Vec<Trace> = all.iter().filter(has_events).cloned().collect();
         if self.is_named || all.is_empty() {
             return all;
         }
@@ -371,10 +301,10 @@ impl Traces {
         if arrays == Arrays::All {
             return all;
         }
-        if recorded.first().is_some_and(|array| array.index > 0) {
+        if recorded.first().and_then(Trace::ftrace).is_some_and(|ftrace| ftrace.index > 0) {
             return recorded;
         }
-        for Array { name, .. } in recorded.iter().skip(1) {
+        for Trace { name, .. } in recorded.iter().skip(1) {
             let name = plain(name);
             say::note(format_args!("instance {name} is not in this: `--instance {name}` reads it"));
         }

@@ -1,16 +1,13 @@
 //! Which events: the options that `report`, `recover` and `convert` share.
 
-use crate::input::{Array, Traces};
+use crate::input::Traces;
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
-use crate::text::realtime;
 use anyhow::bail;
-use lastwords_ctf::read::{self, Reader};
 use lastwords_formats::ftrace::Choice;
 use lastwords_formats::select::{Selection, is_named, is_well_formed, matches};
-use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::ftrace::page::Events as PageEvents;
+use lastwords_open::{Ftrace, Trace};
 use lastwords_trace::source::Source;
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -113,7 +110,7 @@ impl Events {
     /// # Errors
     /// None of them has a CPU that is wanted; channels are wanted of what has none.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
-        if !self.channels.is_empty() && traces.sessions.len() < traces.len() {
+        if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
             bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
         }
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
@@ -124,7 +121,7 @@ impl Events {
             since: self.since,
             until: self.until,
             last: self.last,
-            end: if relative { newest(traces) } else { 0 },
+            end: if relative { traces.all.iter().filter_map(Trace::newest).max().unwrap_or(0) } else { 0 },
             is_default: self.is_default(),
         })
     }
@@ -133,7 +130,7 @@ impl Events {
         if self.cpus.is_empty() {
             return Ok(Vec::new());
         }
-        let there = cpus(traces);
+        let there: BTreeSet<u32> = traces.all.iter().flat_map(Trace::cpus).collect();
         let wanted = |cpu: &&u32| self.cpus.iter().any(|range| (range.first..=range.last).contains(cpu));
         for range in &self.cpus {
             if there.range(range.first..=range.last).next().is_none() {
@@ -164,23 +161,6 @@ fn words(cpus: &BTreeSet<u32>) -> String {
     }
 }
 
-/// The CPUs of all traces.
-fn cpus(traces: &Traces) -> BTreeSet<u32> {
-    let mut there = BTreeSet::new();
-    for source in traces.sources() {
-        there.extend(source.streams().iter().filter_map(|stream| stream.cpu));
-    }
-    for lttng in &traces.lttng {
-        there.extend(lttng.session().streams.iter().filter_map(|stream| stream.cpu));
-    }
-    for trace in &traces.ctf {
-        there.extend(trace.streams.iter().filter_map(|stream| read::cpu(trace, stream)));
-    }
-    let rings = traces.arrays.iter().filter_map(Array::get).filter_map(|(_, rings)| rings.shown(traces.snapshot));
-    there.extend(rings.flat_map(|ring| ring.cpus()).map(|cpu| cpu.cpu));
-    there
-}
-
 impl Chosen {
     /// Of sources of events whose times are since the epoch.
     pub(crate) fn selection(&self) -> Selection {
@@ -201,9 +181,9 @@ impl Chosen {
     }
 
     /// Of arrays of one machine, by their clock; where that clock's relation to real time is known, dates are too.
-    pub(crate) fn choice(&self, arrays: &[Array], snapshot: bool) -> Choice {
-        let offset = arrays.first().and_then(realtime);
-        let end = || arrays.iter().map(newest_of_array).max().unwrap_or(0);
+    pub(crate) fn choice(&self, arrays: &[Ftrace<'_>]) -> Choice {
+        let offset = arrays.first().and_then(Ftrace::real_time);
+        let end = || arrays.iter().map(Ftrace::newest).max().unwrap_or(0);
         let clock = |moment: Moment| {
             let reading = match (moment, offset) {
                 (Moment::Printed(reading), _) => reading,
@@ -213,7 +193,7 @@ impl Chosen {
             u64::try_from(reading).unwrap_or(0)
         };
         Choice {
-            snapshot,
+            snapshot: arrays.iter().any(|array| array.snapshot),
             cpus: self.cpus.clone(),
             events: self.events.clone(),
             since: self.since.map(clock),
@@ -233,9 +213,8 @@ impl Chosen {
     /// nothing was left of what was selected from.
     pub(crate) fn tell_empty(&self, traces: &Traces, shown: u64) -> bool {
         let mut is_told = false;
-        if !traces.sessions.is_empty() && traces.sessions.len() == traces.len() {
-            let sources = traces.sources();
-            let channels = || sources.iter().flat_map(|s| &s.schema().channels);
+        if !traces.all.is_empty() && traces.sessions().count() == traces.all.len() {
+            let channels = || traces.sessions().flat_map(|found| &found.session.schema().channels);
             let classes = || channels().flat_map(|channel| &channel.events);
             let unknown = self.events.iter().filter(|glob| !classes().any(|class| is_named(glob, &class.name)));
             let unknown = unknown.map(|glob| ("event", glob));
@@ -257,74 +236,6 @@ impl Chosen {
         }
         is_empty
     }
-}
-
-/// The newest event of all traces, nanoseconds since the epoch.
-fn newest(traces: &Traces) -> i64 {
-    let arrays = traces.arrays.iter().filter_map(|array| {
-        let offset = realtime(array)?;
-        Some(newest_of_array(array).saturating_add(offset))
-    });
-    let sources = traces.sources().into_iter().map(newest_of_source);
-    let ctf = traces.ctf.iter().map(newest_of_ctf);
-    let lttng = traces.lttng.iter().filter_map(|lttng| Some(newest_of_lttng(&lttng.trace().ok()?)));
-    arrays.chain(sources).chain(lttng).chain(ctf).max().unwrap_or(0)
-}
-
-/// The end of the newest packet, nanoseconds since the epoch.
-fn newest_of_source(source: &dyn Source) -> i64 {
-    let mut newest = 0;
-    let mut bytes = Vec::new();
-    let mut converter = Converter::new(&source.schema().clock, Rounding::Floor);
-    for stream in 0..source.streams().len() {
-        let mut packets = source.packets(stream);
-        bytes.clear();
-        while let Some(packet) = packets.next_packet(&mut bytes) {
-            newest = newest.max(converter.nanoseconds(packet.end));
-            bytes.clear();
-        }
-    }
-    newest
-}
-
-/// The end of the newest packet in memory.
-fn newest_of_lttng(trace: &read::Trace) -> i64 {
-    let mut newest = 0;
-    let mut bytes = Vec::new();
-    for (stream, memory) in trace.streams.iter().filter_map(|stream| Some((stream, stream.memory.as_ref()?))) {
-        let mut reader = Reader::new(trace, stream);
-        let mut packets = memory.source.packets_of(memory.stream);
-        while let Some(packet) = packets.next_packet(&mut bytes) {
-            newest = newest.max(reader.nanoseconds(packet.end).unwrap_or(0));
-        }
-    }
-    newest
-}
-
-fn newest_of_ctf(trace: &read::Trace) -> i64 {
-    let mut newest = 0;
-    for stream in &trace.streams {
-        let mut reader = Reader::new(trace, stream);
-        let ends = stream.packets.iter().map(|(_, entry)| entry.end).filter(|end| *end != u64::MAX);
-        newest = newest.max(ends.max().and_then(|end| reader.nanoseconds(end)).unwrap_or(0));
-    }
-    newest
-}
-
-/// Clock of the newest event of an array.
-fn newest_of_array(array: &Array) -> i64 {
-    let Some((machine, rings)) = array.get() else { return 0 };
-    let tracing = &machine.tracing;
-    let mut bytes = Vec::new();
-    let mut newest = 0;
-    for (n, cpu) in rings.live.cpus().iter().enumerate() {
-        let Some(last) = cpu.sub_buffers.checked_sub(1) else { continue };
-        let info = rings.live.sub_buffer(n, last, &mut bytes);
-        let mut events = PageEvents::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
-        events.by_ref().for_each(drop);
-        newest = newest.max(events.time());
-    }
-    i64::try_from(newest).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

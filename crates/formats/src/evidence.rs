@@ -1,9 +1,12 @@
 //! The evidence, as text for people and as data for `inspect --json`: docs/JSON.md.
 
+mod spans;
+
+use lastwords_ctf::Totals;
 use lastwords_ctf::names::plain;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::source::{OpenSpan, Source, Stream};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -138,6 +141,13 @@ pub struct StreamName {
     pub cpu: Option<u32>,
 }
 
+/// An account is written as its [`Report`].
+impl Serialize for Account<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.report().serialize(serializer)
+    }
+}
+
 impl<'a> Account<'a> {
     /// Of a source.
     #[must_use]
@@ -169,12 +179,37 @@ impl<'a> Account<'a> {
         self.faults > 0 || self.evidence.has_losses()
     }
 
-    /// What the rings gave up: bytes, or events where no bytes are known.
-    fn overwritten(&self) -> Option<(u64, &'static str)> {
-        let gaps = || self.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten);
-        let bytes = gaps().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
-        let events = gaps().filter_map(|gap| gap.events).fold(0, u64::saturating_add);
-        [(bytes, "bytes"), (events, "events")].into_iter().find(|(count, _)| *count > 0)
+    /// Packets are there, and nothing describes their events.
+    #[must_use]
+    pub fn is_undescribed(&self) -> bool {
+        self.evidence.gaps.iter().any(|gap| gap.cause == Cause::Undescribed)
+    }
+
+    /// Adds what reading the packets of the trace told: losses by the counts of the packets, and packets that cannot be decoded.
+    pub fn add_reading(&mut self, totals: &Totals) {
+        let gap = |cause, events, place: String| Gap { stream: None, place, cause, events, bytes: None };
+        if totals.lost_events > 0 {
+            let gap = gap(Cause::Discarded, Some(totals.lost_events), "by the counts of the packets".to_owned());
+            self.evidence.to_mut().gaps.push(gap);
+        }
+        if totals.lost_packets > 0 {
+            let gap = gap(Cause::Missing, None, format!("{} packets between others", totals.lost_packets));
+            self.evidence.to_mut().gaps.push(gap);
+        }
+        self.faults = self.faults.saturating_add(totals.faults);
+    }
+
+    /// What the rings gave up, in words: bytes, or events where no bytes are known; none where they gave nothing up.
+    fn overwritten(&self) -> Option<String> {
+        let gaps: Vec<&Gap> = self.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten).collect();
+        let bytes = gaps.iter().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
+        let events = gaps.iter().filter_map(|gap| gap.events).fold(0, u64::saturating_add);
+        match (bytes, events, gaps.is_empty()) {
+            (0, 0, true) => None,
+            (0, 0, false) => Some("older events".to_owned()),
+            (0, events, _) => Some(format!("{events} events")),
+            (bytes, ..) => Some(format!("{bytes} bytes")),
+        }
     }
 
     /// The evidence as data.
@@ -218,7 +253,7 @@ impl<'a> Account<'a> {
     }
 
     /// Writes the evidence for people: a line of counts, then a line for each sub-buffer that is not committed or open, for
-    /// each gap and for each remark. At most `limit` lines of each kind; what is left out is counted.
+    /// each gap, for each remark and for each span that was open. At most `limit` lines of each kind; what is left out is counted.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -234,7 +269,8 @@ impl<'a> Account<'a> {
         }
         let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
         let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
-        writeln!(out, "{name}: sub-buffers: {counts}; {}", sum(self.has_losses(), 0, self.overwritten()))?;
+        let losses = Losses { events: 0, ..Losses::of([self]) };
+        writeln!(out, "{name}: sub-buffers: {counts}; {}", losses.words(self.overwritten().as_deref()))?;
         let damaged = self.evidence.sub_buffers.iter();
         let damaged: Vec<&SubBuffer> =
             damaged.filter(|s| !matches!(s.verdict, Verdict::Committed | Verdict::Open)).collect();
@@ -250,7 +286,8 @@ impl<'a> Account<'a> {
         let gaps: Vec<&Gap> = self.evidence.gaps.iter().collect();
         lines(out, limit, "gaps", &gaps, |gap| self.gap_line(gap))?;
         let notes: Vec<&String> = self.evidence.notes.iter().collect();
-        lines(out, limit, "notes", &notes, |note| plain(note))
+        lines(out, limit, "notes", &notes, |note| plain(note))?;
+        spans::write(&self.spans, limit, out)
     }
 
     fn gap_line(&self, gap: &Gap) -> String {
@@ -280,15 +317,51 @@ impl<'a> Account<'a> {
     }
 }
 
-/// What was lost, in a few words. This alone says "nothing lost": where no gap says that events were recorded and are gone.
-/// `events`: how many are known to be lost, or 0; `overwritten`: what a ring gave up as it must, and its unit.
-#[must_use]
-pub fn sum(losses: bool, events: u64, overwritten: Option<(u64, &str)>) -> String {
-    match (losses, events, overwritten) {
-        (true, 0, _) => "with losses".to_owned(),
-        (true, events, _) => format!("{events} events lost"),
-        (false, _, None) => "nothing lost".to_owned(),
-        (false, _, Some((count, unit))) => format!("{count} {unit} overwritten, nothing else lost"),
+/// What accounts say was lost, summed up. An exit status and the words "nothing lost" follow from this alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// How many events are known to be lost; those overwritten and those in flight at death are not counted.
+    #[serde(rename = "lost_events")]
+    pub events: u64,
+    /// Something is lost by `--strict`'s measure, countable or not.
+    #[serde(rename = "losses")]
+    pub any: bool,
+    /// Packets are there whose events nothing describes.
+    #[serde(rename = "unreadable", skip_serializing_if = "std::ops::Not::not")]
+    pub undescribed: bool,
+}
+
+impl Losses {
+    /// The sum over some accounts.
+    #[must_use]
+    pub fn of<'a, 'b: 'a>(accounts: impl IntoIterator<Item = &'a Account<'b>>) -> Self {
+        let mut sum = Self::default();
+        for account in accounts {
+            sum.add(&Self {
+                any: account.has_losses(),
+                events: account.evidence.lost_events(),
+                undescribed: account.is_undescribed(),
+            });
+        }
+        sum
+    }
+
+    /// Adds those of other accounts.
+    pub fn add(&mut self, other: &Self) {
+        self.any |= other.any;
+        self.events = self.events.saturating_add(other.events);
+        self.undescribed |= other.undescribed;
+    }
+
+    /// In a few words. `overwritten`: what rings gave up as they must.
+    #[must_use]
+    pub fn words(&self, overwritten: Option<&str>) -> String {
+        match (self.any, self.events, overwritten) {
+            (true, 0, _) => "with losses".to_owned(),
+            (true, events, _) => format!("{events} events lost"),
+            (false, _, None) => "nothing lost".to_owned(),
+            (false, _, Some(overwritten)) => format!("{overwritten} overwritten, nothing else lost"),
+        }
     }
 }
 

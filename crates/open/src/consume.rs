@@ -1,7 +1,7 @@
 //! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
 
-use crate::places::Candidate;
-use crate::{Body, Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
+use crate::locate::Candidate;
+use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::{Context, bail};
 use lastwords::consume::{Bound, Consumer};
 use lastwords::remote_control::Handle;
@@ -33,13 +33,13 @@ pub fn consume<W: AsRef<str>, T>(
     let mut candidates = resolve(inputs, options, &mut opened)?;
     let mut handles: Vec<(PathBuf, Handle)> = Vec::new();
     for candidate in &mut candidates {
-        let Ok(place) = &candidate.place else { continue };
-        if handles.iter().any(|(folder, _)| *folder == place.shown) {
+        let Ok(location) = &candidate.location else { continue };
+        if handles.iter().any(|(folder, _)| *folder == location.shown) {
             continue;
         }
-        match open(&place.shown) {
-            Ok(handle) => handles.push((place.shown.clone(), handle)),
-            Err(error) => candidate.place = Err(error),
+        match open(&location.shown) {
+            Ok(handle) => handles.push((location.shown.clone(), handle)),
+            Err(error) => candidate.location = Err(error),
         }
     }
     // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
@@ -58,9 +58,9 @@ pub fn consume<W: AsRef<str>, T>(
     }
     let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
         consumers.iter().map(|read| Box::new(|| read.look()) as Box<_>).collect();
-    open_all(candidates, options, &mut opened, &|place| {
+    open_all(candidates, options, &mut opened, &|location| {
         let mut reads = consumers.iter().zip(&looks);
-        let (read, look) = reads.find(|(read, _)| read.folder == place.shown)?;
+        let (read, look) = reads.find(|(read, _)| read.folder == location.shown)?;
         Some(Upto { session: read.session, look: &**look })
     })?;
     drop(looks);
@@ -117,8 +117,8 @@ fn open(folder: &Path) -> anyhow::Result<Handle> {
 /// The session of a folder cannot be had.
 fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error) {
     for candidate in candidates.iter_mut() {
-        if candidate.place.as_ref().is_ok_and(|place| place.shown == folder) {
-            candidate.place = Err(anyhow::anyhow!("{}: {error}", folder.display()));
+        if candidate.location.as_ref().is_ok_and(|location| location.shown == folder) {
+            candidate.location = Err(anyhow::anyhow!("{}: {error}", folder.display()));
         }
     }
 }
@@ -126,10 +126,7 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
 /// Tells a consumer where reading stopped before later events.
 fn shorten(consumer: &mut Consumer<'_>, traces: &[Trace]) {
     let uuid = consumer.session();
-    let sessions = traces.iter().filter_map(|trace| match &trace.body {
-        Body::Session(found) => Some(found.session.info()),
-        _ => None,
-    });
+    let sessions = traces.iter().filter_map(|trace| Some(trace.session()?.session.info()));
     let streams = sessions.filter(|info| info.uuid == uuid).flat_map(|info| &info.streams);
     for stream in streams {
         if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {

@@ -1,15 +1,17 @@
 //! Opens one place: each file once, whatever is in it.
 
+use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
-use crate::places::{Place, Seat};
 use crate::{Body, Opened, Options, Origin, carve, machine, session, sniff};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
-use lastwords_image::{self as image, Kind, vmcore};
+use lastwords_image::vmcore::{self, Physical};
+use lastwords_image::{self as image, Kind};
+use lastwords_kernel::find;
 use lastwords_walk::lttng_ust;
 use lastwords_walk::session::Upto;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens a place, and adds what is in it.
@@ -17,7 +19,7 @@ use std::sync::Arc;
 /// # Errors
 /// It cannot be read, or nothing is in it.
 pub(super) fn open(
-    place: &Place,
+    location: &Location,
     options: &Options<'_>,
     given: &Given,
     upto: Option<Upto<'_>>,
@@ -25,56 +27,73 @@ pub(super) fn open(
 ) -> anyhow::Result<()> {
     // One budget for all that is done with a place: each file that is opened adds to it by its size.
     let budget = &Arc::new(Budget::default().times(options.budget));
-    match place.seat {
-        _ if options.carve => carve::place(place, options, given, budget, opened),
-        Seat::Session => of_container(place, options, given, budget, upto, opened),
-        Seat::File => of_file(place, options, given, budget, opened),
-        Seat::Split => {
-            let parts: Vec<&Path> = place.open.iter().map(std::path::PathBuf::as_path).collect();
-            let physical = vmcore::open_split(&parts, budget)?;
-            machine::open_dump(&place.shown, &physical, options, budget, opened)
+    match location.kind {
+        _ if options.carve => carve::open(location, options, given, budget, opened),
+        LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::TraceDat) => {
+            machine::open_dat(location.path(), options, opened)
         }
-        Seat::Lttng => of_lttng(place, options, given, budget, opened),
-        Seat::Ctf => of_ctf(place.path(), options, opened),
+        LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
+            Source::Machine(memory) => {
+                let (physical, found) = *memory;
+                machine::open_memory(&location.shown, &physical, found?, options, Arc::clone(budget), opened)
+            }
+            Source::Container(container) => of_container(location, container, options, given, budget, upto, opened),
+        },
+        LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
+        LocationKind::Ctf => of_ctf(location.path(), options, opened),
     }
 }
 
-fn of_file(
-    place: &Place,
-    options: &Options<'_>,
-    given: &Given,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let path = place.path();
+/// The image that a place is.
+pub(super) enum Source {
+    /// The memory of a machine, and the kernel in it, or why there is none.
+    Machine(Box<(Physical, anyhow::Result<find::FoundKernel>)>),
+    /// The memory of a process, or regions of sessions.
+    Container(image::Opened),
+}
+
+/// Opens the files of a place as what they are: raw memory where the options say so, a dump of a machine, or else a container.
+///
+/// # Errors
+/// They cannot be read.
+pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Budget>) -> anyhow::Result<Source> {
+    let (path, watch) = (location.path(), options.watch);
     let named = || path.display().to_string();
-    if path.is_file() {
-        if sniff::of_file(path) == Some(sniff::Kind::TraceDat) {
-            return machine::open_dat(path, options, opened);
-        }
+    let mut physical = None;
+    if location.kind == LocationKind::Split {
+        let parts: Vec<&Path> = location.open.iter().map(PathBuf::as_path).collect();
+        physical = Some(vmcore::open_split(&parts, budget)?);
+    } else if location.kind == LocationKind::File && path.is_file() {
         if let Some(map) = &options.memory.raw {
-            return machine::open_raw(path, map, options, budget, opened);
+            let memory = match find::raw(path, map, budget, watch) {
+                Ok((physical, found)) => (physical, Ok(found)),
+                Err(error) => {
+                    (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
+                }
+            };
+            return Ok(Source::Machine(Box::new(memory)));
         }
-        let physical = vmcore::open_physical(path, budget, options.watch).with_context(named)?;
-        if let Some(physical) = physical {
-            return machine::open_dump(path, &physical, options, budget, opened);
-        }
+        physical = vmcore::open_physical(path, budget, watch).with_context(named)?;
     }
-    of_container(place, options, given, budget, None, opened)
+    if let Some(physical) = physical {
+        let found = find::kernel(&physical, budget, watch).with_context(named);
+        return Ok(Source::Machine(Box::new((physical, found))));
+    }
+    Ok(Source::Container(image::open(path, budget, watch).with_context(named)?))
 }
 
 /// A container of a process's memory, or of regions: all walkers share its image.
 fn of_container(
-    place: &Place,
+    location: &Location,
+    container: image::Opened,
     options: &Options<'_>,
     given: &Given,
     budget: &Arc<Budget>,
     upto: Option<Upto<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let path = place.path();
+    let path = location.path();
     let named = || path.display().to_string();
-    let container = image::open(path, budget, options.watch).with_context(named)?;
     let has_streams = match container.kind {
         Kind::Core | Kind::CompressedCore => true,
         Kind::Plain => sniff::is_lttng(path),
@@ -85,7 +104,7 @@ fn of_container(
         let found = lttng_ust::image(&container.image, budget, options.watch).with_context(named)?;
         others = of_user(found, given, options, opened);
     }
-    session::add(place, container, others, options, budget, upto, opened)
+    session::add(location, container, others, options, budget, upto, opened)
 }
 
 /// Streams of LTTng's user-space tracer, described.
@@ -101,14 +120,14 @@ fn of_user(
 }
 
 fn of_lttng(
-    place: &Place,
+    location: &Location,
     options: &Options<'_>,
     given: &Given,
     budget: &Budget,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let bodies = of_user(lttng::of_folder(place.path(), budget)?, given, options, opened);
-    let (path, kind) = (place.shown.clone(), "memory of LTTng's user-space tracer");
+    let bodies = of_user(lttng::of_folder(location.path(), budget)?, given, options, opened);
+    let (path, kind) = (location.shown.clone(), "memory of LTTng's user-space tracer");
     if bodies.is_empty() {
         anyhow::bail!("{}: no stream of LTTng in it can be read", path.display());
     }
@@ -119,7 +138,7 @@ fn of_lttng(
 fn of_ctf(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
     let found = read::open(path)?;
     opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
-    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Box::new(trace)))).collect();
+    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Arc::new(trace)))).collect();
     opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Opens whatever a path names, and finds every trace in it.
 //!
 //! [`open()`] takes paths and names of sessions. It looks at each input once: a compressed core is decompressed once, and all walkers
-//! share its image. It knows nothing of terminals: what it has to say is data ([`Opened::notes`], [`Opened::lacking`]), and long work is
+//! share its image. It knows nothing of terminals: what it has to say is data ([`Opened::notes`], [`Opened::failures`]), and long work is
 //! told to a callback ([`Options::watch`]).
 //!
 //! A tool that prints the last 100 events of each trace in any dump:
@@ -17,7 +17,7 @@
 //!     println!("{} of {} ({})", trace.name, trace.origin.path.display(), trace.origin.kind);
 //!     trace.write_text(&last, &mut std::io::stdout()).expect("stdout");
 //! }
-//! opened.lacking.iter().for_each(|lack| eprintln!("{}", lack.why));
+//! opened.failures.iter().for_each(|failure| eprintln!("{}", failure.why));
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -31,41 +31,48 @@
     )
 )]
 
+mod account;
 mod carve;
 mod consume;
+mod crash;
+mod duplicates;
+mod ended;
 mod file;
+mod holds;
+pub mod inspect;
 mod live;
+mod locate;
 mod lttng;
 mod machine;
 mod memory;
 mod meter;
-mod places;
 mod session;
 mod sniff;
-mod twice;
+mod trace;
 
+pub use account::{accounts, accounts_after_reading};
 pub use consume::{Consumed, consume};
+pub use crash::{Crash, Frame};
+pub use ended::EndedReport;
+pub use holds::Holds;
+pub use lastwords_formats::evidence::{Account, Losses};
 pub use live::{is_live, is_live_summary};
+pub use locate::{folders_of, sessions_dir};
 pub use lttng::Lttng;
 pub use machine::Machine;
 pub use memory::Memory;
 pub use meter::{Meter, Shown};
-pub use places::{folders_of, sessions_dir};
-pub use session::{Found, read};
+pub use session::{RecoveredSession, read};
+pub use trace::{Body, Ftrace, Trace};
 
-use lastwords_ctf::{Version, read};
-use lastwords_formats::ftrace::text as ftrace;
-use lastwords_formats::select::Selection;
-use lastwords_formats::{Totals, text};
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
 use lastwords_walk::session::Upto;
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use places::{Candidate, Nothing, Place};
+use locate::{Candidate, Location, Nothing};
 
 /// Kinds of inputs, in words for messages.
 pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), a trace.dat file, a folder \
@@ -120,7 +127,7 @@ pub struct Opened {
     /// Remarks.
     pub notes: Vec<String>,
     /// What could not be had, in the order of the inputs.
-    pub lacking: Vec<Lack>,
+    pub failures: Vec<Failure>,
     /// Errors of the place that is being opened.
     errors: Vec<anyhow::Error>,
 }
@@ -137,66 +144,6 @@ pub struct Origin {
     pub machine: Option<Machine>,
 }
 
-/// A trace.
-pub struct Trace {
-    /// Name of the session or the instance (`top`: a kernel's top level).
-    pub name: String,
-    /// Where it was found.
-    pub origin: Arc<Origin>,
-    /// Its events.
-    pub body: Body,
-}
-
-/// The events of a trace.
-pub enum Body {
-    /// A session of ours.
-    Session(Box<Found>),
-    /// A session of LTTng in memory.
-    Lttng(Box<Lttng>),
-    /// A folder of CTF.
-    Ctf(Box<lastwords_ctf::read::Trace>),
-    /// A trace array of a kernel's ftrace: its position in the arrays of the machine of [`Trace::origin`].
-    Ftrace(usize),
-}
-
-impl Trace {
-    /// The trace as packets, whose names are those that metadata of a version have; none of a kernel's ftrace.
-    ///
-    /// # Errors
-    /// Its events cannot be decoded by what describes them.
-    pub fn packets(&self, version: Version) -> Option<std::result::Result<read::Trace, lastwords_ctf::Error>> {
-        let path = &self.origin.path;
-        match &self.body {
-            Body::Session(found) => Some(lastwords_ctf::session::trace(&found.session, path, version)),
-            Body::Lttng(lttng) => Some(lttng.session.trace(path)),
-            Body::Ctf(trace) => Some(Ok((**trace).clone())),
-            Body::Ftrace(_) => None,
-        }
-    }
-
-    /// Writes the selected events as text: each kind of trace in the form that people read it in.
-    ///
-    /// # Errors
-    /// The events cannot be decoded; `out` cannot be written.
-    pub fn write_text(
-        &self,
-        selection: &Selection,
-        out: &mut dyn Write,
-    ) -> std::result::Result<Totals, lastwords_ctf::Error> {
-        let (zone, style) = (text::Zone::utc(), text::Style::Fields);
-        if let Some(trace) = self.packets(Version::V2) {
-            return text::write(&[trace?], style, selection, &zone, out, &read::unwatched, &mut |_| {});
-        }
-        let (Some(machine), Body::Ftrace(array)) = (&self.origin.machine, &self.body) else {
-            return Ok(Totals::default());
-        };
-        let options =
-            ftrace::Options { events: selection.events.clone(), last: selection.last, ..ftrace::Options::default() };
-        let summary = ftrace::write_trace(out, &machine.tracing, *array, &options)?;
-        Ok(Totals { events: summary.events, bytes: summary.bytes, faults: summary.faults, ..Totals::default() })
-    }
-}
-
 /// How bad it is that something could not be had; the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -210,7 +157,7 @@ pub enum Severity {
 
 /// Something that could not be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
+pub struct Failure {
     /// How bad that is.
     pub severity: Severity,
     /// The path and the reason, one sentence.
@@ -242,7 +189,7 @@ impl Opened {
     /// How bad it is what could not be had; none where all is there.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
-        self.lacking.iter().map(|lack| lack.severity).max()
+        self.failures.iter().map(|failure| failure.severity).max()
     }
 
     /// Adds an input and its traces, each with its name.
@@ -260,7 +207,7 @@ impl Opened {
 }
 
 /// Opens the files and folders of all paths, and the sessions of all names. That an input cannot be read or holds nothing is no error:
-/// [`Opened::lacking`] says so.
+/// [`Opened::failures`] says so.
 ///
 /// # Errors
 /// The process of [`Options::pid`] cannot be read; a file that [`Options`] name is not there.
@@ -278,12 +225,12 @@ fn resolve<W: AsRef<str>>(words: &[W], options: &Options<'_>, opened: &mut Opene
     if options.memory.split {
         all.push(Candidate::split(words.iter().map(|word| PathBuf::from(word.as_ref())).collect()));
     } else {
-        words.iter().for_each(|word| all.extend(places::of_word(word.as_ref(), &mut opened.notes)));
+        words.iter().for_each(|word| all.extend(locate::of_word(word.as_ref(), &mut opened.notes)));
     }
     if let Some(pid) = options.pid {
-        all.extend(places::of_process(pid)?);
+        all.extend(locate::of_process(pid)?);
     }
-    Ok(places::each_once(all))
+    Ok(locate::each_once(all))
 }
 
 /// Raises the number of files that this process may open to what the system allows: a folder of sessions has thousands of streams.
@@ -299,21 +246,21 @@ fn open_all<'u>(
     candidates: Vec<Candidate>,
     options: &Options<'_>,
     opened: &mut Opened,
-    upto: &dyn Fn(&Place) -> Option<Upto<'u>>,
+    upto: &dyn Fn(&Location) -> Option<Upto<'u>>,
 ) -> Result<()> {
     let metadata = lttng::Given::read(options)?;
-    for Candidate { place, is_named } in candidates {
-        let done = place.and_then(|place| file::open(&place, options, &metadata, upto(&place), opened));
+    for Candidate { location, is_named } in candidates {
+        let done = location.and_then(|location| file::open(&location, options, &metadata, upto(&location), opened));
         for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
             let severity = match is_named {
                 true => Severity::Error,
                 false if error.is::<Nothing>() => Severity::Note,
                 false => Severity::Loss,
             };
-            opened.lacking.push(Lack { severity, why: chain(&error) });
+            opened.failures.push(Failure { severity, why: chain(&error) });
         }
     }
-    twice::settle(opened);
+    duplicates::settle(opened);
     Ok(())
 }
 

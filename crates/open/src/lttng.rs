@@ -6,7 +6,8 @@ use lastwords_bytes::Budget;
 use lastwords_image::{Image, Kind, Progress, Watch};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_walk::lttng::{Metadata, Session, complete, texts};
+use lastwords_trace::evidence::{Cause, Gap};
+use lastwords_walk::lttng::{Metadata, Session, Stream, complete, texts};
 use lastwords_walk::lttng_kernel::{self, Source};
 use lastwords_walk::lttng_ust;
 use std::io::Read;
@@ -116,9 +117,24 @@ pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, B
             done = done.saturating_add(bytes);
             watch(Progress { what: "decoding packets", done, total: Some(total) });
         });
-        (session.name.clone(), Body::Lttng(Box::new(Lttng { session: Arc::new(session), events })))
+        if events.is_none() {
+            session.evidence.gaps.extend(undescribed(&session.streams));
+        }
+        (session.name.clone(), Body::Lttng(Arc::new(Lttng { session: Arc::new(session), events })))
     };
     sessions.into_iter().map(prove).collect()
+}
+
+/// The packets of each stream as gaps: the description of their events is missing.
+fn undescribed(streams: &[Stream]) -> Vec<Gap> {
+    let gap = |(index, stream): (usize, &Stream)| Gap {
+        stream: Some(index),
+        place: format!("{} packets", stream.packets.len()),
+        cause: Cause::Undescribed,
+        events: None,
+        bytes: Some(stream.packets.iter().map(|packet| packet.content).fold(0, u64::saturating_add)),
+    };
+    streams.iter().enumerate().filter(|(_, stream)| !stream.packets.is_empty()).map(gap).collect()
 }
 
 /// Metadata from a file that was given; none where none was.

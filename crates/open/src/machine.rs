@@ -5,8 +5,8 @@ use crate::{Body, Memory, Meter, Opened, Options, Origin};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::dat;
-use lastwords_image::Watch;
-use lastwords_image::vmcore::{self, Physical};
+use lastwords_image::vmcore::Physical;
+use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Kernel, find};
 use lastwords_trace::ftrace::{Array, Tracing};
 use lastwords_walk::lttng::Session;
@@ -80,10 +80,10 @@ fn add(
     options: &Options<'_>,
     opened: &mut Opened,
 ) {
-    let mut traces: Vec<(String, Body)> =
-        machine.tracing.arrays.iter().enumerate().map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
-    traces.extend(lttng::bodies(sessions, options.watch));
-    opened.add(options, Origin { path: path.to_owned(), kind, core: None, machine: Some(machine) }, traces);
+    let sessions = lttng::bodies(sessions, options.watch);
+    let origin = Origin { path: path.to_owned(), kind, core: None, machine: Some(machine) };
+    let arrays = arrays(&origin, options);
+    opened.add(options, origin, arrays.into_iter().chain(sessions).collect());
 }
 
 /// Opens a trace.dat file.
@@ -96,37 +96,11 @@ pub(super) fn open_dat(path: &Path, options: &Options<'_>, opened: &mut Opened) 
     Ok(())
 }
 
-/// Opens a file of raw memory.
+/// Adds the traces of a kernel in the memory of a machine.
 ///
 /// # Errors
-/// It cannot be read, or no kernel is in it.
-pub(super) fn open_raw(
-    path: &Path,
-    map: &[vmcore::RawRange],
-    options: &Options<'_>,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let raw = find::raw(path, map, budget, options.watch).with_context(|| path.display().to_string())?;
-    of_memory(path, &raw.0, raw.1, options, Arc::clone(budget), opened)
-}
-
-/// Opens a dump of a machine's memory.
-///
-/// # Errors
-/// No kernel is in it, or its tracer cannot be read.
-pub(super) fn open_dump(
-    path: &Path,
-    physical: &Physical,
-    options: &Options<'_>,
-    budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<()> {
-    let found = find::kernel(physical, budget, options.watch).with_context(|| path.display().to_string())?;
-    of_memory(path, physical, found, options, Arc::clone(budget), opened)
-}
-
-fn of_memory(
+/// Its tracer cannot be read.
+pub(super) fn open_memory(
     path: &Path,
     physical: &Physical,
     found: find::FoundKernel,
@@ -135,11 +109,7 @@ fn of_memory(
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let named = || path.display().to_string();
-    let mut notes = physical.notes.clone();
-    notes.extend(found.notes);
-    let sources = options.memory.sources(&found.info)?;
-    let memory = Arc::new(found.memory);
-    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, budget).with_context(named)?);
+    let (kernel, memory, mut notes) = kernel(physical, found, &options.memory, budget).with_context(named)?;
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
@@ -155,27 +125,44 @@ fn of_memory(
     Ok(())
 }
 
+/// The kernel that was found in a memory, its memory, and remarks.
+fn kernel(
+    physical: &Physical,
+    found: find::FoundKernel,
+    memory: &Memory,
+    budget: Arc<Budget>,
+) -> anyhow::Result<(Arc<Kernel>, Arc<VirtualMemory>, Vec<String>)> {
+    let notes = physical.notes.iter().cloned().chain(found.notes).collect();
+    let sources = memory.sources(&found.info)?;
+    let memory = Arc::new(found.memory);
+    let kernel = Kernel::open(memory.clone(), &found.info, sources, budget)?;
+    Ok((Arc::new(kernel), memory, notes))
+}
+
 /// Sub-buffers of ftrace that lie anywhere in the memory, in rings as they fit.
 ///
 /// # Errors
-/// No kernel is in it that tells the formats of events.
+/// The kernel does not tell the formats of events.
 pub(super) fn carve(
     physical: &Physical,
+    found: find::FoundKernel,
     memory: &Memory,
-    budget: &Arc<Budget>,
-    watch: Watch<'_>,
+    budget: Arc<Budget>,
 ) -> anyhow::Result<Machine> {
-    let found = find::kernel(physical, budget, watch)?;
-    let sources = memory.sources(&found.info)?;
-    let memory = Arc::new(found.memory);
-    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, sources, Arc::clone(budget))?);
+    let (kernel, memory, notes) = kernel(physical, found, memory, budget)?;
     let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
-    Ok(Machine::new(Some(kernel), tracing, Vec::new()))
+    Ok(Machine::new(Some(kernel), tracing, notes))
 }
 
 /// Adds what carving found.
 pub(super) fn add_carved(origin: Origin, bodies: Vec<(String, Body)>, options: &Options<'_>, opened: &mut Opened) {
-    let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
-    let arrays: Vec<(String, Body)> = arrays.map(|(index, array)| (name(array), Body::Ftrace(index))).collect();
+    let arrays = arrays(&origin, options);
     opened.add(options, origin, bodies.into_iter().chain(arrays).collect());
+}
+
+/// The trace arrays of a machine, each with its name.
+fn arrays(origin: &Origin, options: &Options<'_>) -> Vec<(String, Body)> {
+    let snapshot = options.snapshot;
+    let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());
+    arrays.map(|(index, array)| (name(array), Body::Ftrace { array: index, snapshot })).collect()
 }

@@ -1,7 +1,7 @@
 //! How far a kernel's rings were read: each that is opened is watched, and somebody can be told while something is made of them.
 
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, CpuRing, Latency, Ring, SubBufferInfo, Tracing};
+use lastwords_trace::ftrace::{CpuRing, Latency, Ring, SubBufferInfo, Tracing};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where watched rings tell of what is read.
@@ -45,14 +45,13 @@ impl Meter {
         meter
     }
 
-    /// Work on arrays begins: `begin` is given the bytes that there are, and returns who is told of those that were read.
+    /// Work on rings begins: `begin` is given the bytes that there are, and returns who is told of those that were read.
     pub fn show<'a>(
         &self,
-        arrays: impl Iterator<Item = &'a Array>,
-        snapshot: bool,
+        rings: impl Iterator<Item = &'a Arc<dyn Ring>>,
         begin: impl FnOnce(u64) -> Box<dyn FnMut(u64) + Send>,
     ) -> Shown<'_> {
-        let rings: Vec<Arc<dyn Ring>> = arrays.filter_map(|array| array.shown(snapshot).cloned()).collect();
+        let rings: Vec<Arc<dyn Ring>> = rings.cloned().collect();
         let size = |cpu: &CpuRing| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size));
         let total = rings.iter().flat_map(|ring| ring.cpus()).map(size).fold(0, u64::saturating_add);
         let (told, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
@@ -118,7 +117,7 @@ impl Ring for Watched {
 mod tests {
     use super::*;
     use lastwords_trace::evidence::Verdict;
-    use lastwords_trace::ftrace::Stats;
+    use lastwords_trace::ftrace::{Array, Stats};
 
     struct Two([CpuRing; 2]);
 
@@ -159,7 +158,7 @@ mod tests {
         let read = |ring: &Watched, cpu, index| ring.sub_buffer(cpu, index, &mut Vec::new()).verdict;
         read(&live, 0, 0);
         assert_eq!(done(), None);
-        let shown = meter.show(std::iter::once(&array), false, |_| Box::new(|_| {}));
+        let shown = meter.show(std::iter::once(&array.live), |_| Box::new(|_| {}));
         for (cpu, index) in [(0, 0), (0, 1), (0, 0), (1, 2), (1, 3), (2, 0)] {
             read(&live, cpu, index);
         }

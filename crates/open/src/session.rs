@@ -1,6 +1,7 @@
 //! Sessions of ours, wherever their memory is.
 
-use crate::places::{Nothing, Place};
+use crate::crash::{self, Crash};
+use crate::locate::{Location, Nothing};
 use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff};
 use anyhow::{Context, bail};
 use lastwords::Ended;
@@ -11,12 +12,20 @@ use lastwords_walk::session::{Session, Upto};
 use lastwords_walk::{Recovered, sessions};
 use std::sync::Arc;
 
-/// A session, and how it ended.
-pub struct Found {
+/// A session of ours that was found, and how it ended.
+pub struct RecoveredSession {
     /// The session.
     pub session: Arc<Session>,
     /// How and when it ended, where it is in its own folder and nobody records in it any more.
     pub ended: Option<Ended>,
+}
+
+impl RecoveredSession {
+    /// The panics and signals that hooks and handlers of its program recorded, in order of time.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<Crash> {
+        crash::of(&self.session)
+    }
 }
 
 /// Opens inputs as [`crate::open()`] does, and runs `read` over them. Snapshots of sessions that live are marked as being read for that
@@ -27,8 +36,8 @@ pub struct Found {
 pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl FnOnce(Opened) -> T) -> Result<T> {
     let mut opened = Opened::default();
     let candidates = crate::resolve(inputs, options, &mut opened)?;
-    let places = candidates.iter().filter_map(|candidate| candidate.place.as_ref().ok());
-    let live = |place: &&Place| options.snapshot && place.shown.is_dir() && is_live(&place.shown);
+    let places = candidates.iter().filter_map(|candidate| candidate.location.as_ref().ok());
+    let live = |location: &&Location| options.snapshot && location.shown.is_dir() && is_live(&location.shown);
     let error = |error: lastwords::Error| crate::Error(error.to_string());
     let handles: Vec<Handle> =
         places.filter(live).map(|p| Handle::open(&p.shown)).collect::<std::result::Result<_, _>>().map_err(error)?;
@@ -52,7 +61,7 @@ pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl Fn
 /// # Errors
 /// Nothing is in it; what is there is another session than the one that was meant.
 pub(super) fn add(
-    place: &Place,
+    location: &Location,
     container: image::Opened,
     others: Vec<(String, Body)>,
     options: &Options<'_>,
@@ -60,40 +69,40 @@ pub(super) fn add(
     upto: Option<Upto<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let shown = &place.shown;
+    let shown = &location.shown;
     let summary =
         Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| Some(Handle::open(shown).ok()?.summary()));
     let live = upto.is_none() && summary.as_ref().is_some_and(is_live_summary);
     let details = summary.and_then(|summary| summary.details.ok());
     let walk = lastwords_walk::Options { snapshot: options.snapshot, upto, live };
     let found = sessions(container, &walk, budget, options.watch);
-    let mut found = found.with_context(|| place.path().display().to_string())?;
+    let mut found = found.with_context(|| location.path().display().to_string())?;
     opened.notes.append(&mut found.notes);
     if found.sessions.is_empty() && others.is_empty() {
-        bail!("{}: {}", shown.display(), nothing(place, &found));
+        bail!("{}: {}", shown.display(), nothing(location, &found));
     }
     let Recovered { kind, core, sessions, .. } = found;
     let mut bodies = Vec::new();
-    let wanted = |session: &Session| place.unique.as_deref().is_none_or(|unique| is_of(session, unique));
+    let wanted = |session: &Session| location.unique.as_deref().is_none_or(|unique| is_of(session, unique));
     let mut is_other = !sessions.is_empty();
     for session in sessions.into_iter().filter(wanted) {
         is_other = false;
         let name = session.info().name.clone();
         if options.wants(&name)
-            && let Err(error) = check_snapshot(place, &session, options)
+            && let Err(error) = check_snapshot(location, &session, options)
         {
             opened.errors.push(error);
             continue;
         }
         let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
         let ended = of_it.and_then(|details| details.ended);
-        bodies.push((name, Body::Session(Box::new(Found { session: Arc::new(session), ended }))));
+        bodies.push((name, Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended }))));
     }
     if is_other && others.is_empty() {
         bail!(
             "{}: what {} holds now is another session; give a core of its process",
             shown.display(),
-            place.path().display()
+            location.path().display()
         );
     }
     bodies.extend(others);
@@ -102,14 +111,14 @@ pub(super) fn add(
 }
 
 /// A session holds a snapshot where that is wanted.
-fn check_snapshot(place: &Place, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
+fn check_snapshot(location: &Location, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
     let info = session.info();
     let state = info.snapshot.word();
     let holds = matches!(state, "taken" | "reading");
     if options.snapshot && !holds && state != "swapping" {
         return Err(Nothing::of(format!(
             "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",
-            place.shown.display(),
+            location.shown.display(),
             info.name,
         )));
     }
@@ -124,11 +133,11 @@ fn is_of(session: &Session, unique: &str) -> bool {
     hexadecimal == unique
 }
 
-fn nothing(place: &Place, found: &Recovered) -> String {
+fn nothing(location: &Location, found: &Recovered) -> String {
     use lastwords_image::Kind;
     let remedy = match found.kind {
         Kind::Plain => {
-            let looks = sniff::words(sniff::of_file(place.path()));
+            let looks = sniff::words(sniff::of_file(location.path()));
             return format!("this is {looks}; no trace is in it. An input is {KINDS}");
         }
         Kind::Core | Kind::CompressedCore if found.is_damaged => {

@@ -72,6 +72,8 @@ pub enum Cause {
     Consumed,
     /// In a snapshot that was replaced or freed before it was consumed.
     Dropped,
+    /// The packets are there, but the description of their events is missing, so that nothing can read them.
+    Undescribed,
 }
 
 impl Cause {
@@ -90,6 +92,7 @@ impl Cause {
             Self::Cleared => "cleared",
             Self::Consumed => "consumed",
             Self::Dropped => "dropped",
+            Self::Undescribed => "undescribed",
         }
     }
 

@@ -2,12 +2,11 @@
 
 use super::write::Writing;
 use super::{Done, Family, Job, folder, lttng};
-use crate::account;
-use crate::input::{Arrays, Lttng, Session, Traces};
+use crate::input::{Arrays, Traces};
 use crate::names::Taken;
 use crate::say;
 use crate::select::Chosen;
-use lastwords_open::{Origin, chain};
+use lastwords_open::{Account, Origin, Trace, chain};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,48 +23,37 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     }
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
-    let all = std::mem::take(job.traces);
-    let part = || Traces { snapshot: all.snapshot, ..Traces::default() };
-    let folders = folders(&job, &all);
+    let traces = &*job.traces;
+    let folders = folders(&job, traces);
     let into = |origin: &Arc<Origin>| {
         let own = folders.iter().find(|(other, _)| Arc::ptr_eq(other, origin));
         own.map_or_else(|| job.output.to_owned(), |(_, folder)| folder.clone())
     };
     let mut run = Run { job: &job, chosen: &chosen, names: BTreeMap::new(), done: Done::default(), errors: Vec::new() };
-    let output = job.output;
-    let write_session = |run: &mut Run<'_>, session: Session| {
-        let name = session.name.clone();
-        let one = Traces { sessions: vec![session], ..part() };
-        if run.write(&one, Family::Packets, output, &name) {
-            run.done.losses |= account::print_all(&one, job.json);
-        }
-        one.sessions
-    };
-    let sessions: Vec<Session> = all.sessions.into_iter().flat_map(|at| write_session(&mut run, at)).collect();
-    for origin in &all.origins {
-        let arrays: Vec<_> = all.arrays.iter().filter(|array| Arc::ptr_eq(&array.origin, origin)).cloned().collect();
+    traces.all.iter().filter(|trace| trace.session().is_some()).for_each(|one| run.one(one, job.output, &one.name));
+    for origin in &traces.origins {
+        let arrays: Vec<Trace> = traces.arrays().filter(|array| Arc::ptr_eq(&array.origin, origin)).cloned().collect();
         let holds_all = job.format(Family::Ftrace).holds_all();
         for set in arrays.chunks(if holds_all { arrays.len().max(1) } else { 1 }) {
             let name = match set {
                 [array] if !holds_all && array.name != "top" => format!("trace-{}", array.name),
                 _ => "trace".to_owned(),
             };
-            run.write(&Traces { arrays: set.to_vec(), ..part() }, Family::Ftrace, &into(origin), &name);
+            run.write(&Traces::of(set.to_vec()), Family::Ftrace, &into(origin), &name);
         }
-        run.done.losses |= account::print_all(&Traces { arrays, ..part() }, job.json);
+        let arrays = Traces::of(arrays);
+        job.account(&arrays, &arrays.accounts(), &mut run.done);
+        run.lttng(origin, traces, &into(origin));
     }
-    run.lttng(all.lttng, &into);
-    for trace in all.ctf {
-        let name = trace.path.file_name().map_or_else(|| "ctf".to_owned(), |name| name.to_string_lossy().into_owned());
-        run.write(&Traces { ctf: vec![trace], ..part() }, Family::Packets, output, &name);
+    for (trace, ctf) in traces.all.iter().filter_map(|trace| Some((trace, trace.ctf()?))) {
+        let name = ctf.path.file_name().map_or_else(|| "ctf".to_owned(), |name| name.to_string_lossy().into_owned());
+        run.one(trace, job.output, &name);
     }
     let Run { mut done, mut errors, .. } = run;
     let last = errors.pop_if(|_| done.lines.is_empty());
     errors.iter().for_each(|error| say::error(chain(error)));
     done.failed |= !errors.is_empty();
     done.nothing = last.is_none() && chosen.tell_none(done.events());
-    // Whoever consumes sessions is asked how far they were read.
-    job.traces.sessions = sessions;
     last.map_or_else(|| job.end(done), Err)
 }
 
@@ -80,39 +68,43 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Writes a file or folder of that name; false where that failed.
-    fn write(&mut self, traces: &Traces, family: Family, into: &Path, name: &str) -> bool {
+    /// Writes a file or folder of that name; the accounts of the traces, none where that failed.
+    fn write<'t>(&mut self, traces: &'t Traces, family: Family, into: &Path, name: &str) -> Option<Vec<Account<'t>>> {
         let (job, chosen, format) = (self.job, self.chosen, self.job.format(family));
         let path = format.path(into, &self.names.entry(into.to_owned()).or_default().name(name));
         let written = folder(into).and_then(|()| Writing { job, chosen, traces, path: &path }.run(format));
-        let is_written = written.is_ok();
-        match written {
-            Ok(line) => job.tell(line, &mut self.done),
-            Err(error) => self.errors.push(error),
-        }
-        is_written
+        let (line, accounts) = written.map_err(|error| self.errors.push(error)).ok()?;
+        job.tell(line, &mut self.done);
+        Some(accounts)
     }
 
-    /// Writes the sessions of LTTng: as CTF in the folders that LTTng gives them.
-    fn lttng(&mut self, mut sessions: Vec<Lttng>, into: &dyn Fn(&Arc<Origin>) -> PathBuf) {
-        let is_ctf = self.job.format(Family::Packets).ctf_version().is_some();
-        while let Some(first) = sessions.first() {
-            let (origin, into) = (Arc::clone(&first.origin), into(&first.origin));
-            let own: Vec<Lttng> = sessions.extract_if(.., |lttng| Arc::ptr_eq(&lttng.origin, &origin)).collect();
-            if is_ctf {
-                let taken = self.names.entry(into.clone()).or_default();
-                let written = folder(&into).and_then(|()| lttng::write(self.job, &own, &into, taken, &mut self.done));
-                self.errors.extend(written.err());
-                continue;
-            }
-            for lttng in own {
-                let name = lttng.session().name.clone();
-                let one = Traces { lttng: vec![lttng], ..Traces::default() };
-                if !one.lttng[0].session().metadata.text.is_empty() {
-                    self.write(&one, Family::Packets, &into, &name);
-                }
-                self.done.failed |= one.has_unreadable();
-                self.done.losses |= account::print_all(&one, self.job.json);
+    /// Writes a trace that is packets, and prints its account.
+    fn one(&mut self, trace: &Trace, into: &Path, name: &str) {
+        let one = Traces::of(vec![trace.clone()]);
+        if let Some(accounts) = self.write(&one, Family::Packets, into, name) {
+            self.job.account(&one, &accounts, &mut self.done);
+        }
+    }
+
+    /// Writes the sessions of LTTng of an input: as CTF in the folders that LTTng gives them.
+    fn lttng(&mut self, origin: &Arc<Origin>, traces: &Traces, into: &Path) {
+        let is_own = |trace: &&Trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin);
+        let own = Traces::of(traces.all.iter().filter(is_own).cloned().collect());
+        if own.all.is_empty() {
+            return;
+        }
+        if self.job.format(Family::Packets).ctf_version().is_some() {
+            let taken = self.names.entry(into.to_owned()).or_default();
+            let written = folder(into).and_then(|()| lttng::write(self.job, &own, into, taken, &mut self.done));
+            self.errors.extend(written.err());
+            return;
+        }
+        for trace in &own.all {
+            if trace.lttng().is_some_and(|lttng| lttng.session.metadata.text.is_empty()) {
+                let one = Traces::of(vec![trace.clone()]);
+                self.job.account(&one, &one.accounts(), &mut self.done);
+            } else {
+                self.one(trace, into, &trace.name);
             }
         }
     }
@@ -120,7 +112,9 @@ impl Run<'_> {
 
 /// Of several kernels and inputs with LTTng each has a folder of its own.
 fn folders(job: &Job<'_>, traces: &Traces) -> Vec<(Arc<Origin>, PathBuf)> {
-    let has_lttng = |origin: &Arc<Origin>| traces.lttng.iter().any(|lttng| Arc::ptr_eq(&lttng.origin, origin));
+    let has_lttng = |origin: &Arc<Origin>| {
+        traces.all.iter().any(|trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin))
+    };
     let own: Vec<&Arc<Origin>> =
         traces.origins.iter().filter(|origin| origin.machine.is_some() || has_lttng(origin)).collect();
     let folder =

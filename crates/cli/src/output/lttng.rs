@@ -1,15 +1,14 @@
 //! Sessions of LTTng recovered: a CTF folder for each, with the packets as they were in memory.
 
 use super::{Done, Format, Job, Line};
-use crate::account;
-use crate::input::Lttng;
+use crate::input::Traces;
 use crate::names::Taken;
 use crate::progress::Shared;
 use anyhow::Context;
 use lastwords_ctf::write::lttng::{self as folder, Entry, StreamWriter};
 use lastwords_ctf::{Version, emit};
 use lastwords_formats::Totals;
-use lastwords_formats::evidence::Account;
+use lastwords_open::{Losses, Lttng};
 use lastwords_walk::lttng::{Metadata, Packet, Session};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,19 +37,20 @@ impl Names<'_> {
 /// Writes sessions, a CTF folder each, into `folder`: of the version that is asked for, or of that in which the tracer describes them.
 pub(super) fn write(
     job: &Job<'_>,
-    sessions: &[Lttng],
+    sessions: &Traces,
     folder: &Path,
     taken: &mut Taken,
     done: &mut Done,
 ) -> anyhow::Result<()> {
     let mut names = Names { taken, given: BTreeMap::new() };
-    for lttng in sessions {
-        let session = lttng.session();
-        let mut evidence = session.evidence.clone();
+    for trace in &sessions.all {
+        let Some(Lttng { session, events }) = trace.lttng() else { continue };
+        let mut account = trace.account();
         let text = match job.to.and_then(Format::ctf_version).map(|version| translated(&session.metadata, version)) {
             Some(Ok(Some(text))) => Cow::Owned(text.into_bytes()),
             Some(Err(error)) => {
-                evidence.notes.push(format!("the metadata stay in the version of the tracer: {error}"));
+                let note = format!("the metadata stay in the version of the tracer: {error}");
+                account.evidence.to_mut().notes.push(note);
                 Cow::Borrowed(&session.metadata.text[..])
             }
             _ => Cow::Borrowed(&session.metadata.text[..]),
@@ -58,21 +58,18 @@ pub(super) fn write(
         let bar = Shared::new(&session.name, session.bytes());
         let (path, totals) = write_one(session, &text, folder, &names.name(session), &bar)?;
         drop(bar);
-        let account = account::of_lttng(session);
-        let losses = account::print(&Account { evidence: Cow::Borrowed(&evidence), ..account });
-        let unreadable = account::tell_unreadable(lttng);
+        let accounts = [account];
+        job.account(&Traces::of(vec![trace.clone()]), &accounts, done);
         let Totals { streams, packets, bytes, .. } = totals;
         let line = Line {
             path,
             session: session.name.clone(),
-            from: lttng.origin.path.clone(),
-            events: lttng.found.events,
+            from: trace.origin.path.clone(),
+            events: *events,
             streams,
             packets,
             bytes,
-            lost_events: session.evidence.lost_events(),
-            losses: losses || unreadable,
-            unreadable,
+            losses: Losses::of(&accounts),
             merged: Vec::new(),
             faults: 0,
         };

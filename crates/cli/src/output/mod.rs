@@ -5,14 +5,15 @@ mod lttng;
 mod one;
 mod write;
 
+use crate::account;
 use crate::input::Traces;
 use crate::say;
 use crate::select::Events;
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
-use lastwords_formats::evidence::sum;
 use lastwords_formats::{Error, create_file, create_folder};
+use lastwords_open::{Account, Body, Losses, Trace};
 use rustix::fs::Access;
 use serde::Serialize;
 use std::fs::DirBuilder;
@@ -132,17 +133,19 @@ impl Family {
         format!("{what} is written as {} or {last}", first.join(", "))
     }
 
-    /// Names of the traces of this kind.
-    fn names(self, traces: &Traces) -> Vec<String> {
-        match self {
-            Self::Packets => {
-                let sessions = traces.sessions.iter().map(|s| format!("session {}", s.name));
-                let lttng = traces.lttng.iter().map(|l| format!("session {} of LTTng", l.session().name));
-                let ctf = traces.ctf.iter().map(|t| t.path.display().to_string());
-                sessions.chain(lttng).chain(ctf).collect()
-            }
-            Self::Ftrace => traces.arrays.iter().map(|a| format!("instance {}", a.name)).collect(),
-        }
+    /// The kind of a trace.
+    fn of(trace: &Trace) -> Self {
+        if trace.ftrace().is_some() { Self::Ftrace } else { Self::Packets }
+    }
+}
+
+/// What a trace is called in messages.
+fn name(trace: &Trace) -> String {
+    match &trace.body {
+        Body::Session(_) => format!("session {}", trace.name),
+        Body::Lttng(_) => format!("session {} of LTTng", trace.name),
+        Body::Ctf(ctf) => ctf.path.display().to_string(),
+        Body::Ftrace { .. } => format!("instance {}", trace.name),
     }
 }
 
@@ -172,8 +175,8 @@ pub(crate) struct Job<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     lines: Vec<Line>,
-    /// Something was lost.
-    pub(crate) losses: bool,
+    /// What is lost by the accounts of the traces.
+    pub(crate) losses: Losses,
     /// Something could not be read or written, which was said.
     pub(crate) failed: bool,
     /// Nothing was left of what was selected from, which was said.
@@ -193,7 +196,8 @@ impl Job<'_> {
     /// Refuses what cannot be written before anything is; of several kinds of traces, those that the format does not hold are left out, and
     /// named.
     fn check(&mut self) -> anyhow::Result<()> {
-        let present: Vec<Family> = Family::ALL.into_iter().filter(|f| !f.names(self.traces).is_empty()).collect();
+        let is_there = |family: &Family| self.traces.all.iter().any(|trace| Family::of(trace) == *family);
+        let present: Vec<Family> = Family::ALL.into_iter().filter(is_there).collect();
         let (held, left): (Vec<Family>, Vec<Family>) =
             present.iter().partition(|family| family.formats().contains(&self.format(**family)));
         if held.is_empty() && !left.is_empty() {
@@ -202,17 +206,8 @@ impl Job<'_> {
             bail!("{format}: {}", words.join("; "));
         }
         for family in left {
-            for name in family.names(self.traces) {
-                say::note(format_args!("{} is not in it: {}", plain(&name), family.words()));
-            }
-            match family {
-                Family::Packets => {
-                    self.traces.sessions.clear();
-                    self.traces.lttng.clear();
-                    self.traces.ctf.clear();
-                    self.traces.ctf_origins.clear();
-                }
-                Family::Ftrace => self.traces.arrays.clear(),
+            for trace in self.traces.all.extract_if(.., |trace| Family::of(trace) == family) {
+                say::note(format_args!("{} is not in it: {}", plain(&name(&trace)), family.words()));
             }
         }
         for family in held {
@@ -225,7 +220,7 @@ impl Job<'_> {
             }
         }
         if self.with_log {
-            if self.traces.arrays.is_empty() {
+            if !self.traces.has_arrays() {
                 bail!("--with-log is for a kernel's memory; a session has no log");
             }
             if !self.format(Family::Ftrace).has_log() {
@@ -263,9 +258,14 @@ impl Job<'_> {
         if !self.json && !is_stdout(self.output) {
             say::line(text_of(&line));
         }
-        done.losses |= line.losses;
-        done.failed |= line.unreadable || line.faults > 0;
+        done.losses.add(&line.losses);
+        done.failed |= line.faults > 0;
         done.lines.push(line);
+    }
+
+    /// Prints the accounts of what was written.
+    fn account(&self, traces: &Traces, accounts: &[Account<'_>], done: &mut Done) {
+        done.losses.add(&account::print(traces, accounts, self.json));
     }
 
     /// Ends a job.
@@ -289,13 +289,9 @@ pub(crate) struct Line {
     pub(crate) streams: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// Events known to be lost; overwritten ones and those in flight at death not counted.
-    pub(crate) lost_events: u64,
-    /// Something is lost by `--strict`'s measure, countable or not.
-    pub(crate) losses: bool,
-    /// Its packets are there, and nothing can read them.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) unreadable: bool,
+    /// What is lost by the accounts of its traces.
+    #[serde(flatten)]
+    pub(crate) losses: Losses,
     /// What else is in the same file, merged by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) merged: Vec<Merged>,
@@ -305,7 +301,7 @@ pub(crate) struct Line {
 }
 
 /// A session or trace beside the first of a file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Merged {
     pub(crate) session: String,
     pub(crate) from: PathBuf,
@@ -327,7 +323,7 @@ struct Report<'a> {
 /// One line of text.
 fn text_of(line: &Line) -> String {
     let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
-    let losses = sum(line.losses, line.lost_events, None);
+    let losses = line.losses.words(None);
     format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
 }
 

@@ -2,11 +2,11 @@
 
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
-use crate::account;
 use crate::input::{Arrays, Traces};
 use crate::names::Taken;
 use crate::select::Chosen;
 use anyhow::bail;
+use lastwords_open::{Body, Trace};
 
 /// Writes all traces as one output.
 ///
@@ -24,13 +24,14 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     check_together(&job, format)?;
     let mut done = Done::default();
     if format.ctf_version().is_some() {
-        folders(&mut job, &chosen, format, &mut done)?;
+        folders(&job, &chosen, format, &mut done)?;
     } else {
-        let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
-        job.tell(writing.run(format)?, &mut done);
+        let (line, accounts) =
+            Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output }.run(format)?;
+        job.tell(line, &mut done);
         done.nothing = chosen.tell_empty(job.traces, done.events());
+        job.account(job.traces, &accounts, &mut done);
     }
-    done.losses |= account::print_all(job.traces, job.json);
     job.end(done)
 }
 
@@ -56,7 +57,7 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
         return Ok(());
     }
     let traces = &job.traces;
-    if !traces.arrays.is_empty() && traces.arrays.len() < traces.len() {
+    if traces.has_arrays() && !traces.is_ftrace() {
         bail!(
             "one file of {} does not hold a kernel's trace and other traces together: use `lastwords recover`, which writes a \
              file for each, --to text, or --session to choose",
@@ -64,41 +65,38 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
         );
     }
     let machines: Vec<_> = traces.origins.iter().filter(|origin| origin.machine.is_some()).collect();
-    let used = machines.iter().filter(|origin| traces.arrays.iter().any(|a| std::sync::Arc::ptr_eq(&a.origin, origin)));
+    let used = machines.iter().filter(|origin| traces.arrays().any(|a| std::sync::Arc::ptr_eq(&a.origin, origin)));
     match used.count() {
-        0 | 1 if traces.arrays.len() < 2 || format.holds_all() => Ok(()),
+        0 | 1 if traces.arrays().count() < 2 || format.holds_all() => Ok(()),
         0 | 1 => bail!("{}: one instance fits in it; name one by --instance", job.output.display()),
         count => bail!("{count} kernels' traces; give them one by one, each with its own --output"),
     }
 }
 
-/// CTF: one trace is the folder that was named, several are folders in it. What is written is taken from the job's traces and put back, but
-/// for LTTng's, whose accounts are told.
-fn folders(job: &mut Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
-    let Traces { sessions, lttng, ctf, arrays, snapshot, .. } = &mut *job.traces;
-    let (part, lttng) = (|| Traces { snapshot: *snapshot, ..Traces::default() }, std::mem::take(lttng));
-    let mut units: Vec<(String, Traces)> = Vec::new();
-    for session in sessions.drain(..) {
-        units.push((session.name.clone(), Traces { sessions: vec![session], ..part() }));
+/// CTF: one trace is the folder that was named, several are folders in it.
+fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
+    let of =
+        |wanted: fn(&Body) -> bool| Traces::of(job.traces.all.iter().filter(|t| wanted(&t.body)).cloned().collect());
+    let one = |trace: &Trace| (trace.name.clone(), Traces::of(vec![trace.clone()]));
+    let (ctf, lttng) = (of(|body| matches!(body, Body::Ctf(_))), of(|body| matches!(body, Body::Lttng(_))));
+    let mut units: Vec<(String, Traces)> = of(|body| matches!(body, Body::Session(_))).all.iter().map(one).collect();
+    units.extend(job.traces.arrays().map(one));
+    if !ctf.all.is_empty() {
+        units.push(("ctf".to_owned(), ctf));
     }
-    units.extend(arrays.iter().map(|array| (array.name.clone(), Traces { arrays: vec![array.clone()], ..part() })));
-    if !ctf.is_empty() {
-        units.push(("ctf".to_owned(), Traces { ctf: std::mem::take(ctf), ..part() }));
-    }
-    let is_one = units.len() + usize::from(!lttng.is_empty()) == 1;
-    if !is_one || !lttng.is_empty() {
+    let is_one = units.len() + usize::from(!lttng.all.is_empty()) == 1;
+    if !is_one || !lttng.all.is_empty() {
         folder(job.output)?;
     }
     let mut taken = Taken::default();
-    for (name, mut traces) in units {
+    for (name, traces) in units {
         let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
-        let line = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
+        let (line, accounts) = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
         job.tell(line, done);
-        job.traces.sessions.append(&mut traces.sessions);
-        job.traces.ctf.append(&mut traces.ctf);
+        job.account(&traces, &accounts, done);
     }
     let into = if is_one { job.output.to_owned() } else { job.output.join(taken.name("lttng")) };
-    if !lttng.is_empty() {
+    if !lttng.all.is_empty() {
         folder(&into)?;
         lttng::write(job, &lttng, &into, &mut Taken::default(), done)?;
     }

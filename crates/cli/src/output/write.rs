@@ -1,45 +1,46 @@
 //! Writes one file, or one folder of CTF: a function for each format.
 
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
-use crate::account::{self, Notes};
-use crate::input::{Array, Traces};
+use crate::account::Notes;
+use crate::input::Traces;
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
-use crate::text::{self, bytes, log, realtime, relation, timeline_of};
+use crate::text::{self, bytes, log, relation, timeline_of};
 use anyhow::{Context, bail};
 use lastwords_ctf::read::{self, Trace};
 use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
 use lastwords_formats::ftrace::beside::{Beside, Task};
 use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
-use lastwords_formats::ftrace::log::Log;
-use lastwords_formats::ftrace::{self, Choice, dat, text::Summary};
+use lastwords_formats::ftrace::log::{self as ftrace_log, Log};
+use lastwords_formats::ftrace::{Choice, dat, text::Summary};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json, perfetto};
-use lastwords_open::Machine;
+use lastwords_open::{Account, Body, Ftrace, Losses, Machine, RecoveredSession, accounts_after_reading};
+use lastwords_trace::source::Source as _;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 /// What is written, and where to.
-pub(super) struct Writing<'a> {
+pub(super) struct Writing<'a, 't> {
     pub(super) job: &'a Job<'a>,
     pub(super) chosen: &'a Chosen,
-    pub(super) traces: &'a Traces,
+    pub(super) traces: &'t Traces,
     pub(super) path: &'a Path,
 }
 
 /// Totals, and what reading found besides events.
 type Written = anyhow::Result<(Totals, Notes)>;
 
-impl Writing<'_> {
-    /// Writes.
+impl<'t> Writing<'_, 't> {
+    /// Writes; the line of it, and the accounts of the traces.
     ///
     /// # Errors
     /// The path is taken or cannot be written; the traces cannot be written together.
-    pub(super) fn run(&self, format: Format) -> anyhow::Result<Line> {
+    pub(super) fn run(&self, format: Format) -> anyhow::Result<(Line, Vec<Account<'t>>)> {
         self.job.room(self.path)?;
         let (totals, notes) = match format {
             Format::Text => self.text()?,
@@ -50,7 +51,7 @@ impl Writing<'_> {
             Format::TraceDat => self.trace_dat()?,
         };
         notes.tell();
-        let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions.is_empty();
+        let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions().next().is_none();
         Ok(self.line(&totals, &notes, is_counted))
     }
 
@@ -69,7 +70,7 @@ impl Writing<'_> {
     }
 
     fn perfetto(&self) -> Written {
-        if self.traces.arrays.is_empty() {
+        if !self.traces.has_arrays() {
             return self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
                 to_file(self.path, |out| Ok(perfetto::packets::write(traces, selection, out, watch, take)?))
             });
@@ -83,11 +84,11 @@ impl Writing<'_> {
 
     /// Packets are copied; of ftrace, events are written.
     fn ctf(&self, version: Version) -> Written {
-        if let Some(session) = self.traces.sessions.first() {
-            let total = session.source().evidence().sub_buffers.iter().map(|row| row.content);
-            let bar = Shared::new(&session.name, total.fold(0, u64::saturating_add));
+        if let Some(RecoveredSession { session, .. }) = self.traces.sessions().next() {
+            let total = session.evidence().sub_buffers.iter().map(|row| row.content);
+            let bar = Shared::new(&session.info().name, total.fold(0, u64::saturating_add));
             let options = write::Options { version, count_events: self.job.count };
-            let totals = write::write(session.source(), self.path, options, &|bytes| bar.add(bytes))?;
+            let totals = write::write(&**session, self.path, options, &|bytes| bar.add(bytes))?;
             return Ok((totals, Notes::default()));
         }
         let form = Form::Folder(version);
@@ -95,9 +96,10 @@ impl Writing<'_> {
         if self.chosen.last.is_some() && !kernels.is_empty() {
             bail!("CTF is written packet by packet; --last is for other formats");
         }
-        let all = [&self.traces.ctf[..], &kernels].concat();
+        let folders: Vec<Trace> = self.traces.ctf().cloned().collect();
+        let all = [&folders[..], &kernels].concat();
         let mut notes = Notes::default();
-        let totals = self.watched(bytes(&self.traces.ctf), |watch| {
+        let totals = self.watched(bytes(&folders), |watch| {
             Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.take(Note::Fault(fault)))?)
         })?;
         tell(&remarks);
@@ -139,22 +141,23 @@ impl Writing<'_> {
     /// The trace arrays as packets of a form, and behind those of each kernel its log.
     fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Remarks)> {
         let (mut traces, remarks) = (Vec::new(), Remarks::default());
-        for arrays in self.traces.arrays.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
-            let Some((first, (machine, rings))) = arrays.first().and_then(|first| Some((first, first.get()?))) else {
+        let arrays: Vec<&lastwords_open::Trace> = self.traces.arrays().collect();
+        for arrays in arrays.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
+            let Some((first, ftrace)) = arrays.first().and_then(|first| Some((first, first.ftrace()?))) else {
                 continue;
             };
-            let (tracing, path) = (Arc::new(machine.tracing.clone()), &first.origin.path);
-            let choice = |array: &Array| self.chosen.choice(std::slice::from_ref(array), self.traces.snapshot);
-            for array in arrays {
-                let offset = realtime(array);
-                traces.push(ctf::trace(path, &tracing, array.index, &choice(array), offset, form, &remarks)?);
+            let (tracing, path) = (Arc::new(ftrace.machine.tracing.clone()), &first.origin.path);
+            let choice = |array: &Ftrace<'_>| self.chosen.choice(std::slice::from_ref(array));
+            for array in arrays.iter().filter_map(|array| array.ftrace()) {
+                let offset = array.real_time();
+                traces.push(ctf::trace(path, &tracing, array.index, &choice(&array), offset, form, &remarks)?);
             }
             if self.job.with_log {
-                let (lines, relation) = (log(first)?, relation(machine, rings));
-                if let Some(remark) = relation.remark_of_trace(rings).filter(|_| !lines.is_empty()) {
+                let (lines, relation) = (log(first)?, relation(&ftrace));
+                if let Some(remark) = relation.remark_of_trace(ftrace.array).filter(|_| !lines.is_empty()) {
                     say::note(plain(&remark));
                 }
-                traces.push(ftrace::log::trace(path, lines, relation, &choice(first), realtime(first))?);
+                traces.push(ftrace_log::trace(path, lines, relation, &choice(&ftrace), ftrace.real_time())?);
             }
         }
         Ok((traces, remarks))
@@ -163,18 +166,18 @@ impl Writing<'_> {
     /// Shows how far work is: by the rings of the first kernel that are read, or else by bytes of packets, which are `total`.
     fn watched<T>(&self, total: u64, work: impl FnOnce(read::Watch<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let title = self.path.display().to_string();
-        let Some((machine, _)) = self.traces.arrays.first().and_then(Array::get) else {
+        let Some(first) = self.traces.arrays().find_map(|array| array.ftrace()) else {
             let bar = Shared::new(title, total);
             return work(&|bytes| bar.add(bytes));
         };
-        let _bar = self.bar(machine);
+        let _bar = self.bar(first.machine);
         work(&read::unwatched)
     }
 
     /// Shows how far the rings of a kernel were read.
     fn bar<'m>(&self, machine: &'m Machine) -> lastwords_open::Shown<'m> {
-        let shown = self.traces.arrays.iter().filter_map(|array| Some(array.get()?.1));
-        machine.meter.show(shown, self.traces.snapshot, |total| {
+        let rings = self.traces.arrays().filter_map(|array| array.ftrace()?.ring);
+        machine.meter.show(rings, |total| {
             let mut bar = Progress::new(self.path.display().to_string(), total);
             Box::new(move |done| bar.set(done))
         })
@@ -182,50 +185,52 @@ impl Writing<'_> {
 
     /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
     fn ftrace(&self, write: impl FnOnce(&Machine, usize, &Choice, Log<'_>) -> anyhow::Result<Summary>) -> Written {
-        let (arrays, snapshot) = (&self.traces.arrays, self.traces.snapshot);
-        let Some((first, (machine, _))) = arrays.first().and_then(|first| Some((first, first.get()?))) else {
+        let arrays: Vec<Ftrace<'_>> = self.traces.arrays().filter_map(|array| array.ftrace()).collect();
+        let (Some(first), Some(Ftrace { machine, index, .. })) = (self.traces.arrays().next(), arrays.first()) else {
             bail!("no trace array is chosen");
         };
         let lines = if self.job.with_log { log(first)? } else { Vec::new() };
-        let choice = self.chosen.choice(arrays, snapshot);
-        let shown = || arrays.iter().filter_map(|array| Some(array.get()?.1));
+        let choice = self.chosen.choice(&arrays);
+        let rings = || arrays.iter().filter_map(|array| array.ring);
         let bar = self.bar(machine);
-        let Summary { events, bytes, faults, notes } =
-            write(machine, first.index, &choice, timeline_of(first, &lines))?;
+        let Summary { events, bytes, faults, notes } = write(machine, *index, &choice, timeline_of(first, &lines))?;
         drop(bar);
         notes.iter().for_each(|note| say::note(plain(note)));
         let wants = |cpu: u32| choice.cpus.is_empty() || choice.cpus.contains(&cpu);
-        let cpus = shown().filter_map(|rings| rings.shown(snapshot)).flat_map(|ring| ring.cpus());
+        let cpus = rings().flat_map(|ring| ring.cpus());
         let streams = cpus.filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64;
         Ok((Totals { streams, events, bytes, faults, ..Totals::default() }, Notes::default()))
     }
 
     fn indices(&self) -> Vec<usize> {
-        self.traces.arrays.iter().map(|array| array.index).collect()
+        self.traces.arrays().filter_map(|array| Some(array.ftrace()?.index)).collect()
     }
 
     /// The line of what was written.
-    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> Line {
+    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> (Line, Vec<Account<'t>>) {
         let traces = self.traces;
         if totals.lost_packets > 0 {
             say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));
         }
-        let sessions = traces.sessions.iter().map(|s| (s.name.clone(), s.origin.path.clone()));
-        let lttng = traces.lttng.iter().map(|l| (l.session().name.clone(), l.origin.path.clone()));
-        let ctf = traces.ctf.iter().map(|trace| (trace.name().to_owned(), trace.path.clone()));
-        let array = |Array { name, origin, .. }: &Array| {
-            let whole = name == "top" || traces.arrays.len() > 1;
-            (if whole { "trace".to_owned() } else { format!("trace-{name}") }, origin.path.clone())
+        let arrays = traces.arrays().count();
+        let name = |trace: &'t lastwords_open::Trace| {
+            let session = match &trace.body {
+                Body::Session(_) | Body::Lttng(_) => trace.name.clone(),
+                Body::Ctf(ctf) => ctf.name().to_owned(),
+                Body::Ftrace { .. } if trace.name == "top" || arrays > 1 => "trace".to_owned(),
+                Body::Ftrace { .. } => format!("trace-{}", trace.name),
+            };
+            let from = trace.ctf().map_or(&trace.origin.path, |ctf| &ctf.path).clone();
+            Merged { session, from }
         };
         // One file has the arrays of a machine as one trace.
-        let arrays = traces.arrays.first().into_iter().map(array);
-        let all = sessions.chain(lttng).chain(ctf).chain(arrays);
-        let mut all = all.map(|(session, from)| Merged { session, from });
-        let (session, from) = all.next().map(|first| (first.session, first.from)).unwrap_or_default();
+        let packets = traces.all.iter().filter(|trace| trace.ftrace().is_none());
+        let mut all = packets.chain(traces.arrays().take(1)).map(name);
+        let Merged { session, from } = all.next().unwrap_or_default();
         let merged = all.collect();
-        let lost_events = account::lost_events(traces).saturating_add(totals.lost_events);
-        let faults = notes.unreadable;
-        Line {
+        let totals = &Totals { faults: totals.faults.max(notes.unreadable), ..*totals };
+        let accounts = accounts_after_reading(&traces.all, totals, &self.chosen.cpus);
+        let line = Line {
             path: self.path.to_owned(),
             session,
             from,
@@ -233,12 +238,11 @@ impl Writing<'_> {
             streams: totals.streams,
             packets: totals.packets,
             bytes: totals.bytes,
-            lost_events,
-            losses: faults + totals.faults > 0 || totals.has_losses() || account::has_losses(traces),
-            unreadable: traces.has_unreadable(),
+            losses: Losses::of(&accounts),
             merged,
-            faults,
-        }
+            faults: notes.unreadable,
+        };
+        (line, accounts)
     }
 }
 

@@ -1,9 +1,8 @@
 //! Traces of several kinds on one timeline.
 
 use super::timeline::{self, Lines};
-use super::{Run, Told, is_closed, log, realtime, timeline_of};
+use super::{Run, Told, is_closed, log, timeline_of};
 use crate::account::Notes;
-use crate::input::Array;
 use crate::say;
 use crate::table::plain;
 use lastwords_ctf::read;
@@ -12,14 +11,15 @@ use lastwords_formats::ftrace::log::LogLine;
 use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
+use lastwords_open::{Ftrace, Trace};
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
 impl Run<'_> {
     /// Traces of several kinds, merged by time; those of kernels whose clock's relation to real time is not known stand behind the others.
     pub(super) fn all(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
-        let (timed, untimed): (Vec<Array>, Vec<Array>) =
-            self.traces.arrays.iter().cloned().partition(|array| realtime(array).is_some());
+        let (timed, untimed): (Vec<&Trace>, Vec<&Trace>) =
+            self.traces.arrays().partition(|array| real_time(array).is_some());
         let chosen = self.chosen.without_last();
         let kept = Mutex::new((Told::default(), Vec::new()));
         let mut logs = Vec::new();
@@ -36,7 +36,7 @@ impl Run<'_> {
             let some: Vec<Option<u32>> = cpus.iter().copied().map(Some).collect();
             for cpu in if cpus.is_empty() { &all[..] } else { &some } {
                 let options = self.options(array, &chosen, *cpu)?;
-                let offset = realtime(array).unwrap_or(0);
+                let offset = real_time(array).unwrap_or(0);
                 sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
             }
         }
@@ -48,7 +48,7 @@ impl Run<'_> {
         if let Some(failed) = failed.into_iter().next() {
             return Err(failed);
         }
-        for Array { name, .. } in &untimed {
+        for Trace { name, .. } in &untimed {
             let name = plain(name);
             say::note(format_args!(
                 "instance {name} stands behind the others: its clock's relation to real time is not known"
@@ -56,6 +56,11 @@ impl Run<'_> {
         }
         self.kernels(&untimed, out)
     }
+}
+
+/// What an array's clock lacks to nanoseconds since the epoch.
+fn real_time(array: &Trace) -> Option<i64> {
+    array.ftrace()?.real_time()
 }
 
 /// What the sources of a timeline tell of: totals, and why one of them failed.
@@ -96,7 +101,7 @@ impl timeline::Source for Packets<'_> {
 
 /// A trace array as a source of a timeline.
 struct Kernel<'a> {
-    array: &'a Array,
+    array: &'a Trace,
     options: ftrace::Options,
     offset: i64,
     lines: &'a [LogLine],
@@ -105,13 +110,13 @@ struct Kernel<'a> {
 
 impl timeline::Source for Kernel<'_> {
     fn run(&mut self, out: &mut Lines) -> io::Result<()> {
-        let Some((machine, _)) = self.array.get() else { return Ok(()) };
+        let Some(Ftrace { machine, index, .. }) = self.array.ftrace() else { return Ok(()) };
         let log = timeline_of(self.array, self.lines);
         let offset = self.offset;
         let mut put = |clock: u64, text: &[u8]| {
             out.put(i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset)), text)
         };
-        let summary = ftrace::each(&mut put, &machine.tracing, self.array.index, &self.options, log);
+        let summary = ftrace::each(&mut put, &machine.tracing, index, &self.options, log);
         keep(self.kept, |told| {
             told.add(&summary?);
             Ok(())

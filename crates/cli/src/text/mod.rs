@@ -4,7 +4,7 @@ mod merged;
 mod timeline;
 
 use crate::account::Notes;
-use crate::input::{Array, Traces};
+use crate::input::Traces;
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
@@ -17,8 +17,7 @@ use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
-use lastwords_open::Machine;
-use lastwords_trace::ftrace::Array as Rings;
+use lastwords_open::{Ftrace, Trace};
 use std::io::{self, Write};
 
 /// How a line looks.
@@ -63,7 +62,7 @@ impl Look {
     /// The style of packets, which are not those of a kernel's ftrace.
     fn of_packets(look: Option<Self>, traces: &Traces) -> anyhow::Result<Style> {
         Ok(match look {
-            None if traces.sessions.is_empty() => Style::Babeltrace,
+            None if traces.sessions().next().is_none() => Style::Babeltrace,
             None | Some(Self::Fields) => Style::Fields,
             Some(Self::Ftrace) => Style::Ftrace,
             Some(Self::Babeltrace) => Style::Babeltrace,
@@ -104,18 +103,17 @@ struct Run<'a> {
 /// # Errors
 /// A style is not one of a trace's; `out` cannot be written.
 pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut dyn Write) -> anyhow::Result<Told> {
-    let has_packets = traces.arrays.len() < traces.len();
-    let style = if has_packets { Look::of_packets(form.look, traces)? } else { Style::Fields };
-    if !traces.arrays.is_empty() {
+    let style = if traces.is_ftrace() { Style::Fields } else { Look::of_packets(form.look, traces)? };
+    if traces.has_arrays() {
         Look::of_kernel(form.look)?;
     }
     // babeltrace2 prints what `recover` writes: CTF 1.8.
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
     let packets = traces.packets(version)?;
     let mut run = Run { traces, packets, style, chosen, form, told: Told::default() };
-    let written = match (run.packets.is_empty(), traces.arrays.is_empty()) {
+    let written = match (run.packets.is_empty(), !traces.has_arrays()) {
         (false, true) => run.packets(out),
-        (true, _) => run.kernels(&traces.arrays, out),
+        (true, _) => run.kernels(&traces.arrays().collect::<Vec<_>>(), out),
         (false, false) => run.all(out),
     };
     match written {
@@ -147,39 +145,35 @@ impl Run<'_> {
     }
 
     /// The arrays one behind the other, and of each the CPUs that were asked for.
-    fn kernels(&mut self, arrays: &[Array], out: &mut dyn Write) -> anyhow::Result<()> {
+    fn kernels(&mut self, arrays: &[&Trace], out: &mut dyn Write) -> anyhow::Result<()> {
         for array in arrays {
-            let Some((machine, rings)) = array.get() else { continue };
+            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
             let lines = if self.form.with_log { log(array)? } else { Vec::new() };
             let cpus = &self.chosen.cpus;
             let cpus: Vec<Option<u32>> =
                 if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
-            let there = |cpu: &Option<u32>| {
-                let ring = rings.shown(self.traces.snapshot);
-                cpu.is_none_or(|cpu| ring.is_some_and(|ring| ring.cpus().iter().any(|own| own.cpu == cpu)))
-            };
+            let there = |cpu: &Option<u32>| cpu.is_none_or(|cpu| ring.cpus().iter().any(|own| own.cpu == cpu));
             for cpu in cpus.into_iter().filter(there) {
                 let options = self.options(array, self.chosen, cpu)?;
-                let read = std::iter::once(rings).filter(|_| self.form.title.is_some());
-                let _bar = machine.meter.show(read, self.traces.snapshot, |total| {
+                let read = std::iter::once(ring).filter(|_| self.form.title.is_some());
+                let _bar = machine.meter.show(read, |total| {
                     let mut bar = Progress::new(self.form.title.unwrap_or_default(), total);
                     Box::new(move |done| bar.set(done))
                 });
                 let log = timeline_of(array, &lines);
-                let summary = ftrace::write_with_log(out, &machine.tracing, array.index, &options, log)?;
+                let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
                 self.told.add(&summary);
                 let used = |own: &&lastwords_trace::ftrace::CpuRing| {
                     own.sub_buffers > 0 && cpu.is_none_or(|cpu| own.cpu == cpu)
                 };
-                let ring = rings.shown(self.traces.snapshot);
-                self.told.totals.streams += ring.map_or(0, |ring| ring.cpus().iter().filter(used).count() as u64);
+                self.told.totals.streams += ring.cpus().iter().filter(used).count() as u64;
             }
         }
         Ok(())
     }
 
-    fn options(&self, array: &Array, chosen: &Chosen, cpu: Option<u32>) -> anyhow::Result<ftrace::Options> {
-        let choice = chosen.choice(std::slice::from_ref(array), self.traces.snapshot);
+    fn options(&self, array: &Trace, chosen: &Chosen, cpu: Option<u32>) -> anyhow::Result<ftrace::Options> {
+        let choice = chosen.choice(array.ftrace().as_slice());
         Ok(ftrace::Options {
             snapshot: choice.snapshot,
             cpu,
@@ -191,11 +185,6 @@ impl Run<'_> {
             ..ftrace::Options::default()
         })
     }
-}
-
-/// What an array's clock lacks to nanoseconds since the epoch.
-pub(crate) fn realtime(array: &Array) -> Option<i64> {
-    array.origin.machine.as_ref()?.real_time(array.index)
 }
 
 impl Told {
@@ -213,8 +202,8 @@ pub(crate) fn bytes(traces: &[read::Trace]) -> u64 {
 }
 
 /// The kernel's log, as far as it can be read; what is missing is said on stderr.
-pub(crate) fn log(array: &Array) -> anyhow::Result<Vec<LogLine>> {
-    let kernel = array.get().and_then(|(machine, _)| machine.kernel.as_ref());
+pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
+    let kernel = array.ftrace().and_then(|ftrace| ftrace.machine.kernel.as_ref());
     let Some(kernel) = kernel else {
         let from = array.origin.path.display();
         bail!("{from}: a trace.dat file has no kernel log; --with-log is for a kernel's memory");
@@ -226,15 +215,16 @@ pub(crate) fn log(array: &Array) -> anyhow::Result<Vec<LogLine>> {
 }
 
 /// How the clocks of a kernel's log and of a trace array relate.
-pub(crate) fn relation(machine: &Machine, rings: &Rings) -> Relation {
-    let offset = machine.kernel.as_ref().map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
-    Relation::of(rings, offset.map(u64::cast_signed))
+pub(crate) fn relation(ftrace: &Ftrace<'_>) -> Relation {
+    let kernel = ftrace.machine.kernel.as_ref();
+    let offset = kernel.map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
+    Relation::of(ftrace.array, offset.map(u64::cast_signed))
 }
 
 /// The log on the timeline of a trace array; where the clocks differ that is said on stderr.
-pub(crate) fn timeline_of<'l>(array: &Array, lines: &'l [LogLine]) -> Log<'l> {
-    let Some((machine, rings)) = array.get().filter(|_| !lines.is_empty()) else { return Log::none() };
-    let relation = relation(machine, rings);
+pub(crate) fn timeline_of<'l>(array: &Trace, lines: &'l [LogLine]) -> Log<'l> {
+    let Some(ftrace) = array.ftrace().filter(|_| !lines.is_empty()) else { return Log::none() };
+    let (relation, rings) = (relation(&ftrace), ftrace.array);
     if let Some(remark) = relation.remark(rings) {
         say::note(plain(&remark));
     }

@@ -3,18 +3,19 @@
 use crate::control;
 use crate::control::state_word;
 use crate::exit::Outcome;
-use crate::holds::{self, Holds};
-use crate::input::{Input, Session};
+use crate::holds;
+use crate::input::{Input, Traces};
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use anyhow::Context;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use lastwords::Ending;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
-use lastwords::{Ended, Ending};
-use lastwords_open::chain;
+use lastwords_open::{EndedReport, Holds, chain};
+use lastwords_trace::source::Source as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -114,28 +115,21 @@ fn state_text(details: &Details) -> String {
         1 => ", 1 panic".into(),
         panics => format!(", {panics} panics"),
     };
-    format!("{}{panics}", ending_text(ended))
+    format!("{}{panics}", ending_text(&EndedReport::from(*ended)))
 }
 
 /// `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
-pub(crate) fn ending_line(ended: &Ended) -> String {
+pub(crate) fn ending_line(ended: &EndedReport) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-    let (seen, at) = (if ended.how == Ending::Killed { "last seen alive" } else { "ended" }, time(ended.at));
+    let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
     format!("{seen} {at}{by}: {}", ending_text(ended))
 }
 
-fn ending_text(ended: &Ended) -> String {
-    let status = |what: &str, status: Option<u8>| match status {
-        None | Some(0) => what.to_owned(),
-        Some(status) => format!("exit {status}"),
-    };
-    match ended.how {
-        Ending::Closed(of) => status("closed", of),
-        Ending::Exit(of) => status("exit", of),
-        Ending::Error => "error".into(),
-        Ending::Panic => "panic".into(),
-        Ending::Signal(number) => signal_name(number),
-        Ending::Killed => "killed".into(),
+fn ending_text(ended: &EndedReport) -> String {
+    match (ended.how, ended.number) {
+        ("signal", Some(number)) => signal_name(number),
+        ("exit" | "closed", Some(status)) if status > 0 => format!("exit {status}"),
+        (how, _) => how.to_owned(),
     }
 }
 
@@ -183,7 +177,7 @@ fn details_text(summary: &Summary) -> String {
         d.snapshot
     ));
     if let Some(ended) = &d.ended {
-        text.push_str(&(ending_line(ended) + "\n"));
+        text.push_str(&(ending_line(&EndedReport::from(*ended)) + "\n"));
     }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
@@ -193,8 +187,8 @@ fn details_text(summary: &Summary) -> String {
     }
     let opened = open(&summary.folder);
     let holds = |channel: u32| {
-        let input = opened.as_ref().ok()?.first()?;
-        Some(holds::time(Holds::of_channel(input.session().info(), channel, &[])?.seconds))
+        let found = opened.as_ref().ok()?.sessions().next()?;
+        Some(holds::time(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
     };
     let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);
@@ -229,19 +223,19 @@ fn level_word(level: u8) -> String {
 }
 
 /// The sessions as their readers see them.
-fn open(folder: &Path) -> anyhow::Result<Vec<Session>> {
-    Input::of_session(&folder.to_string_lossy(), false).find(|traces| Ok(traces.sessions))
+fn open(folder: &Path) -> anyhow::Result<Traces> {
+    Input::of_session(&folder.to_string_lossy(), false).find(Ok)
 }
 
 /// The events that the registry describes, a line each; or why they cannot be read.
-fn events(opened: &anyhow::Result<Vec<Session>>) -> String {
-    let inputs = match opened {
-        Ok(inputs) => inputs,
+fn events(opened: &anyhow::Result<Traces>) -> String {
+    let traces = match opened {
+        Ok(traces) => traces,
         Err(why) => return format!("  events: {}\n", chain(why)),
     };
     let mut text = String::new();
-    for input in inputs {
-        for channel in &input.source().schema().channels {
+    for found in traces.sessions() {
+        for channel in &found.session.schema().channels {
             for event in &channel.events {
                 let location =
                     if event.location.is_empty() { String::new() } else { format!("  {}", plain(&event.location)) };
@@ -286,36 +280,11 @@ fn data(summary: &Summary) -> Value {
         "reservation": d.reservation,
         "snapshot": d.snapshot,
         "bytes": d.bytes,
-        "ended": d.ended.map(ending_data),
+        "ended": d.ended.map(EndedReport::from),
         "panics": d.panics,
         "retention_removed": d.removed,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),
         "rules": d.rules.iter().map(rule).collect::<Vec<_>>(),
     })
-}
-
-/// How and when a session ended, as data.
-pub(crate) fn ending_data(ended: Ended) -> Value {
-    json!({ "how": ending_word(ended.how), "at_ns": ended.at.to_string(), "pid": ended.pid, "number": number(ended.how) })
-}
-
-fn ending_word(how: Ending) -> &'static str {
-    match how {
-        Ending::Closed(_) => "closed",
-        Ending::Error => "error",
-        Ending::Panic => "panic",
-        Ending::Signal(_) => "signal",
-        Ending::Exit(_) => "exit",
-        Ending::Killed => "killed",
-    }
-}
-
-/// Number of the signal, or exit status.
-fn number(how: Ending) -> Option<u8> {
-    match how {
-        Ending::Signal(number) => Some(number),
-        Ending::Closed(status) | Ending::Exit(status) => status,
-        Ending::Error | Ending::Panic | Ending::Killed => None,
-    }
 }

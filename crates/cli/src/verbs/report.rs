@@ -8,6 +8,7 @@ use crate::select::Events;
 use crate::text::{self, Form, Look};
 use crate::verbs::settle;
 use lastwords_formats::text::Zone;
+use lastwords_open::accounts_after_reading;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Reports; and whether all of it was written.
 fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     traces.choose(Arrays::Top)?;
-    if args.with_log && traces.arrays.is_empty() {
+    if args.with_log && !traces.has_arrays() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
     traces.check_readable()?;
@@ -72,16 +73,14 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     };
     let told = text::write(traces, &chosen, &form, &mut out)?;
     let is_closed = !out.finish()? || told.is_closed;
-    let mut losses = account::print_all(traces, false);
-    if !traces.ctf.is_empty() {
-        losses |= account::print(&account::of_ctf(&traces.ctf, &told.totals, told.notes.unreadable));
-    }
+    let accounts = accounts_after_reading(&traces.all, &told.totals, &chosen.cpus);
+    let losses = account::print(traces, &accounts, false);
     told.notes.tell();
     let facts = Facts {
         strict: args.strict,
-        losses: losses || told.totals.faults > 0 || told.totals.has_losses(),
+        losses,
         lacking: traces.lacking,
-        failed: told.notes.unreadable > 0 || traces.has_unreadable(),
+        failed: told.notes.unreadable > 0,
         nothing: !is_closed && chosen.tell_empty(traces, told.totals.events),
     };
     Ok((facts.outcome(), !is_closed))

@@ -1,7 +1,7 @@
 //! Streams of LTTng's user-space tracer, made here from `frontend_types.h` of lttng-ust.
 
 use crate::matrix::perfetto;
-use crate::support::Place;
+use crate::support::{Place, small};
 use std::path::{Path, PathBuf};
 
 const COUNT: usize = 4;
@@ -233,6 +233,26 @@ fn events_without_a_description_are_told_and_kept() {
         let text = place.ok(&[args, &["--metadata", "description"]].concat());
         assert_eq!(numbers(&text, "{ n = ").len(), 18, "{args:?}: {text}");
     }
+}
+
+/// The account says that packets without a description are a loss, with place and size, where nothing else is lost.
+#[test]
+fn events_without_a_description_are_a_loss_of_the_account() {
+    let place = Place::new();
+    std::fs::create_dir(place.at("shm")).unwrap();
+    std::fs::write(place.at("shm/steps_0"), stream([(2, 0); COUNT], 0, false)).unwrap();
+    small(&place, "session", 0);
+    for args in [&["report", "shm", "session"][..], &["recover", "shm", "-o", "out"]] {
+        let ran = place.run(args);
+        assert_eq!(ran.status, 1, "{args:?}: {}", ran.err);
+        let heading = ran.err.lines().find(|line| line.contains("sub-buffers: 4 committed")).expect("an account");
+        assert!(heading.ends_with("; with losses"), "{args:?}: {heading}");
+        assert!(ran.err.contains("CPU 0, 4 packets: undescribed (400 bytes"), "{args:?}: {}", ran.err);
+    }
+    let report = place.json(&["inspect", "--json", "shm"]);
+    let evidence = &report["inputs"][0]["sessions"][0]["evidence"];
+    assert_eq!(evidence["losses"], true, "{evidence}");
+    assert_eq!(evidence["streams"][0]["gaps"][0]["cause"], "undescribed", "{evidence}");
 }
 
 #[test]

@@ -5,9 +5,7 @@
 //! from which every ring still has all it was given: the latest of the first times of those rings that came round.
 
 use super::child::{self, Report};
-use crate::input::Session;
-use lastwords_ctf::Version;
-use lastwords_ctf::read::{Due, Member, Reader, unwatched};
+use lastwords_ctf::read::{Due, Member, Reader, Trace, unwatched};
 use lastwords_formats::events::{Note, each};
 use lastwords_formats::select::Selection;
 use lastwords_trace::evidence::Cause;
@@ -42,21 +40,20 @@ pub(super) struct Recovered {
 }
 
 /// Reads all events of the session.
-pub(super) fn read(input: &Session) -> anyhow::Result<Recovered> {
-    let mut recovered = Recovered { whole_from: whole_from(input.source()), ..Recovered::default() };
-    let (all, traces) = (Selection::default(), [input.trace(Version::V2)?]);
+pub(super) fn read(source: &dyn Source, trace: &Trace) -> Recovered {
+    let mut recovered = Recovered { whole_from: whole_from(source), ..Recovered::default() };
     let mut faults = Vec::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
         recovered.events += 1;
         take(reader, event, &mut recovered);
     };
-    each(&traces, &all, &unwatched, &mut visit, &mut |note| {
+    each(std::slice::from_ref(trace), &Selection::default(), &unwatched, &mut visit, &mut |note| {
         if let Note::Fault(fault) = note {
             faults.push(fault.to_string());
         }
     });
     recovered.wrong.extend(faults);
-    Ok(recovered)
+    recovered
 }
 
 fn take(reader: &mut Reader<'_>, event: &Due, recovered: &mut Recovered) {

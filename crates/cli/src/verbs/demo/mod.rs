@@ -6,10 +6,11 @@ mod parent;
 mod show;
 
 use crate::exit::Outcome;
-use crate::input::{Input, Session};
+use crate::input::Input;
 use crate::{account, output, paint, say};
 use anyhow::{Context, bail};
-use lastwords_ctf::write as ctf;
+use lastwords_ctf::{Version, write as ctf};
+use lastwords_walk::session::Session;
 use std::path::PathBuf;
 
 /// Arguments.
@@ -53,19 +54,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         killed.after.as_secs_f64(),
         killed.seed
     ));
-    let sessions = Input::of_session(&killed.session, false).find(|traces| Ok(traces.sessions))?;
-    let [input] = sessions.as_slice() else {
-        bail!("{}: {} sessions found, one expected", killed.session, sessions.len());
+    let traces = Input::of_session(&killed.session, false).find(Ok)?;
+    let ([input], Some(found)) = (traces.all.as_slice(), traces.sessions().next()) else {
+        bail!("{}: {} sessions found, one expected", killed.session, traces.all.len());
     };
-    let passed = judge(input, &killed)?;
-    show::last_events(input)?;
+    let packets = input.packets(Version::V2).context("a session is no packets")??;
+    let recovered = check::read(&*found.session, &packets);
+    let passed = judge(&recovered, &killed);
+    show::last_events(&recovered, &packets)?;
     say::line(format_args!("\n{}", paint::bold("evidence")));
     let mut text = Vec::new();
-    account::write_session(input, account::LIMIT, &mut text)?;
+    account::write_session(&input.account(), &found.crashes(), account::LIMIT, &mut text)?;
     say::print(text);
-    keep(args, input, killed.pid)?;
+    keep(args, &found.session, killed.pid)?;
     if passed {
-        parent::remove(input)?;
+        parent::remove(&input.origin.path)?;
         return Ok(Outcome::Done);
     }
     say::line(format_args!("\nthe session is kept: {}", input.origin.path.display()));
@@ -73,9 +76,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 /// Compares, prints the outcome; true where all is as it must be.
-fn judge(input: &Session, killed: &parent::Killed) -> anyhow::Result<bool> {
-    let recovered = check::read(input)?;
-    let check::Verdict { committed, unreported, overwritten, faults } = check::compare(&recovered, &killed.reports);
+fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
+    let check::Verdict { committed, unreported, overwritten, faults } = check::compare(recovered, &killed.reports);
     say::line(format_args!(
         "recovered {} events: {committed} that had been reported as committed, {unreported} behind the last report; \
          {overwritten} older ones had been overwritten",
@@ -93,17 +95,16 @@ fn judge(input: &Session, killed: &parent::Killed) -> anyhow::Result<bool> {
     } else {
         paint::bad(format!("{} faults", faults.len()))
     });
-    Ok(passed)
+    passed
 }
 
 /// Leaves a CTF folder, says how to open it.
-fn keep(args: &Args, input: &Session, pid: u32) -> anyhow::Result<()> {
+fn keep(args: &Args, session: &Session, pid: u32) -> anyhow::Result<()> {
     let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
     let folder = args.output.clone().unwrap_or_else(default);
-    let options = ctf::Options { version: lastwords_ctf::Version::V1_8, count_events: true };
-    let source = input.source();
+    let options = ctf::Options { version: Version::V1_8, count_events: true };
     let totals =
-        ctf::write(source, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
+        ctf::write(session, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
     let shown = folder.display();
     say::line(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams));
     say::line(format_args!("  babeltrace2 {shown}"));

@@ -2,12 +2,12 @@
 
 use super::Args;
 use super::child::{REPORT_LEN, Report};
-use crate::input::Session;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -94,8 +94,7 @@ fn read_reports(mut pipe: ChildStdout) -> anyhow::Result<BTreeMap<u64, Report>> 
 }
 
 /// Removes the session of the dead child.
-pub(super) fn remove(session: &Session) -> anyhow::Result<()> {
-    let folder = &session.origin.path;
+pub(super) fn remove(folder: &Path) -> anyhow::Result<()> {
     lastwords::remote_control::destroy(folder).with_context(|| folder.display().to_string())
 }
 

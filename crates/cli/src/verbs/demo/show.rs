@@ -1,10 +1,8 @@
 //! The last events of each thread.
 
 use super::check;
-use crate::input::Session;
 use crate::{paint, say};
-use lastwords_ctf::Version;
-use lastwords_ctf::read::unwatched;
+use lastwords_ctf::read::{Trace, unwatched};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 
@@ -12,8 +10,7 @@ use lastwords_formats::text::{self, Style, Zone};
 const SHOWN: usize = 3;
 
 /// Prints the last events of each thread as `report` would.
-pub(super) fn last_events(input: &Session) -> anyhow::Result<()> {
-    let recovered = check::read(input)?;
+pub(super) fn last_events(recovered: &check::Recovered, trace: &Trace) -> anyhow::Result<()> {
     let lasts: Vec<(u64, Vec<u64>)> = recovered
         .threads
         .iter()
@@ -22,8 +19,8 @@ pub(super) fn last_events(input: &Session) -> anyhow::Result<()> {
     let first = lasts.iter().flat_map(|(_, lines)| lines).min().copied().unwrap_or(0);
     let selection = Selection { last: Some(recovered.events - first), ..Selection::default() };
     let mut text = Vec::new();
-    let traces = [input.trace(Version::V2)?];
-    text::write(&traces, Style::Fields, &selection, &Zone::local(), &mut text, &unwatched, &mut |_| {})?;
+    let traces = std::slice::from_ref(trace);
+    text::write(traces, Style::Fields, &selection, &Zone::local(), &mut text, &unwatched, &mut |_| {})?;
     let text = String::from_utf8_lossy(&text);
     let text: Vec<&str> = text.lines().collect();
     for (thread, lines) in lasts {

@@ -1,18 +1,20 @@
 //! `lastwords inspect`: what is in the inputs.
 
 mod ctf;
-mod data;
 mod kernel;
 mod lttng;
-mod text;
+mod session;
 
+use crate::account::LIMIT;
 use crate::exit::{Facts, Outcome};
-use crate::input::{Array, Input, Lttng, Traces};
+use crate::input::{Input, Traces};
+use crate::progress::Shared;
 use crate::say;
-use lastwords_open::Origin;
-use serde::Serialize;
-use std::io::Write;
-use std::sync::Arc;
+use crate::text::bytes;
+use lastwords_ctf::Version;
+use lastwords_open::Account;
+use lastwords_open::inspect::Report;
+use std::io::{self, Write};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -32,67 +34,43 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
-    let (mut text, mut reports) = (Vec::new(), Vec::new());
-    let is_of = |origin: &Arc<Origin>, other: &Arc<Origin>| Arc::ptr_eq(origin, other);
-    let mut kernels = Vec::new();
-    let mut inputs = Vec::new();
-    for origin in &traces.origins {
-        let own: Vec<&Lttng> = traces.lttng.iter().filter(|lttng| is_of(&lttng.origin, origin)).collect();
-        let arrays: Vec<Array> = traces.arrays.iter().filter(|array| is_of(&array.origin, origin)).cloned().collect();
-        if let Some(machine) = &origin.machine {
-            kernels.push(kernel::of(origin, machine, &arrays, &own));
-        } else if !own.is_empty() {
-            let sessions = own.iter().map(|lttng| lttng::of(lttng.session())).collect();
-            inputs.push(lttng::Input { from: origin.path.clone(), sessions });
-        }
+    let read = traces.all.iter().filter(|trace| trace.lttng().is_none());
+    let read = read.filter_map(|trace| trace.packets(Version::V2)?.ok());
+    let bar = Shared::new("inspect", bytes(&read.collect::<Vec<_>>()));
+    let mut report = Report::of(&traces.origins, &traces.all, &|bytes| bar.add(bytes));
+    drop(bar);
+    report.faults.clone_from(&traces.faults);
+    let failed = report.traces.iter().any(|trace| trace.is_faulty());
+    if args.json {
+        say::line(serde_json::to_string_pretty(&report)?);
+    } else {
+        let mut text = Vec::new();
+        write(&report, &mut text)?;
+        say::print(text);
     }
-    if !kernels.is_empty() {
-        kernels.iter().try_for_each(|kernel| kernel::write(kernel, &mut text))?;
-        reports.push(value(&kernel::Report { schema: "lastwords.inspect-kernel.v2", kernels })?);
-    }
-    if !inputs.is_empty() {
-        for input in &inputs {
-            writeln!(text, "{}: memory of LTTng's user-space tracer", input.from.display())?;
-            input.sessions.iter().try_for_each(|session| lttng::write(session, &mut text))?;
-        }
-        reports.push(value(&lttng::Report { schema: "lastwords.inspect-lttng.v2", inputs })?);
-    }
-    let mut failed = false;
-    if !traces.ctf.is_empty() || !traces.faults.is_empty() {
-        let of = ctf::of(&traces.ctf);
-        failed = of.iter().any(ctf::TraceSummary::is_faulty);
-        traces.ctf.iter().zip(&of).try_for_each(|(trace, of)| ctf::write(trace, of, &mut text))?;
-        let faults = traces.faults.clone();
-        reports.push(value(&ctf::Report { schema: "lastwords.inspect-ctf.v1", traces: of, faults })?);
-    }
-    if !traces.sessions.is_empty() {
-        if args.json {
-            let sessions = traces.sessions.iter().map(data::of).collect();
-            reports.push(value(&data::Report { schema: "lastwords.inspect.v1", sessions })?);
-        } else {
-            for session in &traces.sessions {
-                if !text.is_empty() {
-                    text.push(b'\n');
-                }
-                text::write(session, &mut text)?;
-            }
-        }
-    }
-    say::print(if args.json { together(reports).into_bytes() } else { text });
     Ok(Facts { lacking: traces.lacking, failed, ..Facts::default() }.outcome())
 }
 
-fn value(report: &impl Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(report)?)
+/// Writes the reports for people.
+fn write(report: &Report<'_>, text: &mut Vec<u8>) -> io::Result<()> {
+    report.kernels.iter().try_for_each(|kernel| kernel::write(kernel, text))?;
+    for input in &report.inputs {
+        writeln!(text, "{}: memory of LTTng's user-space tracer", input.from.display())?;
+        input.sessions.iter().try_for_each(|session| lttng::write(session, text))?;
+    }
+    report.traces.iter().try_for_each(|trace| ctf::write(trace, text))?;
+    for session in &report.sessions {
+        if !text.is_empty() {
+            text.push(b'\n');
+        }
+        session::write(session, text)?;
+    }
+    Ok(())
 }
 
-/// One report, or an object of several.
-fn together(mut reports: Vec<String>) -> String {
-    match (reports.pop(), reports.is_empty()) {
-        (Some(one), true) => one + "\n",
-        (last, _) => {
-            reports.extend(last);
-            format!("{{\"schema\":\"lastwords.inspect-all.v1\",\"reports\":[\n{}\n]}}\n", reports.join(",\n"))
-        }
-    }
+/// Writes an account four blanks to the right.
+fn indented(account: &Account<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut text = Vec::new();
+    account.write(LIMIT, &mut text)?;
+    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {line}"))
 }

@@ -1,32 +1,30 @@
-//! `inspect`'s text for people.
+//! `inspect` of sessions of ours, for people.
 
-use super::data::{self, Session};
 use crate::account;
-use crate::holds::Holds;
-use crate::input::Session as Input;
+use crate::holds;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use crate::verbs::list::ending_line;
-use lastwords::Ended;
+use lastwords_open::Holds;
+use lastwords_open::inspect::session::{Lost, Report};
 use std::io::{self, Write};
 
 /// Writes one session.
-pub(super) fn write(input: &Input, out: &mut dyn Write) -> io::Result<()> {
-    let data = data::of(input);
-    head(&data, input.found.ended.as_ref(), out)?;
-    channels(&data, out)?;
-    streams(&data, out)?;
-    events(&data, out)?;
+pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    head(report, out)?;
+    channels(report, out)?;
+    streams(report, out)?;
+    events(report, out)?;
     writeln!(out, "{}", bold("evidence"))?;
-    for fault in data.faults.iter().take(50) {
+    for fault in report.faults.iter().take(50) {
         writeln!(out, "  not decoded: {fault}")?;
     }
-    account::write_session(input, 50, out)
+    account::write_session(&report.evidence, &report.crashes, 50, out)
 }
 
-fn head(data: &Session, ended: Option<&Ended>, out: &mut dyn Write) -> io::Result<()> {
-    let state = match (ended, data.finished, data.recording) {
+fn head(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let state = match (&data.ended, data.finished, data.recording) {
         (Some(ended), ..) => ending_line(ended),
         (None, true, _) => "ended in good order".to_owned(),
         (None, false, true) => "recording when it was last seen".to_owned(),
@@ -80,7 +78,7 @@ fn head(data: &Session, ended: Option<&Ended>, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-fn channels(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+fn channels(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "CONTEXTS", "EVENTS"]).indent(2);
     for c in &data.channels {
         let contexts = if c.contexts.is_empty() { "-".to_owned() } else { c.contexts.join(",") };
@@ -97,13 +95,13 @@ fn channels(data: &Session, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(table.render().as_bytes())?;
     for c in &data.channels {
         if let (Some(seconds), Some(events_per_second)) = (c.holds_seconds, c.events_per_second) {
-            writeln!(out, "  {} {}", plain(&c.name), Holds { seconds, events_per_second }.text())?;
+            writeln!(out, "  {} {}", plain(&c.name), holds::text(&Holds { seconds, events_per_second }))?;
         }
     }
     Ok(())
 }
 
-fn streams(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+fn streams(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(["STREAM", "CHANNEL", "CPU", "RESERVATION", "EVENTS", "PRODUCED", "LOST"]).indent(2);
     let name = |id| data.channels.iter().find(|c| c.id == id).map_or_else(|| format!("#{id}"), |c| c.name.clone());
     for s in data.streams.iter().filter(|s| s.produced > 0 || s.events > 0 || total(&s.lost) > 0) {
@@ -124,11 +122,11 @@ fn streams(data: &Session, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(table.render().as_bytes())
 }
 
-fn total(lost: &data::Lost) -> u64 {
+fn total(lost: &Lost) -> u64 {
     [lost.full, lost.too_big, lost.no_entry, lost.busy, lost.lock].iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
-fn events(data: &Session, out: &mut dyn Write) -> io::Result<()> {
+fn events(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(["COUNT", "EVENT", "CHANNEL"]).indent(2);
     for channel in &data.channels {
         for (name, count) in &channel.events {

@@ -22,9 +22,9 @@ const OWN_LEN: usize = 16;
 /// Deepest nesting of folders that is searched.
 const DEPTH_MAX: usize = 32;
 
-/// What a place is opened as.
+/// What a location is opened as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seat {
+pub(super) enum LocationKind {
     /// A session's folder, or its memory elsewhere.
     Session,
     /// A file: what it is shows when it is opened.
@@ -39,20 +39,20 @@ pub(super) enum Seat {
 
 /// Something to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// What a person is told.
     pub(super) shown: PathBuf,
     /// What is opened: one path, or each part of a split dump.
     pub(super) open: Vec<PathBuf>,
     /// What it is opened as.
-    pub(super) seat: Seat,
+    pub(super) kind: LocationKind,
     /// The session's own part of its folder's name, where what is opened could have become another's.
     pub(super) unique: Option<String>,
 }
 
-impl Place {
-    fn new(path: &Path, seat: Seat) -> Self {
-        Self { shown: path.to_path_buf(), open: vec![path.to_path_buf()], seat, unique: None }
+impl Location {
+    fn new(path: &Path, kind: LocationKind) -> Self {
+        Self { shown: path.to_path_buf(), open: vec![path.to_path_buf()], kind, unique: None }
     }
 
     /// What is opened.
@@ -67,45 +67,45 @@ impl Place {
     }
 }
 
-/// A place that an input stands for, or why there is none.
+/// A location that an input stands for, or why there is none.
 #[derive(Debug)]
 pub(super) struct Candidate {
-    /// The place.
-    pub(super) place: anyhow::Result<Place>,
+    /// The location.
+    pub(super) location: anyhow::Result<Location>,
     /// It was asked for; else it lay in a folder that was.
     pub(super) is_named: bool,
 }
 
 impl Candidate {
-    fn named(place: anyhow::Result<Place>) -> Self {
-        Self { place, is_named: true }
+    fn named(location: anyhow::Result<Location>) -> Self {
+        Self { location, is_named: true }
     }
 
-    fn found(place: anyhow::Result<Place>) -> Self {
-        Self { place, is_named: false }
+    fn found(location: anyhow::Result<Location>) -> Self {
+        Self { location, is_named: false }
     }
 
     /// The parts of one dump.
     pub(super) fn split(parts: Vec<PathBuf>) -> Self {
         let shown = parts.first().cloned().unwrap_or_default();
-        Self::named(Ok(Place { shown, open: parts, seat: Seat::Split, unique: None }))
+        Self::named(Ok(Location { shown, open: parts, kind: LocationKind::Split, unique: None }))
     }
 
-    fn seat(&self) -> Option<Seat> {
-        self.place.as_ref().ok().map(|place| place.seat)
+    fn kind(&self) -> Option<LocationKind> {
+        self.location.as_ref().ok().map(|location| location.kind)
     }
 
     fn is_nothing(&self) -> bool {
-        self.place.as_ref().is_err_and(|error| error.is::<Nothing>())
+        self.location.as_ref().is_err_and(|error| error.is::<Nothing>())
     }
 }
 
-/// The candidates without those that are the same place as an earlier one.
+/// The candidates without those that are the same location as an earlier one.
 pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut known = HashMap::new();
     for candidate in all {
-        let key = candidate.place.as_ref().ok().map(Place::key);
+        let key = candidate.location.as_ref().ok().map(Location::key);
         let at = key.map_or(candidates.len(), |key| *known.entry(key).or_insert(candidates.len()));
         match candidates.get_mut(at) {
             Some(before) => before.is_named |= candidate.is_named,
@@ -148,7 +148,7 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
         Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
             "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
         )),
-        Ok(_) => vec![Candidate::named(Ok(Place::new(path, Seat::File)))],
+        Ok(_) => vec![Candidate::named(Ok(Location::new(path, LocationKind::File)))],
         Err(error) if word.contains('/') => {
             named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
         }
@@ -157,10 +157,10 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
 }
 
 /// A folder that is opened as one, for which `as_one` stands, or all that is in it.
-fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate, depth: usize) -> Vec<Candidate> {
+fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate, depth: usize) -> Vec<Candidate> {
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
         return match elsewhere(folder) {
-            Ok(places) => places.into_iter().map(|place| as_one(Ok(place))).collect(),
+            Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
             Err(error) => vec![as_one(Err(error))],
         };
     }
@@ -168,22 +168,22 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate, dept
         Ok(listed) => listed,
         Err(error) => return vec![as_one(Err(error))],
     };
-    let whole = |seat| vec![as_one(Ok(Place::new(folder, seat)))];
+    let whole = |kind| vec![as_one(Ok(Location::new(folder, kind)))];
     let is_ctf = folder.join("metadata").is_file() && is_trace(folder);
     if files.iter().any(|file| is_region(file)) && !is_ctf {
-        return whole(Seat::Session);
+        return whole(LocationKind::Session);
     }
     if files.iter().any(|file| sniff::is_lttng(file)) {
-        return whole(Seat::Lttng);
+        return whole(LocationKind::Lttng);
     }
     if is_ctf {
-        return whole(Seat::Ctf);
+        return whole(LocationKind::Ctf);
     }
     let has_session = folders.iter().any(|folder| is_likely(folder));
     let mut found = Vec::new();
     for path in &files {
         found.push(match sniff::of_file(path) {
-            Some(kind) if kind.is_input() => Candidate::found(Ok(Place::new(path, Seat::File))),
+            Some(kind) if kind.is_input() => Candidate::found(Ok(Location::new(path, LocationKind::File))),
             _ if has_session => stray(path, "no session's folder"),
             kind => stray(path, &format!("{}, in which there is nothing to recover", sniff::words(kind))),
         });
@@ -194,18 +194,20 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Place>) -> Candidate, dept
             continue;
         }
         let inside = of_folder(path, Candidate::found, depth.saturating_add(1));
-        let is_other = |candidate: &Candidate| candidate.seat().is_some_and(|seat| seat != Seat::Session);
+        let is_other = |candidate: &Candidate| candidate.kind().is_some_and(|kind| kind != LocationKind::Session);
         match has_session && !is_likely(path) && !inside.iter().any(is_other) {
             true => found.push(stray(path, "no session's folder")),
             false => found.extend(inside),
         }
     }
-    let seats: Vec<Seat> = found.iter().filter_map(Candidate::seat).collect();
-    match seats.first() {
+    let kinds: Vec<LocationKind> = found.iter().filter_map(Candidate::kind).collect();
+    match kinds.first() {
         // The folders of one trace are opened together.
-        Some(seat @ (Seat::Lttng | Seat::Ctf)) if seats.iter().all(|other| other == seat) => whole(*seat),
+        Some(kind @ (LocationKind::Lttng | LocationKind::Ctf)) if kinds.iter().all(|other| other == kind) => {
+            whole(*kind)
+        }
         None if !found.iter().all(Candidate::is_nothing) => found,
-        None if depth == 0 || is_likely(folder) => whole(Seat::Session),
+        None if depth == 0 || is_likely(folder) => whole(LocationKind::Session),
         None => vec![stray(folder, "nothing in it can be recovered")],
         _ => found,
     }
@@ -248,7 +250,7 @@ fn is_likely(folder: &Path) -> bool {
 
 /// The session's folder says where its memory is: a memfd of a process, a device. What another user's folder says is only followed
 /// to what belongs to that user: see [`trusted`].
-fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
+fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let path = folder.join(PLACES_FILE);
     let shown = || path.display().to_string();
     let mut file = open_regular(&path).with_context(shown)?;
@@ -260,7 +262,7 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
     let owners = [std::fs::symlink_metadata(folder).with_context(shown)?.uid(), meta.uid()];
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(shown)?;
-    let mut files: Vec<String> = parse_places(&text).into_iter().map(|place| opened(place.path)).collect();
+    let mut files: Vec<String> = parse_places(&text).into_iter().map(|location| opened(location.path)).collect();
     files.dedup();
     let unique =
         folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
@@ -279,10 +281,10 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Place>> {
         if !open.exists() {
             return Err(nothing(format!("its buffers were in {file}, which is gone; give a core of that process")));
         }
-        places.push(Place {
+        places.push(Location {
             shown: folder.to_path_buf(),
             open: vec![open],
-            seat: Seat::Session,
+            kind: LocationKind::Session,
             unique: unique.clone(),
         });
     }
@@ -341,9 +343,9 @@ fn runs_as(status: &str, owner: u32) -> bool {
 }
 
 /// What is opened to read what lies there: of memory on the heap of a process, the process.
-fn opened(place: String) -> String {
-    let process = place.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
-    process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(place)
+fn opened(location: String) -> String {
+    let process = location.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
+    process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(location)
 }
 
 /// The folders of the sessions of a name (or of the whole name of a folder), in all places of this user, newest first.
@@ -396,7 +398,7 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
         // What it has on its heap.
         paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
     }
-    Ok(paths.iter().map(|path| Candidate::named(Ok(Place::new(path, Seat::Session)))).collect())
+    Ok(paths.iter().map(|path| Candidate::named(Ok(Location::new(path, LocationKind::Session)))).collect())
 }
 
 #[cfg(test)]
@@ -408,7 +410,7 @@ mod tests {
     }
 
     fn shown(folder: &Path) -> Vec<PathBuf> {
-        of(folder).into_iter().filter_map(|candidate| candidate.place.ok()).map(|place| place.shown).collect()
+        of(folder).into_iter().filter_map(|candidate| candidate.location.ok()).map(|location| location.shown).collect()
     }
 
     fn session(folder: &Path) {
@@ -428,7 +430,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("notes")).unwrap();
         std::fs::create_dir(dir.path().join("c-0123456789abcdef")).unwrap();
         assert_eq!(shown(dir.path()), ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name)));
-        let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.place.err()).collect();
+        let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
         assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<Nothing>()), "{stray:?}");
         // A session's folder stays one, whatever was put into it.
         session(&dir.path().join("a-0/out"));
@@ -441,15 +443,15 @@ mod tests {
         let folder = dir.path().join("app-0123456789abcdef");
         std::fs::create_dir(&folder).unwrap();
         let write = |text: &str| std::fs::write(folder.join(PLACES_FILE), text).unwrap();
-        let error = || of(&folder).pop().unwrap().place.unwrap_err();
+        let error = || of(&folder).pop().unwrap().location.unwrap_err();
         write("session 0 4096 /proc/self/exe\nregistry 4096 4096 /proc/self/exe\n");
         let places = of(&folder);
         assert_eq!(places.len(), 1);
-        assert_eq!(places[0].place.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
+        assert_eq!(places[0].location.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
         // Of the heap the process itself is read, once.
         write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
         let places = of(&folder);
-        assert_eq!((places.len(), places[0].place.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
+        assert_eq!((places.len(), places[0].location.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
         write("session 0 4096 heap:0:0x1000\n");
         assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<Nothing>());
         write("session 0 4096 /proc/0/fd/3\n");
@@ -488,7 +490,7 @@ mod tests {
         let lead = |to: &str| {
             std::fs::write(&places, format!("session 0 4096 {to}\n")).unwrap();
             give(&places);
-            of(&folder).pop().unwrap().place
+            of(&folder).pop().unwrap().location
         };
         let hostile = [
             format!("heap:{}:0x0", std::process::id()),
@@ -499,9 +501,9 @@ mod tests {
             secret.display().to_string(),
             dir.path().join("link").display().to_string(),
         ];
-        for place in &hostile {
-            let error = format!("{:#}", lead(place).unwrap_err());
-            assert!(error.contains("not followed"), "{place}: {error}");
+        for location in &hostile {
+            let error = format!("{:#}", lead(location).unwrap_err());
+            assert!(error.contains("not followed"), "{location}: {error}");
         }
         let open = lead(&own.display().to_string()).unwrap();
         assert_eq!(std::fs::read(open.path()).unwrap().len(), 4096);

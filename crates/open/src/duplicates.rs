@@ -1,6 +1,6 @@
 //! The same session, given more than once: a folder and its copy, a core and the same core compressed.
 
-use crate::{Body, Found, Opened, Trace};
+use crate::{Opened, Trace};
 use lastwords_trace::source::Source;
 use lastwords_walk::session::Session;
 use std::collections::HashMap;
@@ -38,13 +38,7 @@ fn told(out: &Trace, kept: &Trace) -> String {
 }
 
 fn session(trace: &Trace) -> Option<&Session> {
-    match &trace.body {
-        Body::Session(found) => {
-            let Found { session, .. } = &**found;
-            Some(session)
-        }
-        _ => None,
-    }
+    trace.session().map(|found| &*found.session)
 }
 
 /// Both have the UUID of one session.

@@ -1,0 +1,85 @@
+//! Spans that were open, as text for people.
+
+use super::SpanReport;
+use lastwords_ctf::names::plain;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// A line for each span that was open: first those that a thread was in, then the newest. Equal ones share a line.
+pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> io::Result<()> {
+    let entered = spans.iter().filter(|span| span.threads > 0).count();
+    match spans.len() {
+        0 => return Ok(()),
+        1 => writeln!(out, "  1 span was open:")?,
+        open if entered == 0 => writeln!(out, "  {open} spans were open:")?,
+        open => writeln!(out, "  {open} spans were open, the {entered} that were entered first:")?,
+    }
+    let mut groups: Vec<Vec<&SpanReport>> = Vec::new();
+    let mut known = BTreeMap::new();
+    for span in spans {
+        // A span that a thread was in is equal to no other.
+        let own = (span.threads > 0).then_some(groups.len());
+        let texts = [&span.target, &span.name, &span.fields];
+        let at = *known.entry((own, texts, span.parent, span.pid, span.tid, span.level)).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => group.push(span),
+            None => groups.push(vec![span]),
+        }
+    }
+    for group in groups.iter().take(limit) {
+        writeln!(out, "    {}", group_line(group, spans))?;
+    }
+    let more: usize = groups.iter().skip(limit).map(Vec::len).sum();
+    if more > 0 {
+        writeln!(out, "    ... and {more} more; `inspect --json` lists all")?;
+    }
+    Ok(())
+}
+
+/// `target::name{fields} (id 7, in 3 target::name), open for 1.5 s, thread 13 is in it; opened by thread 12 of process 10`
+fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
+    let [newest, .., oldest] = group else {
+        return group.first().map_or_else(String::new, |span| {
+            let inside = match (span.threads, span.entered_tid) {
+                (0, _) => String::new(),
+                (1, Some(tid)) => format!(", thread {tid} is in it"),
+                (1, None) => ", a thread is in it".into(),
+                (threads, Some(tid)) => format!(", {threads} threads are in it, {tid} entered last"),
+                (threads, None) => format!(", {threads} threads are in it"),
+            };
+            line(span, "", &format!("id {}", span.id), &seconds(&span.age_ns), &inside, all)
+        });
+    };
+    let many = format!("{} times ", group.len());
+    let ids = format!("ids {} to {}", oldest.id.min(newest.id), newest.id.max(oldest.id));
+    let ages = format!("{} to {}", seconds(&newest.age_ns), seconds(&oldest.age_ns));
+    line(newest, &many, &ids, &ages, "", all)
+}
+
+fn line(span: &SpanReport, many: &str, ids: &str, age: &str, inside: &str, all: &[SpanReport]) -> String {
+    let (pid, tid) = (span.pid, span.tid);
+    let fields = if span.fields.is_empty() { String::new() } else { format!("{{{}}}", plain(&span.fields)) };
+    let parent = match all.iter().find(|other| other.id == span.parent && other.pid == pid) {
+        _ if span.parent == 0 => String::new(),
+        Some(parent) => format!(", in {} {}", span.parent, name(parent)),
+        None => format!(", in {}", span.parent),
+    };
+    format!(
+        "{many}{}{fields} ({ids}{parent}), open for {age}{inside}; opened by thread {tid} of process {pid}",
+        name(span)
+    )
+}
+
+fn name(span: &SpanReport) -> String {
+    format!("{}::{}", plain(&span.target), plain(&span.name))
+}
+
+/// Nanoseconds as seconds, to the millisecond; what is shorter than 10 ms, to the microsecond.
+fn seconds(nanoseconds: &str) -> String {
+    let nanoseconds: u64 = nanoseconds.parse().unwrap_or(0);
+    if nanoseconds < 10_000_000 {
+        format!("{}.{:03} ms", nanoseconds / 1_000_000, nanoseconds / 1000 % 1000)
+    } else {
+        format!("{}.{:03} s", nanoseconds / 1_000_000_000, nanoseconds / 1_000_000 % 1000)
+    }
+}

@@ -1,0 +1,196 @@
+//! Panics and signals that hooks and handlers recorded, with addresses named by the modules that were mapped. The last of a process
+//! is its cause of death, unless the process went on afterwards.
+
+use lastwords_ctf::Version;
+use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
+use lastwords_formats::events::each;
+use lastwords_formats::select::Selection;
+use lastwords_trace::class::Scope;
+use lastwords_trace::parallel;
+use lastwords_walk::session::Session;
+use lastwords_walk::session::info::{Info, Module};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the events' names begin with.
+const PROVIDER: &str = "crash:";
+
+/// One recorded panic or signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Crash {
+    /// `crash:signal` or `crash:panic`.
+    pub event: String,
+    /// Nanoseconds since the epoch, as text.
+    pub time_ns: String,
+    /// Process and thread, where the event says them.
+    pub fields: Vec<(String, String)>,
+    /// Events that the process recorded later.
+    pub later_events: u64,
+    /// Nothing shows that the process survived it.
+    pub is_cause_of_death: bool,
+    /// Addresses, innermost first.
+    pub backtrace: Vec<Frame>,
+    #[serde(skip)]
+    nanoseconds: i64,
+    #[serde(skip)]
+    pid: Option<u32>,
+}
+
+/// An address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Frame {
+    /// The address.
+    pub address: String,
+    /// The module it lies in.
+    pub module: Option<String>,
+    /// The address less the module's load bias: what symbolizers take.
+    pub offset: Option<String>,
+    /// The module's build id.
+    pub build_id: Option<String>,
+}
+
+/// All panics and signals that were recorded, in order of time.
+pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
+    // A session that cannot be read as a trace has said so where it was to be written.
+    let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else { return Vec::new() };
+    let has_crash = parallel::map(&trace.streams, parallel::cpus(), |_, stream| has_crash(&trace, stream));
+    let mut searched = trace.clone();
+    let mut is_searched = has_crash.into_iter();
+    searched.streams.retain(|_| is_searched.next() == Some(true));
+    let selection = Selection { events: vec![format!("{PROVIDER}*")], ..Selection::default() };
+    let mut seen: Vec<Vec<Member>> = Vec::new();
+    let mut causes = Vec::new();
+    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
+        let members = reader.members(event);
+        let payload: Vec<Member> = members.iter().filter(|member| member.scope == Scope::Payload).cloned().collect();
+        // A channel for errors has the same event once more.
+        if !seen.contains(&payload) {
+            seen.push(payload);
+            let name = reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
+            causes.push(cause(name, event, members, &session.info().modules));
+        }
+    };
+    each(&[searched], &selection, &unwatched, &mut visit, &mut |_| {});
+    if !causes.is_empty() {
+        judge(&mut causes, &[trace], session.info());
+    }
+    causes
+}
+
+/// A panic or a signal was recorded in the stream. Most streams have none, and are not read a second time in order of time.
+fn has_crash(trace: &Trace, stream: &Stream) -> bool {
+    let events = trace.class().streams.get(stream.class).map_or(&[][..], |class| &class.events);
+    let is_wanted: Vec<bool> = events.iter().map(|event| event.name.as_deref().is_some_and(is_crash)).collect();
+    if !is_wanted.contains(&true) {
+        return false;
+    }
+    let wants = |class: usize| is_wanted.get(class).copied().unwrap_or(false);
+    let (mut reader, mut found) = (Reader::new(trace, stream), false);
+    loop {
+        reader.ahead(usize::MAX, |event, _| found |= wants(event.class));
+        match reader.advance() {
+            Next::End => return found,
+            Next::Event(event) => found |= wants(event.class),
+            Next::Packet | Next::Loss(_) | Next::Fault(_) => {}
+        }
+        if found {
+            return true;
+        }
+    }
+}
+
+/// Counts what each process recorded after its panics and signals. In a session of several processes, events without a process
+/// id in their contexts count for none.
+fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
+    let is_shared = info.scope_word() != "process";
+    let from = causes.first().map(|cause| cause.nanoseconds);
+    let selection = Selection { since: from, once: true, ..Selection::default() };
+    // By process, and how many panics and signals came before the event.
+    let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
+    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
+        if reader.class_of(event).and_then(|class| class.name.as_deref()).is_some_and(is_crash) {
+            return;
+        }
+        let members = if is_shared { reader.members(event) } else { Vec::new() };
+        let contexts = members.iter().filter(|member| member.scope != Scope::Payload);
+        let pid = contexts.filter_map(pid).next();
+        let before = causes.partition_point(|cause| Some(cause.nanoseconds) < event.nanoseconds);
+        let count = events.entry((pid, before)).or_default();
+        *count = count.saturating_add(1);
+    };
+    each(traces, &selection, &unwatched, &mut visit, &mut |_| {});
+    for (index, cause) in causes.iter_mut().enumerate() {
+        let pid = cause.pid.filter(|_| is_shared);
+        let is_known = pid.is_some() || !is_shared;
+        let later = events.iter().filter(|((of, before), _)| is_known && *of == pid && *before > index);
+        cause.later_events = later.map(|(_, count)| *count).fold(0, u64::saturating_add);
+        cause.is_cause_of_death = cause.later_events == 0 && (is_shared || !info.survived());
+    }
+}
+
+/// The process id, if that is what the field has.
+fn pid(member: &Member) -> Option<u32> {
+    let is_pid = member.name == "pid" || member.name == "vpid";
+    member.value.number().filter(|_| is_pid).and_then(|n| u32::try_from(n).ok())
+}
+
+fn is_crash(name: &str) -> bool {
+    name.starts_with(PROVIDER)
+}
+
+fn cause(name: String, event: &Due, members: Vec<Member>, modules: &[Module]) -> Crash {
+    let nanoseconds = event.nanoseconds.unwrap_or(0);
+    let mut cause = Crash {
+        event: name,
+        time_ns: nanoseconds.to_string(),
+        fields: Vec::new(),
+        later_events: 0,
+        is_cause_of_death: true,
+        backtrace: Vec::new(),
+        nanoseconds,
+        pid: None,
+    };
+    let lengths: Vec<String> = members.iter().map(|member| format!("_{}_length", member.name)).collect();
+    for member in members {
+        cause.pid = pid(&member).or(cause.pid);
+        match member.value {
+            Value::List(addresses) if member.name == "backtrace" => {
+                let addresses = addresses.iter().filter_map(Value::number);
+                cause.backtrace = addresses.map(|a| frame(a, cause.pid, modules)).collect();
+            }
+            _ if lengths.contains(&member.name) => {}
+            Value::Unsigned(value) if member.is_hexadecimal => cause.fields.push((member.name, format!("{value:#x}"))),
+            value => cause.fields.push((member.name, text(&value))),
+        }
+    }
+    cause
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Unsigned(value) => value.to_string(),
+        Value::Signed(value) => value.to_string(),
+        Value::Float(value) => value.to_string(),
+        Value::Bool(value) => value.to_string(),
+        Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Bytes(bytes) => bytes.iter().map(|b| format!("{b:02x}")).collect(),
+        Value::Enum(value, label) => label.clone().unwrap_or_else(|| value.to_string()),
+        Value::List(elements) => elements.iter().map(text).collect::<Vec<_>>().join(" "),
+        Value::Struct(members) => members.iter().map(|(_, value)| text(value)).collect::<Vec<_>>().join(" "),
+        Value::Absent => String::new(),
+    }
+}
+
+fn frame(address: u64, pid: Option<u32>, modules: &[Module]) -> Frame {
+    let holds = |m: &&Module| pid.is_none_or(|pid| pid == m.pid) && (m.start..m.end).contains(&address);
+    let module = modules.iter().find(holds);
+    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    Frame {
+        address: format!("{address:#x}"),
+        module: module.map(|m| m.path.clone()),
+        offset: module.map(|m| format!("{:#x}", address.wrapping_sub(m.base))),
+        build_id: module.filter(|m| !m.build_id.is_empty()).map(|m| hexadecimal(&m.build_id)),
+    }
+}

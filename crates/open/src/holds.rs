@@ -1,0 +1,77 @@
+//! How long a ring holds what is recorded, at the rate that was observed in it.
+
+use lastwords_walk::session::info::{Info, StreamInfo};
+
+/// The facts of one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ring {
+    /// Clock of the oldest event that is in it.
+    oldest: u64,
+    /// Clock of the newest.
+    newest: u64,
+    /// Bytes from the oldest event to the newest.
+    bytes: u64,
+    /// Bytes that the ring has room for.
+    capacity: u64,
+    /// Events in it; 0 where they were not counted.
+    events: u64,
+}
+
+/// How long the rings of a channel hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Holds {
+    /// Seconds until the ring that fills soonest has come round.
+    pub seconds: f64,
+    /// Events a second, of all rings together.
+    pub events_per_second: f64,
+}
+
+impl Holds {
+    /// Of a channel of a session, from the bounds of its rings; `events` counts the events of each stream, where that is known.
+    pub fn of_channel(info: &Info, channel: u32, events: &[u64]) -> Option<Self> {
+        let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
+        let ring = |(index, stream): (usize, &StreamInfo)| {
+            let (oldest, newest) = stream.clocks.unwrap_or_default();
+            let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
+            Ring { oldest, newest, bytes: stream.held, capacity, events: events.get(index).copied().unwrap_or(0) }
+        };
+        Self::of(&streams.map(ring).collect::<Vec<_>>(), info.clock.frequency)
+    }
+
+    /// Of a channel's rings, whose clock has so many ticks a second; none where nothing shows a rate.
+    fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
+        let mut holds: Option<Self> = None;
+        for ring in rings {
+            let seconds = ring.newest.saturating_sub(ring.oldest) as f64 / frequency as f64;
+            if ring.bytes == 0 || frequency == 0 || seconds <= 0.0 {
+                continue;
+            }
+            let of = Self {
+                seconds: ring.capacity as f64 * seconds / ring.bytes as f64,
+                events_per_second: ring.events as f64 / seconds,
+            };
+            holds = Some(holds.map_or(of, |all| Self {
+                seconds: all.seconds.min(of.seconds),
+                events_per_second: all.events_per_second + of.events_per_second,
+            }));
+        }
+        holds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_that_fills_soonest_decides() {
+        let slow = Ring { oldest: 0, newest: 4_000_000, bytes: 1000, capacity: 6000, events: 100 };
+        let fast = Ring { bytes: 2000, events: 4_800_000, ..slow };
+        let idle = Ring { capacity: 6000, ..Ring::default() };
+        let holds = |seconds, events_per_second| Some(Holds { seconds, events_per_second });
+        assert_eq!(Holds::of(&[slow, fast, idle], 1_000_000), holds(12.0, 1_200_025.0));
+        assert_eq!(Holds::of(&[slow], 1_000_000), holds(24.0, 25.0));
+        assert_eq!(Holds::of(&[idle], 1_000_000), None);
+        assert_eq!(Holds::of(&[slow], 0), None);
+    }
+}

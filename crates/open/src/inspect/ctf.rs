@@ -1,0 +1,155 @@
+//! What is in a trace of a folder of CTF.
+
+use crate::Trace;
+use lastwords_ctf::read::{self, Next, Reader, Watch};
+use lastwords_formats::Totals;
+use lastwords_formats::evidence::Account;
+use lastwords_trace::parallel;
+use lastwords_trace::schema::EnvValue;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A trace in a folder of CTF.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report<'a> {
+    /// Its folder.
+    pub path: PathBuf,
+    /// `1.8` or `2`.
+    pub version: &'static str,
+    /// Its unique id; null where it has none.
+    pub uid: Option<String>,
+    /// The environment.
+    pub env: BTreeMap<&'a str, Value<'a>>,
+    /// Names and frequencies of its clocks.
+    pub clocks: Vec<String>,
+    /// Its streams.
+    pub streams: Vec<Stream>,
+    /// The account.
+    pub evidence: Account<'a>,
+}
+
+/// A stream.
+#[derive(Debug, Clone, Serialize)]
+pub struct Stream {
+    /// Id of its class.
+    pub class: u64,
+    /// Its id; null where packets have none.
+    pub id: Option<u64>,
+    /// Its files.
+    pub files: Vec<PathBuf>,
+    /// Packets that were read.
+    pub packets: u64,
+    /// Events that were decoded.
+    pub events: u64,
+    /// Events that were discarded, by the counts of the packets.
+    pub discarded_events: u64,
+    /// Packets that are missing between others.
+    pub discarded_packets: u64,
+    /// Nanoseconds of the first event from the clock's origin.
+    pub begin: Option<i64>,
+    /// The same of the last event.
+    pub end: Option<i64>,
+    /// What cannot be read of it, in words.
+    pub faults: Vec<String>,
+}
+
+/// A value of the environment.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Value<'a> {
+    /// A text.
+    Text(&'a str),
+    /// A number.
+    Integer(i64),
+}
+
+impl Report<'_> {
+    /// Something of it cannot be read.
+    #[must_use]
+    pub fn is_faulty(&self) -> bool {
+        self.streams.iter().any(|stream| !stream.faults.is_empty())
+    }
+}
+
+/// What is in a trace; none where it is none of a folder of CTF. Each event is decoded.
+pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
+    let (own, mut evidence) = (trace.ctf()?, trace.account());
+    let class = own.class();
+    let value = |value: &'a EnvValue| match value {
+        EnvValue::Text(text) => Value::Text(text),
+        EnvValue::Integer(number) => Value::Integer(*number),
+    };
+    let streams = streams(own, &|_| true, watch);
+    evidence.add_reading(&totals(&streams));
+    Some(Report {
+        path: own.path.clone(),
+        version: if class.version == 1 { "1.8" } else { "2" },
+        uid: class.identity.uid.clone(),
+        env: class.env.iter().map(|(key, entry)| (key.as_str(), value(entry))).collect(),
+        clocks: class.clocks.iter().map(|clock| format!("{}: {} Hz", clock.id, clock.frequency)).collect(),
+        streams,
+        evidence,
+    })
+}
+
+/// Reads those streams of a trace whose CPU is wanted, one on each CPU.
+fn streams(trace: &read::Trace, wants_cpu: &(dyn Fn(Option<u32>) -> bool + Sync), watch: Watch<'_>) -> Vec<Stream> {
+    let wanted = |stream: &&read::Stream| wants_cpu(read::cpu(trace, stream));
+    let wanted: Vec<&read::Stream> = trace.streams.iter().filter(wanted).collect();
+    parallel::map(&wanted, parallel::cpus(), |_, stream| stream_report(trace, stream, watch))
+}
+
+/// What streams tell of losses and faults.
+fn totals(streams: &[Stream]) -> Totals {
+    let sum = |count: fn(&Stream) -> u64| streams.iter().map(count).fold(0, u64::saturating_add);
+    Totals {
+        lost_events: sum(|stream| stream.discarded_events),
+        lost_packets: sum(|stream| stream.discarded_packets),
+        faults: sum(|stream| stream.faults.len() as u64),
+        ..Totals::default()
+    }
+}
+
+/// What reading the streams of these CPUs tells of losses and faults.
+pub(crate) fn reading(trace: &read::Trace, wants_cpu: &(dyn Fn(Option<u32>) -> bool + Sync)) -> Totals {
+    totals(&streams(trace, wants_cpu, &read::unwatched))
+}
+
+fn stream_report(trace: &read::Trace, stream: &read::Stream, watch: Watch<'_>) -> Stream {
+    let mut reader = Reader::new(trace, stream).watched(watch);
+    let mut report = Stream {
+        class: trace.class().streams.get(stream.class).map_or(0, |class| class.id),
+        id: stream.id,
+        files: stream.files.clone(),
+        packets: 0,
+        events: 0,
+        discarded_events: 0,
+        discarded_packets: 0,
+        begin: None,
+        end: None,
+        faults: Vec::new(),
+    };
+    let (mut first, mut last) = (None, None);
+    loop {
+        match reader.advance() {
+            Next::Event(event) => {
+                add(&mut report.events, reader.pass().saturating_add(1));
+                first = first.or(Some(event.clock));
+                last = Some(reader.clock());
+            }
+            Next::Packet => add(&mut report.packets, 1),
+            Next::Loss(loss) if loss.packets => add(&mut report.discarded_packets, loss.count),
+            Next::Loss(loss) => add(&mut report.discarded_events, loss.count),
+            Next::Fault(fault) => report.faults.push(fault.to_string()),
+            Next::End => break,
+        }
+    }
+    report.begin = first.and_then(|clock| reader.nanoseconds(clock));
+    report.end = last.and_then(|clock| reader.nanoseconds(clock));
+    report
+}
+
+fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count);
+}

@@ -1,0 +1,170 @@
+//! What is in a kernel's tracer.
+
+use crate::{Ftrace, Machine, Origin, Trace, account};
+use lastwords_formats::evidence::Account;
+use lastwords_trace::ftrace::page::Events;
+use lastwords_trace::ftrace::{CpuRing, Ring};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// One kernel.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report<'a> {
+    /// What was read.
+    pub from: PathBuf,
+    /// What that is, in a few words.
+    pub kind: &'static str,
+    /// The input is the memory of the machine, not a file of its traces.
+    #[serde(skip)]
+    pub has_memory: bool,
+    /// Release of the kernel.
+    pub release: String,
+    /// Its `uname -a`.
+    pub uname: String,
+    /// The machine, as `uname -m` has it.
+    pub machine: String,
+    /// CPUs that are online.
+    pub cpus_online: u32,
+    /// Nanoseconds since the boot, by the timekeeper; null where the input has no memory.
+    pub uptime_ns: Option<u64>,
+    /// Nanoseconds since the epoch.
+    pub wall_ns: Option<u64>,
+    /// What panic was called with.
+    pub panic: Option<String>,
+    /// What the first oops said.
+    pub oops: Option<String>,
+    /// The CPU that crashed.
+    pub crash_cpu: Option<u32>,
+    /// 0 where the input has no memory.
+    pub modules: usize,
+    /// Tasks whose names are known, where the input has no memory.
+    pub tasks: usize,
+    /// Formats of events that are known.
+    pub event_formats: usize,
+    /// Its trace arrays, the top level first.
+    pub instances: Vec<Instance>,
+    /// Sessions of LTTng.
+    pub lttng: Vec<super::lttng::Report<'a>>,
+    /// Remarks.
+    pub notes: Vec<String>,
+}
+
+/// One trace array; the top level has no name.
+#[derive(Debug, Clone, Serialize)]
+pub struct Instance {
+    /// Name of the instance; empty for the top level.
+    pub name: String,
+    /// Its tracer.
+    pub tracer: String,
+    /// Its clock.
+    pub clock: String,
+    /// It records.
+    pub tracing_on: bool,
+    /// Its live ring, by CPU.
+    pub live: Vec<Cpu>,
+    /// Its snapshot, by CPU; null where none is allocated.
+    pub snapshot: Option<Vec<Cpu>>,
+    /// The accounts of the live ring and of the snapshot.
+    pub evidence: Vec<Account<'static>>,
+}
+
+/// One CPU's ring.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cpu {
+    /// The CPU.
+    pub cpu: u32,
+    /// Its sub-buffers.
+    pub sub_buffers: usize,
+    /// Bytes of each.
+    pub sub_buffer_size: u32,
+    /// Events that are in it.
+    pub entries: u64,
+    /// Events that were overwritten.
+    pub overrun: u64,
+    /// Events that could not be committed.
+    pub commit_overrun: u64,
+    /// Events that were dropped.
+    pub dropped_events: u64,
+    /// Events that were read.
+    pub read_events: u64,
+    /// Bytes that are in it.
+    pub bytes: u64,
+}
+
+/// What is known of a machine.
+pub(super) fn of<'a>(
+    origin: &Origin,
+    machine: &Machine,
+    traces: &[&Trace],
+    lttng: Vec<super::lttng::Report<'a>>,
+) -> Report<'a> {
+    let tracing = &machine.tracing;
+    let kernel = machine.kernel.as_deref();
+    let log = kernel.map(|k| k.log().rows).unwrap_or_default();
+    let crash = kernel.map(|k| k.crash(&log)).unwrap_or_default();
+    let time = kernel.and_then(|k| k.time().ok());
+    let mut notes = machine.notes.clone();
+    notes.extend(tracing.evidence.notes.iter().cloned());
+    notes.extend(kernel.iter().flat_map(|k| k.missing.iter().map(ToString::to_string)));
+    Report {
+        from: origin.path.clone(),
+        kind: origin.kind,
+        has_memory: kernel.is_some(),
+        release: tracing.release.clone(),
+        uname: tracing.uname.clone(),
+        machine: tracing.machine.clone(),
+        cpus_online: tracing.cpus,
+        uptime_ns: time.map(|t| t.uptime),
+        wall_ns: time.map(|t| t.wall),
+        panic: crash.panic,
+        oops: crash.oops,
+        crash_cpu: crash.cpu,
+        modules: kernel.map_or(0, |k| k.modules.len()),
+        tasks: kernel.map_or(tracing.comms.len(), |k| k.tasks().rows.len()),
+        event_formats: tracing.formats.len(),
+        instances: traces.iter().filter_map(|trace| instance(trace)).collect(),
+        lttng,
+        notes,
+    }
+}
+
+fn instance(trace: &Trace) -> Option<Instance> {
+    let (Ftrace { machine, array, .. }, name) = (trace.ftrace()?, &trace.name);
+    let cpus = |ring: &dyn Ring| -> Vec<Cpu> {
+        let cpu = |(at, c): (usize, &CpuRing)| Cpu {
+            cpu: c.cpu,
+            sub_buffers: c.sub_buffers,
+            sub_buffer_size: c.sub_buffer_size,
+            // A memory has the kernel's own count; a file's may be of what was still in the kernel's ring.
+            entries: if machine.kernel.is_some() { c.stats.entries } else { count(machine, ring, at) },
+            overrun: c.stats.overrun,
+            commit_overrun: c.stats.commit_overrun,
+            dropped_events: c.stats.dropped,
+            read_events: c.stats.read,
+            bytes: c.stats.bytes,
+        };
+        ring.cpus().iter().enumerate().map(cpu).collect()
+    };
+    let snapshot = array.snapshot.as_ref().map(|ring| (format!("{name}, snapshot"), ring));
+    let rings = std::iter::once((name.clone(), &array.live)).chain(snapshot);
+    Some(Instance {
+        name: array.name.clone(),
+        tracer: array.tracer.clone(),
+        clock: array.clock.clone(),
+        tracing_on: array.is_on,
+        live: cpus(&*array.live),
+        snapshot: array.snapshot.as_ref().map(|ring| cpus(&**ring)),
+        evidence: rings.map(|(name, ring)| account::of_ring(&name, &**ring, ring.checked())).collect(),
+    })
+}
+
+/// How many events a CPU's sub-buffers have.
+fn count(machine: &Machine, ring: &dyn Ring, cpu: usize) -> u64 {
+    let (layout, order) = (machine.tracing.header_page, machine.tracing.byte_order);
+    let mut bytes = Vec::new();
+    let of = |index| {
+        let info = ring.sub_buffer(cpu, index, &mut bytes);
+        Events::new(&bytes, layout, order, info.committed).count() as u64
+    };
+    ring.cpus().get(cpu).map_or(0, |cpu| (0..cpu.sub_buffers).map(of).fold(0, u64::saturating_add))
+}

@@ -1,0 +1,101 @@
+//! What is in a session of LTTng.
+
+use crate::Trace;
+use lastwords_formats::evidence::Account;
+use lastwords_walk::lttng::{self, Session};
+use serde::Serialize;
+
+/// One session.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report<'a> {
+    /// Name of the session.
+    pub name: String,
+    /// `kernel` or `ust`.
+    pub domain: &'static str,
+    /// UUID of the trace, in hexadecimal.
+    pub uuid: String,
+    /// When it was made, as the tracer noted it; may be empty.
+    pub created: String,
+    /// Null where that is not known.
+    pub active: Option<bool>,
+    /// Bytes of the metadata; 0 where they are missing.
+    pub metadata_bytes: usize,
+    /// Version of the metadata: 1 or 2.
+    pub ctf: u8,
+    /// Its streams.
+    pub streams: Vec<Stream>,
+    /// The account.
+    pub evidence: Account<'a>,
+}
+
+/// One channel's ring on one CPU.
+#[derive(Debug, Clone, Serialize)]
+pub struct Stream {
+    /// Its name.
+    pub name: String,
+    /// Id of its channel.
+    pub channel: u32,
+    /// Its CPU; null where the ring is shared.
+    pub cpu: Option<u32>,
+    /// `overwrite` or `discard`.
+    pub mode: &'static str,
+    /// Sub-buffers of the ring.
+    pub sub_buffers: u64,
+    /// Bytes of each.
+    pub sub_buffer_size: u64,
+    /// Bytes written since the ring was begun.
+    pub produced: u64,
+    /// Bytes read since the ring was begun.
+    pub consumed: u64,
+    /// A reader holds a sub-buffer.
+    pub held_by_reader: bool,
+    /// Packets that were recovered.
+    pub packets: usize,
+    /// Numbers of the first and the last packet.
+    pub sequences: Option<(u64, u64)>,
+    /// Bytes of their content.
+    pub bytes: u64,
+    /// Events for which there was no room.
+    pub lost_full: u64,
+    /// Events that were lost when the ring came round.
+    pub lost_wrap: u64,
+    /// Events that are larger than a sub-buffer.
+    pub lost_big: u64,
+}
+
+/// What is in a session; none where the trace is none of LTTng.
+pub(super) fn of(trace: &Trace) -> Option<Report<'_>> {
+    let session = &trace.lttng()?.session;
+    Some(Report {
+        name: session.name.clone(),
+        domain: session.domain.word(),
+        uuid: session.uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
+        created: session.created.clone(),
+        active: session.is_active,
+        metadata_bytes: session.metadata.text.len(),
+        ctf: if session.metadata.is_ctf2() { 2 } else { 1 },
+        streams: session.streams.iter().enumerate().map(|(index, of)| stream(session, index, of)).collect(),
+        evidence: trace.account(),
+    })
+}
+
+fn stream(session: &Session, index: usize, stream: &lttng::Stream) -> Stream {
+    let numbers = stream.packets.first().zip(stream.packets.last());
+    Stream {
+        name: session.stream_name(index),
+        channel: stream.channel,
+        cpu: stream.cpu,
+        mode: stream.ring.mode.word(),
+        sub_buffers: stream.ring.count(),
+        sub_buffer_size: stream.ring.sub_buffer_size,
+        produced: stream.ring.produced,
+        consumed: stream.ring.consumed,
+        held_by_reader: stream.ring.held.is_some(),
+        packets: stream.packets.len(),
+        sequences: numbers.map(|(first, last)| (first.header.sequence, last.header.sequence)),
+        bytes: stream.packets.iter().map(|packet| packet.content).fold(0, u64::saturating_add),
+        lost_full: stream.loss.full,
+        lost_wrap: stream.loss.wrap,
+        lost_big: stream.loss.big,
+    }
+}

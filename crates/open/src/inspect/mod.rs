@@ -1,0 +1,94 @@
+//! What is in the inputs, as data: the reports of `inspect --json`, which docs/JSON.md describes.
+
+pub mod ctf;
+pub mod kernel;
+pub mod lttng;
+pub mod session;
+
+use crate::{Origin, Trace};
+use lastwords_ctf::read::Watch;
+use serde::{Serialize, Serializer};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is in some inputs, by kind. Each trace has its account, `evidence`.
+#[derive(Debug, Clone, Default)]
+pub struct Report<'a> {
+    /// Kernels: the dumps of a machine's memory, and trace.dat files.
+    pub kernels: Vec<kernel::Report<'a>>,
+    /// Inputs with streams of LTTng's user-space tracer.
+    pub inputs: Vec<Input<'a>>,
+    /// Traces in folders of CTF.
+    pub traces: Vec<ctf::Report<'a>>,
+    /// Sessions of ours.
+    pub sessions: Vec<session::Report<'a>>,
+    /// What cannot be read of the inputs, in words.
+    pub faults: Vec<String>,
+}
+
+/// An input with streams of LTTng's user-space tracer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Input<'a> {
+    /// What was named, or the file or folder that was found there.
+    pub from: PathBuf,
+    /// Its sessions.
+    pub sessions: Vec<lttng::Report<'a>>,
+}
+
+impl<'a> Report<'a> {
+    /// Reads the traces of some inputs. All events of sessions and of folders of CTF are decoded; `watch` is told how many bytes were.
+    #[must_use]
+    pub fn of(origins: &'a [Arc<Origin>], traces: &'a [Trace], watch: Watch<'_>) -> Self {
+        let mut report = Self::default();
+        for origin in origins {
+            let own: Vec<&Trace> = traces.iter().filter(|trace| Arc::ptr_eq(&trace.origin, origin)).collect();
+            let sessions: Vec<lttng::Report<'a>> = own.iter().filter_map(|trace| lttng::of(trace)).collect();
+            if let Some(machine) = &origin.machine {
+                report.kernels.push(kernel::of(origin, machine, &own, sessions));
+            } else if !sessions.is_empty() {
+                report.inputs.push(Input { from: origin.path.clone(), sessions });
+            }
+        }
+        report.traces = traces.iter().filter_map(|trace| ctf::of(trace, watch)).collect();
+        report.sessions = traces.iter().filter_map(|trace| session::of(trace, watch)).collect();
+        report
+    }
+}
+
+/// The reports of one kind of traces.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Part<'r, 'a> {
+    Kernels { schema: &'static str, kernels: &'r [kernel::Report<'a>] },
+    Lttng { schema: &'static str, inputs: &'r [Input<'a>] },
+    Ctf { schema: &'static str, traces: &'r [ctf::Report<'a>], faults: &'r [String] },
+    Sessions { schema: &'static str, sessions: &'r [session::Report<'a>] },
+}
+
+#[derive(Serialize)]
+struct Parts<'r, 'a> {
+    schema: &'static str,
+    reports: &'r [Part<'r, 'a>],
+}
+
+/// The report of one kind of traces; of several kinds an object of their reports.
+impl Serialize for Report<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { kernels, inputs, traces, sessions, faults } = self;
+        let kernels = Part::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };
+        let inputs = Part::Lttng { schema: "lastwords.inspect-lttng.v2", inputs };
+        let traces = Part::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults };
+        let sessions = Part::Sessions { schema: "lastwords.inspect.v1", sessions };
+        let mut reports = vec![kernels, inputs, traces, sessions];
+        reports.retain(|part| match part {
+            Part::Kernels { kernels, .. } => !kernels.is_empty(),
+            Part::Lttng { inputs, .. } => !inputs.is_empty(),
+            Part::Ctf { traces, faults, .. } => !traces.is_empty() || !faults.is_empty(),
+            Part::Sessions { sessions, .. } => !sessions.is_empty(),
+        });
+        match reports.as_slice() {
+            [one] => one.serialize(serializer),
+            reports => Parts { schema: "lastwords.inspect-all.v1", reports }.serialize(serializer),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A trace that was found, and what it is read as.
+
+use crate::{Lttng, Machine, Origin, RecoveredSession};
+use lastwords_ctf::read::{self, Reader};
+use lastwords_ctf::{Error, Version};
+use lastwords_formats::ftrace::text as ftrace;
+use lastwords_formats::select::Selection;
+use lastwords_formats::{Totals, text};
+use lastwords_trace::clock::Rounding;
+use lastwords_trace::ftrace::page::Events;
+use lastwords_trace::ftrace::{Array, Ring};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
+
+/// A trace. A clone shares its events.
+#[derive(Clone)]
+pub struct Trace {
+    /// Name of the session or the instance (`top`: a kernel's top level).
+    pub name: String,
+    /// Where it was found.
+    pub origin: Arc<Origin>,
+    /// Its events.
+    pub body: Body,
+}
+
+/// The events of a trace.
+#[derive(Clone)]
+pub enum Body {
+    /// A session of ours.
+    Session(Arc<RecoveredSession>),
+    /// A session of LTTng in memory.
+    Lttng(Arc<Lttng>),
+    /// A folder of CTF.
+    Ctf(Arc<read::Trace>),
+    /// A trace array of a kernel's ftrace.
+    Ftrace {
+        /// Its position in the arrays of the machine of [`Trace::origin`].
+        array: usize,
+        /// Its snapshot is read in place of its live ring.
+        snapshot: bool,
+    },
+}
+
+/// A trace array of a kernel's ftrace, as a trace reads it.
+#[derive(Clone, Copy)]
+pub struct Ftrace<'a> {
+    /// The kernel's tracer.
+    pub machine: &'a Machine,
+    /// Position of the array.
+    pub index: usize,
+    /// The array.
+    pub array: &'a Array,
+    /// Its snapshot is read in place of its live ring.
+    pub snapshot: bool,
+    /// The ring that is read: the live one or the snapshot; none where there is no snapshot.
+    pub ring: Option<&'a Arc<dyn Ring>>,
+}
+
+impl Trace {
+    /// The session, if the trace is one of ours.
+    #[must_use]
+    pub fn session(&self) -> Option<&RecoveredSession> {
+        if let Body::Session(session) = &self.body { Some(session) } else { None }
+    }
+
+    /// The session of LTTng, if the trace is one.
+    #[must_use]
+    pub fn lttng(&self) -> Option<&Lttng> {
+        if let Body::Lttng(lttng) = &self.body { Some(lttng) } else { None }
+    }
+
+    /// The trace in a folder of CTF, if it is one.
+    #[must_use]
+    pub fn ctf(&self) -> Option<&read::Trace> {
+        if let Body::Ctf(trace) = &self.body { Some(trace) } else { None }
+    }
+
+    /// The trace array, if the trace is one of a kernel's ftrace.
+    #[must_use]
+    pub fn ftrace(&self) -> Option<Ftrace<'_>> {
+        let Body::Ftrace { array: index, snapshot } = self.body else { return None };
+        let machine = self.origin.machine.as_ref()?;
+        let array = machine.array(index)?;
+        Some(Ftrace { machine, index, array, snapshot, ring: array.shown(snapshot) })
+    }
+
+    /// The trace as packets, whose names are those that metadata of a version have; none of a kernel's ftrace, and of packets whose
+    /// description is missing.
+    ///
+    /// # Errors
+    /// Its events cannot be decoded by what describes them.
+    #[must_use]
+    pub fn packets(&self, version: Version) -> Option<Result<read::Trace, Error>> {
+        let path = &self.origin.path;
+        match &self.body {
+            Body::Session(found) => Some(lastwords_ctf::session::trace(&found.session, path, version)),
+            Body::Lttng(lttng) if lttng.session.metadata.text.is_empty() => None,
+            Body::Lttng(lttng) => Some(lttng.session.trace(path)),
+            Body::Ctf(trace) => Some(Ok((**trace).clone())),
+            Body::Ftrace { .. } => None,
+        }
+    }
+
+    /// The CPUs of its streams.
+    #[must_use]
+    pub fn cpus(&self) -> BTreeSet<u32> {
+        if let Some(ftrace) = self.ftrace() {
+            return ftrace.ring.iter().flat_map(|ring| ring.cpus()).map(|cpu| cpu.cpu).collect();
+        }
+        let Some(Ok(trace)) = self.packets(Version::V2) else { return BTreeSet::new() };
+        trace.streams.iter().filter_map(|stream| read::cpu(&trace, stream)).collect()
+    }
+
+    /// Nanoseconds since the epoch of its newest event, or of the end of its newest packet; none where that is not known.
+    #[must_use]
+    pub fn newest(&self) -> Option<i64> {
+        if let Some(ftrace) = self.ftrace() {
+            return Some(ftrace.newest().saturating_add(ftrace.real_time()?));
+        }
+        let trace = self.packets(Version::V2)?.ok()?;
+        let mut newest = None;
+        for stream in &trace.streams {
+            let mut reader = Reader::new(&trace, stream).rounded(Rounding::Floor);
+            let ends = stream.packets.iter().map(|(_, entry)| entry.end).filter(|end| *end != u64::MAX);
+            let mut clock = ends.max();
+            let mut bytes = Vec::new();
+            let mut packets = stream.memory.as_ref().map(|memory| memory.source.packets_of(memory.stream));
+            while let Some(packet) = packets.as_mut().and_then(|packets| packets.next_packet(&mut bytes)) {
+                clock = clock.max(Some(packet.end));
+                bytes.clear();
+            }
+            newest = newest.max(clock.and_then(|clock| reader.nanoseconds(clock)));
+        }
+        newest
+    }
+
+    /// Writes the selected events as text: each kind of trace in the form that people read it in.
+    ///
+    /// # Errors
+    /// The events cannot be decoded; `out` cannot be written.
+    pub fn write_text(&self, selection: &Selection, out: &mut dyn Write) -> Result<Totals, Error> {
+        let (zone, style) = (text::Zone::utc(), text::Style::Fields);
+        if let Some(trace) = self.packets(Version::V2) {
+            return text::write(&[trace?], style, selection, &zone, out, &read::unwatched, &mut |_| {});
+        }
+        let Some(Ftrace { machine, index, snapshot, .. }) = self.ftrace() else { return Ok(Totals::default()) };
+        let (events, last) = (selection.events.clone(), selection.last);
+        let options = ftrace::Options { events, last, snapshot, ..ftrace::Options::default() };
+        let summary = ftrace::write_trace(out, &machine.tracing, index, &options)?;
+        Ok(Totals { events: summary.events, bytes: summary.bytes, faults: summary.faults, ..Totals::default() })
+    }
+}
+
+impl Ftrace<'_> {
+    /// What the readings of its clock lack to nanoseconds since the epoch; none where that is not known.
+    #[must_use]
+    pub fn real_time(&self) -> Option<i64> {
+        self.machine.real_time(self.index)
+    }
+
+    /// Something was recorded in the array, live or in the snapshot.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        self.machine.has_events(self.index)
+    }
+
+    /// Clock of the newest event; 0 where there is none.
+    #[must_use]
+    pub fn newest(&self) -> i64 {
+        let (Some(ring), tracing) = (self.ring, &self.machine.tracing) else { return 0 };
+        let (mut bytes, mut newest) = (Vec::new(), 0);
+        for (n, cpu) in ring.cpus().iter().enumerate() {
+            let Some(last) = cpu.sub_buffers.checked_sub(1) else { continue };
+            let info = ring.sub_buffer(n, last, &mut bytes);
+            let mut events = Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+            events.by_ref().for_each(drop);
+            newest = newest.max(events.time());
+        }
+        i64::try_from(newest).unwrap_or(i64::MAX)
+    }
+}
