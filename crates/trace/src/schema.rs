@@ -78,7 +78,7 @@ pub struct EventClass {
     pub name: String,
     /// Severity 1 (error) to 5 (trace); 0 = unknown.
     pub level: u8,
-    /// Format string with `{}` for each field, of a text message; else empty.
+    /// Format string of a marker, with `{}` for each field; empty for other events.
     pub format: String,
     /// Source location, `file:line`; may be empty.
     pub location: String,
