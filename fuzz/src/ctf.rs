@@ -1,11 +1,12 @@
 //! Targets of the CTF reader.
 
+use lastwords_bytes::{Budget, Limits};
 use lastwords_ctf::metadata;
 use lastwords_ctf::program::{Part, Program};
 use lastwords_trace::class::Scope;
 use lastwords_trace::visit::Ignore;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Metadata that the streams are read by: nearly every class of field.
 const METADATA: [&str; 2] = [
@@ -36,7 +37,7 @@ event { id = 1; stream_id = 0; fields := struct { enum : u8 { x, y = 5 ... 9 } e
 /// Metadata of any version, and what can be compiled of it.
 pub fn metadata(data: &[u8]) {
     if let Ok(class) = metadata::parse(Path::new("fuzz"), data) {
-        let _ = Program::new(class);
+        let _ = Program::new(class, &Arc::new(Budget::for_input(data.len() as u64)));
     }
 }
 
@@ -45,7 +46,9 @@ pub fn stream(data: &[u8]) {
     static PROGRAMS: OnceLock<Vec<Program>> = OnceLock::new();
     let programs = PROGRAMS.get_or_init(|| {
         let class = |text: &&str| metadata::parse(Path::new("fuzz"), text.as_bytes()).expect("it is right");
-        METADATA.iter().map(|text| Program::new(class(text)).expect("it compiles")).collect()
+        // One for all inputs.
+        let budget = Arc::new(Budget::new(Limits { bytes: u64::MAX, ..Limits::default() }));
+        METADATA.iter().map(|text| Program::new(class(text), &budget).expect("it compiles")).collect()
     });
     let Some((first, bytes)) = data.split_first() else { return };
     let Some(program) = programs.get(usize::from(*first) % METADATA.len()) else { return };

@@ -28,25 +28,18 @@ struct lw_channel {
 // SAFETY: pointers and numbers, which may all be zero, without padding.
 unsafe impl Growing for lw_channel {}
 
-/// Changes the builder in place. The builder stays as it was where that fails.
-///
-/// # Safety
-/// `builder` is null or came from `lw_builder_new` and was not started.
-unsafe fn with(builder: *mut lw_builder, change: impl FnOnce(Builder) -> Outcome<Builder>) -> c_int {
-    status(|| {
-        // SAFETY: the caller vouches for it.
-        unsafe { *builder = change(given(builder, "the builder")?.clone())? };
-        Ok(())
-    })
-}
-
-/// Functions of C that change a builder: `int NAME(struct lw_builder *builder, ARGUMENTS)`.
+/// Functions of C that change a builder in place: `int NAME(struct lw_builder *builder, ARGUMENTS)`. The builder stays as it was where
+/// that fails.
 macro_rules! options {
     ($(fn $name:ident($builder:ident $(, $arg:ident: $type:ty)*) = $change:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(builder: *mut lw_builder $(, $arg: $type)*) -> c_int {
             // SAFETY: C passes a builder that was not started, or null; texts and structures are null or whole.
-            unsafe { with(builder, |$builder| Ok($change)) }
+            status(|| unsafe {
+                let $builder = given(builder, "the builder")?.clone();
+                *builder = $change;
+                Ok(())
+            })
         }
     )*};
 }
@@ -120,11 +113,8 @@ unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_builder_new(name: *const c_char) -> *mut lw_builder {
-    boxed(|| {
-        // SAFETY: C passes null or a text that ends with a NUL.
-        let name = unsafe { text(name, "the session's name") }?;
-        Ok(Session::builder(name))
-    })
+    // SAFETY: C passes null or a text that ends with a NUL.
+    boxed(|| Ok(Session::builder(unsafe { text(name, "the session's name") }?)))
 }
 
 #[unsafe(no_mangle)]

@@ -120,6 +120,20 @@ pub(crate) unsafe fn unboxed<T>(made: *mut T) -> Option<Box<T>> {
     (!made.is_null()).then(|| unsafe { Box::from_raw(made) })
 }
 
+/// Takes a value back from C and ends it so; does nothing with a null pointer.
+///
+/// # Safety
+/// As for [`unboxed`].
+pub(crate) unsafe fn end<T>(made: *mut T, how: impl FnOnce(T)) {
+    status(|| {
+        // SAFETY: as the caller vouches.
+        if let Some(made) = unsafe { unboxed(made) } {
+            how(*made);
+        }
+        Ok(())
+    });
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn lw_error() -> *const c_char {
     TEXT.with(|text| text.get().cast_const().cast())

@@ -7,7 +7,7 @@ use lastwords::rules::RuleSpec;
 use lastwords::{Level, Session};
 
 use crate::args::{Growing, given, sized, text};
-use crate::error::{Failure, Outcome, status, unboxed};
+use crate::error::{Failure, Outcome, end};
 
 #[derive(Debug)]
 pub(crate) struct lw_session {
@@ -52,12 +52,10 @@ macro_rules! actions {
     ($(fn $name:ident($session:ident $(, $arg:ident: $type:ty)*) = $act:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(session: *const crate::session::lw_session $(, $arg: $type)*) -> std::ffi::c_int {
-            crate::error::status(|| {
-                // SAFETY: C passes a session that was not ended, or null; texts and structures are null or whole.
-                unsafe {
-                    let $session = crate::session::of(session)?;
-                    $act;
-                }
+            // SAFETY: C passes a session that was not ended, or null; texts and structures are null or whole.
+            crate::error::status(|| unsafe {
+                let $session = crate::session::of(session)?;
+                $act;
                 Ok(())
             })
         }
@@ -118,36 +116,22 @@ unsafe extern "C" fn lw_session_reservation(session: *const lw_session) -> u32 {
     unsafe { session.as_ref() }.map_or(0, |held| held.session.reservation())
 }
 
-/// Gives the session up; does nothing where it is null.
-///
-/// # Safety
-/// `session` is null, or was not ended, and nobody uses it any more.
-unsafe fn end(session: *mut lw_session, how: impl FnOnce(Session)) {
-    status(|| {
-        // SAFETY: as the caller vouches.
-        if let Some(held) = unsafe { unboxed(session) } {
-            how(held.session);
-        }
-        Ok(())
-    });
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
     // SAFETY: C gives the session up.
-    unsafe { end(session, drop) }
+    unsafe { end(session, |held| drop(held.session)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_finish(session: *mut lw_session, exit_status: c_int) -> c_int {
     let result = if exit_status == 0 { Ok(()) } else { Err(()) };
     // SAFETY: C gives the session up. The result is the one that goes in.
-    unsafe { end(session, |session| _ = session.finish(result)) }
+    unsafe { end(session, |held| _ = held.session.finish(result)) }
     exit_status
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_remove(session: *mut lw_session) {
     // SAFETY: C gives the session up.
-    unsafe { end(session, Session::remove) }
+    unsafe { end(session, |held| held.session.remove()) }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use lastwords::snapshot::{Rings, SnapshotReader};
 
 use crate::args::{Growing, choices, chosen, fill};
-use crate::error::{Outcome, boxed, status, unboxed};
+use crate::error::{boxed, end};
 use crate::session::{actions, lw_session, of};
 
 #[repr(C)]
@@ -46,20 +46,12 @@ actions! {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_read_snapshot(session: *const lw_session) -> *mut lw_snapshot_reader {
-    boxed(|| -> Outcome<_> {
-        // SAFETY: C vouches that the session outlives the mark.
-        let session = unsafe { of(session) }?;
-        Ok(session.read_snapshot()?)
-    })
+    // SAFETY: C vouches that the session outlives the mark.
+    boxed(|| Ok(unsafe { of(session) }?.read_snapshot()?))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_snapshot_reader_end(reader: *mut lw_snapshot_reader, done: c_int) {
-    status(|| {
-        // SAFETY: C gives the mark up, before its session.
-        if let Some(held) = unsafe { unboxed(reader) } {
-            if done != 0 { held.release() } else { drop(held) }
-        }
-        Ok(())
-    });
+    // SAFETY: C gives the mark up, before its session.
+    unsafe { end(reader, |held| if done != 0 { held.release() } else { drop(held) }) }
 }

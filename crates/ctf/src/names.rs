@@ -38,7 +38,7 @@ fn name_of(field: &Field, version: Version, taken: &mut HashSet<String>) -> Stri
 
 /// The name, or else the first of `name_2`, `name_3`, … that is not taken and not empty. Those that differ only in `_` before
 /// them count as one: Babeltrace 2.0 takes the `_` away that CTF 1.8 asks for, and then they are.
-fn unique(name: &str, taken: &mut HashSet<String>) -> String {
+pub fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}_{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
     let is_free = |name: &String| !name.is_empty() && taken.insert(name.trim_start_matches('_').to_owned());

@@ -55,6 +55,11 @@ pub(crate) fn facts(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<Fa
     facts.collect()
 }
 
+/// All events of the stream are wanted: they were selected when they were made.
+fn is_selected(traces: &[Trace], facts: &Facts) -> bool {
+    traces.get(facts.trace).is_some_and(|trace| trace.is_selected)
+}
+
 /// A stream class's name, else its id.
 pub(crate) fn channel(class: &StreamClass) -> String {
     if class.name.is_empty() { class.id.to_string() } else { class.name.clone() }
@@ -67,7 +72,8 @@ impl<'t> Chosen<'t> {
         let facts = facts(traces, &all);
         let wanted = |facts: &Facts| {
             let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
-            selection.wants_cpu(facts.cpu) && class.is_none_or(|class| selection.wants_channel(&channel(class)))
+            is_selected(traces, facts)
+                || selection.wants_cpu(facts.cpu) && class.is_none_or(|class| selection.wants_channel(&channel(class)))
         };
         let kept = all.into_iter().zip(facts).filter(|(_, facts)| wanted(facts));
         let (readers, facts): (Vec<_>, Vec<_>) = kept.unzip();
@@ -115,7 +121,8 @@ impl<'t> Filter<'t> {
             events.iter().map(|event| selection.wants_name(event.name.as_deref().unwrap_or("<unknown>"))).collect()
         };
         let classes: Vec<Vec<bool>> = facts.iter().map(classes).collect();
-        let all = classes.iter().map(|of| timeless && once.is_none() && of.iter().all(|wanted| *wanted)).collect();
+        let is_whole = |of: &Vec<bool>| timeless && once.is_none() && of.iter().all(|wanted| *wanted);
+        let all = facts.iter().zip(&classes).map(|(facts, of)| is_selected(traces, facts) || is_whole(of)).collect();
         Self { selection, all, classes, once, passed_over: 0 }
     }
 

@@ -1,60 +1,60 @@
-//! Why something is not known of the kernel in an image.
+//! Errors about the kernel in an image.
 
 use lastwords_image::Hole;
 use std::fmt;
 
-/// A failure to learn something of the kernel in an image.
+/// The reason why a fact about the kernel is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// The kernel has no symbol of that name.
     NoSymbol(String),
-    /// Its types have no structure, union, enumeration or type definition of that name.
+    /// The kernel's types have no structure, union, enumeration or type definition of that name.
     NoType(String),
     /// The structure has no such member.
     NoMember {
         /// Name of the structure.
         structure: String,
-        /// The path that was asked for.
+        /// The path that was requested.
         member: String,
-        /// The part of it that was not found.
+        /// The part of the path that was not found.
         part: String,
     },
-    /// The member is of another shape than was asked for.
+    /// The member is of another kind than requested.
     Shape {
         /// Name of the structure.
         structure: String,
-        /// The path that was asked for.
+        /// The path that was requested.
         member: String,
-        /// What was wanted: `a pointer`, ….
+        /// The requested kind: `a pointer`, ….
         expected: &'static str,
     },
     /// The pointer is NULL.
     Null {
         /// Name of the structure.
         structure: String,
-        /// The member.
+        /// Name of the member.
         member: String,
     },
-    /// The image does not have the bytes.
+    /// The image lacks the bytes.
     Hole {
-        /// What was read.
+        /// Description of the data.
         what: String,
-        /// The first address that is not there.
+        /// The first missing address.
         hole: Hole,
     },
-    /// A list does not close: it comes back to an entry that is not its head.
+    /// A list does not return to its head: it loops, or has too many entries.
     Loop {
         /// Address of the list's head.
         head: u64,
-        /// The entry that came twice, or the one at which the count became absurd.
+        /// The entry that came twice, or the entry at which the count reached the limit.
         at: u64,
     },
-    /// Bytes that are not what they should be, or a limit of the Budget.
+    /// Invalid bytes, or a spent budget.
     Bytes(lastwords_bytes::Error),
 }
 
 impl Error {
-    /// Says what was read when `hole` was met: for `map_err`.
+    /// For `map_err`: adds a description of the data to a hole.
     pub fn hole(what: &str) -> impl FnOnce(Hole) -> Self + '_ {
         move |hole| Self::Hole { what: what.into(), hole }
     }

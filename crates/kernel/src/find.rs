@@ -1,5 +1,7 @@
-//! The kernel in an image of physical memory. The VMCOREINFO note leads to it. Where there is no note, or the note is damaged, memory
-//! is searched for the kernel's own copy of that text.
+//! Finds the kernel in an image of physical memory.
+//!
+//! The VMCOREINFO note describes the kernel. If there is no note, or the note is damaged, memory is searched for the
+//! kernel's own copy of that text.
 
 use crate::memory::Memory;
 use crate::paging;
@@ -12,21 +14,23 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How VMCOREINFO begins.
+/// First bytes of VMCOREINFO.
 const START: &[u8] = b"OSRELEASE=";
-/// Kernels have it at the start of a page, and a copy behind the note's header and name (12 bytes each).
+/// Offsets in a page where VMCOREINFO can begin: at the start, or in a copy with the note's header and name (12 bytes
+/// each).
 const PLACES: [u64; 2] = [0, 24];
-/// The size of the place that a kernel has for it.
+/// Number of bytes that a kernel reserves for VMCOREINFO.
 const PLACE_LEN: usize = 4096;
-/// Smallest page.
+/// Smallest page size.
 const PAGE: u64 = 4096;
-/// Bytes searched at a time.
+/// Number of bytes searched at a time.
 const BATCH: u64 = 1 << 20;
-/// Most VMCOREINFO texts that are kept which do not hold.
+/// Most invalid VMCOREINFO texts that are kept.
 const MOST_REJECTED: usize = 64;
-/// Bytes of each name in struct new_utsname; the release is the third.
+/// Length of each name in struct new_utsname; the release is the third.
 const NAME_LEN: u64 = 65;
-/// Offsets of that structure in struct uts_namespace: of kernels before 5.11, whose VMCOREINFO does not tell it, behind a kref.
+/// Offsets of new_utsname in struct uts_namespace before Linux 5.11, whose VMCOREINFO lacks the offset; a kref may come
+/// first.
 const NAMES_AT: [u64; 2] = [0, 4];
 /// Notes are padded to a multiple of this.
 const NOTE_ALIGN: usize = 4;
@@ -34,41 +38,41 @@ const NOTE_ALIGN: usize = 4;
 /// A kernel that was found.
 #[derive(Debug)]
 pub struct FoundKernel {
-    /// What it says of itself.
+    /// The kernel's VMCOREINFO.
     pub info: VmcoreInfo,
-    /// Its memory.
+    /// The kernel's memory.
     pub memory: VirtualMemory,
-    /// The physical address of the VMCOREINFO text, where it was found in memory and not in the note.
+    /// Physical address of the VMCOREINFO text if it was found by searching memory; none if the note was used.
     pub scanned: Option<u64>,
-    /// Remarks on the note: it is missing, or damaged.
+    /// Notes for the user: the note is missing or damaged.
     pub notes: Vec<String>,
 }
 
-/// Why no kernel was found.
+/// The reason why no kernel was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The image has no note, and nowhere in its memory is a VMCOREINFO that holds of that memory.
+    /// The image has no note, and its memory has no valid VMCOREINFO.
     Nothing {
-        /// The image.
+        /// Name of the image.
         image: String,
-        /// How many were found that do not hold: of an earlier boot, or copies.
+        /// Number of invalid texts that were found: from an earlier boot, or copies.
         rejected: usize,
     },
-    /// Neither the container nor VMCOREINFO tells a machine that is known.
+    /// Neither the container nor VMCOREINFO tells a known machine.
     Machine {
-        /// The image.
+        /// Name of the image.
         image: String,
     },
-    /// The container names a machine whose kernels are not read.
+    /// The container is of a machine whose kernels are not supported.
     Foreign {
-        /// The image.
+        /// Name of the image.
         image: String,
-        /// The machine's name.
+        /// Name of the machine.
         machine: String,
     },
     /// VMCOREINFO does not lead to page tables.
     Paging(paging::Error),
-    /// The Budget is spent.
+    /// The budget is spent.
     Bytes(lastwords_bytes::Error),
 }
 
@@ -83,7 +87,7 @@ impl fmt::Display for Error {
             }
             Self::Machine { image } => write!(f, "{image}: a machine that is neither x86_64 nor aarch64"),
             Self::Foreign { image, machine } => {
-                // The name is what the file says.
+                // The name comes from the file and may contain any character.
                 let machine = machine.escape_debug();
                 write!(f, "{image}: a dump of a machine of architecture {machine}: only x86_64 and aarch64 are read")
             }
@@ -107,11 +111,11 @@ impl From<lastwords_bytes::Error> for Error {
     }
 }
 
-/// Finds the kernel whose memory `physical` is. Memory is searched only where the image has no note, or the note is damaged: its
-/// text is cut, or does not lead to the kernel that it names. A damaged note is still used where memory has no better copy.
+/// Finds the kernel in `physical`. Memory is searched only if the image has no note or a damaged note: its text is cut,
+/// or does not lead to the kernel that it names. A damaged note is still used if memory has no better copy.
 ///
 /// # Errors
-/// There is no kernel, its machine or its page tables are not known, or the budget is spent.
+/// There is no kernel, its machine or its page tables are unknown, or the budget is spent.
 pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<FoundKernel, Error> {
     if let Some(machine) = &physical.foreign {
         return Err(Error::Foreign { image: physical.image.name().into(), machine: machine.clone() });
@@ -140,13 +144,13 @@ pub fn kernel(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<
     }
 }
 
-/// The text of a note without the zeroes that pad it.
+/// The text of a note without the zeros that pad it.
 fn unpadded(note: &[u8]) -> &[u8] {
     let zeroes = note.iter().rev().take(NOTE_ALIGN.saturating_sub(1)).take_while(|byte| **byte == 0).count();
     note.get(..note.len().saturating_sub(zeroes)).unwrap_or(note)
 }
 
-/// The kernel that the text of the note leads to.
+/// The kernel that the note's text leads to.
 fn by_note(physical: &Physical, note: &[u8]) -> Result<FoundKernel, Error> {
     let info = VmcoreInfo::parse(note);
     let machine = physical.machine.or_else(|| info.machine());
@@ -155,11 +159,11 @@ fn by_note(physical: &Physical, note: &[u8]) -> Result<FoundKernel, Error> {
     Ok(FoundKernel { info, memory, scanned: None, notes: Vec::new() })
 }
 
-/// Finds the kernel in a file of raw memory, and where in physical memory the file's bytes were: as `map` says, or where that is
-/// empty the places that machines have RAM at, of which the one is taken where a kernel's own page tables hold.
+/// Finds the kernel in a file of raw memory, and the physical addresses of the file's bytes. `map` gives the addresses.
+/// If `map` is empty, the usual RAM layouts of machines are tried, until the kernel's own page tables are valid in one.
 ///
 /// # Errors
-/// As [`kernel`]; or the path cannot be read.
+/// Same as [`kernel`]; or the path cannot be read.
 pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> Result<(Physical, FoundKernel), Error> {
     let physical = open_raw(path, map, budget)?;
     let rejected = match scan(&physical, budget, watch)? {
@@ -180,9 +184,9 @@ pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> 
     Err(nothing(&physical, &rejected))
 }
 
-/// Where RAM may be that stands in a file of `len` bytes without gaps.
+/// Possible layouts of RAM in a file of `len` bytes without gaps.
 fn maps(info: &VmcoreInfo, len: u64) -> Vec<Vec<RawRange>> {
-    /// Machines of x86 have RAM up to one of these addresses, and the rest from 4 GiB on.
+    /// x86 machines have RAM up to one of these addresses, and the rest from 4 GiB on.
     const LOW_ENDS: [u64; 4] = [0xc000_0000, 0x8000_0000, 0xe000_0000, 0xb000_0000];
     const HIGH: u64 = 1 << 32;
     let start = info.number("PHYS_OFFSET").map(i64::cast_unsigned);
@@ -194,10 +198,10 @@ fn maps(info: &VmcoreInfo, len: u64) -> Vec<Vec<RawRange>> {
     one.into_iter().chain(two).collect()
 }
 
-/// What came of searching memory.
+/// The result of searching memory.
 enum Scanned {
     Found(Box<FoundKernel>),
-    /// What there was does not hold of this memory.
+    /// The texts that were found are invalid for this memory.
     Rejected(Vec<VmcoreInfo>),
 }
 
@@ -215,7 +219,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
         while at < range.end() {
             let len = BATCH.min(range.end().saturating_sub(at));
             let bytes = batch.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
-            // What is read before a hole is searched as well; the next step begins behind the hole's page.
+            // The bytes before a hole are searched too; the next step begins after the page with the hole.
             let (held, step) = match image.read(at, bytes) {
                 Ok(()) => (len, len),
                 Err(hole) => {
@@ -228,7 +232,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
             for place in places(held, at) {
                 match candidate(image, physical.machine, place) {
                     Some(Ok((found, true))) => return Ok(Scanned::Found(Box::new(found))),
-                    // It leads to the kernel, but lines of it are missing: another copy may have them.
+                    // The text leads to the kernel but lacks lines; another copy may be complete.
                     Some(Ok((found, false))) => damaged = damaged.or(Some(Box::new(found))),
                     Some(Err(info)) if rejected.len() < MOST_REJECTED => rejected.push(info),
                     Some(Err(_)) | None => {}
@@ -242,7 +246,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
     Ok(damaged.map_or(Scanned::Rejected(rejected), Scanned::Found))
 }
 
-/// Physical addresses in `bytes`, which are those from `at` on, where a VMCOREINFO may begin.
+/// Physical addresses in `bytes`, which start at address `at`, where a VMCOREINFO may begin.
 fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
     let first = at.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
     let end = at.saturating_add(bytes.len() as u64);
@@ -254,8 +258,8 @@ fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The kernel whose VMCOREINFO is at `place`, and whether all of that text is there: none where it is no such text, the text alone
-/// where it does not hold of the memory.
+/// The kernel whose VMCOREINFO is at `place`, and true if the text is complete. None if there is no such text; the text
+/// alone if it is invalid for the memory.
 fn candidate(
     image: &Arc<dyn Image>,
     machine: Option<Machine>,
@@ -274,12 +278,12 @@ fn candidate(
     Some(Ok((FoundKernel { info, memory, scanned: Some(place), notes: Vec::new() }, is_whole)))
 }
 
-/// The memory that `info` tells of, if it says enough.
+/// The memory that `info` describes, if it has enough facts.
 fn memory(image: &Arc<dyn Image>, machine: Option<Machine>, info: &VmcoreInfo) -> Option<VirtualMemory> {
     VirtualMemory::new(image.clone(), info, machine.or_else(|| info.machine())?).ok()
 }
 
-/// The kernel's own version, found through the page tables that `info` leads to, is the one that `info` names.
+/// True if the kernel's own release, read through the page tables that `info` leads to, is the release in `info`.
 fn holds(info: &VmcoreInfo, memory: &VirtualMemory) -> bool {
     let (Some(namespace), Some(release)) = (info.symbol("init_uts_ns"), info.release()) else { return false };
     let told = info.offset("uts_namespace.name");

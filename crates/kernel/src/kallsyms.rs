@@ -1,7 +1,8 @@
-//! The kernel's own symbol table, as it lies in its memory.
+//! Reads the kernel's own symbol table from its memory.
 //!
-//! Layout: `scripts/kallsyms.c`, `kernel/kallsyms.c`. Symbols stand by rising address. A name is a run of tokens, each one
-//! byte; the expansion's first character is the symbol's kind. Names stay packed here and are unpacked where they are asked for.
+//! Layout: `scripts/kallsyms.c`, `kernel/kallsyms.c`. Symbols are sorted by address. A name is a sequence of one-byte
+//! tokens; the first character of the expanded name is the symbol's kind. Names stay packed in memory and are expanded
+//! on demand.
 
 use crate::Error;
 use crate::memory::Memory;
@@ -12,16 +13,16 @@ use std::sync::OnceLock;
 
 /// Name of the table in errors.
 const WHAT: &str = "kallsyms";
-/// Most symbols that a kernel may have: real ones have 200 thousand.
+/// Most symbols that are accepted; real kernels have 200 thousand.
 const SYMBOLS_MAX: u64 = 1 << 22;
-/// Most bytes of packed names: real ones have 3 MB.
+/// Most bytes of packed names that are accepted; real kernels have 3 MB.
 const NAMES_MAX: u64 = 64 << 20;
-/// Bytes read at once: what lies before a hole is kept.
+/// Number of bytes read at once; the bytes before a hole are kept.
 const PIECE: usize = 64 << 10;
 /// Longest name (`KSYM_NAME_LEN` is 512).
 const NAME_MAX: usize = 1024;
 
-/// Where the tables lie: the addresses that VMCOREINFO tells from Linux 6.0 on.
+/// Addresses of the tables, which VMCOREINFO has from Linux 6.0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tables {
     /// `kallsyms_names`.
@@ -34,12 +35,12 @@ pub struct Tables {
     pub token_index: u64,
     /// `kallsyms_offsets`.
     pub offsets: u64,
-    /// `kallsyms_relative_base`; none where offsets count from their own place.
+    /// `kallsyms_relative_base`; none if each offset counts from its own address.
     pub relative_base: Option<u64>,
 }
 
 impl Tables {
-    /// From what VMCOREINFO says; none where it does not tell of the tables.
+    /// The addresses in VMCOREINFO; none if it lacks them.
     #[must_use]
     pub fn of(info: &VmcoreInfo) -> Option<Self> {
         let symbol = |name| info.symbol(name);
@@ -54,14 +55,14 @@ impl Tables {
     }
 }
 
-/// The kernel's own symbols, by rising address.
+/// The kernel's own symbols, sorted by address.
 pub struct Kallsyms {
-    /// Packed names: each a length of one or two bytes and so many tokens.
+    /// Packed names: each is a length of one or two bytes and that many tokens.
     packed: Vec<u8>,
-    /// Where each symbol's tokens lie in `packed`.
+    /// Offset in `packed` of each symbol's tokens.
     places: Vec<u32>,
     addresses: Vec<u64>,
-    /// What the tokens stand for.
+    /// The expansions of the tokens.
     tokens: Vec<u8>,
     token_places: Vec<Range<usize>>,
     /// `(hash of the name, index)`, sorted.
@@ -70,7 +71,7 @@ pub struct Kallsyms {
     missing: Option<Error>,
 }
 
-/// Addresses that the table speaks for.
+/// The address ranges that the table covers.
 #[derive(Debug, Clone, Default)]
 struct Limits {
     whole: Range<u64>,
@@ -81,8 +82,8 @@ impl Kallsyms {
     /// Reads the tables.
     ///
     /// # Errors
-    /// The image does not have them, their count is absurd, or the Budget is spent. Names behind a hole are missing from the
-    /// table, which [`Kallsyms::missing`] tells.
+    /// The image lacks the tables, their count is implausible, or the budget is spent. Names after a hole are missing
+    /// from the table; [`Kallsyms::missing`] then has the reason.
     pub fn read(memory: &dyn Memory, tables: &Tables, budget: &Budget) -> Result<Self, Error> {
         let count = memory.number(tables.num_syms, 4).map_err(Error::hole("kallsyms_num_syms"))?;
         if count > SYMBOLS_MAX {
@@ -103,7 +104,7 @@ impl Kallsyms {
         Ok(table)
     }
 
-    /// A table of rows `(address, kind, name)` from elsewhere, in any order.
+    /// Builds a table from rows `(address, kind, name)` in any order.
     #[must_use]
     pub fn of_rows(mut rows: Vec<(u64, u8, &str)>) -> Self {
         rows.sort_by_key(|row| row.0);
@@ -121,7 +122,7 @@ impl Kallsyms {
         Self::of_packed(packed, places, addresses, None)
     }
 
-    /// Every token stands for itself.
+    /// Builds a table in which every token expands to itself.
     fn of_packed(packed: Vec<u8>, mut places: Vec<u32>, mut addresses: Vec<u64>, missing: Option<Error>) -> Self {
         let count = places.len().min(addresses.len());
         places.truncate(count);
@@ -138,31 +139,31 @@ impl Kallsyms {
         }
     }
 
-    /// Symbols.
+    /// Number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// There are none.
+    /// True if the table has no symbols.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Why symbols are missing from the table, where some are.
+    /// The reason why symbols are missing, if some are.
     #[must_use]
     pub fn missing(&self) -> Option<&Error> {
         self.missing.as_ref()
     }
 
-    /// Address of the symbol at `index`; 0 behind the last.
+    /// Address of symbol number `index`; 0 past the last.
     #[must_use]
     pub fn address(&self, index: usize) -> u64 {
         self.addresses.get(index).copied().unwrap_or_default()
     }
 
-    /// Unpacks the name of the symbol at `index` into `name`, and gives its kind.
+    /// Expands the name of symbol number `index` into `name`, and returns its kind.
     pub fn name(&self, index: usize, name: &mut Vec<u8>) -> u8 {
         name.clear();
         let place = self.places.get(index).map_or(usize::MAX, |place| *place as usize);
@@ -178,7 +179,7 @@ impl Kallsyms {
         if name.is_empty() { b'?' } else { name.remove(0) }
     }
 
-    /// Indexes of the symbols of a name, the first in the table first.
+    /// Indices of the symbols with this name, in the order of the table.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
         let rows = self.by_name.get_or_init(|| self.index());
         let hash = hash(name.as_bytes());
@@ -191,13 +192,13 @@ impl Kallsyms {
         })
     }
 
-    /// Address of the first symbol of a name.
+    /// Address of the first symbol with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<u64> {
         self.named(name).next().map(|index| self.address(index))
     }
 
-    /// `(index, address of the symbol, its size)` of the symbol that holds `address`, as the kernel computes them.
+    /// `(index, address, size)` of the symbol that contains `address`, computed like the kernel does.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(usize, u64, u64)> {
         let limits = self.limits.get_or_init(|| self.limits());
@@ -206,14 +207,14 @@ impl Kallsyms {
         }
         let behind = self.addresses.partition_point(|start| *start <= address);
         let start = *self.addresses.get(behind.checked_sub(1)?)?;
-        // Of several symbols at one address the first.
+        // Of several symbols at one address, take the first.
         let index = self.addresses.partition_point(|other| *other < start);
         let limit = if limits.init.contains(&address) { limits.init.end } else { limits.whole.end };
         let end = self.addresses.get(behind).copied().unwrap_or(limit);
         Some((index, start, end.saturating_sub(start)))
     }
 
-    /// Bytes of the kernel's image: `_stext` to `_end`, or to `_etext` where the table has functions alone.
+    /// Address range of the kernel's image: `_stext` to `_end`, or to `_etext` if the table has only functions.
     fn limits(&self) -> Limits {
         let last = self.addresses.last().map_or(0, |last| last.saturating_add(1));
         let start = self.find("_stext").unwrap_or(1);
@@ -236,7 +237,7 @@ impl Kallsyms {
     }
 }
 
-/// Length of a packed name, and its tokens and what follows.
+/// Length of a packed name, and the bytes from its tokens on.
 fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
     let (first, rest) = packed.split_first()?;
     if first & 0x80 == 0 {
@@ -246,7 +247,7 @@ fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
     Some((usize::from(first & 0x7f) | usize::from(*second) << 7, rest))
 }
 
-/// The packed names and where each begins.
+/// Reads the packed names, and the offset of each.
 fn read_names(
     memory: &dyn Memory,
     tables: &Tables,
@@ -254,7 +255,7 @@ fn read_names(
     budget: &Budget,
     missing: &mut Option<Error>,
 ) -> Result<(Vec<u8>, Vec<u32>), Error> {
-    // The tokens lie behind the names; where they do not, the names end where they have been counted.
+    // The tokens follow the names in memory. If they do not, the names end after the counted number.
     let bound = tables.token_table.checked_sub(tables.names).unwrap_or(NAMES_MAX).min(NAMES_MAX);
     let mut packed = Vec::new();
     let mut places = Vec::new();
@@ -284,7 +285,7 @@ fn read_names(
     }
 }
 
-/// Reads `len` bytes on to the end of `bytes`, up to the first hole.
+/// Appends `len` bytes to `bytes`, up to the first hole.
 fn read_on(
     memory: &dyn Memory,
     address: u64,
@@ -296,7 +297,7 @@ fn read_on(
     let mut done = 0usize;
     while done < len {
         let at = address.wrapping_add(done as u64);
-        // Up to a page's end: what lies before a hole is kept.
+        // If the large piece fails, read up to the end of the page, to keep the bytes before a hole.
         let page = 4096usize.saturating_sub((at & 4095) as usize);
         let most = len.saturating_sub(done);
         for part in [most.min(PIECE), most.min(page)] {
@@ -325,11 +326,12 @@ fn addresses(offsets: &[u8], memory: &dyn Memory, place: u64, base: Option<u64>)
     };
     let rows = || offsets.chunks_exact(4).map(number);
     let Some(base) = base else {
-        // From their own place.
+        // Each offset counts from its own address.
         let places = (0u64..).map(|index| place.wrapping_add(index.wrapping_mul(4)));
         return rows().zip(places).map(|(offset, at)| at.wrapping_add_signed(offset.cast_signed().into())).collect();
     };
-    // Per-CPU symbols as they are, all others negative; or all of them from the base.
+    // Per-CPU symbols are positive and absolute, all others negative and relative to the base; or all are relative to
+    // the base.
     let has_absolute = rows().any(|offset| offset.cast_signed() < 0);
     rows()
         .map(|offset| match offset.cast_signed() {
@@ -342,7 +344,7 @@ fn addresses(offsets: &[u8], memory: &dyn Memory, place: u64, base: Option<u64>)
         .collect()
 }
 
-/// What the 256 tokens stand for, and where each lies.
+/// Reads the expansions of the 256 tokens, and the range of each.
 fn read_tokens(memory: &dyn Memory, tables: &Tables) -> Result<(Vec<u8>, Vec<Range<usize>>), Error> {
     let mut tokens = Vec::new();
     let mut places = Vec::new();
@@ -358,7 +360,7 @@ fn read_tokens(memory: &dyn Memory, tables: &Tables) -> Result<(Vec<u8>, Vec<Ran
     Ok((tokens, places))
 }
 
-/// FNV-1a.
+/// The FNV-1a hash.
 fn hash(name: &[u8]) -> u32 {
     name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -11,23 +11,23 @@ use lastwords_bytes::Budget;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most CPUs that a kernel may have (`CONFIG_NR_CPUS` ends at 8,192).
+/// Most CPUs that are accepted (`CONFIG_NR_CPUS` is at most 8,192).
 const CPUS_MAX: u64 = 1 << 16;
-/// Most bytes of a BTF blob.
+/// Largest BTF blob that is accepted, bytes.
 const BTF_MAX: u64 = 64 << 20;
 
-/// Sets of CPUs that the kernel keeps.
+/// The kernel's sets of CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mask {
-    /// Those that can ever come: per-CPU memory is there for them.
+    /// CPUs that may ever be plugged in; they have per-CPU memory.
     Possible,
-    /// Those that are plugged in.
+    /// CPUs that are plugged in.
     Present,
-    /// Those that run.
+    /// CPUs that are running.
     Online,
 }
 
-/// What `uname` prints.
+/// The fields that `uname` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Uname {
     /// `-s`.
@@ -52,20 +52,20 @@ pub struct Kernel {
     pub symbols: Arc<SymbolTable>,
     /// The modules that were loaded, newest first.
     pub modules: Arc<[Module]>,
-    /// What of it could not be read, and why.
+    /// Errors about parts that could not be read.
     pub missing: Vec<Error>,
     kallsyms: Arc<Kallsyms>,
     budget: Arc<Budget>,
-    /// The types are of the kernel's own BTF, from which its modules' goes on.
+    /// True if the types are from the kernel's own BTF, which its modules' BTF continues.
     has_own_types: bool,
     module_types: Mutex<HashMap<String, Option<Arc<Types>>>>,
 }
 
 impl Kernel {
-    /// Reads what is needed to understand the rest: symbols, types, modules. `info` tells where the symbols are.
+    /// Reads symbols, types and modules. `info` has the addresses of the symbols.
     ///
     /// # Errors
-    /// There are no symbols or no types, neither in the image nor in `sources`, or the Budget is spent.
+    /// There are no symbols or no types, neither in the image nor in `sources`; or the budget is spent.
     pub fn open(
         memory: Arc<dyn Memory>,
         info: &VmcoreInfo,
@@ -104,66 +104,66 @@ impl Kernel {
         &self.kallsyms
     }
 
-    /// What hostile bytes may still cost.
+    /// The budget for reading untrusted bytes.
     #[must_use]
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
-    /// Address of the kernel's first symbol of a name.
+    /// Address of the kernel's first symbol with this name.
     ///
     /// # Errors
-    /// It has none.
+    /// There is no such symbol.
     pub fn symbol(&self, name: &str) -> Result<u64, Error> {
         self.kallsyms.find(name).ok_or_else(|| Error::NoSymbol(name.into()))
     }
 
-    /// The object of a structure's name at an address.
+    /// The object of type `type_name` at an address.
     ///
     /// # Errors
-    /// No such type.
+    /// There is no such type.
     pub fn object(&self, type_name: &str, address: u64) -> Result<Object<'_>, Error> {
         Ok(Object::new(&*self.memory, &self.types, self.types.id(type_name)?, address))
     }
 
-    /// The variable of a name, which is of the type named.
+    /// The variable `name` of type `type_name`.
     ///
     /// # Errors
-    /// No such symbol or type.
+    /// There is no such symbol or type.
     pub fn variable(&self, name: &str, type_name: &str) -> Result<Object<'_>, Error> {
         self.object(type_name, self.symbol(name)?)
     }
 
-    /// The number in the variable of a name, of `size` bytes.
+    /// The number in variable `name`, of `size` bytes.
     ///
     /// # Errors
-    /// No such symbol, or the image does not have it.
+    /// There is no such symbol, or the image lacks the variable.
     pub fn number(&self, name: &str, size: usize) -> Result<u64, Error> {
         self.memory.number(self.symbol(name)?, size).map_err(Error::hole(name))
     }
 
-    /// The pointer in the variable of a name.
+    /// The pointer in variable `name`.
     ///
     /// # Errors
-    /// No such symbol, or the image does not have it.
+    /// There is no such symbol, or the image lacks the variable.
     pub fn pointer(&self, name: &str) -> Result<u64, Error> {
         self.number(name, self.memory.word_size().into())
     }
 
-    /// Text at an address, up to its NUL.
+    /// The text at an address, up to its NUL.
     ///
     /// # Errors
-    /// The image does not have it.
+    /// The image lacks the text.
     pub fn text(&self, address: u64) -> Result<String, Error> {
         self.memory.text(address, usize::MAX).map_err(Error::hole("text"))
     }
 
-    /// Address of one CPU's copy of a per-CPU variable, whose symbol is at `address`.
+    /// Address of a CPU's copy of the per-CPU variable whose symbol is at `address`.
     ///
     /// # Errors
-    /// The image does not have the CPU's offset.
+    /// The image lacks the CPU's offset.
     pub fn per_cpu(&self, address: u64, cpu: u32) -> Result<u64, Error> {
-        // Kernels for one CPU have no offsets.
+        // Kernels without SMP have no offsets.
         let Some(offsets) = self.kallsyms.find("__per_cpu_offset") else { return Ok(address) };
         let word = u64::from(self.memory.word_size());
         let place = offsets.wrapping_add(word.wrapping_mul(cpu.into()));
@@ -171,7 +171,7 @@ impl Kernel {
         Ok(address.wrapping_add(offset))
     }
 
-    /// The CPUs of a set, by rising number; empty where the image does not tell.
+    /// The CPUs of a set, in increasing order; empty if the image lacks the set.
     #[must_use]
     pub fn cpus(&self, mask: Mask) -> Vec<u32> {
         let names = match mask {
@@ -183,7 +183,7 @@ impl Kernel {
         self.mask(place)
     }
 
-    /// The CPUs of the `struct cpumask` at an address.
+    /// The CPUs in the `struct cpumask` at an address.
     #[must_use]
     pub fn mask(&self, place: u64) -> Vec<u32> {
         let word = u64::from(self.memory.word_size());
@@ -200,17 +200,17 @@ impl Kernel {
         cpus
     }
 
-    /// Addresses of the entries of the list whose `struct list_head` is at `head`; an entry's links lie `offset` bytes from its
-    /// beginning.
+    /// Addresses of the entries of the list whose `struct list_head` is at `head`; an entry has its links at offset
+    /// `offset`.
     #[must_use]
     pub fn list_at(&self, head: u64, offset: u64) -> List<'_> {
         List::new(self, head, offset)
     }
 
-    /// The entries of the list whose head is at `head`: structures that are linked by the member `path`.
+    /// Entries of the list whose head is at `head`: structures that are linked by the member `path`.
     ///
     /// # Errors
-    /// No such structure or member. The entries are errors where the list cannot be followed, after which it ends.
+    /// There is no such structure or member. If the list cannot be followed, an entry is an error and the list ends.
     pub fn list<'k>(
         &'k self,
         head: u64,
@@ -223,10 +223,10 @@ impl Kernel {
         Ok(self.list_at(head, offset).map(move |entry| entry.map(object)))
     }
 
-    /// What `uname` printed in the first namespace.
+    /// The fields that `uname` printed in the first namespace.
     ///
     /// # Errors
-    /// The image does not have it.
+    /// The image lacks them.
     pub fn uname(&self) -> Result<Uname, Error> {
         let name = self.variable("init_uts_ns", "uts_namespace")?.at("name")?;
         Ok(Uname {
@@ -238,7 +238,7 @@ impl Kernel {
         })
     }
 
-    /// Types of the kernel and of a module that has BTF itself.
+    /// Types of the kernel and of a module; none if the module has no BTF.
     #[must_use]
     pub fn module_types(&self, module: &str) -> Option<Arc<Types>> {
         let mut known = self.module_types.lock().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +281,7 @@ fn read_blob(memory: &dyn Memory, address: u64, len: u64) -> Result<Vec<u8>, Err
     }
     let mut blob = Vec::new();
     let mut left = usize::try_from(len).unwrap_or_default();
-    // In pieces, so that no memory is taken for what is not there.
+    // Read in pieces, so that no memory is allocated for missing bytes.
     while left > 0 {
         let part = left.min(1 << 20);
         let old = blob.len();

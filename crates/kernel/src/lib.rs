@@ -1,8 +1,8 @@
-//! What the kernel in a memory image says of itself: VMCOREINFO, address translation, kallsyms, BTF, modules, per-CPU areas,
-//! tasks, the log.
+//! Reads facts about the kernel in a memory image: VMCOREINFO, address translation, kallsyms, BTF, modules, per-CPU
+//! areas, tasks, the log.
 //!
-//! No debug information is needed: the image describes itself. Members are asked for by name, and a layout is chosen by which
-//! members exist.
+//! No debug information is needed, because the image describes itself. Members are looked up by name, and a layout is
+//! chosen by which members exist.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

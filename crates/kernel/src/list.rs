@@ -2,13 +2,14 @@
 
 use crate::{Error, Kernel};
 
-/// Addresses of a list's entries, in order. It ends at the head, at the first error, or where it comes back to an entry it has
-/// passed (Brent's algorithm: the entry kept for comparison moves on at every power of two).
+/// Iterates over the addresses of a list's entries, in order. The iteration ends at the head, at the first error, or at
+/// an entry that was seen before. Loops are found with Brent's algorithm: the entry kept for comparison is replaced at
+/// every power of two.
 pub struct List<'k> {
     kernel: &'k Kernel,
     head: u64,
     at: u64,
-    /// Bytes from an entry's beginning to its links.
+    /// Offset of the links in an entry, bytes.
     offset: u64,
     kept: u64,
     passed: u64,

@@ -1,22 +1,22 @@
-//! The kernel's log, and what it says of the crash.
+//! Reads the kernel's log, and finds the cause of a crash in it.
 //!
-//! Layout: `kernel/printk/printk_ringbuffer.c` (Linux 5.10 and later). A ring of descriptors, a ring of what is known of each
-//! record, and a ring of text, whose blocks begin with the descriptor's number.
+//! Layout: `kernel/printk/printk_ringbuffer.c` (Linux 5.10 and later). There is a ring of descriptors, a ring of
+//! information about each record, and a ring of text blocks; each block begins with the number of its descriptor.
 
 use crate::tasks::Listing;
 use crate::{Error, Kernel, Object};
 use lastwords_bytes::Error as BytesError;
 use std::fmt;
 
-/// Most records of a log, a power of two: `CONFIG_LOG_BUF_SHIFT` ends at 25.
+/// Most records of a log, as a power of two; `CONFIG_LOG_BUF_SHIFT` is at most 25.
 const COUNT_BITS_MAX: u64 = 26;
-/// Most bytes of its text, a power of two.
+/// Most bytes of the text ring, as a power of two.
 const SIZE_BITS_MAX: u64 = 40;
-/// Most bytes of text in all, so that records that share their bytes cost no more than these.
+/// Most bytes of text that are returned, which limits the cost of records that share their bytes.
 const TEXT_MAX: u64 = 1 << 27;
-/// Where a panic's line begins.
+/// First words of a panic's line.
 const PANIC: &str = "Kernel panic - not syncing: ";
-/// Where lines begin that tell of another death.
+/// First words of the lines of an oops.
 const OOPS: [&str; 7] = [
     "BUG: ",
     "kernel BUG at ",
@@ -30,20 +30,20 @@ const OOPS: [&str; 7] = [
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its number since the boot.
+    /// Number of the record since boot.
     pub sequence: u64,
-    /// Time since the boot by the clock `local`, nanoseconds.
+    /// Time since boot by the clock `local`, nanoseconds.
     pub time: u64,
-    /// How grave it is: 0 (emergency) to 7 (debug).
+    /// Severity, from 0 (emergency) to 7 (debug).
     pub level: u8,
     /// Facility; 0 for the kernel.
     pub facility: u8,
-    /// Its text, without a newline at its end; may have several lines.
+    /// Text without the newline at its end; it may have several lines.
     pub text: String,
 }
 
 impl fmt::Display for Record {
-    /// As `dmesg` prints it: each line has the time before it.
+    /// Formats like `dmesg`: each line begins with the time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, micros) = (self.time / 1_000_000_000, self.time % 1_000_000_000 / 1000);
         for (index, line) in self.text.split('\n').enumerate() {
@@ -54,20 +54,20 @@ impl fmt::Display for Record {
     }
 }
 
-/// How a kernel died.
+/// The cause of a kernel's crash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Crash {
-    /// What panic was called with; none where the log has no panic.
+    /// Message of the panic; none if the log has no panic.
     pub panic: Option<String>,
-    /// The first line of the last oops before it: `BUG: …`, `Oops: …`; none where there was none.
+    /// First line of the last oops before the panic: `BUG: …`, `Oops: …`; none if there was none.
     pub oops: Option<String>,
-    /// Time of the panic's record, or else of the oops's, nanoseconds since the boot.
+    /// Time of the panic's record, or else of the oops's record, nanoseconds since boot.
     pub time: Option<u64>,
-    /// The CPU that panicked.
+    /// CPU that panicked.
     pub cpu: Option<u32>,
 }
 
-/// The rings.
+/// The three rings.
 struct Rings<'k> {
     descriptors: Object<'k>,
     infos: Object<'k>,
@@ -78,7 +78,7 @@ struct Rings<'k> {
 }
 
 impl Kernel {
-    /// The log, oldest record first.
+    /// Returns the log, oldest record first.
     #[must_use]
     pub fn log(&self) -> Listing<Record> {
         let mut found = Listing::default();
@@ -100,7 +100,7 @@ impl Kernel {
             size: 1 << size_bits,
             word: self.memory.word_size().into(),
         };
-        // The upper two bits of a number are a descriptor's state.
+        // The upper two bits of a descriptor's word are its state.
         let mask = rings.id_mask();
         let head = ring.u64("desc_ring.head_id")? & mask;
         let mut id = ring.u64("desc_ring.tail_id")? & mask;
@@ -125,7 +125,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The record of a descriptor's number; none where it was never finished, is gone, or its text is another's by now.
+    /// Reads the record of a descriptor. None if the record was never finished, was reused, or its text was
+    /// overwritten.
     fn record(&self, rings: &Rings<'_>, id: u64) -> Result<Option<Record>, Error> {
         let index = id & rings.count.wrapping_sub(1);
         let descriptor = element(rings.descriptors, index);
@@ -160,7 +161,7 @@ impl Kernel {
         }))
     }
 
-    /// How the kernel died, by its log and by the variables that panic sets.
+    /// Finds the cause of the crash in the log and in the variables that panic sets.
     #[must_use]
     pub fn crash(&self, log: &[Record]) -> Crash {
         let mut crash = Crash::default();
@@ -176,7 +177,7 @@ impl Kernel {
                 crash.time = Some(record.time);
             }
         }
-        // Both are -1 as long as no CPU panicked.
+        // Both variables are -1 until a CPU panics.
         let cpu = |name| self.number(name, 4).ok().and_then(|cpu| u32::try_from(cpu).ok());
         let known = |cpu: &u32| cpu.cast_signed() >= 0;
         crash.cpu = cpu("panic_cpu").filter(known).or_else(|| cpu("crashing_cpu").filter(known));
@@ -189,7 +190,7 @@ impl Rings<'_> {
         u64::MAX.wrapping_shr(self.spare_bits().saturating_add(2))
     }
 
-    /// 0 reserved, 1 committed, 2 finalized, 3 to be used again.
+    /// State of a descriptor: 0 reserved, 1 committed, 2 finalized, 3 reusable.
     fn state(&self, state: u64) -> u64 {
         state.wrapping_shr(62u32.saturating_sub(self.spare_bits())) & 3
     }
@@ -198,7 +199,7 @@ impl Rings<'_> {
         if self.word == 8 { 0 } else { 32 }
     }
 
-    /// Where a block's text lies and how many bytes it may have; none for a record without text.
+    /// Offset of a block's text and its greatest length; none for a record without text.
     fn block(&self, begin: u64, next: u64) -> Option<(u64, u64)> {
         // The size is a power of two.
         let part = |position: u64| (position & !self.size.wrapping_sub(1), position & self.size.wrapping_sub(1));
@@ -208,9 +209,9 @@ impl Rings<'_> {
         }
         let (from, to) = match next_lap.wrapping_sub(lap) {
             0 => (index, next_index),
-            // It ends where the ring ends.
+            // The block ends at the end of the ring.
             laps if laps == self.size && next_index == 0 => (index, self.size),
-            // A block that would not fit before the ring's end begins anew at its beginning.
+            // A block that does not fit before the end of the ring starts again at its beginning.
             laps if laps == self.size => (0, next_index),
             _ => return None,
         };
@@ -219,7 +220,7 @@ impl Rings<'_> {
     }
 }
 
-/// Element of what a pointer pointed to.
+/// Element number `index` of an array whose first element is `first`.
 fn element(first: Object<'_>, index: u64) -> Object<'_> {
     first.moved(index.wrapping_mul(first.size()))
 }

@@ -1,4 +1,4 @@
-//! The kernel's virtual memory, as the image has it.
+//! Access to the kernel's virtual memory in an image.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_image::Hole;
@@ -11,22 +11,22 @@ pub trait Memory: Send + Sync {
     /// Fills `buf` with the bytes at `address`.
     ///
     /// # Errors
-    /// A byte is not there: no translation, or a hole of the image.
+    /// A byte is not available: it has no translation, or the image has a hole.
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole>;
 
     /// Byte order of the machine.
     fn byte_order(&self) -> ByteOrder;
 
-    /// Bytes of a pointer: 8 or 4.
+    /// Size of a pointer: 8 or 4 bytes.
     fn word_size(&self) -> u8;
 
-    /// Bytes of a page.
+    /// Size of a page, bytes.
     fn page_size(&self) -> u64;
 
     /// Reads an unsigned number of 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
-    /// As [`Memory::read`].
+    /// Same as [`Memory::read`].
     fn number(&self, address: u64, size: usize) -> Result<u64, Hole> {
         let mut raw = [0u8; 8];
         let size = size.min(8);
@@ -45,21 +45,21 @@ pub trait Memory: Send + Sync {
     /// Reads a pointer.
     ///
     /// # Errors
-    /// As [`Memory::read`].
+    /// Same as [`Memory::read`].
     fn pointer(&self, address: u64) -> Result<u64, Hole> {
         self.number(address, usize::from(self.word_size()))
     }
 
-    /// Reads the text at `address` up to its NUL, or `most` bytes.
+    /// Reads the text at `address` up to its NUL, or up to `most` bytes.
     ///
     /// # Errors
-    /// As [`Memory::read`], before the NUL.
+    /// Same as [`Memory::read`], if the hole is before the NUL.
     fn text(&self, address: u64, most: usize) -> Result<String, Hole> {
         let most = most.min(TEXT_MAX);
         let mut text = Vec::new();
         let mut at = address;
         while text.len() < most {
-            // Up to the end of 64 bytes: the text may end right before a hole.
+            // Read up to a multiple of 64 bytes: the text may end just before a hole.
             let len = (64usize).saturating_sub((at & 63) as usize).min(most.saturating_sub(text.len()));
             let mut part = [0u8; 64];
             let part = part.get_mut(..len).unwrap_or_default();

@@ -1,6 +1,7 @@
-//! The modules that were loaded, and their symbols.
+//! Reads the loaded modules and their symbols.
 //!
-//! `struct module` (`include/linux/module.h`) has its memory in `mem[]` from 6.4 on, in `core_layout` and `init_layout` before.
+//! `struct module` (`include/linux/module.h`) has its memory regions in `mem[]` from Linux 6.4 on; before, in
+//! `core_layout` and `init_layout`.
 
 mod symbols;
 
@@ -11,41 +12,42 @@ use crate::{Error, Kernel, Object};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Most modules of one kernel.
+/// Most modules that are accepted.
 const MODULES_MAX: usize = 1 << 13;
-/// Most symbols of all modules, so that modules that share a table cost no more than it: real kernels have a million.
+/// Most symbols of all modules together, which limits the cost of modules that share a table. Real kernels have a
+/// million.
 const SYMBOLS_MAX: u64 = 1 << 21;
-/// Letters of the taints, by bit (`taint_flags` in `kernel/panic.c`).
+/// Letters of the taint flags, by bit (`taint_flags` in `kernel/panic.c`).
 const TAINTS: &[u8] = b"PFSRMBUDAWCIOELKXTNJ";
 
-/// A module's part of the kernel's memory.
+/// A module's region of the kernel's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
-    /// Its addresses.
+    /// Addresses of the region.
     pub range: Range<u64>,
-    /// Functions are in it.
+    /// True if the region contains functions.
     pub is_text: bool,
-    /// It is given back once the module has begun.
+    /// True if the region is freed after the module has started.
     pub is_init: bool,
 }
 
 /// A loaded module.
 pub struct Module {
-    /// Its name.
+    /// Name of the module.
     pub name: String,
     /// Address of its `struct module`.
     pub place: u64,
-    /// Where its functions begin, as `/proc/modules` has it.
+    /// Address of its functions, as in `/proc/modules`.
     pub base: u64,
-    /// Bytes of all its regions, as `lsmod` has it.
+    /// Total size of its regions in bytes, as `lsmod` shows it.
     pub size: u64,
-    /// Its regions; those that have been given back are not among them.
+    /// Its regions, except freed ones.
     pub regions: Vec<Region>,
-    /// What it taints the kernel with: letters as `/proc/modules` has them.
+    /// Taint flags that it sets, as letters like in `/proc/modules`.
     pub taints: String,
-    /// Who uses it.
+    /// Names of the modules that use it.
     pub users: Vec<String>,
-    /// References to it, as `lsmod` counts them.
+    /// Number of references to it, as `lsmod` shows it.
     pub references: u64,
     tables: Option<symbols::Tables>,
     memory: Arc<dyn Memory>,
@@ -53,18 +55,18 @@ pub struct Module {
 }
 
 impl Module {
-    /// An address is in one of its regions.
+    /// True if an address is in one of the module's regions.
     #[must_use]
     pub fn holds(&self, address: u64) -> bool {
         self.regions.iter().any(|region| region.range.contains(&address))
     }
 
-    /// Its symbols, read when they are first asked for; none where the image does not have them.
+    /// The module's symbols, read on first use; empty if the image lacks them.
     pub fn symbols(&self) -> &ModuleSymbols {
         self.symbols.get_or_init(|| self.tables.as_ref().map(|tables| tables.read(&*self.memory)).unwrap_or_default())
     }
 
-    /// Name, address and size of the symbol that holds `address`, as the kernel computes them.
+    /// Name, address and size of the symbol that contains `address`, computed like the kernel does.
     #[must_use]
     pub fn symbol_at(&self, address: u64) -> Option<(String, u64, u64)> {
         let inside = |region: &&Region| region.is_init && region.is_text && region.range.contains(&address);
@@ -74,7 +76,8 @@ impl Module {
     }
 }
 
-/// The loaded modules, newest first; what cannot be read ends the list, and the error says why.
+/// Reads the loaded modules, newest first. The list ends at the first module that cannot be read, and the error has the
+/// reason.
 pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
     let mut modules = Vec::new();
     let mut left = SYMBOLS_MAX;
@@ -86,7 +89,7 @@ pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
     for entry in entries {
         let module = entry.and_then(|entry| module(kernel, entry, &mut left));
         match module {
-            // One that is still being put together has no tables yet.
+            // A module that is still being loaded has no tables yet.
             Ok(Some(module)) => modules.push(module),
             Ok(None) => {}
             Err(error) => return (modules, Some(error)),
@@ -98,7 +101,7 @@ pub(crate) fn read(kernel: &Kernel) -> (Vec<Module>, Option<Error>) {
     (modules, None)
 }
 
-/// The list's head: of the symbols of that name the one whose first entry points back to it.
+/// Address of the list's head: of the symbols with that name, the one whose first entry points back to it.
 fn list_head(kernel: &Kernel) -> Result<u64, Error> {
     let word = u64::from(kernel.memory.word_size());
     let points_back = |head: &u64| {
@@ -127,7 +130,7 @@ fn module(kernel: &Kernel, object: Object<'_>, left: &mut u64) -> Result<Option<
         size,
         taints: taints.map(|(_, letter)| char::from(*letter)).collect(),
         users: users(kernel, object).unwrap_or_default(),
-        // The module itself counts for one.
+        // The module's own reference is not counted.
         references: object.u64("refcnt").unwrap_or_default().saturating_sub(1),
         tables: symbols::Tables::of(kernel, object, &regions, left).ok(),
         regions,

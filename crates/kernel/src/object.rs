@@ -1,4 +1,4 @@
-//! A structure in the image, read by the names of its members.
+//! Reads structures in the image by the names of their members.
 
 use crate::Error;
 use crate::btf::{Kind, Member, TypeId, Types};
@@ -8,10 +8,10 @@ use lastwords_bytes::ByteOrder;
 /// Most bytes of a member that are read at once.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// A place in the kernel's memory and the type of what lies there.
+/// A typed location in the kernel's memory.
 ///
-/// A path names a member: `reader_page`, `array_buffer.buffer`, `mem[1].base`; the empty path is the object itself. Places of
-/// members are kept once they have been found, so that a loop over many objects costs its reads and little more.
+/// A path names a member: `reader_page`, `array_buffer.buffer`, `mem[1].base`; the empty path is the object itself.
+/// Offsets of members are cached, so a loop over many objects costs little more than its reads.
 #[derive(Clone, Copy)]
 pub struct Object<'k> {
     memory: &'k dyn Memory,
@@ -27,43 +27,43 @@ impl std::fmt::Debug for Object<'_> {
 }
 
 impl<'k> Object<'k> {
-    /// An object of the type `type_id` at `place`.
+    /// Creates an object of type `type_id` at address `place`.
     #[must_use]
     pub fn new(memory: &'k dyn Memory, types: &'k Types, type_id: TypeId, place: u64) -> Self {
         Self { memory, types, type_id, place }
     }
 
-    /// Its address.
+    /// Address of the object.
     #[must_use]
     pub fn place(&self) -> u64 {
         self.place
     }
 
-    /// Its type.
+    /// Type of the object.
     #[must_use]
     pub fn type_id(&self) -> TypeId {
         self.type_id
     }
 
-    /// Name of its type.
+    /// Name of the object's type.
     #[must_use]
     pub fn type_name(&self) -> String {
         self.types.name(self.type_id)
     }
 
-    /// Its bytes.
+    /// Size of the object, bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.types.size(self.type_id)
     }
 
-    /// An object of the same type, `bytes` behind it.
+    /// The object of the same type `bytes` further on.
     #[must_use]
     pub fn moved(&self, bytes: u64) -> Self {
         Self { place: self.place.wrapping_add(bytes), ..*self }
     }
 
-    /// The same place as another type.
+    /// The object of another type at the same address.
     ///
     /// # Errors
     /// No type has that name.
@@ -71,43 +71,43 @@ impl<'k> Object<'k> {
         Ok(Self { type_id: self.types.id(type_name)?, ..*self })
     }
 
-    /// The structure `type_name` that holds this object as its member `path`.
+    /// The structure `type_name` that contains this object as its member `path`.
     ///
     /// # Errors
-    /// No such structure or member.
+    /// There is no such structure or member.
     pub fn container(&self, type_name: &str, path: &str) -> Result<Self, Error> {
         let outer = self.cast(type_name)?;
         let offset = outer.member(path)?.offset;
         Ok(Self { place: self.place.wrapping_sub(offset), ..outer })
     }
 
-    /// Where a member lies.
+    /// Location and kind of a member.
     ///
     /// # Errors
-    /// No such member.
+    /// There is no such member.
     pub fn member(&self, path: &str) -> Result<Member, Error> {
         self.types.member_of(self.type_id, path)
     }
 
-    /// It has such a member.
+    /// True if the object has such a member.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.member(path).is_ok()
     }
 
-    /// The member itself as an object: an embedded structure, an array.
+    /// The member as an object: an embedded structure, an array.
     ///
     /// # Errors
-    /// No such member.
+    /// There is no such member.
     pub fn at(&self, path: &str) -> Result<Self, Error> {
         let member = self.member(path)?;
         Ok(Self { type_id: member.type_id, place: self.place.wrapping_add(member.offset), ..*self })
     }
 
-    /// A member's number, without its sign; also a pointer's value and a bit field's.
+    /// A member's number, without sign extension; also a pointer's value or a bit field.
     ///
     /// # Errors
-    /// No such member, it is no number, or the image does not have it.
+    /// There is no such member, it is no number, or the image lacks it.
     pub fn u64(&self, path: &str) -> Result<u64, Error> {
         let member = self.member(path)?;
         let place = self.place.wrapping_add(member.offset);
@@ -115,7 +115,7 @@ impl<'k> Object<'k> {
         if let Some((bit, bits)) = member.bits {
             return self.bits(place, bit, bits).map_err(at);
         }
-        // An atomic_t or a kref is a structure around a number.
+        // Types such as atomic_t and kref are structures that contain only a number.
         let size = match member.kind {
             Kind::Number { .. } | Kind::Pointer => member.size,
             Kind::Structure if matches!(member.size, 1 | 2 | 4 | 8) => member.size,
@@ -125,10 +125,10 @@ impl<'k> Object<'k> {
         self.memory.number(place, size.ok_or_else(|| self.shape(path, "a number of 1 to 8 bytes"))?).map_err(at)
     }
 
-    /// A member's number with its sign.
+    /// A member's number, with sign extension.
     ///
     /// # Errors
-    /// As [`Object::u64`].
+    /// Same as [`Object::u64`].
     pub fn i64(&self, path: &str) -> Result<i64, Error> {
         let member = self.member(path)?;
         let bits = member.bits.map_or(member.size.saturating_mul(8), |(_, bits)| bits.into());
@@ -137,34 +137,34 @@ impl<'k> Object<'k> {
         Ok(value.wrapping_shl(shift).cast_signed().wrapping_shr(shift))
     }
 
-    /// A member is not 0.
+    /// True if a member is not 0.
     ///
     /// # Errors
-    /// As [`Object::u64`].
+    /// Same as [`Object::u64`].
     pub fn bool(&self, path: &str) -> Result<bool, Error> {
         Ok(self.u64(path)? != 0)
     }
 
-    /// A pointer's value; 0 is NULL.
+    /// Value of a pointer; 0 is NULL.
     ///
     /// # Errors
-    /// As [`Object::u64`].
+    /// Same as [`Object::u64`].
     pub fn address(&self, path: &str) -> Result<u64, Error> {
         self.u64(path)
     }
 
-    /// What a pointer points to.
+    /// The object that a pointer points to.
     ///
     /// # Errors
-    /// No such member, it is no pointer to a known type, it is NULL, or the image does not have it.
+    /// There is no such member, it is no pointer to a known type, it is NULL, or the image lacks it.
     pub fn pointer(&self, path: &str) -> Result<Self, Error> {
         self.pointer_or_null(path)?.ok_or_else(|| Error::Null { structure: self.type_name(), member: path.into() })
     }
 
-    /// What a pointer points to; none where it is NULL.
+    /// The object that a pointer points to; none if the pointer is NULL.
     ///
     /// # Errors
-    /// As [`Object::pointer`], but for NULL.
+    /// Same as [`Object::pointer`], except for NULL.
     pub fn pointer_or_null(&self, path: &str) -> Result<Option<Self>, Error> {
         let member = self.member(path)?;
         if member.kind != Kind::Pointer {
@@ -175,10 +175,10 @@ impl<'k> Object<'k> {
         Ok((place != 0).then_some(Self { type_id: target, place, ..*self }))
     }
 
-    /// Element `index` of an array, or of what a pointer points to.
+    /// Element number `index` of an array, or of the array that a pointer points to.
     ///
     /// # Errors
-    /// No such member, it is neither, `index` is behind the array's end, or the image does not have the pointer.
+    /// There is no such member, it is neither, `index` is past the array's end, or the image lacks the pointer.
     pub fn element(&self, path: &str, index: u64) -> Result<Self, Error> {
         let member = self.member(path)?;
         let target = self.types.target(member.type_id).ok_or_else(|| self.shape(path, "an array"))?;
@@ -191,10 +191,10 @@ impl<'k> Object<'k> {
         Ok(Self { type_id: target, place, ..*self })
     }
 
-    /// Elements of an array; 0 for a flexible one.
+    /// Number of elements of an array; 0 for a flexible array.
     ///
     /// # Errors
-    /// No such member, or it is no array.
+    /// There is no such member, or it is no array.
     pub fn count(&self, path: &str) -> Result<u64, Error> {
         match self.member(path)?.kind {
             Kind::Array { count, .. } => Ok(count),
@@ -202,10 +202,10 @@ impl<'k> Object<'k> {
         }
     }
 
-    /// Text: an array of characters, or what a pointer to characters points to (NULL is empty).
+    /// Text of an array of characters, or of the characters that a pointer points to; empty for NULL.
     ///
     /// # Errors
-    /// No such member, it is neither, or the image does not have it.
+    /// There is no such member, it is neither, or the image lacks it.
     pub fn text(&self, path: &str) -> Result<String, Error> {
         let member = self.member(path)?;
         let (place, most) = match member.kind {
@@ -222,10 +222,10 @@ impl<'k> Object<'k> {
         self.memory.text(place, most).map_err(|hole| self.hole(path, hole))
     }
 
-    /// A member's bytes.
+    /// The bytes of a member.
     ///
     /// # Errors
-    /// No such member, it has more than a mebibyte, or the image does not have it.
+    /// There is no such member, it is larger than 1 MiB, or the image lacks it.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
         let member = self.member(path)?;
         let size = usize::try_from(member.size.min(BYTES_MAX.saturating_add(1))).unwrap_or(usize::MAX);

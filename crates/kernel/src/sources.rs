@@ -1,4 +1,4 @@
-//! What a user gives where the image lacks it: a System.map, a BTF file, a vmlinux.
+//! Symbols and types that a user provides if the image lacks them: a System.map, a BTF file, a vmlinux.
 
 use crate::dwarf;
 use crate::kallsyms::Kallsyms;
@@ -9,16 +9,16 @@ use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use std::io::{Read, Seek, SeekFrom};
 
-/// Symbols and types from elsewhere; they come before those of the image.
+/// Provided symbols and types; they are used instead of those in the image.
 #[derive(Default)]
 pub struct Sources {
     /// Symbols of the running kernel, at the addresses where it ran.
     pub symbols: Option<Kallsyms>,
     /// The kernel's BTF.
     pub btf: Option<Vec<u8>>,
-    /// That BTF is not the kernel's own, so that its modules' does not go on from it.
+    /// True if that BTF is not the kernel's own, so that its modules' BTF does not continue it.
     pub(crate) is_foreign: bool,
-    /// What of it could not be read.
+    /// Errors about parts that could not be read.
     pub(crate) missing: Vec<Error>,
 }
 
@@ -29,17 +29,17 @@ const VMLINUX: &str = "vmlinux";
 type Row<'a> = (u64, u8, &'a str);
 
 impl Sources {
-    /// Takes the symbols of a `System.map`, or of what `/proc/kallsyms` printed. The first has them where the kernel was linked;
-    /// VMCOREINFO's `KERNELOFFSET` says by how much it was moved.
+    /// Reads the symbols of a `System.map`, or of the output of `/proc/kallsyms`. A `System.map` has link-time
+    /// addresses; they are moved by VMCOREINFO's `KERNELOFFSET`.
     ///
     /// # Errors
-    /// No line of it is a symbol.
+    /// No line is a symbol.
     pub fn system_map(&mut self, text: &str, info: &VmcoreInfo) -> Result<(), Error> {
         let mut rows: Vec<Row<'_>> = text.lines().filter_map(map_row).collect();
         if rows.is_empty() {
             return Err(Error::value("System.map", 0, text.len() as u64, "lines of address, kind and name"));
         }
-        // One that has been moved already says where the image's _stext is.
+        // If `_stext` is where the image has it, the addresses are already run-time addresses.
         let place = rows.iter().find(|row| row.2 == "_stext").map(|row| row.0);
         if place != info.symbol("_stext") || place.is_none() {
             moved(&mut rows, info);
@@ -48,10 +48,11 @@ impl Sources {
         Ok(())
     }
 
-    /// Takes the symbols of a vmlinux, and its types: of its BTF, or of its debug information.
+    /// Reads the symbols of a vmlinux, and its types from its BTF or from its debug information.
     ///
     /// # Errors
-    /// It is no ELF file of a kernel, it is damaged, of another build than the image says, or the Budget is spent.
+    /// The file is no ELF file of a kernel, it is damaged, it is of another build than the image, or the budget is
+    /// spent.
     pub fn vmlinux<F: Read + Seek>(&mut self, mut file: F, info: &VmcoreInfo, budget: &Budget) -> Result<(), Error> {
         budget.admit(len_of(&mut file).map_err(|e| problem(e.to_string()))?);
         let cache = ReadCache::new(file);
@@ -72,7 +73,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Takes symbols and BTF. Where debug information is, if that is to give the types.
+    /// Reads symbols and BTF. Returns the location of debug information if the types must come from it.
     fn elf<H: FileHeader<Endian = Endianness>, F: Read + Seek>(
         &mut self,
         file: &ReadCache<F>,
@@ -98,7 +99,7 @@ impl Sources {
     }
 }
 
-/// The size of a file.
+/// The size of a file, bytes.
 pub(crate) fn len_of<F: Seek>(file: &mut F) -> std::io::Result<u64> {
     let len = file.seek(SeekFrom::End(0))?;
     file.rewind()?;
@@ -109,7 +110,7 @@ fn problem(expected: String) -> Error {
     Error { what: VMLINUX.into(), offset: 0, value: None, expected, kind: lastwords_bytes::Kind::Io }
 }
 
-/// One line: `ffffffff81000000 T _stext`. Those of modules, with the module's name behind, are passed over.
+/// Parses a line: `ffffffff81000000 T _stext`. Symbols of modules, which end with the module's name, are skipped.
 fn map_row(line: &str) -> Option<Row<'_>> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -118,7 +119,7 @@ fn map_row(line: &str) -> Option<Row<'_>> {
     words.next().is_none().then_some((address, kind, name))
 }
 
-/// Moves symbols from where the kernel was linked to where it ran. Below its beginning are offsets of per-CPU memory.
+/// Moves symbols from link-time to run-time addresses. Lower addresses are offsets in per-CPU memory and do not move.
 fn moved(rows: &mut [Row<'_>], info: &VmcoreInfo) {
     let stext = rows.iter().find(|row| row.2 == "_stext").map(|row| row.0);
     let text = rows.iter().find(|row| row.2 == "_text").map(|row| row.0);
@@ -172,7 +173,7 @@ where
     Ok((build, rows, btf))
 }
 
-/// Letter of what a section holds, as `nm` has it.
+/// Letter for the contents of a section, like in `nm`.
 fn kind<S: object::read::elf::SectionHeader<Endian = Endianness>>(section: &S, endian: Endianness) -> u8 {
     let flags: u64 = section.sh_flags(endian).into();
     let has = |flag: u32| flags & u64::from(flag) != 0;

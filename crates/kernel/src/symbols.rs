@@ -1,4 +1,4 @@
-//! Names for addresses, of the kernel and its modules.
+//! Symbols of the kernel and its modules, by address and by name.
 
 use crate::btf::Types;
 use crate::kallsyms::Kallsyms;
@@ -8,11 +8,11 @@ use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Variables of 8 bytes that print formats name.
+/// Variables of 8 bytes that print formats use.
 const WORDS: &[&str] =
     &["vmemmap_base", "page_offset_base", "vmalloc_base", "phys_base", "memstart_addr", "kimage_voffset", "jiffies"];
 
-/// Longest text that is taken from read-only memory, bytes.
+/// Longest text that is read from read-only memory, bytes.
 const TEXT_MAX: usize = 4096;
 
 /// The symbols of a kernel and of its modules.
@@ -21,7 +21,7 @@ pub struct SymbolTable {
     modules: Arc<[Module]>,
     memory: Arc<dyn Memory>,
     types: Arc<Types>,
-    /// The kernel's read-only data.
+    /// Addresses of the kernel's read-only data.
     constants: Range<u64>,
 }
 
@@ -42,19 +42,19 @@ impl SymbolTable {
         }
     }
 
-    /// The kernel's own.
+    /// The kernel's own symbols.
     #[must_use]
     pub fn kernel(&self) -> &Kallsyms {
         &self.kernel
     }
 
-    /// Address of the first symbol of a name: the kernel's, or else a module's.
+    /// Address of the first symbol with this name: in the kernel, or else in a module.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<u64> {
         self.kernel.find(name).or_else(|| self.modules.iter().find_map(|module| module.symbols().find(name)))
     }
 
-    /// Addresses of all symbols of a name: local ones can share it. The kernel's come first.
+    /// Addresses of all symbols with this name; local symbols may share it. The kernel's come first.
     #[must_use]
     pub fn all(&self, name: &str) -> Vec<u64> {
         let kernel = self.kernel.named(name).map(|index| self.kernel.address(index));
@@ -111,7 +111,7 @@ impl Symbols for SymbolTable {
             let structure = of.strip_prefix("struct ").or_else(|| of.strip_prefix("union ")).unwrap_or(of);
             return self.types.size_of(structure).ok().and_then(|size| i64::try_from(size).ok());
         }
-        // Set once at the boot; formats of memory events count pages from them.
+        // These variables are set once at boot; formats of memory events count pages from them.
         let place = WORDS.contains(&name).then(|| self.find(name)).flatten()?;
         self.memory.number(place, 8).ok().map(u64::cast_signed)
     }

@@ -1,36 +1,36 @@
-//! The tasks that lived, and the names of tasks that ftrace kept.
+//! Reads the tasks that existed, and the task names that ftrace saved.
 
 use crate::btf::Kind;
 use crate::{Error, Kernel, Object};
 
-/// Most tasks of one kernel that are told.
+/// Most tasks that are returned.
 const TASKS_MAX: usize = 1 << 20;
-/// Most numbers of tasks (`PID_MAX_LIMIT`).
+/// Upper limit of task numbers (`PID_MAX_LIMIT`).
 const PIDS_MAX: u64 = 1 << 22;
-/// What `saved_cmdlines` has where a slot is empty (`NO_CMDLINE_MAP`).
+/// Value of an empty slot in `saved_cmdlines` (`NO_CMDLINE_MAP`).
 const EMPTY: u64 = 0xffff_ffff;
-/// Slots of pids; a pid's lower bits choose its slot (`PID_MAX_DEFAULT`).
+/// Number of pid slots; the lower bits of a pid choose its slot (`PID_MAX_DEFAULT`).
 const PID_SLOTS: u64 = 0x8000;
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Its number.
+    /// Number of the task.
     pub pid: u32,
-    /// Number of its thread group.
+    /// Number of the task's thread group.
     pub tgid: u32,
-    /// Its name, of up to 15 bytes.
+    /// Name of the task, at most 15 bytes.
     pub comm: String,
     /// Address of its `struct task_struct`.
     pub place: u64,
 }
 
-/// What was found, and why not more.
+/// A list of rows, and the errors that made it incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<T> {
-    /// What was found.
+    /// The rows that were found.
     pub rows: Vec<T>,
-    /// Why some are missing; empty where none is known to be.
+    /// Reasons why rows are missing; empty if none is known to be missing.
     pub missing: Vec<Error>,
 }
 
@@ -41,7 +41,7 @@ impl<T> Default for Listing<T> {
 }
 
 impl Kernel {
-    /// All tasks with all their threads, `init_task` (the idle task of the first CPU) first.
+    /// Returns all tasks and threads; `init_task` (the idle task of the first CPU) comes first.
     #[must_use]
     pub fn tasks(&self) -> Listing<Task> {
         let mut found = Listing::default();
@@ -82,16 +82,16 @@ impl Kernel {
         outcome
     }
 
-    /// The names that ftrace kept, in the order of `saved_cmdlines`: pid and name.
+    /// Returns the task names that ftrace saved, in the order of `saved_cmdlines`: pid and name.
     ///
     /// # Errors
-    /// The kernel keeps none, or its table cannot be read.
+    /// The kernel saved no names, or the table cannot be read.
     pub fn saved_cmdlines(&self) -> Result<Vec<(u32, String)>, Error> {
         let table = match self.pointer("savedcmd")? {
             0 => return Ok(Vec::new()),
             place => self.object("saved_cmdlines_buffer", place)?,
         };
-        // An array behind the structure from 6.9 on.
+        // From Linux 6.9 on, the names are an array at the end of the structure.
         let names = match table.member("saved_cmdlines")?.kind {
             Kind::Pointer => table.address("saved_cmdlines")?,
             _ => table.at("saved_cmdlines")?.place(),
@@ -107,7 +107,7 @@ impl Kernel {
         let mut rows = Vec::new();
         for index in 0..count {
             let pid = number(pids, index)?;
-            // A later task of the same slot, or of the same name's place, may have come.
+            // A later task may have taken the pid slot or the place of the name.
             if pid == EMPTY || number(slots, pid & (PID_SLOTS - 1))? != index {
                 continue;
             }
@@ -118,10 +118,11 @@ impl Kernel {
         Ok(rows)
     }
 
-    /// Thread groups by pid that ftrace kept (option `record-tgid`), as `saved_tgids` has them; empty where it kept none.
+    /// Returns the thread groups by pid that ftrace saved (option `record-tgid`) in `saved_tgids`; empty if there are
+    /// none.
     ///
     /// # Errors
-    /// Its table cannot be read.
+    /// The table cannot be read.
     pub fn saved_tgids(&self) -> Result<Vec<(u32, u32)>, Error> {
         let Some(place) = self.kallsyms().find("tgid_map") else { return Ok(Vec::new()) };
         let table = self.memory.pointer(place).map_err(Error::hole("tgid_map"))?;
@@ -133,7 +134,7 @@ impl Kernel {
         self.budget().steps("tgid_map", last)?;
         let mut rows = Vec::new();
         let mut part = [0u8; 4096];
-        // In pieces that end with pages: it is large and nearly empty.
+        // Read page by page: the table is large and nearly empty.
         let (mut at, end) = (table, table.wrapping_add(last.saturating_add(1).saturating_mul(4)));
         while at < end {
             let len = 4096u64.saturating_sub(at & 4095).min(end.wrapping_sub(at));

@@ -1,26 +1,26 @@
-//! When the kernel stopped.
+//! Finds the time at which the kernel stopped.
 
 use crate::{Error, Kernel, Object};
 
 /// Nanoseconds of a second.
 const SECOND: i128 = 1_000_000_000;
 
-/// What the timekeeper said last: at the last tick before the image was taken.
+/// The timekeeper's values at the last tick before the image was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time {
-    /// Nanoseconds since 1970.
+    /// Wall time, nanoseconds since 1970.
     pub wall: u64,
-    /// Nanoseconds since the boot, with those slept.
+    /// Nanoseconds since boot, including suspend.
     pub uptime: u64,
-    /// Nanoseconds since the boot by `CLOCK_MONOTONIC`: without those slept.
+    /// Nanoseconds since boot by `CLOCK_MONOTONIC`, without suspend.
     pub monotonic: u64,
 }
 
 impl Kernel {
-    /// Time of day and time since the boot, as the timekeeper said last.
+    /// Returns wall time and time since boot, from the timekeeper's last update.
     ///
     /// # Errors
-    /// The timekeeper is not found.
+    /// The timekeeper cannot be found.
     pub fn time(&self) -> Result<Time, Error> {
         let keeper = self.timekeeper()?;
         let shift = u32::try_from(keeper.u64("tkr_mono.shift")?).unwrap_or_default();
@@ -32,10 +32,11 @@ impl Kernel {
         Ok(Time { wall: positive(wall), uptime: positive(uptime), monotonic: positive(monotonic) })
     }
 
-    /// What `sched_clock()` read at [`Kernel::time`]; none where the kernel does not tell it.
+    /// Value of `sched_clock()` at [`Kernel::time`]; none if the kernel's memory does not contain it.
     ///
-    /// Where that clock may be unstable (x86), the kernel keeps what it differs by from `CLOCK_MONOTONIC` (`kernel/sched/clock.c` of Linux
-    /// 5.10 to 7.2). Where it is made of a counter (arm64), the counter's reading at that time is known (`kernel/time/sched_clock.c`).
+    /// On machines where that clock may be unstable (x86), the kernel stores its difference to `CLOCK_MONOTONIC`
+    /// (`kernel/sched/clock.c` of Linux 5.10 to 7.2). On machines where the clock is computed from a counter (arm64),
+    /// the counter's reading at that time is known (`kernel/time/sched_clock.c`).
     #[must_use]
     pub fn sched_clock(&self) -> Option<u64> {
         let monotonic = self.time().ok()?.monotonic;
@@ -54,7 +55,7 @@ impl Kernel {
     }
 
     fn timekeeper(&self) -> Result<Object<'_>, Error> {
-        // An array of one clock and others from 6.17 on, one structure before; without a name before 6.13.
+        // From Linux 6.17 on it is in an array of clocks; before, in one structure, which had no type name before 6.13.
         for symbol in ["timekeeper_data", "tk_core"] {
             let Some(place) = self.kallsyms().find(symbol) else { continue };
             if let Ok(data) = self.object("tk_data", place) {
@@ -68,7 +69,7 @@ impl Kernel {
     }
 }
 
-/// Nanoseconds of a `struct timespec64`.
+/// Nanoseconds in a `struct timespec64`.
 fn span(object: Object<'_>, path: &str) -> Result<i128, Error> {
     let time = object.at(path)?;
     Ok(i128::from(time.i64("tv_sec")?).saturating_mul(SECOND).saturating_add(time.i64("tv_nsec")?.into()))

@@ -1,4 +1,4 @@
-//! A kernel's virtual memory, through its own page tables.
+//! A kernel's virtual memory, translated with its own page tables.
 
 use crate::memory::Memory;
 use crate::paging::{Error, Mapping, PageTables};
@@ -8,15 +8,15 @@ use lastwords_image::vmcore::Machine;
 use lastwords_image::{Cache, Hole, Image};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Pages whose translation is kept.
+/// Number of pages whose translation is cached.
 const PAGES: usize = 1 << 13;
 
-/// The kernel's memory: physical memory behind its page tables.
+/// The kernel's virtual memory: physical memory and page tables.
 pub struct VirtualMemory {
     physical: Arc<dyn Image>,
     tables: PageTables,
     machine: Machine,
-    /// Mapping of a page's first address, by that address.
+    /// Mappings of pages, by the address of the page.
     known: Mutex<Cache<Mapping>>,
 }
 
@@ -30,33 +30,33 @@ impl std::fmt::Debug for VirtualMemory {
 }
 
 impl VirtualMemory {
-    /// The memory of the kernel that `info` tells of, in `physical`, an image at physical addresses.
+    /// Creates the memory of the kernel that `info` describes, in `physical`, an image of physical memory.
     ///
     /// # Errors
-    /// VMCOREINFO does not say where the page tables are, or says what no machine has.
+    /// VMCOREINFO lacks the page tables' address, or has a value that no machine has.
     pub fn new(physical: Arc<dyn Image>, info: &VmcoreInfo, machine: Machine) -> Result<Self, Error> {
         let tables = PageTables::new(info, machine)?;
         Ok(Self { physical, tables, machine, known: Mutex::new(Cache::new(PAGES)) })
     }
 
-    /// The physical memory behind it.
+    /// The underlying physical memory.
     #[must_use]
     pub fn physical(&self) -> &Arc<dyn Image> {
         &self.physical
     }
 
-    /// The machine whose memory it is.
+    /// The machine of the kernel.
     #[must_use]
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// Where `address` is in physical memory, and how many bytes from there on lie in the same page.
+    /// Translates `address` to a physical address and the number of bytes left in its page.
     ///
     /// # Errors
     /// The kernel maps nothing there, or the image lacks a page table.
     pub fn translate(&self, address: u64) -> Result<Mapping, Hole> {
-        // Pages are powers of two.
+        // Page sizes are powers of two.
         let within = address & self.tables.page_size().saturating_sub(1);
         let page = address.saturating_sub(within);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).find(page);

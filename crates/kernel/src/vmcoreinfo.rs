@@ -1,9 +1,10 @@
-//! VMCOREINFO: what a kernel writes down of itself for whoever reads its memory (kernel/vmcore_info.c, `KEY=VALUE` lines).
+//! Parses VMCOREINFO: the facts that a kernel writes for tools that read its memory (kernel/vmcore_info.c, `KEY=VALUE`
+//! lines).
 
 use lastwords_image::vmcore::Machine;
 use std::collections::HashMap;
 
-/// Longest VMCOREINFO that is looked at, bytes; kernels reserve a page for it.
+/// Longest VMCOREINFO that is parsed, bytes; kernels reserve a page for it.
 const MOST: usize = 1 << 20;
 
 /// The facts of a VMCOREINFO note.
@@ -13,8 +14,8 @@ pub struct VmcoreInfo {
 }
 
 impl VmcoreInfo {
-    /// Takes the lines apart. What is no line of the form `KEY=VALUE` is passed over; of a key that comes twice, the last counts,
-    /// because a kernel's own text may follow one that its hypervisor copied.
+    /// Parses the lines. Lines that are not `KEY=VALUE` are skipped. If a key occurs twice, the last value is used,
+    /// because a kernel's own text may follow a text that its hypervisor copied.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let text = bytes.get(..MOST).unwrap_or(bytes);
@@ -24,13 +25,13 @@ impl VmcoreInfo {
         Self { facts: facts.collect() }
     }
 
-    /// There is nothing in it.
+    /// True if there are no facts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
 
-    /// The value of a whole key, such as `OSRELEASE` or `SYMBOL(_stext)`.
+    /// The value of a complete key, such as `OSRELEASE` or `SYMBOL(_stext)`.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.facts.get(key).map(String::as_str)
@@ -48,19 +49,19 @@ impl VmcoreInfo {
         self.text("BUILD-ID")
     }
 
-    /// Bytes of a page.
+    /// Size of a page, bytes.
     #[must_use]
     pub fn page_size(&self) -> Option<u64> {
         self.text("PAGESIZE")?.parse().ok().filter(|n: &u64| n.is_power_of_two())
     }
 
-    /// By how much the kernel was moved from where it was linked, bytes.
+    /// Offset of the kernel's run-time address from its link-time address, bytes.
     #[must_use]
     pub fn kernel_offset(&self) -> Option<u64> {
         hexadecimal(self.text("KERNELOFFSET")?)
     }
 
-    /// When the kernel crashed, seconds since 1970; only a kdump has it.
+    /// Time of the crash, seconds since 1970; only a kdump has it.
     #[must_use]
     pub fn crash_time(&self) -> Option<u64> {
         self.text("CRASHTIME")?.parse().ok()
@@ -90,8 +91,8 @@ impl VmcoreInfo {
         self.within("LENGTH", array)?.parse().ok()
     }
 
-    /// A number, which kernels write in decimal (with a sign) or with `0x`; unsigned ones above the greatest signed one come out
-    /// negative.
+    /// A number. Kernels write it in decimal (signed) or in hexadecimal with `0x`; unsigned values above `i64::MAX`
+    /// become negative.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<i64> {
         let text = self.within("NUMBER", name)?;
@@ -101,7 +102,7 @@ impl VmcoreInfo {
         }
     }
 
-    /// The machine, by facts that only its kernels write.
+    /// The machine, recognized by facts that only its kernels write.
     #[must_use]
     pub fn machine(&self) -> Option<Machine> {
         if self.number("phys_base").is_some() {
@@ -118,7 +119,8 @@ impl VmcoreInfo {
     }
 }
 
-/// All of a text is there: each line is `KEY=VALUE` of printable characters and ends with a line end, the last one too.
+/// True if the text is complete: each line, including the last, is `KEY=VALUE` of printable characters and ends with a
+/// newline.
 #[must_use]
 pub fn is_whole(text: &[u8]) -> bool {
     let is_line = |line: &[u8]| {

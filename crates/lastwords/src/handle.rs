@@ -1,7 +1,7 @@
 //! The application's handle on a session: it controls the session, and dropping it ends the session.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{BACKEND_HEAP, BACKEND_MEMFD, ENDING_ERROR, SCOPE_USER};
 
@@ -227,7 +227,7 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     // Nobody joins between the look at the tables and the removal.
     let shared = session.folder.as_ref().filter(|_| view.info.scope == SCOPE_USER);
     let lock = shared.and_then(|folder| Base::open(folder.path.parent()?).ok()?.lock().ok());
-    if !session.drop_handle() {
+    if session.handles.fetch_sub(1, AcqRel) > 1 {
         return;
     }
     slot::remove(session);

@@ -63,10 +63,10 @@ impl Builder {
         os::call_in_child(processes::in_child);
         listener::set_calls(CALLS);
         ending::watch_exit();
-        let (shared, origin) = self.join_or_create()?;
-        let is_made = matches!(origin, Origin::Made(_));
+        let (shared, is_new, made) = self.join_or_create()?;
+        let is_made = made.is_some();
         let mut session = Session::of(shared, self.remove_at_end);
-        match self.enter(shared, origin) {
+        match self.enter(shared, is_new, made) {
             Ok(note) => session.note = [vec![note], problems].concat().join("; "),
             Err(error) => {
                 // What others recorded in a session that was joined stays.
@@ -79,19 +79,15 @@ impl Builder {
         Ok(session)
     }
 
-    /// Has callsites record in the session, where they do not yet. Returns what people should know of it.
-    fn enter(&self, session: &'static SessionShared, origin: Origin) -> Result<String, Error> {
+    /// Has callsites record in the session, if it is new to this process. Returns what people should know of it.
+    fn enter(&self, session: &'static SessionShared, is_new: bool, made: Option<String>) -> Result<String, Error> {
         shared::check_listed(session)?;
         let regions = &session.regions;
         let contexts = |channel: &str| {
             let configs = self.channels.iter().filter(|config| config.name == channel);
             configs.flat_map(|config| config.user_contexts.clone()).collect()
         };
-        let is_new = !matches!(origin, Origin::Ours);
-        let note = match origin {
-            Origin::Made(note) => note,
-            Origin::Joined | Origin::Ours => note(self, regions)?,
-        };
+        let note = made.map_or_else(|| note(self, regions), Ok)?;
         check_contexts(regions, contexts)?;
         if self.snapshot {
             regions.enable_snapshots()?;
@@ -105,8 +101,9 @@ impl Builder {
         Ok(note)
     }
 
-    /// The session that this process is to record in.
-    fn join_or_create(&self) -> Result<(&'static SessionShared, Origin), Error> {
+    /// The session that this process is to record in; whether it does not yet; and, if it made the session now, what people should
+    /// know of that.
+    fn join_or_create(&mut self) -> Result<(&'static SessionShared, bool, Option<String>), Error> {
         let path = self.dir.clone().unwrap_or_else(dirs::base_path);
         let base = match Base::make(&path) {
             Ok(base) => Some(base),
@@ -119,21 +116,11 @@ impl Builder {
         let _lock = shares.map(Base::lock).transpose()?;
         if let Some(folder) = shares.map(|base| find(base, &self.name)).transpose()?.flatten() {
             return match ours(&folder) {
-                Some(session) => Ok((session, Origin::Ours)),
-                None => Ok((shared::publish(join(folder)?), Origin::Joined)),
+                Some(session) => Ok((session, false, None)),
+                None => Ok((shared::publish(join(folder)?), true, None)),
             };
         }
         let (session, note) = create(self, base.as_ref(), shares.is_some())?;
-        Ok((shared::publish(session), Origin::Made(note)))
+        Ok((shared::publish(session), true, Some(note)))
     }
-}
-
-/// Where a session comes from.
-enum Origin {
-    /// This process made it now; what people should know of that.
-    Made(String),
-    /// Another process made it.
-    Joined,
-    /// This process records in it already.
-    Ours,
 }

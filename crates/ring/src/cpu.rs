@@ -148,10 +148,9 @@ extern "C" fn unregister(area: *mut libc::c_void) {
 
 /// Looks for the area, once a process.
 pub(crate) fn init() {
-    if OFFSET.load(Relaxed) != UNKNOWN {
-        return;
+    if OFFSET.load(Relaxed) == UNKNOWN {
+        OFFSET.store(find().unwrap_or(NONE), Relaxed);
     }
-    OFFSET.store(find().unwrap_or(NONE), Relaxed);
 }
 
 fn find() -> Option<isize> {

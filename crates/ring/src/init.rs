@@ -8,39 +8,64 @@ use lastwords_abi::{VERSION_MAJOR, VERSION_MINOR};
 
 use crate::memory::PAGE;
 
-/// What a stream is to be.
+/// Whose a stream is, and its geometry, which the fields of [`StreamInfo`] tell.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSpec {
     /// UUID of the session.
     pub session: [u8; 16],
     /// Index of the stream in the session.
     pub index: u32,
-    /// Channel id.
-    pub channel: u32,
-    /// CPU, or [`abi::ANY_CPU`].
-    pub cpu: u32,
-    /// How it is written, one of `RESERVATION_`.
-    pub reservation: u32,
-    /// One of `MODE_`.
-    pub mode: u32,
-    /// Bytes of a sub-buffer: a power of two, at least 256 (4096 where paged).
-    pub sub_buffer_size: u64,
-    /// Sub-buffers of a half: a power of two, at least 2.
-    pub sub_buffers: u32,
-    /// 0, or 4096 for data in pages.
-    pub page_size: u32,
+    pub(crate) info: StreamInfo,
 }
 
+impl core::ops::Deref for StreamSpec {
+    type Target = StreamInfo;
+
+    #[inline(always)]
+    fn deref(&self) -> &StreamInfo {
+        &self.info
+    }
+}
+
+/// A field of [`StreamInfo`], its value, and the rule that the value breaks.
+pub type Misfit = (&'static str, u64, &'static str);
+
 impl StreamSpec {
+    /// Lays a stream out: the offsets in `info` are computed, whatever they were.
+    ///
+    /// # Errors
+    /// The geometry makes no ring.
+    pub fn new(session: [u8; 16], index: u32, info: StreamInfo) -> Result<Self, Misfit> {
+        let StreamInfo { sub_buffer_size: size, sub_buffers: count, page_size, .. } = info;
+        let least = if page_size == 0 { 256 } else { PAGE as u64 };
+        if !count.is_power_of_two() || !(2..=1 << 20).contains(&count) {
+            return Err(("sub_buffers", count.into(), "it must be a power of two from 2 to 1048576"));
+        }
+        if !size.is_power_of_two() || !(least..=1 << 30).contains(&size) {
+            let rule = "it must be a power of two from 256 (4096 on the heap) to 2^30 bytes";
+            return Err(("sub_buffer_size", size, rule));
+        }
+        if size * u64::from(count) > 1 << 40 {
+            return Err(("sub_buffers", count.into(), "all sub-buffers together take at most 2^40 bytes"));
+        }
+        if ![0, PAGE as u32].contains(&page_size) {
+            return Err(("page_size", page_size.into(), "it must be 0 or 4096"));
+        }
+        let mut spec = Self { session, index, info };
+        spec.info.slots_off = [0, 1].map(|half| spec.slots_off(half));
+        spec.info.data_off = [0, 1].map(|half| spec.data_range(half).start);
+        Ok(spec)
+    }
+
     /// Bytes of a half's data.
     #[must_use]
     pub fn half_size(&self) -> u64 {
         self.sub_buffer_size * u64::from(self.sub_buffers)
     }
 
-    fn slots_off(&self, half: usize) -> u64 {
+    fn slots_off(&self, half: u64) -> u64 {
         let slots = u64::from(self.sub_buffers) * size_of::<Slot>() as u64;
-        (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64 + slots * half as u64
+        (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64 + slots * half
     }
 
     /// Where a half's data (or page table) lies in the region; page-aligned.
@@ -58,32 +83,6 @@ impl StreamSpec {
     pub fn region_len(&self) -> u64 {
         self.data_range(1).end
     }
-
-    /// The geometry makes a ring.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        let least = if self.page_size == 0 { 256 } else { PAGE as u64 };
-        self.sub_buffer_size.is_power_of_two()
-            && (least..=1 << 30).contains(&self.sub_buffer_size)
-            && self.sub_buffers.is_power_of_two()
-            && (2..=1 << 20).contains(&self.sub_buffers)
-            && self.half_size() <= 1 << 40
-            && (self.page_size == 0 || self.page_size as usize == PAGE)
-    }
-
-    pub(crate) fn info(&self) -> StreamInfo {
-        StreamInfo {
-            channel: self.channel,
-            cpu: self.cpu,
-            reservation: self.reservation,
-            mode: self.mode,
-            sub_buffer_size: self.sub_buffer_size,
-            sub_buffers: self.sub_buffers,
-            page_size: self.page_size,
-            slots_off: [self.slots_off(0), self.slots_off(1)],
-            data_off: [self.data_range(0).start, self.data_range(1).start],
-        }
-    }
 }
 
 /// The checksum that belongs in `header`, which `fixed` follows.
@@ -94,21 +93,14 @@ pub fn check_of(header: &RegionHeader, fixed: &[u8]) -> u64 {
 }
 
 /// A region is not one that this program can record in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("offset {offset}: {what}")]
 pub struct AttachError {
     /// Offset in the region of what is wrong, bytes.
     pub offset: usize,
     /// What is wrong there.
     pub what: alloc::string::String,
 }
-
-impl core::fmt::Display for AttachError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "offset {}: {}", self.offset, self.what)
-    }
-}
-
-impl core::error::Error for AttachError {}
 
 /// The header of a mapped region of that kind, all but its checksum checked.
 ///
@@ -190,7 +182,7 @@ unsafe impl<const N: usize> Fixed for [u64; N] {}
 /// `region` is zeroed, 4096-aligned and valid for writes of [`StreamSpec::region_len`] bytes, and nobody records in it yet.
 pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
     // SAFETY: as the caller vouches.
-    unsafe { write_region(region, region::KIND_STREAM, spec.region_len(), spec.session, spec.index, spec.info()) }
+    unsafe { write_region(region, region::KIND_STREAM, spec.region_len(), spec.session, spec.index, spec.info) }
 }
 
 /// Writes the fixed part of a region and its header. The magic is stored last, so that a reader finds a whole region or none.

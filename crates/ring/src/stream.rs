@@ -12,7 +12,7 @@ use crate::init::{self, AttachError, StreamSpec};
 use crate::record::Lost;
 
 /// A mapped stream. The mapping stays for the life of the process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Stream {
     pub(crate) control: &'static StreamControl,
     pub(crate) data: [*mut u8; 2],
@@ -44,21 +44,11 @@ impl Stream {
     pub unsafe fn attach(region: *mut u8, len: u64) -> Result<Self, AttachError> {
         // SAFETY: as the caller vouches.
         let (header, info) = unsafe { init::read_region::<StreamInfo>(region, len, region::KIND_STREAM) }?;
-        let spec = StreamSpec {
-            session: header.session,
-            index: header.index,
-            channel: info.channel,
-            cpu: info.cpu,
-            reservation: info.reservation,
-            mode: info.mode,
-            sub_buffer_size: info.sub_buffer_size,
-            sub_buffers: info.sub_buffers,
-            page_size: info.page_size,
-        };
-        let is_whole = spec.is_valid() && spec.region_len() == len;
-        if !is_whole || init::bytes_of(&spec.info()) != init::bytes_of(&info) {
-            return Err(AttachError { offset: 128, what: "the geometry is not that of a ring in this region".into() });
-        }
+        let is_whole =
+            |spec: &StreamSpec| spec.region_len() == len && init::bytes_of(&spec.info) == init::bytes_of(&info);
+        let spec = StreamSpec::new(header.session, header.index, info).ok().filter(is_whole).ok_or_else(|| {
+            AttachError { offset: 128, what: "the geometry is not that of a ring in this region".into() }
+        })?;
         // SAFETY: all of `info`, the offsets of slots and data with it, is what `spec` computes: the slots lie behind the control,
         // aligned for their shape, and in front of the data, which end at `len`. Atomics may be shared with other processes;
         // the mapping outlives the process's recorders as the caller vouches.

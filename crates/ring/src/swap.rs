@@ -28,10 +28,10 @@ pub struct Rest {
 pub struct Swap<'a> {
     /// The session.
     pub parts: SessionParts,
-    /// All its streams, in order of index.
+    /// Its streams that are swapped.
     pub streams: &'a [&'a Stream],
-    /// Indices in `streams` of those to swap, each by a store of its own; none for all.
-    pub only: Option<&'a [usize]>,
+    /// These are all that the session has, and are swapped by one store; else each by a store of its own.
+    pub are_all: bool,
     /// All recorders are threads of this process: one system call restarts the sections that still run in the old half. Where
     /// others record, this thread runs for a moment on each CPU.
     pub is_alone: bool,
@@ -54,11 +54,8 @@ impl Swap<'_> {
     /// # Safety
     /// The spare halves have memory, and nobody else swaps these streams meanwhile.
     pub unsafe fn run(&self) -> Result<Rest, LockHeld> {
-        let chosen: Vec<&Stream> = match self.only {
-            Some(indices) => indices.iter().filter_map(|index| self.streams.get(*index).copied()).collect(),
-            None => self.streams.to_vec(),
-        };
-        for stream in &chosen {
+        let chosen = self.streams;
+        for stream in chosen {
             // A recorder that the last swap gave up to wait for would add to counters that are not its own any more.
             if !fault!(NoWaitForSpare) {
                 close_spare(self.parts, stream)?;
@@ -77,21 +74,16 @@ impl Swap<'_> {
         // SAFETY: these are the spares, as nobody else swaps, and `close_spare` has found no living recorder in them.
         chosen.iter().for_each(|s| unsafe { s.keep_ahead(self.parts.live_half(s) ^ 1) });
         point!(Swapping);
-        match self.only {
-            Some(_) => chosen.iter().for_each(|s| {
-                s.control.flip.fetch_xor(1, SeqCst);
-            }),
-            None => {
-                self.parts.flip.fetch_xor(1, SeqCst);
-            }
-        }
+        let one_word = self.are_all.then_some(self.parts.flip);
+        let a_word_each = chosen.iter().filter(|_| !self.are_all).map(|s| &s.control.flip);
+        one_word.into_iter().chain(a_word_each).for_each(|flip| _ = flip.fetch_xor(1, SeqCst));
         locked.iter().for_each(|s| os::unlock(&s.control.lock, mine));
-        Ok(self.settle(&chosen))
+        Ok(self.settle())
     }
 
     /// Waits until nobody writes in the old halves.
-    fn settle(&self, chosen: &[&Stream]) -> Rest {
-        let mut rest = Rest::default();
+    fn settle(&self) -> Rest {
+        let (mut rest, chosen) = (Rest::default(), self.streams);
         for stream in chosen.iter().filter(|s| s.is_lockless()) {
             let old = self.parts.live_half(stream) ^ 1;
             if !fault!(NoClosedBit) {
@@ -126,21 +118,12 @@ fn is_locked(stream: &Stream) -> bool {
     stream.spec.reservation == lastwords_abi::session::RESERVATION_LOCKED
 }
 
-/// The living threads that have a reservation in a half.
-fn writers<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> impl Iterator<Item = &'a Thread> {
-    let target = stream.target(half);
-    threads::living(threads, move |level| level.target.load(Acquire) == target)
-}
-
 /// Waits for the reservations of living threads in a closed half; the threads that still have one after a bounded time.
 fn wait_for_reservations<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> Vec<&'a Thread> {
-    for round in 0..WAIT_ROUNDS {
-        if writers(threads, stream, half).next().is_none() {
-            return Vec::new();
-        }
-        os::pause(round);
-    }
-    writers(threads, stream, half).collect()
+    let target = stream.target(half);
+    let writers = || threads::living(threads, |level| level.target.load(Acquire) == target);
+    (0..WAIT_ROUNDS).take_while(|_| writers().next().is_some()).for_each(os::pause);
+    writers().collect()
 }
 
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };

@@ -9,9 +9,7 @@ use lastwords_ring::{Stream, StreamSpec, init, init_stream};
 
 #[test]
 fn offsets_of_slots_are_checked() {
-    let spec = StreamSpec {
-        session: [7; 16],
-        index: 0,
+    let info = StreamInfo {
         channel: 0,
         cpu: 0,
         reservation: RESERVATION_LOCKLESS,
@@ -19,7 +17,10 @@ fn offsets_of_slots_are_checked() {
         sub_buffer_size: 256,
         sub_buffers: 4,
         page_size: 0,
+        slots_off: [0; 2],
+        data_off: [0; 2],
     };
+    let spec = StreamSpec::new([7; 16], 0, info).expect("a ring");
     for half in 0..2 {
         for offset in [0, 8, 1 << 20, u64::MAX - 64, u64::MAX] {
             let region = pages(spec.region_len() as usize);

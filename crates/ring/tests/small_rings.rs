@@ -120,7 +120,7 @@ fn two_threads_and_a_swap() {
                 });
             }
             let streams: Vec<&Stream> = channel.streams().iter().collect();
-            let swap = Swap { parts, streams: &streams, only: None, is_alone: false };
+            let swap = Swap { parts, streams: &streams, are_all: true, is_alone: false };
             // SAFETY: both halves have memory, and this thread alone swaps.
             unsafe { swap.run() }.expect("locks are free");
         });

@@ -49,6 +49,21 @@ pub trait PacketReader {
     /// is there (the packet before: its memory is used again without being cleared), and returns its facts; none at the end. The header and context in `bytes` are those of docs/ABI.md, made whole: content size, end,
     /// and discarded count are right even for a packet that was open. What cannot be read is evidence, not an error.
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo>;
+
+    /// What the last call of [`Self::next_packet`] met and could not put into a packet, where that is not evidence already; the second
+    /// call says no. After such a call there may be more packets, though it gave none.
+    fn defect(&mut self) -> Option<Defect> {
+        None
+    }
+}
+
+/// A packet, or what it is made of, cannot be read to its end or is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defect {
+    /// Number of the packet or sub-buffer in its stream.
+    pub sequence: u64,
+    /// What is wrong.
+    pub what: String,
 }
 
 /// Gives the packets of a trace's streams.

@@ -1,6 +1,6 @@
 //! The fields of an event as a visitor meets them: nodes, which are known before the first event, and values.
 
-use crate::class::{Encoding, Mapping};
+use crate::class::{Encoding, Labels};
 
 /// Position of a node among those of its scope.
 pub type NodeId = u32;
@@ -31,15 +31,15 @@ pub enum Shape {
         signed: bool,
         /// 2, 8, 10 or 16.
         base: u8,
-        /// Labels of values, sorted; an enumeration where there are any.
-        mappings: Vec<Mapping>,
+        /// Labels of values; an enumeration where there are any.
+        mappings: Labels,
     },
     /// Boolean.
     Bool,
     /// Bit array or bit map.
     BitArray {
         /// Names of bits.
-        flags: Vec<Mapping>,
+        flags: Labels,
     },
     /// Float; its length in bits.
     Float(u8),

@@ -1,6 +1,6 @@
-//! Ring-buffer walkers: from an image to a trace.
+//! Ring-buffer walkers: turn an image into traces.
 //!
-//! [`open()`] takes whatever a path names and finds every session in it. [`session`] walks the buffers of our own recorder.
+//! [`open()`] opens a path and finds every session in it. [`session`] walks the buffers of this project's own recorder.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

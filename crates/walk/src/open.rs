@@ -1,4 +1,4 @@
-//! From a path to its sessions.
+//! Opens a path and finds its sessions.
 
 use crate::session::{self, Session};
 use lastwords_bytes::{Budget, Error};
@@ -8,30 +8,30 @@ use std::path::Path;
 
 pub use crate::session::Options;
 
-/// What was found at a path.
+/// The sessions found at a path.
 #[derive(Debug)]
 pub struct Recovered {
-    /// What the path was.
+    /// Kind of file that the path is.
     pub kind: Kind,
-    /// What a core says of its process.
+    /// For a core: information about its process.
     pub core: Option<CoreInfo>,
-    /// The container is cut, or its own structures are damaged.
+    /// True if the container is truncated or its own structures are damaged.
     pub is_damaged: bool,
-    /// Every session found, in order of creation.
+    /// Sessions, in order of creation.
     pub sessions: Vec<Session>,
-    /// Remarks on the container and on regions that belong to no session.
+    /// Notes about the container and about regions that belong to no session.
     pub notes: Vec<String>,
 }
 
 /// Finds every session in a session folder, a core (compressed or not) or a file.
 ///
 /// # Errors
-/// The path cannot be read, or the budget is spent. That there is no session is no error: `sessions` is empty.
+/// The path cannot be read, or the budget is spent. Finding no session is not an error; `sessions` is then empty.
 pub fn open(path: &Path, options: &Options<'_>) -> Result<Recovered, Error> {
     open_with(path, options, &Budget::default(), &unwatched)
 }
 
-/// The same, within a budget, telling of progress.
+/// Same as [`open()`], with a given budget; reports progress to `watch`.
 ///
 /// # Errors
 /// As for [`open()`].
@@ -39,7 +39,7 @@ pub fn open_with(path: &Path, options: &Options<'_>, budget: &Budget, watch: Wat
     sessions(lastwords_image::open(path, budget, watch)?, options, budget, watch)
 }
 
-/// The same for a container that is open already, so that other walkers can look at its image too.
+/// Same as [`open_with`], for a container that is already open, so that other walkers can use its image too.
 ///
 /// # Errors
 /// The budget is spent.
@@ -48,7 +48,7 @@ pub fn sessions(opened: Opened, options: &Options<'_>, budget: &Budget, watch: W
     let mut found = session::find(&opened.image, &options, budget, watch)?;
     let mut notes = opened.notes;
     if opened.kind == Kind::Folder && !found.sessions.is_empty() {
-        // A file of the folder that cannot be opened is one of its session's regions.
+        // A file of the folder that cannot be opened is one of the session's regions.
         for file in notes.drain(..) {
             found.sessions.iter_mut().for_each(|session| session.lacks(&file));
         }
@@ -59,8 +59,8 @@ pub fn sessions(opened: Opened, options: &Options<'_>, budget: &Budget, watch: W
     Ok(Recovered { kind, core, is_damaged, sessions: found.sessions, notes })
 }
 
-/// Remarks on the session folders whose files the process had mapped: a core leaves out mappings of linked files, so that
-/// the sessions are in the folders alone.
+/// Notes about session folders whose files the process had mapped. A core leaves out shared mappings of files, so the
+/// data of these sessions are only in the folders.
 fn folders_of(core: &CoreInfo) -> Vec<String> {
     let folder = |name: &str| {
         let paths = core.files.iter().filter(move |f| Path::new(&f.path).file_name().is_some_and(|n| n == name));

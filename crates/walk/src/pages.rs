@@ -1,38 +1,40 @@
-//! Which pages of physical memory follow each other in a process: its page tables are in that memory, too.
+//! Finds which pages of physical memory are consecutive in a process, from the page tables that are in the same memory.
 //!
-//! Nothing leads to the tables. An entry is known by the page that it names and by what an entry of a process has: it is
-//! present, and programs may use the page (x86-64; arm64 with pages of 4 KiB). The tables above are found by the same means.
+//! No pointer leads to the page tables. An entry is recognized by the page that it names and by the bits of a
+//! user-space entry: present, and accessible to programs (x86-64; arm64 with 4 KiB pages). The tables of the next level
+//! are found in the same way.
 
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Hole, HoleCause, Image, Progress, Range, Watch};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Bytes of a page: of machines with larger ones, what fits one page is found.
+/// Size of a page, bytes. On machines with larger pages, only data that fit into one page are found.
 pub(crate) const PAGE: u64 = 4096;
-/// Bytes that are read at once.
+/// Number of bytes read at once.
 const PIECE: usize = 1 << 20;
-/// Bits of an entry that are a page's address.
+/// Mask of the page address in an entry.
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// Bytes of an entry.
+/// Size of an entry, bytes.
 const ENTRY: u64 = 8;
-/// Most entries that name one page: as many processes have it.
+/// Most entries kept for one page; a page has as many as processes map it.
 const SHARED_MAX: usize = 64;
 
-/// Whose page tables.
+/// Kind of page tables to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Those of processes.
+    /// Page tables of processes.
     Process,
-    /// The kernel's, of what it may write to. Its map of all memory is among them: in that, pages follow each other as they lie.
+    /// Page tables of the kernel, only entries of writable pages. They include the direct map of all memory, where
+    /// pages are in physical order.
     Kernel,
 }
 
 impl Whose {
-    /// The page that an entry names, if it is one of theirs.
+    /// Address of the page that an entry names, if the entry is one of this kind.
     fn named(self, entry: u64) -> Option<u64> {
         let is_used = match self {
-            // x86-64: present, user. arm64: valid, accessed, inner shareable, for programs too.
+            // x86-64: present, user. arm64: valid, accessed, inner shareable, accessible to programs.
             Self::Process => entry & 5 == 5 || entry & 0x743 == 0x743,
             // x86-64: present, writable. arm64: a valid page.
             Self::Kernel => entry & 3 == 3,
@@ -41,16 +43,16 @@ impl Whose {
     }
 }
 
-/// The table that an entry of a table above names.
+/// Address of the lower table that an entry of a higher table names.
 fn table(entry: u64) -> Option<u64> {
     let is_table = entry & 0xfff == 3 || entry & 0x85 == 5;
     is_table.then_some(entry & ADDRESS).filter(|page| *page != 0)
 }
 
-/// Calls `each` with the address and bytes of pieces of all that an image has.
+/// Calls `each` with the address and bytes of every piece of data in an image.
 ///
 /// # Errors
-/// The Budget is spent, or `each` fails.
+/// The budget is spent, or `each` fails.
 pub(crate) fn pieces(
     image: &dyn Image,
     what: &'static str,
@@ -63,11 +65,11 @@ pub(crate) fn pieces(
     for range in image.ranges().iter().filter(|range| range.hole.is_none()) {
         let mut at = range.address;
         while at < range.end() {
-            // Holes of sparse files are zeroes, in which nothing is.
+            // Skip holes of sparse files: they read as zeros.
             let data = image.next_data(at, range.end()) & !PAGE.saturating_sub(1);
             done = done.saturating_add(data.saturating_sub(at));
             at = at.max(data);
-            // By pages from the first on, so that what lies before a hole within a piece is not lost.
+            // Pieces start at page boundaries, so that the pages before a hole within a piece are kept.
             let len = usize::try_from(range.end().saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE);
             bytes.clear();
             bytes.resize(len, 0);
@@ -76,7 +78,7 @@ pub(crate) fn pieces(
                 Err(hole) => usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0).min(len),
             };
             each(at, bytes.get(..got).unwrap_or_default())?;
-            // A hole costs its page.
+            // Skip only the page that contains the hole.
             let step = if got < len { (got as u64 & !PAGE.saturating_sub(1)).saturating_add(PAGE) } else { len as u64 };
             budget.bytes(image.name(), step)?;
             at = at.saturating_add(step);
@@ -87,28 +89,28 @@ pub(crate) fn pieces(
     Ok(())
 }
 
-/// The 64-bit words of a piece, with their addresses.
+/// Iterates over the 64-bit words of a piece, with their addresses.
 pub(crate) fn words(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
     let words = bytes.chunks_exact(8).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
     words.enumerate().map(move |(n, word)| (at.saturating_add((n as u64).saturating_mul(8)), word))
 }
 
-/// Where page tables name some pages.
+/// The page-table entries that name certain pages.
 pub(crate) struct PageTables<'i> {
     image: &'i dyn Image,
     budget: &'i Budget,
     whose: Whose,
-    /// Of each page: the entries that name it.
+    /// By page: addresses of the entries that name it.
     entries: HashMap<u64, Vec<u64>>,
-    /// Of each table of these entries: the entries above that name it.
+    /// By table that contains such an entry: addresses of the higher entries that name the table.
     above: HashMap<u64, Vec<u64>>,
 }
 
 impl<'i> PageTables<'i> {
-    /// Looks for the entries of these pages: two passes over the image.
+    /// Searches the entries that name `wanted` pages, in two passes over the image.
     ///
     /// # Errors
-    /// The Budget is spent.
+    /// The budget is spent.
     pub(crate) fn find(
         image: &'i dyn Image,
         wanted: &HashSet<u64>,
@@ -126,8 +128,8 @@ impl<'i> PageTables<'i> {
         Ok(found)
     }
 
-    /// The `count` pages that begin with `first`, as each process has them that has the first; none for a page that it has
-    /// not. Those with the most pages come first.
+    /// Lists `count` pages from `first` on, once for each page table that has `first`; none for a page that the table
+    /// lacks. Runs with the most pages come first.
     pub(crate) fn runs(&self, first: u64, count: u64) -> Vec<Vec<Option<u64>>> {
         let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
         let mut runs: Vec<_> = entries.iter().map(|entry| self.run(*entry, count, false)).collect();
@@ -136,7 +138,8 @@ impl<'i> PageTables<'i> {
         runs
     }
 
-    /// The pages that begin with `first` up to one that is not there, `most` of them at most; the longest come first.
+    /// Lists the pages from `first` to the first missing one, at most `most` pages, for each page table that has
+    /// `first`; the longest come first.
     pub(crate) fn whole_runs(&self, first: u64, most: u64) -> Vec<Vec<u64>> {
         let entries = self.entries.get(&first).map(Vec::as_slice).unwrap_or_default();
         let whole = |entry: &u64| self.run(*entry, most, true).into_iter().flatten().collect();
@@ -146,11 +149,11 @@ impl<'i> PageTables<'i> {
         runs
     }
 
-    /// `is_whole`: it ends with the first page that is not there.
+    /// With `is_whole`, the run ends before the first missing page.
     fn run(&self, entry: u64, count: u64, is_whole: bool) -> Vec<Option<u64>> {
         let mut pages = Vec::new();
         let (mut at, mut above) = (entry, None);
-        // Where the Budget is spent, the run ends: what goes on with it fails.
+        // If the budget is spent, the run ends here and the caller's next step fails.
         while (pages.len() as u64) < count && self.budget.steps("page tables", 1).is_ok() {
             let page = self.word(at).and_then(|entry| self.whose.named(entry));
             if is_whole && page.is_none() {
@@ -166,7 +169,8 @@ impl<'i> PageTables<'i> {
         pages
     }
 
-    /// The table behind a table, and the entry that names it. `entry`: that of the table itself, where it is known.
+    /// Address of the table after a table, and of the entry that names it. `entry` is the address of the table's own
+    /// entry, if known.
     fn behind(&self, table_at: u64, entry: Option<u64>) -> Option<(u64, u64)> {
         let next = |entry: u64| {
             let next = entry.checked_add(ENTRY).filter(|next| next & PAGE.saturating_sub(1) != 0)?;
@@ -185,7 +189,7 @@ impl<'i> PageTables<'i> {
     }
 }
 
-/// The places of words that name one of these pages.
+/// Addresses of the words that name one of these pages, by page.
 fn naming(
     image: &dyn Image,
     wanted: &HashSet<u64>,
@@ -208,19 +212,19 @@ fn naming(
     Ok(found)
 }
 
-/// Mappings put together from pages, one behind the other from [`Stitched::BASE`] on, with a page between them that is not there.
+/// An image of mappings assembled from pages. Mappings start at [`Stitched::BASE`], with an unmapped page between them.
 pub(crate) struct Stitched {
     image: Arc<dyn Image>,
-    /// By address: pages of a mapping.
+    /// Pages of each mapping, by its address.
     runs: BTreeMap<u64, Vec<Option<u64>>>,
     ranges: Vec<Range>,
 }
 
 impl Stitched {
-    /// The first address.
+    /// Address of the first mapping.
     const BASE: u64 = 1 << 40;
 
-    /// Puts mappings together.
+    /// Assembles mappings.
     pub(crate) fn new(image: &Arc<dyn Image>, mappings: Vec<Vec<Option<u64>>>) -> Self {
         let (mut runs, mut ranges, mut address) = (BTreeMap::new(), Vec::new(), Self::BASE);
         for pages in mappings {
@@ -297,7 +301,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// 128 KiB of memory with these words at these addresses.
+    /// 128 KiB of memory with the given words at the given addresses.
     pub(crate) fn memory(words: &[(u64, u64)]) -> Memory {
         let mut bytes = vec![0u8; 32 << 12];
         for (at, word) in words {
@@ -307,7 +311,7 @@ pub(crate) mod tests {
         Memory(bytes, [Range { address: 0, len, name: "memory".into(), offset: 0, hole: None }])
     }
 
-    /// A terabyte of which two pages were written.
+    /// A sparse file of a terabyte in which two pages were written.
     #[test]
     fn holes_of_sparse_files_cost_nothing() {
         use std::os::unix::fs::FileExt;
@@ -330,8 +334,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_run_goes_on_in_the_next_table() {
-        // Entries 510 and 511 of the table at 0x3000, then 0 and 2 of that at 0x7000; both are in that at 0x9000. The kernel's own
-        // map has the first page too, at 0x2000.
+        // Entries 510 and 511 of the table at 0x3000 and entries 0 and 2 of the table at 0x7000 name the pages. Both
+        // tables are named by the table at 0x9000. An entry of the kernel's direct map, at 0x2000, names the first page
+        // too.
         let user = 0x8000_0000_0000_0067u64;
         let image = memory(&[
             (0x3ff0, user | 0x10000),
@@ -359,7 +364,7 @@ pub(crate) mod tests {
     fn entries_of_two_machines() {
         assert_eq!(Whose::Process.named(0x00e8_0000_1234_5f43), Some(0x1234_5000));
         assert_eq!(Whose::Process.named(0x8000_0000_1234_5867), Some(0x1234_5000));
-        // Not present; the kernel's; nothing.
+        // Not present; an entry of the kernel; an empty entry.
         assert_eq!(Whose::Process.named(0x8000_0000_1234_5866), None);
         assert_eq!(Whose::Process.named(0x8000_0000_1234_5163), None);
         assert_eq!(Whose::Process.named(0), None);

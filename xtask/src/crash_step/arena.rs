@@ -92,9 +92,7 @@ impl Layout {
         let extra = u32::from(scenario.reservation == abi::RESERVATION_RSEQ);
         for index in 0..=cpu + extra {
             let unbound = index > cpu;
-            let spec = StreamSpec {
-                session: SESSION,
-                index,
+            let info = StreamInfo {
                 channel: 0,
                 cpu: if unbound { ANY_CPU } else { index },
                 reservation: if unbound { abi::RESERVATION_LOCKLESS } else { scenario.reservation },
@@ -102,7 +100,10 @@ impl Layout {
                 sub_buffer_size: scenario.sub_buffer_size,
                 sub_buffers: scenario.sub_buffers,
                 page_size: if scenario.paged { PAGE as u32 } else { 0 },
+                slots_off: [0; 2],
+                data_off: [0; 2],
             };
+            let spec = StreamSpec::new(SESSION, index, info).expect("a scenario has a sound geometry");
             streams.push((spec, at));
             at += spec.region_len();
         }

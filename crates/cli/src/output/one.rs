@@ -53,7 +53,7 @@ fn check_stdout(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
 
 /// The traces fit into one file of the format.
 fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
-    if matches!(format, Format::Ctf | Format::Ctf2 | Format::Text) {
+    if matches!(format, Format::Ctf | Format::Ctf2 | Format::Text | Format::Json) {
         return Ok(());
     }
     let traces = &job.traces;

@@ -7,19 +7,22 @@ use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
-use crate::text::{self, Form, bytes, log, timeline_of};
+use crate::text::{self, bytes, log, relation, timeline_of};
 use anyhow::{Context, bail};
 use lastwords_ctf::read::{self, Trace};
 use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
 use lastwords_formats::ftrace::beside::{Beside, Task};
-use lastwords_formats::ftrace::log::Log;
-use lastwords_formats::ftrace::{Choice, ctf, dat, json as ftrace_json, text::Summary};
+use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
+use lastwords_formats::ftrace::log::{self as ftrace_log, Log};
+use lastwords_formats::ftrace::{Choice, dat, text::Summary};
+use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json, perfetto};
 use lastwords_open::{Account, Body, Ftrace, Losses, Machine, RecoveredSession, accounts_after_reading};
 use lastwords_trace::source::Source as _;
 use std::path::Path;
+use std::sync::{Arc, PoisonError};
 
 /// What is written, and where to.
 pub(super) struct Writing<'a, 't> {
@@ -55,29 +58,21 @@ impl<'t> Writing<'_, 't> {
     fn text(&self) -> Written {
         let title = self.path.display().to_string();
         let title = (!is_stdout(self.path)).then_some(title.as_str());
-        let form = Form { style: None, zone: Zone::local(), with_log: self.job.with_log, title };
+        let form = text::Form { style: None, zone: Zone::local(), with_log: self.job.with_log, title };
         let told = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
         Ok((told.totals, told.notes))
     }
 
     fn json(&self) -> Written {
-        if !self.traces.has_arrays() {
-            let selection = self.chosen.selection();
-            return self.packets(true, |traces, watch, take| {
-                to_file(self.path, |out| Ok(json::write(traces, &selection, out, watch, take)?))
-            });
-        }
-        let indices = self.indices();
-        self.ftrace(|machine, _, choice, log| {
-            to_file(self.path, |out| Ok(ftrace_json::write(out, &machine.tracing, &indices, choice, log)?))
+        self.events(Form::Lines, &self.chosen.selection(), |traces, selection, watch, take| {
+            to_file(self.path, |out| Ok(json::write(traces, selection, out, watch, take)?))
         })
     }
 
     fn perfetto(&self) -> Written {
         if !self.traces.has_arrays() {
-            let shown = self.chosen.once();
-            return self.packets(false, |traces, watch, take| {
-                to_file(self.path, |out| Ok(perfetto::packets::write(traces, &shown, out, watch, take)?))
+            return self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
+                to_file(self.path, |out| Ok(perfetto::packets::write(traces, selection, out, watch, take)?))
             });
         }
         self.ftrace(|machine, index, choice, log| {
@@ -96,17 +91,18 @@ impl<'t> Writing<'_, 't> {
             let totals = write::write(&**session, self.path, options, &|bytes| bar.add(bytes))?;
             return Ok((totals, Notes::default()));
         }
-        let folders: Vec<Trace> = self.traces.ctf().cloned().collect();
-        if folders.is_empty() {
-            return self.ftrace(|machine, index, choice, _| {
-                Ok(ctf::write(self.path, &machine.tracing, index, choice, &beside(machine), version)?)
-            });
+        let form = Form::Folder(version);
+        let (kernels, remarks) = self.kernels(form)?;
+        if self.chosen.last.is_some() && !kernels.is_empty() {
+            bail!("CTF is written packet by packet; --last is for other formats");
         }
+        let folders: Vec<Trace> = self.traces.ctf().cloned().collect();
+        let all = [&folders[..], &kernels].concat();
         let mut notes = Notes::default();
-        let bar = Shared::new(self.path.display().to_string(), bytes(&folders));
-        let totals = read::copy(&folders, version, self.path, &|bytes| bar.add(bytes), &mut |fault| {
-            notes.take(Note::Fault(fault));
+        let totals = self.watched(bytes(&folders), |watch| {
+            Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.take(Note::Fault(fault)))?)
         })?;
+        tell(&remarks);
         Ok((totals, notes))
     }
 
@@ -123,20 +119,68 @@ impl<'t> Writing<'_, 't> {
         Ok((Totals { packets, ..written.0 }, written.1))
     }
 
-    /// Runs a writer over all traces but those of ftrace. `again`: those without an account are read twice, for what is lost and for the
-    /// events.
-    fn packets(
+    /// Runs a writer over all traces, in which those of ftrace are of `form` and have what is wanted of them.
+    fn events(
         &self,
-        again: bool,
-        write: impl FnOnce(&[Trace], read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
+        form: Form,
+        selection: &Selection,
+        write: impl FnOnce(&[Trace], &Selection, read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
     ) -> Written {
-        let traces = self.traces.packets(Version::V2)?;
-        let again = traces.iter().filter(|trace| again && trace.account.is_none()).map(Trace::bytes);
-        let total = again.fold(bytes(&traces), u64::saturating_add);
-        let bar = Shared::new(self.path.display().to_string(), total);
+        let packets = self.traces.packets(Version::V2)?;
+        // For lines, those without an account are read twice, for what is lost and for the events.
+        let again = packets.iter().filter(|trace| form == Form::Lines && trace.account.is_none()).map(Trace::bytes);
+        let total = again.fold(bytes(&packets), u64::saturating_add);
+        let (kernels, remarks) = self.kernels(form)?;
+        let all = [packets, kernels].concat();
         let mut notes = Notes::default();
-        let totals = write(&traces, &|bytes| bar.add(bytes), &mut |note| notes.take(note))?;
+        let totals = self.watched(total, |watch| write(&all, selection, watch, &mut |note| notes.take(note)))?;
+        tell(&remarks);
         Ok((totals, notes))
+    }
+
+    /// The trace arrays as packets of a form, and behind those of each kernel its log.
+    fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Remarks)> {
+        let (mut traces, remarks) = (Vec::new(), Remarks::default());
+        let arrays: Vec<&lastwords_open::Trace> = self.traces.arrays().collect();
+        for arrays in arrays.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
+            let Some((first, ftrace)) = arrays.first().and_then(|first| Some((first, first.ftrace()?))) else {
+                continue;
+            };
+            let (tracing, path) = (Arc::new(ftrace.machine.tracing.clone()), &first.origin.path);
+            let choice = |array: &Ftrace<'_>| self.chosen.choice(std::slice::from_ref(array));
+            for array in arrays.iter().filter_map(|array| array.ftrace()) {
+                let offset = array.real_time();
+                traces.push(ctf::trace(path, &tracing, array.index, &choice(&array), offset, form, &remarks)?);
+            }
+            if self.job.with_log {
+                let (lines, relation) = (log(first)?, relation(&ftrace));
+                if let Some(remark) = relation.remark_of_trace(ftrace.array).filter(|_| !lines.is_empty()) {
+                    say::note(plain(&remark));
+                }
+                traces.push(ftrace_log::trace(path, lines, relation, &choice(&ftrace), ftrace.real_time())?);
+            }
+        }
+        Ok((traces, remarks))
+    }
+
+    /// Shows how far work is: by the rings of the first kernel that are read, or else by bytes of packets, which are `total`.
+    fn watched<T>(&self, total: u64, work: impl FnOnce(read::Watch<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let title = self.path.display().to_string();
+        let Some(first) = self.traces.arrays().find_map(|array| array.ftrace()) else {
+            let bar = Shared::new(title, total);
+            return work(&|bytes| bar.add(bytes));
+        };
+        let _bar = self.bar(first.machine);
+        work(&read::unwatched)
+    }
+
+    /// Shows how far the rings of a kernel were read.
+    fn bar<'m>(&self, machine: &'m Machine) -> lastwords_open::Shown<'m> {
+        let rings = self.traces.arrays().filter_map(|array| array.ftrace()?.ring);
+        machine.meter.show(rings, |total| {
+            let mut bar = Progress::new(self.path.display().to_string(), total);
+            Box::new(move |done| bar.set(done))
+        })
     }
 
     /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
@@ -148,10 +192,7 @@ impl<'t> Writing<'_, 't> {
         let lines = if self.job.with_log { log(first)? } else { Vec::new() };
         let choice = self.chosen.choice(&arrays);
         let rings = || arrays.iter().filter_map(|array| array.ring);
-        let bar = machine.meter.show(rings(), |total| {
-            let mut bar = Progress::new(self.path.display().to_string(), total);
-            Box::new(move |done| bar.set(done))
-        });
+        let bar = self.bar(machine);
         let Summary { events, bytes, faults, notes } = write(machine, *index, &choice, timeline_of(first, &lines))?;
         drop(bar);
         notes.iter().for_each(|note| say::note(plain(note)));
@@ -203,6 +244,12 @@ impl<'t> Writing<'_, 't> {
         };
         (line, accounts)
     }
+}
+
+/// Says what there is to say of how events were made.
+fn tell(remarks: &Remarks) {
+    let remarks = remarks.lock().unwrap_or_else(PoisonError::into_inner);
+    remarks.iter().for_each(|remark| say::note(plain(remark)));
 }
 
 /// Tasks and clocks of a kernel's memory.

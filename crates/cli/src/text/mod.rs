@@ -214,13 +214,17 @@ pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
     Ok(rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect())
 }
 
+/// How the clocks of a kernel's log and of a trace array relate.
+pub(crate) fn relation(ftrace: &Ftrace<'_>) -> Relation {
+    let kernel = ftrace.machine.kernel.as_ref();
+    let offset = kernel.map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
+    Relation::of(ftrace.array, offset.map(u64::cast_signed))
+}
+
 /// The log on the timeline of a trace array; where the clocks differ that is said on stderr.
 pub(crate) fn timeline_of<'l>(array: &Trace, lines: &'l [LogLine]) -> Log<'l> {
-    let Some(Ftrace { machine, array: rings, .. }) = array.ftrace().filter(|_| !lines.is_empty()) else {
-        return Log::none();
-    };
-    let offset = machine.kernel.as_ref().map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
-    let relation = Relation::of(rings, offset.map(u64::cast_signed));
+    let Some(ftrace) = array.ftrace().filter(|_| !lines.is_empty()) else { return Log::none() };
+    let (relation, rings) = (relation(&ftrace), ftrace.array);
     if let Some(remark) = relation.remark(rings) {
         say::note(plain(&remark));
     }

@@ -124,6 +124,39 @@ fn tsdl() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Metadata of CTF 1.8 whose events are small, and their text is not. None is made smaller: a part of the stream's bytes is enough.
+fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
+    let list = |count: usize, each: &dyn Fn(usize) -> String| (0..count).map(each).collect::<String>();
+    let labels = |each: &dyn Fn(usize) -> String| event(&format!("enum : {BYTE} {{ {} }} a;", list(100_000, each)));
+    let long = |letter: &str| letter.repeat(1_000_000);
+    vec![
+        ("many labels", labels(&|n| format!("l{n},"))),
+        ("many labels of one value", labels(&|n| format!("l{n} = 1,"))),
+        ("arrays of no length", event(&format!("{}{BYTE} x;", list(20_000, &|n| format!("{BYTE} a{n}[0];"))))),
+        ("elements of no size in each event", event(&format!("{BYTE} n; struct {{ struct {{ }} s; }} a[65000];"))),
+        ("a long name", event(&format!("{BYTE} {};", long("n")))),
+        ("long names of elements", event(&format!("{BYTE} n; struct {{ {BYTE} {}; }} a[n];", long("n")))),
+        ("a long label", event(&format!("enum : {BYTE} {{ a, \"{}\" }} x;", long("l")))),
+        ("a long host name", format!("env {{ hostname = \"{}\"; }};{}", long("h"), event(&format!("{BYTE} x;")))),
+        (
+            "a long name in the packet's context",
+            format!(
+                "stream {{ packet.context := struct {{ {BYTE} {}; }}; }};{}",
+                long("c"),
+                event(&format!("{BYTE} x;"))
+            ),
+        ),
+        (
+            "contexts of many events",
+            format!(
+                "stream {{ event.context := struct {{ {} }}; event.header := struct {{ {BYTE} id; }}; }};{}",
+                list(3_000, &|n| format!("{BYTE} c{n};")),
+                list(3_000, &|n| format!("event {{ name = e; id = {n}; }};"))
+            ),
+        ),
+    ]
+}
+
 /// Metadata of CTF 2 behind its preamble.
 fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     const STREAM: &str = r#"{"type":"data-stream-class"}"#;
@@ -149,6 +182,15 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     let optional = format!(
         r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
     );
+    let option = |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{U8}}}"#);
+    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
+    let variant =
+        format!(r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#, options.join(","));
+    let flags: Vec<String> = (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
+    let bit_map = format!(
+        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
+        flags.join(",")
+    );
     vec![
         ("an array of 2^64 elements", with(&[record(&[member("a", &array("18446744073709551615", U8))])])),
         (
@@ -173,6 +215,8 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
             ),
         ),
         ("lists in each other", vec![format!(r#"{{"type":{}{}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000))]),
+        ("a variant of many options", with(&[record(&[member("n", U8), member("v", &variant)])])),
+        ("a bit map of many names", with(&[record(&[member("b", &bit_map)])])),
         (
             "optional fields",
             with(&[record(
@@ -201,7 +245,7 @@ fn crafted_metadata() {
     let place = Place::new();
     let stream = vec![1; scale(1 << 20)];
     let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n";
-    let one = tsdl().into_iter().map(|(what, text)| (what, [head, &text].concat()));
+    let one = tsdl().into_iter().chain(tsdl_of_much_text()).map(|(what, text)| (what, [head, &text].concat()));
     let two = ctf2().into_iter().map(|(what, fragments)| {
         let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
         (what, [preamble].iter().chain(&fragments).map(|fragment| format!("\u{1e}{fragment}\n")).collect::<String>())

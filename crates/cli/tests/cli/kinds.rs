@@ -123,10 +123,11 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
             "a CTF trace is written as ctf, ctf2, json, text or perfetto",
         ),
         (&["convert", "ctf", "-o", "no.dat"], "is written as ctf, ctf2, json, text or perfetto"),
-        (&["convert", "a", "k.dat", "-o", "no.json"], "one file of json does not hold"),
+        (&["convert", "a", "k.dat", "-o", "no.perfetto-trace"], "one file of perfetto does not hold"),
         (&["convert", "a", "-o", "no.json", "--with-log"], "--with-log is for a kernel's memory"),
         (&["recover", "a", "-o", "no", "--last", "3"], "CTF is copied packet by packet"),
         (&["recover", "a", "k.dat", "-o", "no", "--cpu", "99"], "packet by packet"),
+        (&["convert", "k.dat", "-o", "no", "--last", "3"], "CTF is written packet by packet"),
     ] {
         let ran = place.run(args);
         assert!(ran.status == 1 && ran.err.contains(why), "{args:?}: {}", ran.err);
@@ -226,4 +227,43 @@ fn an_instance_without_a_snapshot_says_so() {
     }
     assert!(!place.at("no").exists() && !place.at("no.txt").exists());
     assert_eq!(place.run(&["report", "k.dat", "--raw", "--split"]).status, 2);
+}
+
+#[test]
+fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
+    let place = place();
+    // The same events half a millisecond later: between those of the kernel's trace.
+    place.ok(&["convert", "k.dat", "--instance", "top", "-o", "later"]);
+    let metadata = std::fs::read_to_string(place.at("later/metadata")).unwrap();
+    assert_eq!(metadata.matches("offset = 0;").count(), 1, "{metadata}");
+    std::fs::write(place.at("later/metadata"), metadata.replace("offset = 0;", "offset = 500000;")).unwrap();
+    let events = |inputs: &[&str]| -> Vec<serde_json::Value> {
+        let lines = place.run(&[&["convert", "--to", "json", "-o", "-"], inputs].concat()).out;
+        lines.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let all = events(&["a", "k.dat", "later"]);
+    let time = |event: &serde_json::Value| event["time"].as_str().unwrap().to_owned();
+    // The clock of one stream of the session goes back.
+    assert!(all.iter().filter(|event| event["channel"] != "errors").is_sorted_by_key(|event| time(event)));
+    let traces = all.iter().map(|event| event["trace"].as_u64().unwrap());
+    let changes = traces.clone().zip(traces.skip(1)).filter(|(trace, next)| trace != next).count();
+    assert!(changes > 4, "events of the traces alternate");
+    let without_trace = |mut event: serde_json::Value| {
+        event.as_object_mut().unwrap().remove("trace");
+        event.to_string()
+    };
+    let mut found: Vec<String> = all.into_iter().map(without_trace).collect();
+    let alone = ["a", "k.dat", "later"].map(|input| events(&[input]));
+    assert!(alone.iter().all(|events| events.len() > 3));
+    let mut expected: Vec<String> = alone.into_iter().flatten().map(without_trace).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    // One selection for all: names, and the last of them.
+    let wake = events(&["a", "k.dat", "later", "-e", "sched:wake", "-e", "wide"]);
+    assert!(wake.iter().all(|event| ["sched:wake", "testkit:wide"].map(Some).contains(&event["event"].as_str())));
+    assert_eq!(
+        events(&["a", "k.dat", "later", "-e", "sched:wake", "-e", "wide", "--last", "5"]),
+        wake[wake.len() - 5..]
+    );
 }

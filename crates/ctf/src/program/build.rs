@@ -5,13 +5,16 @@ use super::fault::SchemaError;
 use super::header;
 use super::op::Code;
 use super::stride::{Simple, Stride};
+use super::weight;
 use super::{DENSE, EventProgram, NONE, Program, StreamProgram};
+use lastwords_bytes::Budget;
 use lastwords_trace::class::{FieldClass, Role, Scope, Struct, TraceClass};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Compiles a trace class.
-pub(super) fn program(class: TraceClass) -> Result<Program, SchemaError> {
-    let slots = collect(&class)?;
+pub(super) fn program(class: TraceClass, budget: &Arc<Budget>) -> Result<Program, SchemaError> {
+    let slots = collect(&class, budget)?;
     let header = visited(&slots, Scope::PacketHeader, class.header.as_ref())?;
     if class.streams.len() > 1 && !class.header.as_ref().is_some_and(|h| has_role(h, Role::StreamClassId)) {
         return Err(SchemaError::NoId(None));
@@ -23,11 +26,11 @@ pub(super) fn program(class: TraceClass) -> Result<Program, SchemaError> {
         let id = class.streams.get(position).map_or(0, |stream| stream.id);
         by_id.entry(id).or_insert(position);
     }
-    Ok(Program { header, streams, by_id, slots: slots.len(), class })
+    Ok(Program { header, streams, by_id, slots: slots.len(), class, budget: Arc::clone(budget) })
 }
 
-fn collect(class: &TraceClass) -> Result<Slots, SchemaError> {
-    let mut slots = Slots::default();
+fn collect<'b>(class: &TraceClass, budget: &'b Budget) -> Result<Slots<'b>, SchemaError> {
+    let mut slots = Slots::new(budget);
     if let Some(header) = &class.header {
         slots.collect(header, &|scope| class.scope(scope, 0, 0).filter(|_| scope == Scope::PacketHeader))?;
     }
@@ -45,11 +48,11 @@ fn collect(class: &TraceClass) -> Result<Slots, SchemaError> {
     Ok(slots)
 }
 
-fn visited(slots: &Slots, scope: Scope, root: Option<&Struct>) -> Result<Code, SchemaError> {
+fn visited(slots: &Slots<'_>, scope: Scope, root: Option<&Struct>) -> Result<Code, SchemaError> {
     root.map_or_else(|| Ok(Code::default()), |root| Compiler::visited(slots, scope, root))
 }
 
-fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamProgram, SchemaError> {
+fn stream(class: &TraceClass, position: usize, slots: &Slots<'_>) -> Result<StreamProgram, SchemaError> {
     let Some(stream) = class.streams.get(position) else { return Err(SchemaError::TooMany("stream classes")) };
     let root = stream.event_header.as_ref();
     let header = visited(slots, Scope::EventHeader, root)?;
@@ -60,6 +63,7 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
     let wants_header = (0..stream.events.len()).any(|n| class.depends_on(position, n, &[Scope::EventHeader]));
     let mut program = StreamProgram {
         context: visited(slots, Scope::PacketContext, stream.packet_context.as_ref())?,
+        context_weight: weight::of_scope(stream.packet_context.as_ref()),
         word: root.and_then(header::word).filter(|_| !wants_header),
         header,
         common: visited(slots, Scope::CommonContext, stream.common_context.as_ref())?,
@@ -68,6 +72,7 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
         simple: Vec::new(),
         sparse: HashMap::new(),
     };
+    let of_all = weight::of_trace(class).saturating_add(weight::of_scope(root));
     let orders = Orders::default().and(root).and(stream.common_context.as_ref());
     for (number, event) in stream.events.iter().enumerate() {
         let orders = orders.and(event.specific_context.as_ref()).and(event.payload.as_ref());
@@ -77,10 +82,14 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots) -> Result<StreamPr
             (Scope::Payload, event.payload.as_ref()),
         ];
         let (merged, _) = Compiler::merged(slots, &scopes, known, orders.are_mixed())?;
+        let name = event.name.as_ref().map_or(0, |name| name.len() as u64);
+        let of_scopes = scopes.iter().map(|(_, root)| weight::of_scope(*root));
+        let weight = of_scopes.fold(of_all.saturating_add(name), u64::saturating_add);
         program.events.push(EventProgram {
             specific: visited(slots, Scope::SpecificContext, event.specific_context.as_ref())?,
             payload: visited(slots, Scope::Payload, event.payload.as_ref())?,
-            stride: Stride::new(&merged),
+            stride: Stride::new(&merged).filter(|stride| weight::is_event_free(weight, stride.least())),
+            weight,
             merged,
         });
         program.enter(event.id, number);

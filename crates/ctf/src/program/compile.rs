@@ -3,12 +3,17 @@
 use super::MAX_ALIGNMENT;
 use super::fault::SchemaError;
 use super::op::{Choice, Code, Count, Kind, Op};
+use super::weight;
+use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
-use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Length, Role, Struct, Text};
+use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Labels, Length, Range, RangeIndex, Role, Struct, Text};
 use lastwords_trace::class::{Path, Scope};
 use lastwords_trace::visit::{Node, NodeId, Shape};
 use std::collections::HashMap;
+
+/// So many ranges of selectors are looked through one after the other.
+const FEW: usize = 8;
 
 /// What is known of a position: it is `offset` modulo `modulus` bits, a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +51,11 @@ impl Known {
 }
 
 /// Slots of the numbers that others depend on, by path.
-#[derive(Debug, Default)]
-pub(super) struct Slots {
+#[derive(Debug)]
+pub(super) struct Slots<'b> {
     by_path: HashMap<Path, Target>,
+    /// Pays for each field that is compiled.
+    budget: &'b Budget,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +64,11 @@ pub(super) struct Target {
     pub(super) signed: bool,
 }
 
-impl Slots {
+impl<'b> Slots<'b> {
+    pub(super) fn new(budget: &'b Budget) -> Self {
+        Self { by_path: HashMap::new(), budget }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_path.len()
     }
@@ -105,7 +116,7 @@ fn target_in(class: &FieldClass, names: &[String]) -> Option<bool> {
 
 /// Makes one scope flat.
 pub(super) struct Compiler<'a> {
-    slots: &'a Slots,
+    slots: &'a Slots<'a>,
     scope: Scope,
     names: Vec<String>,
     code: Code,
@@ -119,7 +130,7 @@ pub(super) struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Every field of `root`, and what is known of the position behind it.
-    pub(super) fn visited(slots: &'a Slots, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
+    pub(super) fn visited(slots: &'a Slots<'a>, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
         let mut compiler = Self::new(slots, scope, false, Known::NOTHING);
         compiler.root(root)?;
         Ok(compiler.code)
@@ -128,7 +139,7 @@ impl<'a> Compiler<'a> {
     /// The scopes in order with runs merged, beginning at a position of which `known` is known. `mixed`: fields inside bytes, there
     /// or before, have both byte orders.
     pub(super) fn merged(
-        slots: &'a Slots,
+        slots: &'a Slots<'a>,
         scopes: &[(Scope, Option<&Struct>)],
         known: Known,
         mixed: bool,
@@ -144,7 +155,7 @@ impl<'a> Compiler<'a> {
         Ok((compiler.code, compiler.known))
     }
 
-    fn new(slots: &'a Slots, scope: Scope, merge: bool, known: Known) -> Self {
+    fn new(slots: &'a Slots<'a>, scope: Scope, merge: bool, known: Known) -> Self {
         Self { slots, scope, names: Vec::new(), code: Code::default(), merge, mixed: false, known, depth: 0 }
     }
 
@@ -232,6 +243,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn field(&mut self, class: &FieldClass, name: &str, position: usize, shown: bool) -> Result<(), SchemaError> {
+        self.slots.budget.steps("fields", 1).map_err(|_| SchemaError::Budget)?;
         match class {
             FieldClass::Integer(integer) => {
                 let node = self.node(name, position, shown, || integer_shape(integer))?;
@@ -243,7 +255,7 @@ impl<'a> Compiler<'a> {
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitArray(bits) => {
-                let node = self.node(name, position, shown, || Shape::BitArray { flags: Vec::new() })?;
+                let node = self.node(name, position, shown, || Shape::BitArray { flags: Labels::default() })?;
                 self.fixed(node, *bits, Kind::Unsigned, &[])
             }
             FieldClass::BitMap(bits, flags) => {
@@ -399,7 +411,11 @@ impl<'a> Compiler<'a> {
         let begin = self.code.ops.len();
         let before = self.known;
         self.seal();
-        self.code.ops.push(Op::Loop { node, count, end: 0 });
+        let weight = match count {
+            Count::Fixed(_) => 0,
+            Count::Slot(_) => u32::try_from(weight::of_element(array)).unwrap_or(u32::MAX),
+        };
+        self.code.ops.push(Op::Loop { node, count, end: 0, weight });
         self.known = Known::NOTHING;
         self.deeper(|this| this.field(&array.element, "", 0, true))?;
         self.seal();
@@ -424,7 +440,7 @@ impl<'a> Compiler<'a> {
             return None;
         }
         let (length, alignment) = (u64::from(bits.length), u64::from(bits.alignment).max(1));
-        length.is_multiple_of(alignment).then_some(length)
+        (length.is_multiple_of(alignment) && weight::is_element_free(element, length)).then_some(length)
     }
 
     fn deeper(&mut self, body: impl FnOnce(&mut Self) -> Result<(), SchemaError>) -> Result<(), SchemaError> {
@@ -449,11 +465,17 @@ impl<'a> Compiler<'a> {
         let number = self.code.choices.len();
         let choice = u32::try_from(number).map_err(|_| SchemaError::TooMany("choices"))?;
         self.code.ops.push(Op::Choose { node, slot: target.slot, choice, end: 0 });
-        self.code.choices.push(Choice { signed: target.signed, ranges: Vec::new(), cases: Vec::new(), optional });
+        self.code.choices.push(Choice {
+            signed: target.signed,
+            ranges: Vec::new(),
+            index: None,
+            cases: Vec::new(),
+            optional,
+        });
         let before = self.known;
         let mut after = if optional { Some(before) } else { None };
         for (case, (ranges, class)) in cases(class).into_iter().enumerate() {
-            if !target.signed && ranges.iter().any(|(lower, _)| (i128::from(i64::MIN)..0).contains(lower)) {
+            if !target.signed && ranges.iter().any(|range| (i128::from(i64::MIN)..0).contains(&range.lower)) {
                 return Err(SchemaError::Negative(selector.clone()));
             }
             self.known = before;
@@ -464,9 +486,12 @@ impl<'a> Compiler<'a> {
             after = Some(after.map_or(self.known, |known| known.meet(self.known)));
             let case = u32::try_from(case).map_err(|_| SchemaError::TooMany("options"))?;
             if let Some(choice) = self.code.choices.get_mut(number) {
-                choice.ranges.extend(ranges.into_iter().map(|(lower, upper)| (lower, upper, case)));
+                choice.ranges.extend(ranges.into_iter().map(|range| (case, range)));
                 choice.cases.push((begin, end));
             }
+        }
+        if let Some(choice) = self.code.choices.get_mut(number).filter(|choice| choice.ranges.len() > FEW) {
+            choice.index = Some(RangeIndex::new(choice.ranges.iter().copied()));
         }
         self.known = after.unwrap_or(before);
         let here = self.here();
@@ -529,18 +554,16 @@ fn first_loop(ops: &mut [Op]) -> Option<&mut Op> {
 }
 
 /// The options and the values that select them.
-fn cases(class: &FieldClass) -> Vec<(Vec<(i128, i128)>, &FieldClass)> {
-    let pairs =
-        |ranges: &[lastwords_trace::class::Range]| ranges.iter().map(|range| (range.lower, range.upper)).collect();
+fn cases(class: &FieldClass) -> Vec<(Vec<Range>, &FieldClass)> {
     match class {
         FieldClass::Variant(variant) => {
-            variant.options.iter().map(|option| (pairs(&option.ranges), &option.class)).collect()
+            variant.options.iter().map(|option| (option.ranges.clone(), &option.class)).collect()
         }
         FieldClass::Optional(optional) => {
             let ranges = match &optional.ranges {
-                Some(ranges) => pairs(ranges),
+                Some(ranges) => ranges.clone(),
                 // A boolean: all but 0.
-                None => vec![(i128::MIN, -1), (1, i128::MAX)],
+                None => vec![Range { lower: i128::MIN, upper: -1 }, Range { lower: 1, upper: i128::MAX }],
             };
             vec![(ranges, &optional.class)]
         }

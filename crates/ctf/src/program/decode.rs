@@ -35,6 +35,12 @@ pub(super) struct State {
     pub(super) order: Option<ByteOrder>,
     /// Elements that may still be decoded without the packet's being longer.
     pub(super) steps: u64,
+    /// Text of the elements that were decoded, beside their bytes.
+    pub(super) weight: u64,
+    /// Text of the packet's context, which stands in each event's line.
+    pub(super) context: u64,
+    /// Text out of proportion to the events, all together.
+    pub(super) paid: u64,
 }
 
 impl State {
@@ -123,9 +129,11 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 Op::Stride { count, bits } => self.stride(count, bits)?,
                 Op::Begin(node) => self.visitor.begin(node),
                 Op::End(node) => self.visitor.end(node),
-                Op::Loop { node, count, end } => {
+                Op::Loop { node, count, end, weight } => {
                     let end = end as usize;
                     self.repeat(node, count, next, end)?;
+                    let weight = self.count(count).saturating_mul(u64::from(weight));
+                    self.state.weight = self.state.weight.saturating_add(weight);
                     next = end;
                 }
                 Op::Choose { node, slot, choice, end } => {

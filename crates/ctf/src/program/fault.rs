@@ -20,6 +20,8 @@ pub enum SchemaError {
     TooMany(&'static str),
     /// A selector that is not signed has an option for negative values.
     Negative(Path),
+    /// Far more fields than the trace has bytes: those of contexts count for each event record class.
+    Budget,
     /// Nested too deep.
     TooDeep,
     /// Several stream classes (none), or event record classes of the stream class of this id, and no field that says which.
@@ -40,6 +42,7 @@ impl fmt::Display for SchemaError {
             Self::Negative(path) => {
                 write!(f, "{path} is never negative: an option for negative values cannot be selected")
             }
+            Self::Budget => write!(f, "far more fields than the trace has bytes"),
             Self::TooDeep => write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH),
             Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header says which"),
             Self::NoId(Some(id)) => {
@@ -82,6 +85,8 @@ pub enum Expected {
     OwnHeader,
     /// An event of at least one bit.
     Progress,
+    /// Less text beside so many bits of an event. The value is the bytes of names, labels and fields of no size.
+    Proportion(u64),
     /// A reading of the clock that is a time in 64 bits of nanoseconds: from 1677 to 2262, where it counts from 1970. The value is the
     /// reading.
     Time,
@@ -129,6 +134,9 @@ impl fmt::Display for Fault {
             Expected::FitsFile => write!(f, "packet length {value} bits, expected what is left of the file at most"),
             Expected::OwnHeader => write!(f, "length {value} bits, expected at least the packet's header and context"),
             Expected::Progress => write!(f, "empty event record, expected at least one bit"),
+            Expected::Proportion(bits) => {
+                write!(f, "an event of {bits} bits with {value} bytes of names and labels: too many such events")
+            }
             Expected::Time => write!(f, "clock {value}, expected a time in 64 bits of nanoseconds"),
         }
     }

@@ -8,6 +8,7 @@ mod flat;
 mod header;
 mod op;
 mod stride;
+mod weight;
 
 pub use fault::{Expected, Fault, SchemaError};
 pub use flat::Flat;
@@ -15,9 +16,11 @@ pub use op::Code;
 
 use decode::{Runner, State, Window, load, updated_clock};
 use header::Word;
+use lastwords_bytes::Budget;
 use lastwords_trace::class::{Scope, TraceClass};
 use lastwords_trace::visit::{Ignore, NodeId, Visitor};
 use std::collections::HashMap;
+use std::sync::Arc;
 use stride::{Simple, Stride};
 
 /// Largest alignment that is accepted, bits: a window over a packet begins at a multiple of it.
@@ -37,11 +40,15 @@ pub struct Program {
     streams: Vec<StreamProgram>,
     by_id: HashMap<u64, usize>,
     slots: usize,
+    /// Pays for events whose text is out of proportion to their bytes.
+    budget: Arc<Budget>,
 }
 
 #[derive(Debug)]
 struct StreamProgram {
     context: Code,
+    /// Text of the context, beside its bytes.
+    context_weight: u64,
     header: Code,
     word: Option<Word>,
     common: Code,
@@ -58,8 +65,10 @@ struct EventProgram {
     payload: Code,
     /// Common context, specific context and payload, runs merged.
     merged: Code,
-    /// How those are passed over where they are simple.
+    /// How those are passed over where they are simple, and need not be paid for.
     stride: Option<Stride>,
+    /// Text of an event, beside its bytes.
+    weight: u64,
 }
 
 /// What is carried along the packets of one stream.
@@ -74,6 +83,13 @@ impl Decoder {
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.state.clock
+    }
+
+    /// Bytes of text that the events became out of proportion to their own bytes.
+    #[inline]
+    #[must_use]
+    pub fn paid(&self) -> u64 {
+        self.state.paid
     }
 
     /// Puts the clock back to what it was before an event that shall be decoded again.
@@ -162,12 +178,12 @@ pub struct Passed {
 }
 
 impl Program {
-    /// Compiles a trace class.
+    /// Compiles a trace class. `budget` pays for its fields, and later for events whose text is out of proportion to their bytes.
     ///
     /// # Errors
     /// Packets cannot be decoded by the class.
-    pub fn new(class: TraceClass) -> Result<Self, SchemaError> {
-        build::program(class)
+    pub fn new(class: TraceClass, budget: &Arc<Budget>) -> Result<Self, SchemaError> {
+        build::program(class, budget)
     }
 
     /// The trace class.
@@ -204,7 +220,8 @@ impl Program {
     pub fn packet(&self, decoder: &mut Decoder, bytes: &[u8]) -> Result<Packet, Fault> {
         let window = Window { bytes, end: bits_of(bytes), base: 0 };
         let state = &mut decoder.state;
-        *state = State { slots: std::mem::take(&mut state.slots), steps: steps(window.end), ..State::default() };
+        let (slots, paid) = (std::mem::take(&mut state.slots), state.paid);
+        *state = State { slots, paid, steps: steps(window.end), ..State::default() };
         let mut check = Uuid { node: self.header.uuid, inside: false, bytes: Vec::new() };
         let mut runner = Runner { code: &self.header, window, state, visitor: &mut check, at: 0 };
         runner.run()?;
@@ -215,9 +232,11 @@ impl Program {
             return Err(window.fault(0, 0, Expected::StreamClass));
         };
         let state = &mut decoder.state;
+        state.weight = program.context_weight;
         let mut runner = Runner { code: &program.context, window, state, visitor: &mut Ignore, at: context_at };
         runner.run()?;
         let events_at = runner.at;
+        decoder.state.context = weight::of_context(decoder.state.weight, events_at.wrapping_sub(context_at));
         let said = decoder.state.said;
         let (total, content) = lengths(&window, said.packet_length, said.content_length, events_at)?;
         let has_clock = self.class.streams.get(class).is_some_and(|stream| stream.clock.is_some());
@@ -286,6 +305,7 @@ impl Program {
             return Err(window.fault(begin, stream as u64, Expected::StreamClass));
         };
         let state = &mut decoder.state;
+        state.weight = state.context;
         let (id, body) = match program.quick(&window, begin) {
             Some((id, clock, clock_bits, body)) => {
                 state.update_clock(clock, clock_bits);
@@ -313,6 +333,8 @@ impl Program {
         if end == begin {
             return Err(window.fault(begin, 0, Expected::Progress));
         }
+        let paid = weight::pay(&self.budget, event.weight.saturating_add(state.weight), at, end.wrapping_sub(begin))?;
+        state.paid = state.paid.saturating_add(paid);
         let base = window.base;
         Ok(Event { class, clock, at, body: body.wrapping_add(base), end: end.wrapping_add(base) })
     }
@@ -330,7 +352,7 @@ impl Program {
         mut take: impl FnMut(Event),
     ) -> u64 {
         let window = part.window();
-        let Some(program) = self.streams.get(stream) else { return at };
+        let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else { return at };
         let mut clock = decoder.state.clock;
         let mut here = at.wrapping_sub(window.base);
         for _ in 0..most {
@@ -349,7 +371,7 @@ impl Program {
     pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Passed {
         let window = part.window();
         let mut passed = Passed { events: 0, end: at };
-        let Some(program) = self.streams.get(stream) else { return passed };
+        let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else { return passed };
         let mut here = at.wrapping_sub(window.base);
         while here < window.end {
             let Some(found) = program.simple(&window, here) else { break };

@@ -1,7 +1,7 @@
 //! The flat form of field classes.
 
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::class::{Bits, Role};
+use lastwords_trace::class::{Bits, Range, RangeIndex, Role};
 use lastwords_trace::visit::{Node, NodeId};
 
 /// One step of a decoder.
@@ -42,7 +42,13 @@ pub(super) enum Op {
     /// It ends.
     End(NodeId),
     /// The ops up to `end` as often as `count` says.
-    Loop { node: NodeId, count: Count, end: u32 },
+    Loop {
+        node: NodeId,
+        count: Count,
+        end: u32,
+        /// Text of an element, where the packet says how many there are.
+        weight: u32,
+    },
     /// One of the cases of a choice; behind all of them, at `end`, it goes on.
     Choose { node: NodeId, slot: u16, choice: u32, end: u32 },
 }
@@ -69,8 +75,10 @@ pub(super) enum Count {
 pub(super) struct Choice {
     /// The selector is in two's complement.
     pub(super) signed: bool,
-    /// Least and greatest value, and which case; the first that contains the value counts.
-    pub(super) ranges: Vec<(i128, i128, u32)>,
+    /// Values, and which case; the first that contains the value counts.
+    pub(super) ranges: Vec<(u32, Range)>,
+    /// Finds the case where there are many.
+    pub(super) index: Option<RangeIndex>,
     /// By case: where its ops begin and end.
     pub(super) cases: Vec<(u32, u32)>,
     /// A value in no range says that the field is absent; else it is an error.
@@ -81,8 +89,11 @@ impl Choice {
     #[inline]
     pub(super) fn case(&self, value: u64) -> Option<usize> {
         let value = if self.signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-        let found = self.ranges.iter().find(|(lower, upper, _)| (*lower..=*upper).contains(&value))?;
-        usize::try_from(found.2).ok()
+        let found = match &self.index {
+            Some(index) => index.first(value)?,
+            None => self.ranges.iter().find(|(_, range)| range.contains(value))?.0,
+        };
+        usize::try_from(found).ok()
     }
 }
 

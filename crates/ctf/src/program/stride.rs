@@ -36,6 +36,11 @@ impl Stride {
         Some(Self { before, string })
     }
 
+    /// Bits of the shortest.
+    pub(super) fn least(self) -> u64 {
+        self.before.saturating_add(self.string.map_or(0, |behind| behind.saturating_add(8)))
+    }
+
     /// Where it ends if it begins at `body`; none where it does not end in the window.
     #[inline(always)]
     pub(super) fn over(self, window: &Window<'_>, body: u64) -> Option<u64> {

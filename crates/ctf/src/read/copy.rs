@@ -1,4 +1,5 @@
-//! A CTF trace copied: every event is decoded, packets that cannot be are left out.
+//! A trace written as CTF: every event is decoded, packets of files that cannot be are left out. Packets in memory are as their source
+//! made them.
 
 use super::error::Error;
 use super::folder::{Stream, Trace};
@@ -8,6 +9,7 @@ use crate::Totals;
 use crate::metadata::{Version, emit};
 use crate::output::{create_file, create_folder};
 use lastwords_trace::parallel;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -56,9 +58,9 @@ fn unused(out: &Path, name: &Path, names: &[PathBuf]) -> PathBuf {
     path
 }
 
-/// The metadata of a copy: the same where it is of that version, else written anew.
+/// The metadata of a copy: the same where it is of that version and in a file, else written anew.
 fn metadata_of(trace: &Trace, version: Version) -> crate::Result<Vec<u8>> {
-    if (trace.class().version == 1) == (version == Version::V1_8) {
+    if trace.account.is_none() && (trace.class().version == 1) == (version == Version::V1_8) {
         let from = trace.path.join("metadata");
         return std::fs::read(&from).map_err(crate::Error::io(&from, "read"));
     }
@@ -74,7 +76,10 @@ fn copy_trace(
 ) -> crate::Result<Totals> {
     let mut used: Vec<PathBuf> = Vec::new();
     for stream in &trace.streams {
-        let name = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
+        let name = match &stream.memory {
+            Some(memory) => OsStr::new(&memory.name),
+            None => stream.files.first().and_then(|file| file.file_name()).unwrap_or_default(),
+        };
         used.push(unused(folder, Path::new(name), &used));
     }
     let streams: Vec<(&Stream, PathBuf)> = trace.streams.iter().zip(used).collect();
@@ -96,19 +101,25 @@ fn copy_trace(
     Ok(totals)
 }
 
-/// Copies one stream; what cannot be read is sent to `faults`.
+/// Copies one stream; what cannot be read is sent to `faults`. A stream in memory that has no packets has no file.
 fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
-    let mut copier = Copier { stream: reader.stream(), open: None, file: create_file(path)?, path };
+    let in_memory = reader.stream().memory.is_some();
+    let mut copier = Copier { stream: reader.stream(), open: None, file: None, path };
+    if !in_memory {
+        copier.file()?;
+    }
     let mut pending: Option<(u32, Entry)> = None;
-    let mut totals = Totals { streams: 1, ..Totals::default() };
+    let mut totals = Totals::default();
     let mut events = 0;
     loop {
         match reader.advance() {
             Next::Event(_) => events += 1 + reader.pass(),
             Next::Loss(loss) => totals.lose(loss),
             Next::Fault(fault) => {
-                // What was read of this packet is not in the copy.
-                (pending, events) = (None, 0);
+                // What was read of this packet of a file is not in the copy.
+                if !in_memory {
+                    (pending, events) = (None, 0);
+                }
                 // Whoever is told is there until all streams are copied.
                 let _ = faults.send(fault);
             }
@@ -116,35 +127,55 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
                 if let Some(place) = pending.take() {
                     totals.bytes += copier.packet(place)?;
                     totals.packets += 1;
-                    totals.events += std::mem::take(&mut events);
                 }
+                totals.events += std::mem::take(&mut events);
                 if matches!(next, Next::End) {
                     break;
                 }
-                pending = reader.place();
+                if in_memory {
+                    totals.bytes += copier.bytes(&reader.window().0)?;
+                    totals.packets += 1;
+                } else {
+                    pending = reader.place();
+                }
             }
         }
     }
+    totals.streams = u64::from(copier.file.is_some());
     Ok(totals)
 }
 
 struct Copier<'a> {
     stream: &'a Stream,
     open: Option<(u32, File)>,
-    file: File,
+    file: Option<File>,
     path: &'a Path,
 }
 
 impl Copier<'_> {
+    /// The file of the copy, which is made when it is asked for.
+    fn file(&mut self) -> crate::Result<&mut File> {
+        match &mut self.file {
+            Some(file) => Ok(file),
+            file => Ok(file.insert(create_file(self.path)?)),
+        }
+    }
+
+    /// Appends these bytes of a packet; returns how many they are.
+    fn bytes(&mut self, bytes: &[u8]) -> crate::Result<u64> {
+        let written = self.file()?.write_all(bytes);
+        written.map_err(crate::Error::io(self.path, "write")).map(|()| bytes.len() as u64)
+    }
+
     /// Appends a packet; returns its bytes.
     fn packet(&mut self, (number, entry): (u32, Entry)) -> crate::Result<u64> {
         let from = self.stream.files.get(number as usize).map_or(Path::new(""), PathBuf::as_path);
         if self.open.as_ref().is_none_or(|(open, _)| *open != number) {
             self.open = Some((number, File::open(from).map_err(crate::Error::io(from, "read"))?));
         }
-        let Some((_, file)) = &mut self.open else { return Ok(0) };
+        let (Some((_, file)), Some(to)) = (&mut self.open, &mut self.file) else { return Ok(0) };
         file.seek(SeekFrom::Start(entry.offset)).map_err(crate::Error::io(from, "read"))?;
         // Inside the kernel, where both files are of such kinds.
-        std::io::copy(&mut file.take(entry.size), &mut self.file).map_err(crate::Error::io(self.path, "write"))
+        std::io::copy(&mut file.take(entry.size), to).map_err(crate::Error::io(self.path, "write"))
     }
 }

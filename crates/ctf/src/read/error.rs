@@ -1,6 +1,7 @@
 //! Why a trace cannot be read.
 
 use crate::program::{Fault, SchemaError};
+use lastwords_trace::source::Defect;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,16 +41,12 @@ pub enum Error {
         /// What is wrong.
         source: Fault,
     },
-    /// A packet in memory is not as its description says.
+    /// A packet in memory is not as its description says, or could not be made of all that its source has.
     SubBuffer {
         /// The stream's name.
         stream: String,
-        /// Number of the packet in its stream.
-        sequence: u64,
-        /// What is wrong.
-        source: Fault,
-        /// Bytes of the packet that were not decoded.
-        left: u64,
+        /// Which packet it is, and what is wrong.
+        defect: Defect,
     },
 }
 
@@ -74,8 +71,8 @@ impl fmt::Display for Error {
             Self::Packet { path, offset, source } => {
                 write!(f, "{}: packet at offset {offset:#x}: {source}", path.display())
             }
-            Self::SubBuffer { stream, sequence, source, left } => {
-                write!(f, "{stream}, packet {sequence}: {source}; {left} bytes not decoded")
+            Self::SubBuffer { stream, defect: Defect { sequence, what } } => {
+                write!(f, "{stream}, packet {sequence}: {what}")
             }
         }
     }

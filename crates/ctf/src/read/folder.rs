@@ -4,12 +4,14 @@ use super::error::Error;
 use super::index::{self, Entry};
 use crate::metadata::metadata;
 use crate::program::{Program, SchemaError};
-use lastwords_bytes::irregular;
+use lastwords_bytes::{Budget, irregular};
 use lastwords_trace::class::{EventClass, StreamClass, TraceClass};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::source::Packets;
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +29,8 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// What was recovered and lost, where that is known before the packets are read; else the packets themselves tell it.
     pub account: Option<Evidence>,
+    /// Its events were selected when it was made, by CPU, name and time: all of them are wanted.
+    pub is_selected: bool,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
@@ -95,7 +99,9 @@ impl Trace {
         account: Evidence,
     ) -> Result<Self, SchemaError> {
         let name = name(&class, Path::new(""));
-        Ok(Self { path, program: Arc::new(Program::new(class)?), streams, account: Some(account), name })
+        let budget = Arc::new(Budget::for_input(streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)));
+        let program = Arc::new(Program::new(class, &budget)?);
+        Ok(Self { path, program, streams, account: Some(account), is_selected: false, name })
     }
 
     /// Bytes of the packets of all streams.
@@ -158,8 +164,9 @@ pub fn open(path: &Path) -> Result<Found, Error> {
     if folders.is_empty() {
         return Err(Error::metadata(&path.join("metadata"), 0, "there is no such file, nor one in a folder below"));
     }
+    let budget = Arc::new(Budget::default());
     for folder in folders {
-        match open_one(path, &folder, &mut found.faults) {
+        match open_one(path, &folder, &budget, &mut found.faults) {
             Ok(trace) => found.traces.push(trace),
             Err(fault) => found.faults.push(fault),
         }
@@ -191,13 +198,14 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace, Error> {
+fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<Error>) -> Result<Trace, Error> {
     let path = folder.join("metadata");
+    budget.admit(std::fs::metadata(&path).map_or(0, |data| stored(&data)));
     let class = metadata(&path)?;
-    let program = Program::new(class).map_err(|source| Error::Schema { path, source })?;
+    let program = Program::new(class, budget).map_err(|source| Error::Schema { path, source })?;
     let mut streams: Vec<Stream> = Vec::new();
     for file in data_files(folder, faults)? {
-        let index = index::of_file(&file, &program)?;
+        let index = index::of_file(&file, &program, budget)?;
         faults.extend(index.fault);
         let Some(first) = index.first else { continue };
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();
@@ -212,7 +220,21 @@ fn open_one(root: &Path, folder: &Path, faults: &mut Vec<Error>) -> Result<Trace
         }
     }
     let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
-    Ok(Trace { path: folder.to_path_buf(), program: Arc::new(program), streams, account: None, name })
+    Ok(Trace {
+        path: folder.to_path_buf(),
+        program: Arc::new(program),
+        streams,
+        account: None,
+        is_selected: false,
+        name,
+    })
+}
+
+/// Bytes that a file takes; those of its holes do not count.
+pub(super) fn stored(file: &Metadata) -> u64 {
+    let blocks = file.blocks().saturating_mul(512);
+    // Not every file system tells its blocks.
+    if blocks == 0 { file.len() } else { file.len().min(blocks) }
 }
 
 /// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no
@@ -243,24 +265,63 @@ fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Er
 fn join(stream: &mut Stream, other: Stream) {
     let base = u32::try_from(stream.files.len()).unwrap_or(u32::MAX);
     stream.files.extend(other.files);
+    // Positions of packets of `stream`, the first one last.
+    let mut places: HashMap<Same, Vec<usize>> = HashMap::new();
+    for (place, (_, entry)) in stream.packets.iter().enumerate().rev() {
+        Same::of(entry).into_iter().flatten().for_each(|key| places.entry(key).or_default().push(place));
+    }
+    let mut added = Vec::new();
     for (file, entry) in other.packets {
-        let place = stream.packets.partition_point(|(_, there)| there.begin < entry.begin);
-        let (file, alike) = (file.saturating_add(base), stream.packets.get_mut(place..).unwrap_or_default().iter_mut());
-        let mut alike = alike.take_while(|(_, there)| there.begin == entry.begin);
-        match alike.find(|(from, there)| *from < base && is_same_packet(there, &entry)) {
+        let file = file.saturating_add(base);
+        let first = |key: Same| {
+            let places = places.get_mut(&key)?;
+            let is_taken = |place: &usize| stream.packets.get(*place).is_none_or(|(file, _)| *file >= base);
+            while places.last().is_some_and(is_taken) {
+                places.pop();
+            }
+            places.last().copied()
+        };
+        let same = Same::of(&entry).into_iter().flatten().filter_map(first).min();
+        match same.and_then(|place| stream.packets.get_mut(place)) {
             Some(same) if (same.1.end, same.1.size) < (entry.end, entry.size) => *same = (file, entry),
             Some(_) => {}
-            None => stream.packets.insert(place, (file, entry)),
+            None => added.push((file, entry)),
         }
     }
+    merge(&mut stream.packets, added);
 }
 
-/// Two files of one stream have the same packet, perhaps written further in one of them. The packets begin at the same time and have
-/// one sequence number. Without sequence numbers they are the same if their times overlap, which those of two packets never do.
-fn is_same_packet(one: &Entry, other: &Entry) -> bool {
-    let overlap = one.begin < one.end.min(other.end) && one.end.max(other.end) != u64::MAX;
-    (one.begin, one.sequence) == (other.begin, other.sequence)
-        && (one.sequence.is_some() || overlap || (one.size, one.end) == (other.size, other.end))
+/// Puts packets among others, by time; of those that begin at one time the added ones come first.
+fn merge(packets: &mut Vec<(u32, Entry)>, added: Vec<(u32, Entry)>) {
+    let mut before = std::mem::take(packets).into_iter().peekable();
+    for (file, entry) in added {
+        packets.extend(std::iter::from_fn(|| before.next_if(|(_, there)| there.begin < entry.begin)));
+        packets.push((file, entry));
+    }
+    packets.extend(before);
+}
+
+/// Two files of one stream have the same packet, perhaps written further in one of them, where both have one of these in common. The
+/// packets begin at the same time and have one sequence number. Without sequence numbers they are the same if their times overlap, which
+/// those of two packets never do.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Same {
+    Numbered { begin: u64, sequence: u64 },
+    Overlapping { begin: u64 },
+    Alike { begin: u64, end: u64, size: u64 },
+}
+
+impl Same {
+    fn of(entry: &Entry) -> [Option<Self>; 2] {
+        let Entry { begin, end, size, .. } = *entry;
+        match entry.sequence {
+            Some(sequence) => [Some(Self::Numbered { begin, sequence }), None],
+            None => {
+                let lasts = begin < end && end != u64::MAX;
+                [lasts.then_some(Self::Overlapping { begin }), Some(Self::Alike { begin, end, size })]
+            }
+        }
+    }
 }
 
 /// Makes one trace of those that have one identity, as far as one of their metadata decodes both.
@@ -369,6 +430,17 @@ mod tests {
         // No sequence numbers: their times overlap.
         assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 19, 8192, None)]), [(1, 19)]);
         assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 14, 4096, None)]), [(0, 14)]);
+    }
+
+    /// 200,000 packets of no duration in two files, all at one time or each at its own: a search for each would take minutes.
+    #[test]
+    fn many_packets_are_joined() {
+        for step in [0, 1] {
+            let packets: Vec<_> = (0..100_000).map(|n| (step * n, step * n, 8, None)).collect();
+            let others: Vec<_> = packets.iter().map(|packet| (packet.0, packet.1, 16, None)).collect();
+            assert_eq!(joined(&packets, &others).len(), 200_000);
+            assert_eq!(joined(&packets, &packets).len(), 100_000);
+        }
     }
 
     #[test]

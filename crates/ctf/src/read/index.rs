@@ -1,7 +1,9 @@
 //! Which packets a file has: from LTTng's index file, or from the packets themselves.
 
 use super::error::Error;
+use super::folder::stored;
 use crate::program::{Expected, Fault, Packet, Program};
+use lastwords_bytes::Budget;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,6 +17,9 @@ const ENTRY: usize = 56;
 const HEAD: usize = 512;
 /// Most bytes that a packet's header and context may have.
 const MAX_HEAD: usize = 1 << 22;
+
+/// Steps that an entry takes of a budget.
+const STEPS: u64 = 4;
 
 /// Where a packet stands and when it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +44,22 @@ pub(super) struct Index {
     pub(super) fault: Option<Error>,
 }
 
+/// Pays for so many entries. Packets of real traces have some dozens of bytes at least.
+fn spend(budget: &Budget, entries: u64) -> std::io::Result<()> {
+    budget.steps("packets", entries.saturating_mul(STEPS)).map_err(std::io::Error::other)
+}
+
 /// Finds the packets of a file.
 ///
 /// # Errors
 /// It cannot be read.
-pub(super) fn of_file(path: &Path, program: &Program) -> Result<Index, Error> {
+pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result<Index, Error> {
     let file = File::open(path).map_err(Error::io(path))?;
-    let size = file.metadata().map_err(Error::io(path))?.len();
+    let data = file.metadata().map_err(Error::io(path))?;
+    let size = data.len();
+    budget.admit(stored(&data));
     let mut scan = Scan { path, file: &file, size, program, head: Vec::new() };
-    if let Some(entries) = from_index_file(path, size) {
+    if let Some(entries) = from_index_file(path, size, budget) {
         return Ok(match scan.packet(0) {
             Ok(first) => Index { entries, first: Some(first), fault: None },
             Err(fault) => Index { entries: Vec::new(), first: None, fault: Some(fault) },
@@ -56,7 +68,7 @@ pub(super) fn of_file(path: &Path, program: &Program) -> Result<Index, Error> {
     let mut index = Index { entries: Vec::new(), first: None, fault: None };
     let mut offset = 0;
     while offset < size {
-        match scan.entry(offset) {
+        match scan.entry(offset).and_then(|found| spend(budget, 1).map_err(Error::io(path)).map(|()| found)) {
             Ok((packet, entry)) => {
                 index.first.get_or_insert(packet);
                 index.entries.push(entry);
@@ -128,11 +140,13 @@ pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, byte
 }
 
 /// The entries of `index/NAME.idx` beside a file, where there is such a file and it fits.
-fn from_index_file(path: &Path, size: u64) -> Option<Vec<Entry>> {
+fn from_index_file(path: &Path, size: u64, budget: &Budget) -> Option<Vec<Entry>> {
     let mut name = path.file_name()?.to_owned();
     name.push(".idx");
     let index = path.parent()?.join("index").join(name);
-    let bytes = index.is_file().then(|| std::fs::read(index).ok())??;
+    let length = std::fs::metadata(&index).ok().filter(std::fs::Metadata::is_file)?.len();
+    spend(budget, length.div_ceil(ENTRY as u64)).ok()?;
+    let bytes = std::fs::read(index).ok()?;
     let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).map(|raw| u32::from_be_bytes(*raw));
     let long = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()).map(|raw| u64::from_be_bytes(*raw))

@@ -6,7 +6,7 @@ use super::index::{Entry, read_at};
 use crate::program::{Decoder, Event, Fault, MAX_ALIGNMENT, Packet, Part, Program};
 use lastwords_trace::class::Clock;
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::source::{PacketInfo, PacketReader};
+use lastwords_trace::source::{Defect, PacketInfo, PacketReader};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -305,7 +305,8 @@ impl<'t> Reader<'t> {
             let (entry, stream) = (self.entry, memory.name.clone());
             let sequence = entry.and_then(|entry| entry.sequence).unwrap_or(0);
             let left = entry.map_or(0, |entry| entry.size).saturating_sub(self.at / 8);
-            return Error::SubBuffer { stream, sequence, source, left };
+            let what = format!("{source}; {left} bytes not decoded");
+            return Error::SubBuffer { stream, defect: Defect { sequence, what } };
         }
         let path = self.stream.files.get(number as usize).cloned().unwrap_or_default();
         Error::Packet { path, offset, source }
@@ -360,6 +361,12 @@ impl<'t> Reader<'t> {
         (self.watch)(rest.iter().map(|(_, entry)| entry.size).sum());
     }
 
+    /// What the source of a stream in memory could not put into packets.
+    fn defect(&mut self) -> Option<Error> {
+        let (defect, memory) = (self.memory.as_mut()?.defect()?, self.stream.memory.as_ref()?);
+        Some(Error::SubBuffer { stream: memory.name.clone(), defect })
+    }
+
     /// The losses before a packet, then the packet.
     fn begin_packet(&mut self) -> Next {
         if let Some(loss) = self.losses.pop() {
@@ -377,7 +384,7 @@ impl<'t> Reader<'t> {
         let (number, entry) = match self.next_entry() {
             Some(Ok(place)) => place,
             Some(Err(fault)) => return Next::Fault(fault),
-            None => return Next::End,
+            None => return self.defect().map_or(Next::End, Next::Fault),
         };
         match self.program.packet(&mut self.decoder, &self.bytes) {
             Err(fault) => Next::Fault(self.fault(number, entry.offset, fault)),
@@ -392,7 +399,7 @@ impl<'t> Reader<'t> {
                 self.note_losses(&packet);
                 self.before = Some(packet);
                 self.fresh = Some(packet);
-                self.begin_packet()
+                self.defect().map_or_else(|| self.begin_packet(), Next::Fault)
             }
         }
     }

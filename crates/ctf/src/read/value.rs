@@ -133,7 +133,7 @@ impl Visitor for Builder<'_> {
             Some(Shape::Bool) => Value::Bool(value != 0),
             Some(Shape::Integer { signed, mappings, .. }) => {
                 let wide = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-                let label = mappings.iter().find(|mapping| mapping.names(wide)).map(|mapping| mapping.label.clone());
+                let label = mappings.first(wide).map(|mapping| mapping.label.clone());
                 match (mappings.is_empty(), signed) {
                     (false, _) => Value::Enum(wide, label),
                     (true, true) => Value::Signed(value.cast_signed()),

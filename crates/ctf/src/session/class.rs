@@ -6,8 +6,9 @@ use crate::names::uuid_text;
 use crate::names::{identifier, members, plain};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Integer, Length,
-    LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass, Struct, Text, TraceClass, Variant, VariantOption,
+    Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Integer, Labels,
+    Length, LogLevel, Mapping, Origin, Path, Range, Role, Scope, StreamClass, Struct, Text, TraceClass, Variant,
+    VariantOption,
 };
 use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};
@@ -143,7 +144,7 @@ struct Shapes {
 }
 
 impl Shapes {
-    fn bits(self, length: u8, with: Role, mappings: Vec<Mapping>) -> FieldClass {
+    fn bits(self, length: u8, with: Role, mappings: Labels) -> FieldClass {
         let alignment = if length.is_multiple_of(8) { 8 } else { 1 };
         let bits = Bits { length, alignment, order: self.order, reversed: false };
         FieldClass::Integer(Integer { roles: vec![with], mappings, ..Integer::new(bits, false, 10) })
@@ -177,13 +178,13 @@ impl Shapes {
         let labels = |o: &VariantOption| Mapping { label: o.name.clone(), ranges: o.ranges.clone() };
         let mappings = match self.version {
             Version::V1_8 => options.iter().map(labels).collect(),
-            Version::V2 => Vec::new(),
+            Version::V2 => Labels::default(),
         };
         let selector = Path { scope: Scope::EventHeader, names: vec!["id".to_owned()] };
         let forms = Variant { selector, options, attributes: Attributes::default() };
         let mut word = vec![
             ("id", self.bits(5, Role::EventClassId, mappings)),
-            ("timestamp", self.bits(27, Role::Clock, Vec::new())),
+            ("timestamp", self.bits(27, Role::Clock, Labels::default())),
         ];
         // The word's low bits are its id. CTF counts the bits of big-endian numbers from the highest.
         if self.order == ByteOrder::Big {

@@ -6,12 +6,13 @@
 
 use super::class::channel_class;
 use crate::program::{self, Fault, Flat, Part, Program};
-use lastwords_bytes::{ByteOrder, Reader};
+use lastwords_bytes::{Budget, ByteOrder, Limits, Reader};
 use lastwords_trace::class::Scope;
 use lastwords_trace::schema::{Channel, Schema};
 use lastwords_trace::visit::Ignore;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Tag: id, payload size and full clock follow.
 pub const TAG_FULL: u32 = 29;
@@ -164,7 +165,10 @@ impl ChannelDecoder {
     /// Compiles one channel.
     #[must_use]
     pub fn new(channel: &Channel, order: ByteOrder) -> Self {
-        let program = channel_class(channel, order).ok().and_then(|class| Program::new(class).ok());
+        // The schema was bounded when it was read, and no text is made.
+        let limits = Limits { bytes: u64::MAX, steps: u64::MAX, ..Limits::default() };
+        let budget = Arc::new(Budget::new(limits));
+        let program = channel_class(channel, order).ok().and_then(|class| Program::new(class, &budget).ok());
         let code = program.as_ref().and_then(|program| program.code(Scope::CommonContext, 0, 0));
         let flat = code.map(|code| code.flat());
         let context = match flat {

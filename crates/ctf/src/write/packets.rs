@@ -14,7 +14,7 @@ use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
 
 /// Bytes of packet header and context as the metadata describes them.
-const HEADER_LEN: usize = 84;
+pub const HEADER_LEN: usize = 84;
 const MAGIC: u32 = 0xC1FC_1FC1;
 /// Greatest count that is believed: babeltrace2 takes the greatest numbers for "unknown".
 const MAX_COUNT: u64 = 1 << 62;

@@ -34,15 +34,20 @@ impl Choice {
         Ok(if self.snapshot { array.snapshot.as_deref() } else { Some(&*array.live) })
     }
 
+    /// An event at this reading of the clock is wanted.
+    pub(crate) fn wants_time(&self, time: u64) -> bool {
+        self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
+    }
+
     /// Positions in [`Ring::cpus`] that are wanted.
     pub(crate) fn lanes(&self, ring: &dyn Ring) -> Vec<usize> {
         let wants = |cpu: u32| self.cpus.is_empty() || self.cpus.contains(&cpu);
         ring.cpus().iter().enumerate().filter(|(_, c)| wants(c.cpu)).map(|(at, _)| at).collect()
     }
 
-    /// By event id: it is wanted. What has no format is wanted where everything is.
+    /// By event id: it is wanted. What has no format is called `ftrace:unknown`.
     pub(crate) fn ids(&self, tracing: &Tracing) -> Vec<bool> {
-        let mut ids = vec![self.events.is_empty(); usize::from(u16::MAX) + 1];
+        let mut ids = vec![is_selected(&self.events, "ftrace", "unknown"); usize::from(u16::MAX) + 1];
         for (id, format) in &tracing.formats {
             if let Some(wanted) = ids.get_mut(usize::from(*id)) {
                 *wanted = is_selected(&self.events, &format.system, &format.name);
@@ -54,8 +59,6 @@ impl Choice {
 
 /// One trace array of several.
 pub(crate) struct Part<'a> {
-    /// Its position in [`Tracing::arrays`].
-    pub(crate) array: usize,
     /// Its events; the next one is the head.
     pub(crate) merge: Merge<'a>,
 }
@@ -89,7 +92,7 @@ impl<'a> Chosen<'a> {
         let mut parts = Vec::new();
         for array in arrays {
             let Some(ring) = choice.ring(tracing, *array)? else { continue };
-            parts.push(Part { array: *array, merge: Merge::new(tracing, ring, &choice.lanes(ring)) });
+            parts.push(Part { merge: Merge::new(tracing, ring, &choice.lanes(ring)) });
         }
         let (since, until) = (choice.since, choice.until);
         Ok(Self { parts, ids: choice.ids(tracing), order: tracing.byte_order, since, until, skip: 0 })

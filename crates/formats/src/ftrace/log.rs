@@ -1,8 +1,21 @@
 //! The kernel's log beside its trace: one timeline of both.
 
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
 
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::class::TraceClass;
+use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::Array;
+use lastwords_trace::source::{PacketInfo, PacketReader, Packets};
+
+use super::Choice;
+use super::ctf;
+use lastwords_ctf::Result;
+use lastwords_ctf::read::Trace;
+use lastwords_ctf::session::unsigned;
+use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 
 /// A record of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +73,19 @@ impl Relation {
             Self::Apart => Some(format!(
                 "the trace's clock is {clock}, which cannot be compared with the log's: the log stands behind the events"
             )),
+        }
+    }
+
+    /// The same of a trace of the log alone ([`trace`]).
+    #[must_use]
+    pub fn remark_of_trace(self, array: &Array) -> Option<String> {
+        let clock = &array.clock;
+        match self {
+            Self::Apart => Some(format!(
+                "the trace's clock is {clock}, which cannot be compared with the log's: the log's records stand where their own \
+                 times put them"
+            )),
+            _ => self.remark(array),
         }
     }
 
@@ -124,5 +150,66 @@ pub(crate) fn write_text(out: &mut Vec<u8>, line: &LogLine) {
         let _ = write!(out, "[{seconds:5}.{micros:06}] ");
         out.extend(text.bytes().map(|byte| if byte.is_ascii_control() && byte != b'\t' { b'?' } else { byte }));
         out.push(b'\n');
+    }
+}
+
+/// The records as a trace of their own, whose clock is the log's: those that a choice of events of a trace array wants. `offset`: what the
+/// clock of that array lacks to nanoseconds since the epoch, where that is known.
+///
+/// # Errors
+/// The class of the trace is none by which packets can be decoded.
+pub fn trace(
+    path: &Path,
+    mut lines: Vec<LogLine>,
+    relation: Relation,
+    choice: &Choice,
+    offset: Option<i64>,
+) -> Result<Trace> {
+    lines.retain(|line| choice.wants_time(relation.clock(line)));
+    let ahead = if let Relation::Ahead(by) = relation { by } else { 0 };
+    let clock = ctf::clock("local_clock", offset.unwrap_or(0).saturating_sub(ahead), ctf::origin(offset));
+    let number = || unsigned(1, ByteOrder::Little);
+    let fields = [("level", number()), ("facility", number()), ("text", ctf::text())];
+    let fields = fields.into_iter().map(|(name, class)| (name.to_owned(), class)).collect();
+    let event = ctf::event_class(0, "kernel:log".to_owned(), fields);
+    let class = ctf::framed(ByteOrder::Little, [0; 16], LOG, clock, None, vec![event]);
+    let class = TraceClass { uuid: None, ..class };
+    let bytes = lines.iter().map(|line| line.text.len() as u64).sum();
+    let source: Arc<dyn Packets> = Arc::new(Records(lines));
+    let stream = ctf::in_memory(&source, 0, 0, LOG.to_owned(), None, bytes);
+    ctf::selected(path, class, vec![stream], Evidence::default())
+}
+
+/// What the trace of the log and its stream are called.
+pub(crate) const LOG: &str = "kernel log";
+/// Records of a packet.
+const RECORDS: usize = 256;
+
+/// The records of the log as packets.
+struct Records(Vec<LogLine>);
+
+impl Packets for Records {
+    fn packets_of(&self, _: usize) -> Box<dyn PacketReader + '_> {
+        Box::new(Chunks(self.0.chunks(RECORDS).enumerate()))
+    }
+}
+
+struct Chunks<'a>(std::iter::Enumerate<std::slice::Chunks<'a, LogLine>>);
+
+impl PacketReader for Chunks<'_> {
+    fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
+        let (number, lines) = self.0.next()?;
+        bytes.clear();
+        bytes.resize(HEADER_LEN, 0);
+        for line in lines {
+            ctf::put_header(bytes, ByteOrder::Little, 0, line.time);
+            bytes.extend_from_slice(&[line.level, line.facility]);
+            ctf::put_text(bytes, line.text.as_bytes());
+        }
+        let times = || lines.iter().map(|line| line.time);
+        let (begin, end) = (lines.first()?.time, times().max()?);
+        let header = Header { big: false, uuid: [0; 16], stream_id: 0, instance: 0, cpu: u32::MAX };
+        let last = Last { end, sequence: number as u64, discarded: 0 };
+        ctf::packet(bytes, &header, begin, last, Verdict::Committed)
     }
 }

@@ -9,7 +9,6 @@ pub(crate) mod choice;
 pub mod ctf;
 pub mod dat;
 pub mod format_file;
-pub mod json;
 pub mod log;
 pub mod print;
 pub mod text;

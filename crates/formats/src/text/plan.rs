@@ -5,7 +5,7 @@ use super::line::Line;
 use super::number::Constant;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::Trace;
-use lastwords_trace::class::{Encoding, EventClass, Mapping, Scope, TraceClass};
+use lastwords_trace::class::{Encoding, EventClass, Labels, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{Node, Shape};
 
@@ -43,10 +43,10 @@ pub(super) enum Look<'t> {
     Signed,
     /// Another base: bits of the field, whether it is signed, the base.
     Based(u8, bool, u8),
-    Enum(&'t [Mapping], u8, bool, u8),
+    Enum(&'t Labels, u8, bool, u8),
     Bool,
     /// Names of bits.
-    Bits(&'t [Mapping]),
+    Bits(&'t Labels),
     Text(Encoding),
     Other,
 }

@@ -20,6 +20,8 @@ use std::sync::Arc;
 const BATCH: usize = 8192;
 /// Without threads: so few that they stay in the cache.
 const SMALL_BATCH: usize = 512;
+/// Most bytes that a batch takes in memory: of windows that no batch before it had, and of text beside the events' bytes.
+const BATCH_BYTES: u64 = 8 << 20;
 /// Bytes of packets from which on threads gain more than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
 /// The scopes before an event's own fields.
@@ -81,7 +83,7 @@ pub(super) fn print<'o>(
         let class = classes.position(facts);
         let all_alike = !classes.depends.get(class).is_some_and(|of| of.contains(&true));
         let context = Arc::new(Context::new(Vec::new()));
-        StreamState { trace: facts.trace, class, all_alike, context, known: None, window: 0 }
+        StreamState { trace: facts.trace, class, all_alike, context, known: None, window: 0, counted: (0, 0) }
     };
     let streams = facts.iter().map(state).collect();
     std::thread::scope(|scope| {
@@ -111,6 +113,7 @@ pub(super) fn print<'o>(
                 (false, true) => BATCH,
                 (false, false) => SMALL_BATCH,
             },
+            bytes: 0,
             number: 0,
             pipeline,
             totals: Totals::default(),
@@ -137,6 +140,8 @@ struct Printer<'p, 't, 'o> {
     batch: Batch,
     /// Events of a full batch.
     full: usize,
+    /// Bytes of the batch.
+    bytes: u64,
     /// Counts batches.
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
@@ -156,6 +161,8 @@ struct StreamState {
     /// The batch and the reader's window that `window` is the position of.
     known: Option<(u64, u64)>,
     window: u32,
+    /// The reader's window, and the text that the stream's events became beside their bytes, as far as batches counted them.
+    counted: (u64, u64),
 }
 
 impl Printer<'_, '_, '_> {
@@ -177,6 +184,7 @@ impl Printer<'_, '_, '_> {
         }
         self.batch.restart(self.previous);
         self.number += 1;
+        self.bytes = 0;
         self.failed.is_none()
     }
 
@@ -209,6 +217,12 @@ impl Sink for Printer<'_, '_, '_> {
             self.batch.decoders.push((self.batch.records.len(), decoder));
         }
         let known = Some((self.number, reader.windows()));
+        let counted = (reader.windows(), reader.parts().1.paid());
+        if state.counted != counted {
+            let (windows, paid) = std::mem::replace(&mut state.counted, counted);
+            let window = if windows == counted.0 { 0 } else { reader.parts().2.bytes.len() as u64 };
+            self.bytes = self.bytes.saturating_add(window).saturating_add(counted.1.saturating_sub(paid));
+        }
         if state.known != known {
             state.known = known;
             state.window = self.batch.windows.len() as u32;
@@ -229,7 +243,7 @@ impl Sink for Printer<'_, '_, '_> {
             body: event.body,
             nanoseconds,
         });
-        self.batch.records.len() < self.full || self.send()
+        (self.batch.records.len() < self.full && self.bytes < BATCH_BYTES) || self.send()
     }
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {

@@ -4,7 +4,7 @@ use super::escape::quoted;
 use super::number::{general, hexadecimal, signed, unsigned};
 use super::page::Put;
 use super::plan::{Look, Part};
-use lastwords_trace::class::{Encoding, Mapping};
+use lastwords_trace::class::{Encoding, Labels};
 use lastwords_trace::visit::{NodeId, Visitor};
 
 pub(super) struct Writer<'a, 't> {
@@ -129,7 +129,7 @@ pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
         Look::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
             out.text(b"( ");
-            let mut matching = mappings.iter().filter(|mapping| mapping.names(wide));
+            let mut matching = mappings.of(wide);
             match (matching.next(), matching.next()) {
                 (None, _) => out.text(b"<unknown>"),
                 (Some(only), None) => quoted(out, only.label.as_bytes()),
@@ -154,15 +154,16 @@ pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
 }
 
 /// The number, and the names of the bits that are set.
-fn bit_map(out: &mut impl Put, value: u64, flags: &[Mapping]) {
+fn bit_map(out: &mut impl Put, value: u64, flags: &Labels) {
     hexadecimal(out, value);
-    let is_set = |flag: &&Mapping| (0..64).any(|bit| value >> bit & 1 == 1 && flag.names(bit));
-    for (i, flag) in flags.iter().filter(is_set).enumerate() {
+    let set = (0u8..64).filter(|bit| value >> bit & 1 == 1).map(i128::from);
+    let mut names = flags.of_any(set).enumerate().peekable();
+    while let Some((i, flag)) = names.next() {
         out.text(if i == 0 { b" { " } else { b", " });
         quoted(out, flag.label.as_bytes());
-    }
-    if flags.iter().any(|flag| is_set(&flag)) {
-        out.text(b" }");
+        if names.peek().is_none() {
+            out.text(b" }");
+        }
     }
 }
 

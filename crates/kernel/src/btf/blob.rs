@@ -1,28 +1,28 @@
-//! Writing a blob: types in the order of their numbers, and strings.
+//! Writes a BTF blob: types in the order of their numbers, and strings.
 
 use super::{Btf, Types};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Magic of a blob, and the bytes of its header (`include/uapi/linux/btf.h`).
+/// Magic of a blob, and length of its header in bytes (`include/uapi/linux/btf.h`).
 const MAGIC: u16 = 0xeb9f;
 const HEADER: u32 = 24;
 
-/// What every type begins with.
+/// The first words of every type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Head {
-    /// Offset of its name; 0 for none.
+    /// String offset of the name; 0 without a name.
     pub(crate) name: u32,
     pub(crate) kind: u8,
     pub(crate) flag: bool,
-    /// Members, enumerators.
+    /// Number of members or enumerators.
     pub(crate) count: usize,
-    /// Bytes, or the number of the type that it refers to: by kind.
+    /// Depending on the kind: size in bytes, or the number of the type that this type refers to.
     pub(crate) size_or_type: u32,
 }
 
-/// A blob in the making. Numbers and string offsets go on where the base's end.
+/// A blob under construction. Type numbers and string offsets continue those of `base`.
 pub(crate) struct Blob {
     base: Option<Arc<Btf>>,
     order: ByteOrder,
@@ -30,7 +30,7 @@ pub(crate) struct Blob {
     first_string: u32,
     /// Types in the order in which they were written.
     bytes: Vec<u8>,
-    /// Where in `bytes` each type lies, in the order of their numbers.
+    /// Range in `bytes` of each type, in the order of their numbers.
     places: Vec<std::ops::Range<usize>>,
     strings: Vec<u8>,
     known: HashMap<Box<[u8]>, u32>,
@@ -44,19 +44,19 @@ impl Blob {
         Self { base, order, first, first_string, bytes, places, strings: vec![0], known }
     }
 
-    /// Bytes so far.
+    /// Number of bytes written so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len().saturating_add(self.strings.len())
     }
 
-    /// The number of a type that [`Self::write`] will be given for.
+    /// Reserves the number of a type that [`Self::write`] will write.
     pub(crate) fn reserve(&mut self) -> u32 {
         let id = self.first.saturating_add(number(self.places.len() as u64));
         self.places.push(0..0);
         id
     }
 
-    /// Writes the type of a number that was reserved.
+    /// Writes the type whose number was reserved.
     pub(crate) fn write(&mut self, id: u32, head: Head, body: &[u32]) {
         let begin = self.bytes.len();
         let info = u32::from(head.flag) << 31 | u32::from(head.kind) << 24 | number(head.count as u64) & 0xff_ffff;
@@ -70,14 +70,14 @@ impl Blob {
         }
     }
 
-    /// Adds a type; its number.
+    /// Adds a type; returns its number.
     pub(crate) fn add(&mut self, head: Head, body: &[u32]) -> u32 {
         let id = self.reserve();
         self.write(id, head, body);
         id
     }
 
-    /// Offset of a text.
+    /// Returns the offset of a string; adds the string if it is new.
     pub(crate) fn string(&mut self, text: &[u8]) -> u32 {
         if text.is_empty() {
             return 0;
@@ -92,7 +92,7 @@ impl Blob {
         at
     }
 
-    /// The bytes of it.
+    /// Encodes the blob.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let lens = (number(self.bytes.len() as u64), number(self.strings.len() as u64));
         let mut blob = Vec::with_capacity(self.len().saturating_add(HEADER as usize));
@@ -112,10 +112,10 @@ impl Blob {
         blob
     }
 
-    /// Types of the base and of it.
+    /// Parses the blob: the types of the base and its own.
     ///
     /// # Errors
-    /// There are too many of them.
+    /// There are too many types.
     pub(crate) fn types(self, budget: &Budget) -> Result<Types, Error> {
         Ok(Types::new(Arc::new(Btf::parse(self.bytes(), self.base, budget)?)))
     }
@@ -128,7 +128,7 @@ impl Blob {
     }
 }
 
-/// A number as the blob has it.
+/// Converts a number to 32 bits, saturating.
 pub(crate) fn number(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

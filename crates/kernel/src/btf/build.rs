@@ -1,7 +1,7 @@
-//! Types that no blob has, written as one: for modules whose image has no types of their own.
+//! Builds types that no blob has: for modules whose image has no types of their own.
 //!
-//! A [`Builder`] lays structures out as the compiler does (System V ABI: each member at the next multiple of its alignment)
-//! and takes sizes and alignments of the kernel's own types from the kernel's blob.
+//! A [`Builder`] lays out structures like the compiler (System V ABI: each member at the next multiple of its
+//! alignment). It takes sizes and alignments of the kernel's types from the kernel's blob.
 
 use super::blob::{Blob, Head, number};
 use super::{ARRAY, FORWARD, INT, POINTER, STRUCT, TypeId, Types};
@@ -10,7 +10,7 @@ use lastwords_bytes::{Budget, ByteOrder, Error as BytesError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Nesting of structures when an alignment is looked for.
+/// Greatest nesting of structures when an alignment is computed.
 const DEPTH: usize = 16;
 
 /// A type that members can have.
@@ -21,7 +21,7 @@ pub(super) struct Built {
     align: u64,
 }
 
-/// Writes a blob that goes on where the kernel's ends.
+/// Builds a blob that continues the kernel's blob.
 pub struct Builder {
     kernel: Arc<Types>,
     word: u64,
@@ -30,20 +30,22 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Types beside those of `kernel`, whose pointers have `word` bytes.
+    /// Starts a blob of types in addition to those of `kernel`, whose pointers have `word` bytes.
     #[must_use]
     pub fn new(kernel: &Arc<Types>, order: ByteOrder, word: u8) -> Self {
         let blob = Blob::new(Some(Arc::clone(kernel.btf())), order);
         Self { kernel: Arc::clone(kernel), word: word.into(), blob, known: HashMap::new() }
     }
 
-    /// Adds a structure from its declaration: members of the form `TYPE NAME`, separated by semicolons. A type is
-    /// `u8`, `u32`, `u64`, `int`, `long`; `*` for a pointer to nothing that matters, `*NAME` to a structure added here before or
-    /// later, `**NAME`; `@NAME` is a type of the kernel, `NAME` a structure added before. `NAME[4]` is an array, `NAME[]` a flexible
-    /// one, `NAME:1` a bit field of an `u32` whose unit begins with it.
+    /// Adds a structure from its declaration: members of the form `TYPE NAME`, separated by semicolons.
+    ///
+    /// Types: `u8`, `u32`, `u64`, `int`, `long`; `*` is an untyped pointer, `*NAME` a pointer to a structure of this
+    /// builder (added before or later), and `**NAME` a pointer to such a pointer; `@NAME` is a type of the kernel,
+    /// `NAME` a structure added before. `NAME[4]` is an array, `NAME[]` a flexible array, `NAME:1` a bit field at the
+    /// start of a `u32`.
     ///
     /// # Errors
-    /// A type is not known.
+    /// A type is unknown.
     pub fn structure(&mut self, name: &str, declaration: &str) -> Result<(), Error> {
         let mut members = Vec::new();
         let (mut end, mut align) = (0u64, 1u64);
@@ -77,16 +79,16 @@ impl Builder {
         Ok(())
     }
 
-    /// Bytes of a structure that was added.
+    /// Size of a structure that was added, bytes.
     #[must_use]
     pub fn size_of(&self, name: &str) -> Option<u64> {
         self.known.get(name).map(|built| built.size)
     }
 
-    /// The kernel's types and those that were added.
+    /// Returns the kernel's types together with the added ones.
     ///
     /// # Errors
-    /// There are too many of them.
+    /// There are too many types.
     pub fn finish(self, budget: &Budget) -> Result<Types, BytesError> {
         self.blob.types(budget)
     }
@@ -118,7 +120,7 @@ impl Builder {
             _ => return Err(Error::NoType(name.to_owned())),
         };
         let head = Head { name: self.blob.string(name.as_bytes()), kind: INT, ..Head::default() };
-        // Sign at bit 24, offset 0, bits.
+        // Sign at bit 24, then offset 0, then the number of bits.
         let bits = u32::from(name == "int") << 24 | number(size.saturating_mul(8));
         let id = self.blob.add(Head { size_or_type: number(size), ..head }, &[bits]);
         let built = Built { id, size, align: size };
@@ -132,14 +134,15 @@ impl Builder {
     }
 
     fn array(&mut self, element: Built, count: u32) -> Built {
-        // Element, index (whatever it is), count.
+        // Element type, index type (not used), count.
         let id = self.blob.add(Head { kind: ARRAY, ..Head::default() }, &[element.id, element.id, count]);
         Built { id, size: element.size.saturating_mul(count.into()), ..element }
     }
 }
 
 impl Types {
-    /// Alignment of a type, bytes, by its members; attributes that raise it do not show in a blob.
+    /// Alignment of a type in bytes, computed from its members. Attributes that raise the alignment are not visible in
+    /// a blob.
     #[must_use]
     pub fn align(&self, id: TypeId) -> u64 {
         self.align_within(id, DEPTH)
@@ -167,7 +170,7 @@ mod tests {
     use super::super::Btf;
     use super::*;
 
-    /// A kernel's blob with one structure of 12 bytes, aligned to 4.
+    /// A kernel blob with one structure of 12 bytes, aligned to 4.
     fn kernel() -> Arc<Types> {
         let blob = Btf::parse(empty(), None, &Budget::default()).expect("a blob");
         let mut builder = Builder::new(&Arc::new(Types::new(Arc::new(blob))), ByteOrder::Little, 8);

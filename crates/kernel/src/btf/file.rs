@@ -1,4 +1,4 @@
-//! The types that a module's own file carries.
+//! Reads the types in a module's own file.
 
 use super::{Btf, Types};
 use crate::dwarf;
@@ -10,11 +10,11 @@ use object::{Endianness, FileKind, ReadCache};
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-/// The types of a module's file (`.ko`): its `.BTF`, on its own `.BTF.base` where it has one (6.11 and later), else on the
-/// kernel's; without `.BTF`, those of its debug information.
+/// Reads the types of a module's file (`.ko`) from its `.BTF`, on top of its own `.BTF.base` if there is one (Linux
+/// 6.11 and later), else on top of the kernel's. Without `.BTF`, the types come from its debug information.
 ///
 /// # Errors
-/// It is no ELF file, it is damaged, it has neither BTF nor debug information, or the Budget is spent.
+/// The file is no ELF file, it is damaged, it has neither BTF nor debug information, or the budget is spent.
 pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget: &Budget) -> Result<Types, Error> {
     budget.admit(len_of(&mut file).map_err(|error| problem(what, &error.to_string()))?);
     let cache = ReadCache::new(file);
@@ -34,7 +34,7 @@ pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget
     Ok(Types::new(Arc::new(Btf::parse(blob, Some(base), budget)?)))
 }
 
-/// What a module's file has.
+/// The source of types in a module's file.
 enum TypeSource {
     /// Contents of `.BTF` and of `.BTF.base`.
     Btf { blob: Vec<u8>, base: Option<Vec<u8>> },

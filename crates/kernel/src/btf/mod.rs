@@ -1,8 +1,8 @@
-//! BTF: the kernel's types as it carries them itself.
+//! Reads BTF, the types that the kernel carries in its own memory.
 //!
-//! Layout: `include/uapi/linux/btf.h`. A blob is a header, a section of types (each 12 bytes and what its kind adds) and one of
-//! strings. Types have numbers from 1 on; a module's blob goes on where the kernel's ends, in numbers as in string offsets.
-//! All is indexed once and decoded where it is asked for.
+//! Layout: `include/uapi/linux/btf.h`. A blob is a header, a section of types (12 bytes each, plus what the kind adds)
+//! and a section of strings. Type numbers start at 1; a module's blob continues the kernel's type numbers and string
+//! offsets. A blob is indexed once, and types are decoded on demand.
 
 pub(crate) mod blob;
 mod build;
@@ -18,11 +18,11 @@ use std::sync::{Arc, OnceLock};
 
 /// Name of the blob in errors.
 const WHAT: &str = "BTF";
-/// Bytes of a type before what its kind adds.
+/// Length of a type without the bytes that its kind adds.
 const TYPE_SIZE: usize = 12;
-/// Longest name that is read, bytes. The kernel's names of symbols end at 512.
+/// Longest name that is read, bytes. Names of kernel symbols have at most 512.
 const NAME_MAX: usize = 1024;
-/// Most types that a blob may have: a kernel has 200 thousand.
+/// Most types of a blob that are accepted; a kernel has 200 thousand.
 const TYPES_MAX: usize = 1 << 24;
 
 pub(crate) const INT: u8 = 1;
@@ -45,35 +45,35 @@ pub(crate) const DECL_TAG: u8 = 17;
 pub(crate) const TYPE_TAG: u8 = 18;
 pub(crate) const ENUM64: u8 = 19;
 
-/// A blob, indexed.
+/// An indexed blob.
 #[derive(Debug)]
 pub struct Btf {
     bytes: Vec<u8>,
     order: ByteOrder,
     base: Option<Arc<Btf>>,
-    /// Number of the first type here: 1, or behind the base's.
+    /// Number of the blob's first type: 1, or the number after the base's last.
     first: u32,
-    /// Where each type begins in `bytes`.
+    /// Offset in `bytes` of each type.
     places: Vec<u32>,
-    /// Where the strings lie in `bytes`.
+    /// Range of the strings in `bytes`.
     strings: std::ops::Range<usize>,
-    /// String offset of the first string here: 0, or behind the base's.
+    /// Offset of the blob's first string: 0, or the end of the base's strings.
     first_string: u32,
-    /// Named structures, unions, enumerations and definitions: (hash of the name, number), sorted.
+    /// Named structures, unions, enumerations and type definitions: (hash of the name, type number), sorted.
     names: Vec<(u32, u32)>,
-    /// The same of functions, made when the first is asked for.
+    /// Functions in the same form; built at the first lookup.
     functions: OnceLock<Vec<(u32, u32)>>,
 }
 
-/// One type, as it stands in the blob.
+/// One type as stored in the blob.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Raw<'a> {
     pub(crate) name: u32,
     pub(crate) kind: u8,
-    /// Members, enumerators, parameters.
+    /// Number of members, enumerators or parameters.
     pub(crate) count: usize,
     pub(crate) flag: bool,
-    /// Bytes, or the number of the type that it refers to: by kind.
+    /// Depending on the kind: size in bytes, or the number of the type that this type refers to.
     pub(crate) size_or_type: u32,
     body: Reader<'a>,
 }
@@ -83,9 +83,9 @@ pub(crate) struct Raw<'a> {
 pub(crate) struct RawMember {
     pub(crate) name: u32,
     pub(crate) type_id: u32,
-    /// Bits from the structure's beginning.
+    /// Offset from the start of the structure, bits.
     pub(crate) bit_offset: u64,
-    /// Bits of a bit field; 0 for another member.
+    /// Width of a bit field, bits; 0 for other members.
     pub(crate) bit_size: u8,
 }
 
@@ -93,15 +93,16 @@ pub(crate) struct RawMember {
 struct Header {
     types: std::ops::Range<usize>,
     strings: std::ops::Range<usize>,
-    /// `(bytes, bytes an element)` that kinds add, where the blob tells so itself.
+    /// By kind: (fixed bytes, bytes per element) that the kind adds, if the blob has this table.
     layouts: Vec<(u8, u8)>,
 }
 
 impl Btf {
-    /// Indexes a blob. A module's needs the kernel's as `base`.
+    /// Indexes a blob. A module's blob needs the kernel's as `base`.
     ///
     /// # Errors
-    /// It is no BTF, its sections or a type lie outside it, a kind is unknown, or the Budget's bytes or steps are spent.
+    /// The bytes are no BTF, a section or a type is outside of them, a kind is unknown, or the budget's bytes or steps
+    /// are spent.
     pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>, budget: &Budget) -> Result<Self, Error> {
         budget.bytes(WHAT, bytes.len() as u64)?;
         let order = match bytes.first_chunk::<2>() {
@@ -136,7 +137,7 @@ impl Btf {
         Ok(btf)
     }
 
-    /// Number behind that of the last type.
+    /// Number after that of the last type.
     #[must_use]
     pub fn end(&self) -> u32 {
         self.first.saturating_add(u32::try_from(self.places.len()).unwrap_or(u32::MAX))
@@ -146,7 +147,7 @@ impl Btf {
         self.first_string.saturating_add(u32::try_from(self.strings.len()).unwrap_or(u32::MAX))
     }
 
-    /// The string at an offset, up to its NUL or to the longest that a name has; empty where there is none.
+    /// The string at an offset, up to its NUL or to the longest name; empty if there is no string.
     pub(crate) fn string(&self, offset: u32) -> &[u8] {
         let Some(at) = offset.checked_sub(self.first_string) else {
             return self.base.as_ref().map_or(&[], |base| base.string(offset));
@@ -156,7 +157,7 @@ impl Btf {
         rest.get(..NAME_MAX).unwrap_or(rest).split(|b| *b == 0).next().unwrap_or_default()
     }
 
-    /// The type of a number; none for `void` and for numbers that the blob does not have.
+    /// The type with a number; none for `void` and for unknown numbers.
     pub(crate) fn raw(&self, id: u32) -> Option<Raw<'_>> {
         let Some(index) = id.checked_sub(self.first) else {
             return if id == 0 { None } else { self.base.as_ref()?.raw(id) };
@@ -166,7 +167,8 @@ impl Btf {
         raw(&mut body).ok()
     }
 
-    /// Numbers of the named structures, unions, enumerations and definitions of a name, the base's first.
+    /// Numbers of the structures, unions, enumerations and type definitions with this name; those of the base come
+    /// first.
     pub(crate) fn named(&self, name: &[u8]) -> Vec<u32> {
         let mut found = self.base.as_ref().map(|base| base.named(name)).unwrap_or_default();
         let hash = hash(name);
@@ -179,7 +181,7 @@ impl Btf {
         found
     }
 
-    /// Number of the first function of a name that is here, not in the base.
+    /// Number of the first function with this name in this blob, without the base.
     pub(crate) fn function(&self, name: &[u8]) -> Option<u32> {
         let functions = self.functions.get_or_init(|| {
             let raws = self.own().filter_map(|id| Some((self.raw(id).filter(|raw| raw.kind == FUNCTION)?, id)));
@@ -193,31 +195,31 @@ impl Btf {
         rows.find(|row| self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name)).map(|row| row.1)
     }
 
-    /// The blob that this one goes on from.
+    /// The blob that this one continues.
     pub(crate) fn base(&self) -> Option<&Arc<Self>> {
         self.base.as_ref()
     }
 
-    /// Numbers of the types here, without the base's.
+    /// Numbers of the types of this blob, without the base.
     pub(crate) fn own(&self) -> std::ops::Range<u32> {
         self.first..self.end()
     }
 }
 
 impl<'a> Raw<'a> {
-    /// Member at `index` of a structure or union.
+    /// Member number `index` of a structure or union.
     pub(crate) fn member(&self, index: usize) -> Option<RawMember> {
         let at = index.checked_mul(12)?;
         let name = self.body.u32_at(at).ok()?;
         let type_id = self.body.u32_at(at.checked_add(4)?).ok()?;
         let offset = self.body.u32_at(at.checked_add(8)?).ok()?;
-        // With the flag, the upper 8 bits are the bits of a bit field.
+        // With the flag, the upper 8 bits are the width of a bit field.
         let (bit_offset, bit_size) =
             if self.flag { (offset & 0xff_ffff, offset.to_be_bytes()[0]) } else { (offset, 0) };
         Some(RawMember { name, type_id, bit_offset: bit_offset.into(), bit_size })
     }
 
-    /// Element type and count of an array.
+    /// Type number of the elements, and number of elements, of an array.
     pub(crate) fn array(&self) -> Option<(u32, u32)> {
         Some((self.body.u32_at(0).ok()?, self.body.u32_at(8).ok()?))
     }
@@ -228,13 +230,13 @@ impl<'a> Raw<'a> {
         Some((encoding & 1 != 0, offset, bits))
     }
 
-    /// Name and type of the parameter at `index` of a function's prototype.
+    /// Name and type of parameter number `index` of a function prototype.
     pub(crate) fn parameter(&self, index: usize) -> Option<(u32, u32)> {
         let at = index.checked_mul(8)?;
         Some((self.body.u32_at(at).ok()?, self.body.u32_at(at.checked_add(4)?).ok()?))
     }
 
-    /// Name and value of the enumerator at `index`.
+    /// Name and value of enumerator number `index`.
     pub(crate) fn enumerator(&self, index: usize) -> Option<(u32, i64)> {
         if self.kind == ENUM {
             let at = index.checked_mul(8)?;
@@ -262,7 +264,7 @@ fn header(reader: &Reader<'_>) -> Result<Header, Error> {
         Ok(from..to)
     };
     let mut layouts = Vec::new();
-    // Newer blobs say how long each kind is: offset and length of that section stand behind those of the strings.
+    // Newer blobs have a table of the lengths of kinds. Its offset and length follow those of the strings.
     if len >= 32 {
         let range = section(24)?;
         let table = reader.bytes_at(range.start, range.len())?;
@@ -271,11 +273,11 @@ fn header(reader: &Reader<'_>) -> Result<Header, Error> {
     Ok(Header { types: section(8)?, strings: section(16)?, layouts })
 }
 
-/// What one pass over the types gives.
+/// The result of one pass over the types.
 struct Index {
-    /// Where each begins.
+    /// Offset of each type.
     places: Vec<u32>,
-    /// `(name, index)` of those that are looked up by name.
+    /// `(name, index)` of the types that are looked up by name.
     named: Vec<(u32, u32)>,
 }
 
@@ -300,7 +302,7 @@ fn index(bytes: &[u8], order: ByteOrder, header: &Header, budget: &Budget) -> Re
     Ok(Index { places, named })
 }
 
-/// Reads a type's first 12 bytes; `body` is what lies behind.
+/// Reads the first 12 bytes of a type; `body` is the rest.
 fn raw<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, Error> {
     let name = reader.u32()?;
     let info = reader.u32()?;
@@ -309,7 +311,7 @@ fn raw<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, Error> {
     Ok(Raw {
         name,
         kind: info.to_be_bytes()[0] & 0x7f,
-        // 16 bits until 7.0; the 8 above were zero.
+        // The count has 24 bits; until Linux 7.0 it had 16, and the 8 above were zero.
         count: (info & 0xff_ffff) as usize,
         flag: info >> 31 != 0,
         size_or_type,
@@ -317,7 +319,7 @@ fn raw<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, Error> {
     })
 }
 
-/// Bytes that a type's kind adds; none for an unknown kind.
+/// Number of bytes that the kind adds to a type; none for an unknown kind.
 fn body_len(raw: &Raw<'_>, layouts: &[(u8, u8)]) -> Option<usize> {
     let each = match raw.kind {
         INT | VARIABLE | DECL_TAG => return Some(4),
@@ -333,7 +335,7 @@ fn body_len(raw: &Raw<'_>, layouts: &[(u8, u8)]) -> Option<usize> {
     raw.count.checked_mul(each)
 }
 
-/// FNV-1a.
+/// The FNV-1a hash.
 fn hash(name: &[u8]) -> u32 {
     name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -1,4 +1,4 @@
-//! Members by name.
+//! Looks up types and members by name.
 
 use super::{
     ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, PROTOTYPE, RESTRICT, Raw, RawMember, STRUCT,
@@ -9,58 +9,58 @@ use lastwords_trace::ftrace::{Parameter, ParameterKind};
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-/// Nesting of definitions, of arrays, and of structures without a name.
+/// Greatest nesting of type definitions, arrays, and unnamed structures.
 const DEPTH: usize = 32;
-/// Parameters of a function that are taken; registers hold fewer.
+/// Most parameters of a function that are returned; registers hold fewer.
 const PARAMETERS: usize = 64;
-/// Structures of one name that are looked at for a member.
+/// Most structures of the same name that are searched for a member.
 const ALIKE: usize = 16;
-/// Members looked at for one name, so that made-up types that hold themselves cost little.
+/// Most members examined for one name, so that forged types that contain themselves cost little.
 const STEPS: usize = 1 << 14;
 
 /// Number of a type in a [`Types`]. 0 is `void`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
-/// What a member holds.
+/// The kind of a member's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A number, a character, a truth value or an enumerator.
+    /// An integer, a character, a boolean or an enumerator.
     Number {
-        /// It has a sign.
+        /// True for a signed number.
         signed: bool,
     },
-    /// A pointer; to what, [`Types::target`] says.
+    /// A pointer; [`Types::target`] returns the type pointed to.
     Pointer,
     /// An array.
     Array {
-        /// Its elements; 0 for a flexible one.
+        /// Number of elements; 0 for a flexible array.
         count: u64,
-        /// Bytes of an element.
+        /// Size of an element, bytes.
         element_size: u64,
     },
     /// A structure or union.
     Structure,
-    /// Something else: a function, a floating-point number, a type that is not known.
+    /// Another type: a function, a floating-point number, or an unknown type.
     Other,
 }
 
-/// Where a member lies.
+/// Location and kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Bytes from the beginning of the structure that was asked for.
+    /// Offset from the start of the structure that was asked for, bytes.
     pub offset: u64,
-    /// Bytes; for a bit field those of its type; 0 for a flexible array.
+    /// Size in bytes; for a bit field, the size of its type; 0 for a flexible array.
     pub size: u64,
-    /// Of a bit field: `(bit, bits)`, the first counted from [`Member::offset`].
+    /// For a bit field: its first bit, counted from [`Member::offset`], and its number of bits.
     pub bits: Option<(u8, u8)>,
-    /// What it holds.
+    /// Kind of the member's value.
     pub kind: Kind,
-    /// Its type, without definitions and qualifiers.
+    /// Type of the member, without type definitions and qualifiers.
     pub type_id: TypeId,
 }
 
-/// The types of a kernel, or of it and one module.
+/// The types of a kernel, or of a kernel and one module.
 #[derive(Debug)]
 pub struct Types {
     btf: Arc<Btf>,
@@ -68,7 +68,7 @@ pub struct Types {
     enumerators: RwLock<HashMap<Box<str>, Option<i64>>>,
 }
 
-/// What one search may still cost.
+/// A search for a member, with the number of steps that are left.
 struct Search<'a> {
     name: &'a [u8],
     steps: usize,
@@ -87,10 +87,10 @@ impl Types {
         &self.btf
     }
 
-    /// The structure, union, enumeration or definition of a name.
+    /// Finds the structure, union, enumeration or type definition with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No type has this name.
     pub fn id(&self, name: &str) -> Result<TypeId, Error> {
         let name_of = || Error::NoType(name.into());
         let found = self.btf.named(name.as_bytes());
@@ -98,26 +98,26 @@ impl Types {
         found.iter().find(whole).or(found.first()).map(|id| TypeId(self.strip(*id))).ok_or_else(name_of)
     }
 
-    /// A member of the structure named `structure`. `path` may lead through embedded structures and elements of arrays
-    /// (`core_kallsyms.symtab`, `mem[1].base`); structures without a name are looked through. Where several structures have
-    /// the name, the first that has the member is taken.
+    /// Finds a member of the structure named `structure`. `path` may lead through embedded structures and array
+    /// elements (`core_kallsyms.symtab`, `mem[1].base`); unnamed structures are searched too. If several structures
+    /// have the name, the first one that has the member is used.
     ///
     /// # Errors
-    /// No such structure, or no such member.
+    /// There is no such structure or no such member.
     pub fn member(&self, structure: &str, path: &str) -> Result<Member, Error> {
         self.member_of(self.id(structure)?, path)
     }
 
-    /// The structure has the member.
+    /// True if the structure has the member.
     #[must_use]
     pub fn has_member(&self, structure: &str, path: &str) -> bool {
         self.member(structure, path).is_ok()
     }
 
-    /// As [`Types::member`], of a type by number. An empty path is the whole.
+    /// Same as [`Types::member`], for a type number. An empty path is the whole type.
     ///
     /// # Errors
-    /// No such member.
+    /// There is no such member.
     pub fn member_of(&self, id: TypeId, path: &str) -> Result<Member, Error> {
         if let Ok(cache) = self.members.read()
             && let Some(member) = cache.get(&id).and_then(|members| members.get(path))
@@ -128,7 +128,7 @@ impl Types {
         if found.is_err()
             && let Some(raw) = self.btf.raw(id.0)
         {
-            // Another structure of the name.
+            // Try the other structures with the same name.
             let others = self.btf.named(self.btf.string(raw.name));
             let mut others = others.into_iter().filter(|other| *other != id.0).take(ALIKE);
             found = others.find_map(|other| self.resolve(TypeId(self.strip(other)), path).ok()).ok_or(()).or(found);
@@ -140,15 +140,15 @@ impl Types {
         Ok(member)
     }
 
-    /// Bytes of the structure or definition of a name.
+    /// Size of the structure or type definition with this name, bytes.
     ///
     /// # Errors
-    /// No such type.
+    /// There is no such type.
     pub fn size_of(&self, name: &str) -> Result<u64, Error> {
         Ok(self.size(self.id(name)?))
     }
 
-    /// Bytes of a type; 0 where it has none.
+    /// Size of a type in bytes; 0 if it has none.
     #[must_use]
     pub fn size(&self, id: TypeId) -> u64 {
         let mut id = id.0;
@@ -170,7 +170,7 @@ impl Types {
         0
     }
 
-    /// Value of the enumerator of a name, whatever its enumeration.
+    /// Value of the enumerator with this name, in any enumeration.
     #[must_use]
     pub fn enum_value(&self, name: &str) -> Option<i64> {
         if let Ok(cache) = self.enumerators.read()
@@ -185,7 +185,7 @@ impl Types {
         value
     }
 
-    /// Names and values of the enumeration of a name; empty where there is none.
+    /// Names and values of the enumeration with this name; empty if there is none.
     #[must_use]
     pub fn enumeration(&self, name: &str) -> Vec<(String, i64)> {
         let ids = self.btf.named(name.as_bytes());
@@ -195,7 +195,7 @@ impl Types {
         rows.map(|(name, value)| (self.text(name), value)).collect()
     }
 
-    /// The parameters of the function of a name, which is in this blob itself, not in its base.
+    /// Parameters of the function with this name; only functions of this blob, not of its base.
     #[must_use]
     pub fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
         let function = self.btf.raw(self.btf.function(function.as_bytes())?)?;
@@ -223,8 +223,8 @@ impl Types {
         }
     }
 
-    /// What a pointer points to, or what an array is of, without definitions and qualifiers; a structure that is only
-    /// announced there is looked up by name. None for `void *` and for types of another shape.
+    /// The type that a pointer points to, or of an array's elements, without type definitions and qualifiers. A
+    /// structure that is only declared there is looked up by name. None for `void *` and for other types.
     #[must_use]
     pub fn target(&self, id: TypeId) -> Option<TypeId> {
         let raw = self.btf.raw(self.strip(id.0))?;
@@ -241,13 +241,13 @@ impl Types {
         known.into_iter().find(|id| self.btf.raw(*id).is_some_and(|raw| matches!(raw.kind, STRUCT | UNION))).map(TypeId)
     }
 
-    /// Name of a type; empty where it has none.
+    /// Name of a type; empty for an unnamed type.
     #[must_use]
     pub fn name(&self, id: TypeId) -> String {
         self.btf.raw(id.0).map(|raw| self.text(raw.name)).unwrap_or_default()
     }
 
-    /// What a type holds.
+    /// Kind of a type's values.
     #[must_use]
     pub fn kind(&self, id: TypeId) -> Kind {
         let Some(raw) = self.btf.raw(self.strip(id.0)) else { return Kind::Other };
@@ -264,7 +264,7 @@ impl Types {
         }
     }
 
-    /// Names of a structure's members, those of structures without a name among them.
+    /// Names of a structure's members, including those of unnamed structures in it.
     #[must_use]
     pub fn members(&self, id: TypeId) -> Vec<String> {
         let mut names = Vec::new();
@@ -273,7 +273,7 @@ impl Types {
         names
     }
 
-    /// The first structure without a name that has all these members.
+    /// Finds the first unnamed structure that has all these members.
     #[must_use]
     pub fn unnamed(&self, members: &[&str]) -> Option<TypeId> {
         let unnamed = |id: &u32| self.btf.raw(*id).is_some_and(|raw| raw.kind == STRUCT && raw.name == 0);
@@ -297,7 +297,7 @@ impl Types {
         }
     }
 
-    /// Types of a structure's members, without definitions and qualifiers.
+    /// Types of a structure's members, without type definitions and qualifiers.
     pub(super) fn member_types(&self, id: TypeId) -> Vec<TypeId> {
         let Some(raw) = self.composite(self.strip(id.0)) else { return Vec::new() };
         let members = (0..raw.count.min(STEPS)).map_while(|index| raw.member(index));
@@ -305,11 +305,11 @@ impl Types {
     }
 
     fn word_size(&self) -> u64 {
-        // A pointer is as long as a long; the kernel's blobs always have that integer.
+        // A pointer is as long as a `long`; the kernel's blobs always have that integer.
         let longs = ["long unsigned int", "unsigned long"];
         let named = |id: u32| self.btf.raw(id).filter(|raw| raw.kind == INT).map(|raw| (raw.name, raw.size_or_type));
         let base = self.btf.base().unwrap_or(&self.btf);
-        // It is among the first types, as pahole and the compilers write them.
+        // The integer is among the first types in the output of pahole and of compilers.
         let mut ints = base.own().take(64).filter_map(named);
         ints.find(|(name, _)| longs.iter().any(|long| self.btf.string(*name) == long.as_bytes()))
             .map_or(8, |(_, size)| size.into())
@@ -319,7 +319,7 @@ impl Types {
         String::from_utf8_lossy(self.btf.string(name)).into_owned()
     }
 
-    /// The type behind definitions and qualifiers.
+    /// Removes type definitions and qualifiers.
     fn strip(&self, id: u32) -> u32 {
         let mut id = id;
         for _ in 0..DEPTH {
@@ -365,7 +365,7 @@ impl Types {
         Some(RawMember { type_id: element, bit_offset: array.bit_offset.checked_add(bits)?, ..array })
     }
 
-    /// The member of a name, through structures without a name.
+    /// Finds a member by name, also in unnamed structures.
     fn find(&self, id: u32, depth: usize, search: &mut Search<'_>) -> Option<RawMember> {
         let raw = self.composite(id).filter(|_| depth < DEPTH)?;
         for member in (0..raw.count).map_while(|index| raw.member(index)) {
@@ -388,7 +388,7 @@ impl Types {
         let size = self.size(type_id);
         let mut bit_offset = at.bit_offset;
         let mut bits = (at.bit_size != 0).then_some(at.bit_size);
-        // Blobs without the flag keep a bit field's place in its integer.
+        // In blobs without the flag, the position of a bit field is stored in its integer type.
         if let Some((_, offset, width)) =
             self.btf.raw(type_id.0).filter(|raw| raw.kind == INT).and_then(|raw| raw.int())
             && bits.is_none()
@@ -403,7 +403,7 @@ impl Types {
     }
 }
 
-/// Value of an enumerator, in the base or in the blob itself.
+/// Value of an enumerator of the base or of the blob itself.
 fn enumerator(btf: &Btf, name: &[u8]) -> Option<i64> {
     if let Some(value) = btf.base().and_then(|base| enumerator(base, name)) {
         return Some(value);

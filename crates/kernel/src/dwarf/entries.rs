@@ -1,4 +1,4 @@
-//! The entries of one unit that describe types (DWARF 5, chapter 5).
+//! Reads the entries of one unit that describe types (DWARF 5, chapter 5).
 
 use super::sections::Sections;
 use gimli::{
@@ -8,53 +8,53 @@ use gimli::{
 use lastwords_bytes::Budget;
 use object::Endianness;
 
-/// Bytes of the file, with its byte order.
+/// Bytes of the file, with their byte order.
 pub(super) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// An entry, as far as a type needs it.
+/// The attributes of an entry that describe a type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
-    /// In the unit, bytes.
+    /// Offset in the unit, bytes.
     pub(super) offset: usize,
-    /// The unit's own entry has 0.
+    /// Depth in the tree of entries; the unit's own entry has depth 0.
     pub(super) depth: u32,
     pub(super) tag: DwTag,
     pub(super) name: &'a [u8],
-    /// Bytes.
+    /// Size, bytes.
     pub(super) size: Option<u64>,
-    /// Offset of the type that it refers to.
+    /// Offset of the entry of the type that this entry refers to.
     pub(super) target: Option<usize>,
-    /// Where a member begins: bytes, and bits behind them.
+    /// Offset of a member: bytes, and further bits in `bit`.
     pub(super) location: u64,
     pub(super) bit: Bit,
-    /// Bits of a bit field.
+    /// Width of a bit field, bits.
     pub(super) bits: u64,
-    /// Elements of an array, where they are told.
+    /// Number of elements of an array, if given.
     pub(super) count: Option<u64>,
     /// Value of an enumerator.
     pub(super) value: i128,
     pub(super) encoding: u64,
-    /// The whole is elsewhere, or nowhere.
+    /// The definition is in another entry or missing.
     pub(super) is_declaration: bool,
 }
 
-/// How a bit field is counted.
+/// How the position of a bit field is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bit {
-    /// From the lowest bit of the member's place on.
+    /// From the lowest bit of the member's location.
     Low(u64),
-    /// Bits above it in its unit of storage (DWARF 2 and 3).
+    /// Number of bits above the field in its storage unit (DWARF 2 and 3).
     Above(u64),
 }
 
 /// One unit.
 pub(super) struct Unit<'a> {
     pub(super) entries: Vec<Entry<'a>>,
-    /// Bytes of a pointer.
+    /// Size of a pointer, bytes.
     pub(super) word: u8,
 }
 
-/// What texts are found in.
+/// The sections with strings.
 struct Texts<'a> {
     strings: DebugStr<Slice<'a>>,
     line_strings: DebugLineStr<Slice<'a>>,
@@ -64,7 +64,7 @@ struct Texts<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// Reads a unit's types; none of a unit that has no types of C.
+    /// Reads the types of a unit; none for a unit without C types.
     pub(super) fn read<F>(
         bytes: &'a [u8],
         sections: &'a Sections<F>,
@@ -85,7 +85,7 @@ impl<'a> Unit<'a> {
         };
         let mut raw = header.entries_raw(&abbreviations, None)?;
         let mut unit = Self { entries: Vec::new(), word: header.address_size() };
-        // The depth of what has been skipped to is kept here: the reader below starts anew at 0.
+        // Tracks the depth after skipping siblings, because the reader below starts again at 0.
         let mut depth = 0u32;
         while !raw.is_empty() {
             budget.steps(super::WHAT, 1)?;
@@ -112,12 +112,12 @@ impl<'a> Unit<'a> {
         Ok(Some(unit))
     }
 
-    /// Index of the entry at an offset.
+    /// Index of the entry at an offset in the unit.
     pub(super) fn find(&self, offset: usize) -> Option<usize> {
         self.entries.binary_search_by_key(&offset, |entry| entry.offset).ok()
     }
 
-    /// The entries right below that at `index`.
+    /// The direct children of the entry at `index`.
     pub(super) fn children(&self, index: usize) -> impl Iterator<Item = (usize, &Entry<'a>)> {
         let depth = self.entries.get(index).map_or(u32::MAX, |entry| entry.depth);
         let behind = self.entries.iter().enumerate().skip(index.saturating_add(1));
@@ -126,12 +126,12 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Why a unit cannot be read.
+/// The reason why a unit cannot be read.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It is damaged.
+    /// The unit is damaged.
     Damaged(gimli::Error),
-    /// The Budget is spent.
+    /// The budget is spent.
     Spent(lastwords_bytes::Error),
 }
 
@@ -167,7 +167,7 @@ fn is_kept(tag: DwTag) -> bool {
     )
 }
 
-/// An entry, where the one behind its children is, and whether its unit is of a language whose types are not C's.
+/// An entry, the offset of the next entry after its children, and whether its unit's language has other types than C.
 struct ReadEntry<'a> {
     entry: Entry<'a>,
     sibling: Option<usize>,
@@ -220,7 +220,7 @@ fn take<'a>(found: &mut ReadEntry<'a>, attribute: &Attribute<Slice<'a>>, texts: 
         gimli::DW_AT_bit_offset => entry.bit = Bit::Above(count().unwrap_or_default()),
         gimli::DW_AT_bit_size => entry.bits = count().unwrap_or_default(),
         gimli::DW_AT_count => entry.count = count(),
-        // An array without elements has -1.
+        // The upper bound of an array without elements is -1.
         gimli::DW_AT_upper_bound => entry.count = count().map(|last| last.wrapping_add(1)),
         gimli::DW_AT_const_value => entry.value = value(attribute),
         gimli::DW_AT_encoding => {
@@ -257,7 +257,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Bytes from the structure's beginning: a number, or the addition of one (DWARF 2).
+/// Offset in the structure in bytes: a constant, or an expression that adds one (DWARF 2).
 fn location(attribute: &Attribute<Slice<'_>>) -> u64 {
     use gimli::Reader as _;
     if let Some(bytes) = attribute.udata_value() {
@@ -274,7 +274,7 @@ fn location(attribute: &Attribute<Slice<'_>>) -> u64 {
     }
 }
 
-/// Numbers of a fixed size stand without their sign, as compilers write them for enumerators.
+/// Numbers of fixed size are unsigned, as compilers write them for enumerators.
 fn value(attribute: &Attribute<Slice<'_>>) -> i128 {
     match attribute.raw_value() {
         AttributeValue::Data1(value) => value.into(),

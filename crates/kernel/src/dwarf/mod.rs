@@ -1,7 +1,8 @@
-//! DWARF: types out of debug information, where neither the image nor a file has BTF.
+//! Reads types from DWARF debug information, for when neither the image nor a file has BTF.
 //!
-//! It is made into a BTF blob, so that all behind knows one form of types. One unit is in memory at a time; a type that many units
-//! repeat is taken once. Functions are left out: only kernels with BTF record arguments by them.
+//! The types are converted to a BTF blob, so that all other code knows one form of types. One unit is in memory at a
+//! time. A type that many units repeat is converted once. Functions are left out: only kernels with BTF record function
+//! arguments by type.
 
 mod entries;
 mod sections;
@@ -18,20 +19,20 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 use types::Converter;
 
-/// Name of it in errors.
+/// Name of the debug information in errors.
 const WHAT: &str = "debug information";
 
-/// A blob, and what could not be read.
+/// A blob, and the first error.
 pub(crate) struct Made {
     pub(crate) blob: Vec<u8>,
-    /// The first unit that is damaged.
+    /// Error of the first damaged unit.
     pub(crate) missing: Option<Error>,
 }
 
-/// The types of the debug information in `file`, as BTF that goes on from `base`.
+/// Converts the types of the debug information in `file` to BTF that continues `base`.
 ///
 /// # Errors
-/// A section or a unit's length leads out of the file, there is no type in it, or the Budget is spent.
+/// A section or a unit extends past the file, there is no type, or the budget is spent.
 pub(crate) fn read<F: Read + Seek>(
     file: F,
     index: &Index,

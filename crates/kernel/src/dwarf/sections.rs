@@ -1,7 +1,7 @@
-//! The sections of debug information in an ELF file, read by their places.
+//! Reads the debug sections of an ELF file by their offsets.
 //!
-//! `.debug_info` of a kernel has hundreds of megabytes: one unit of it is in memory at a time. A module is a relocatable file; its
-//! offsets between sections are made good first (System V ABI, the processors' supplements).
+//! A kernel's `.debug_info` has hundreds of megabytes, so one of its units is in memory at a time. A module is a
+//! relocatable file; its offsets between sections are relocated first (System V ABI, processor supplements).
 
 use super::WHAT;
 use lastwords_bytes::{Budget, Error, Kind};
@@ -11,39 +11,39 @@ use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endian, Endianness, ReadRef};
 use std::io::{Read, Seek, SeekFrom};
 
-/// Most bytes of one unit, and of a section that is read as a whole.
+/// Largest size of a unit, and of a section that is read completely, bytes.
 const WHOLE_MAX: u64 = 512 << 20;
 
-/// Bytes of a relocation with an addend and of a symbol (`Elf64_Rela`, `Elf64_Sym`).
+/// Sizes in bytes of a relocation with addend and of a symbol (`Elf64_Rela`, `Elf64_Sym`).
 const RELOCATION: usize = 24;
 const SYMBOL: usize = 24;
 
-/// Names of the sections that are read, in the order of [`Index`].
+/// Names of the sections to read, in the order of [`Index`].
 const NAMES: [&str; 5] = [".debug_info", ".debug_abbrev", ".debug_str", ".debug_line_str", ".debug_str_offsets"];
 
-/// Where a section lies in its file.
+/// Range of a section in its file, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct FileRange {
     offset: u64,
     size: u64,
 }
 
-/// Where the debug information of a file is.
+/// Location of the debug information in a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Index {
     endian: Endianness,
     machine: u16,
-    /// By [`NAMES`].
+    /// Sections in the order of [`NAMES`].
     sections: [FileRange; NAMES.len()],
-    /// Their relocations, and the symbols that those name, where the file is relocatable.
+    /// For a relocatable file: the relocations of these sections, and the symbols that the relocations name.
     relocations: Option<([FileRange; NAMES.len()], FileRange)>,
 }
 
 impl Index {
-    /// The debug information of a file; none where it has none.
+    /// Finds the debug information of a file; none if there is none.
     ///
     /// # Errors
-    /// Its headers are damaged, or its debug sections are compressed.
+    /// The headers are damaged, or the debug sections are compressed.
     pub(crate) fn of<'d, H, R>(header: &H, file: R) -> Result<Option<Self>, Error>
     where
         H: FileHeader<Endian = Endianness>,
@@ -78,7 +78,7 @@ impl Index {
     }
 }
 
-/// The sections, as far as they are kept in memory.
+/// The debug sections; `.debug_info` may stay in the file.
 pub(crate) struct Sections<F> {
     pub(super) endian: Endianness,
     pub(super) abbreviations: Vec<u8>,
@@ -94,10 +94,10 @@ enum Info<F> {
 }
 
 impl<F: Read + Seek> Sections<F> {
-    /// Reads all but `.debug_info`, and that too where it has to be relocated.
+    /// Reads all sections except `.debug_info`; reads that one too if it must be relocated.
     ///
     /// # Errors
-    /// The file ends before a section does, or relocations are of a machine that is not known.
+    /// The file ends within a section, or has relocations of an unknown machine.
     pub(crate) fn read(mut file: F, index: &Index, budget: &Budget) -> Result<Self, Error> {
         let [info, rest @ ..] = index.sections;
         let mut read = |slot: usize, place: FileRange| -> Result<Vec<u8>, Error> {
@@ -116,12 +116,14 @@ impl<F: Read + Seek> Sections<F> {
         Ok(Self { endian: index.endian, abbreviations, strings, line_strings, string_offsets, info })
     }
 
-    /// The unit at an offset of `.debug_info`, and where the next begins; none behind the last.
+    /// Reads the unit at an offset of `.debug_info`; returns its bytes and the offset of the next unit. None after the
+    /// last unit.
     ///
     /// # Errors
-    /// Its length leads out of the section.
+    /// The unit extends past the section.
     pub(super) fn unit(&mut self, at: u64, budget: &Budget) -> Result<Option<(Vec<u8>, u64)>, Error> {
-        // Length of the unit behind itself: 4 bytes, or 12 of which the first 4 are set (DWARF 5, 7.4).
+        // The length of a unit excludes the length field: 4 bytes, or 12 bytes if the first 4 are all ones (DWARF 5,
+        // 7.4).
         let head = self.info(at, 12, budget)?;
         let Some(short) = head.first_chunk::<4>() else { return Ok(None) };
         let short = self.endian.read_u32_bytes(*short);
@@ -136,7 +138,7 @@ impl<F: Read + Seek> Sections<F> {
         Ok(Some((bytes, at.saturating_add(len))))
     }
 
-    /// Up to `len` bytes of `.debug_info`.
+    /// Reads up to `len` bytes of `.debug_info`.
     fn info(&mut self, at: u64, len: u64, budget: &Budget) -> Result<Vec<u8>, Error> {
         match &mut self.info {
             Info::InFile(file, place) => {
@@ -153,7 +155,7 @@ impl<F: Read + Seek> Sections<F> {
     }
 }
 
-/// The bytes at a place; the file has them all.
+/// Reads all bytes of a range of the file.
 fn bytes_at<F: Read + Seek>(file: &mut F, place: FileRange, budget: &Budget) -> Result<Vec<u8>, Error> {
     if place.size > WHOLE_MAX {
         return Err(Error::value(WHAT, place.offset, place.size, "a unit or section of up to 512 MiB"));
@@ -162,7 +164,7 @@ fn bytes_at<F: Read + Seek>(file: &mut F, place: FileRange, budget: &Budget) -> 
     let io = |error: std::io::Error| Error::io(WHAT, place.offset, &error);
     file.seek(SeekFrom::Start(place.offset)).map_err(io)?;
     let mut bytes = Vec::new();
-    // Memory is taken as bytes come.
+    // Memory is allocated as bytes arrive.
     file.by_ref().take(place.size).read_to_end(&mut bytes).map_err(io)?;
     if (bytes.len() as u64) < place.size {
         return Err(Error::short(WHAT, place.offset, bytes.len() as u64, "the whole of a debug section"));
@@ -170,11 +172,11 @@ fn bytes_at<F: Read + Seek>(file: &mut F, place: FileRange, budget: &Budget) -> 
     Ok(bytes)
 }
 
-/// Adds to each place that is named the symbol's value and the addend.
+/// Applies relocations: stores the symbol's value plus the addend at each location.
 fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Result<(), Error> {
     let endian = index.endian;
     for row in rows.chunks_exact(RELOCATION) {
-        // r_offset, r_info with the symbol's number above the type, r_addend.
+        // Fields: r_offset, r_info (symbol number above the type), r_addend.
         let (offset, info, addend) = (word(row, 0, endian), word(row, 8, endian), word(row, 16, endian));
         let size = match (index.machine, info as u32) {
             (EM_X86_64, R_X86_64_32 | R_X86_64_32S) | (EM_AARCH64, R_AARCH64_ABS32) => 4,
@@ -184,7 +186,7 @@ fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Res
                 return Err(problem(&format!("relocations of x86_64 or aarch64, not of machine {machine}")));
             }
         };
-        // st_value, behind the name, the type and the section.
+        // The field st_value, after name, type and section.
         let symbol = symbols.chunks_exact(SYMBOL).nth((info >> 32) as usize).map_or(0, |row| word(row, 8, endian));
         let value = symbol.wrapping_add(addend);
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -195,13 +197,13 @@ fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Res
     Ok(())
 }
 
-/// The 8 bytes at a place of a row, which has them.
+/// The 8 bytes at an offset of a row.
 fn word(row: &[u8], at: usize, endian: Endianness) -> u64 {
     let bytes = row.get(at..).and_then(<[u8]>::first_chunk).copied();
     endian.read_u64_bytes(bytes.unwrap_or_default())
 }
 
-/// What is wrong with the file as such.
+/// Error about the file itself.
 pub(super) fn problem(expected: &str) -> Error {
     Error { what: WHAT.into(), offset: 0, value: None, expected: expected.into(), kind: Kind::Io }
 }

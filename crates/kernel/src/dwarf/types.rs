@@ -1,4 +1,4 @@
-//! Entries of DWARF as types of BTF.
+//! Converts DWARF entries to BTF types.
 
 use super::WHAT;
 use super::entries::{Bit, Entry, Unit};
@@ -12,29 +12,29 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Types in a row of which each refers to the next without a structure between.
+/// Longest chain of types that refer to each other without a structure in between.
 const DEPTH: usize = 32;
-/// Types that a member's type is told by, to know a structure again.
+/// Number of types along a member's type that identify a structure.
 const DESCRIBED: usize = 6;
-/// Most bytes of a blob that is made.
+/// Largest blob that is built, bytes.
 const BLOB_MAX: usize = 256 << 20;
 
-/// Makes a blob of units.
+/// Converts units to a blob.
 pub(super) struct Converter {
     blob: Blob,
-    /// Numbers of the types that are there, by a hash of what they are.
+    /// Numbers of the types added so far, by hash of their contents.
     known: HashMap<u64, u32>,
-    /// The integer by which readers tell how long pointers are is there.
+    /// True if the integer was added by which readers find the size of pointers.
     has_long: bool,
 }
 
-/// Work on one unit.
+/// The conversion of one unit.
 struct Pass<'c, 'u, 'a> {
     to: &'c mut Converter,
     unit: &'u Unit<'a>,
-    /// Numbers by the index of the entry.
+    /// Type numbers by index of the entry.
     done: HashMap<usize, u32>,
-    /// Structures whose members are still to come.
+    /// Structures whose members are not written yet: index of the entry, type number.
     open: Vec<(usize, u32)>,
 }
 
@@ -44,15 +44,15 @@ impl Converter {
         Self { blob: Blob::new(base.cloned(), order), known: HashMap::new(), has_long }
     }
 
-    /// No unit has given a type.
+    /// True if no unit has given a type.
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Takes the types of a unit that are not there yet.
+    /// Adds the types of a unit that are new.
     ///
     /// # Errors
-    /// The Budget is spent, or the blob has grown too large.
+    /// The budget is spent, or the blob is too large.
     pub(super) fn add(&mut self, unit: &Unit<'_>, budget: &Budget) -> Result<(), Error> {
         if !self.has_long {
             self.has_long = true;
@@ -75,7 +75,7 @@ impl Converter {
         self.blob.bytes()
     }
 
-    /// The number of a type that hashes so: it is there, or `make` adds it.
+    /// Returns the number of the type with this hash; adds the type with `make` if it is new.
     fn known(&mut self, key: u64, make: impl FnOnce(&mut Blob) -> u32) -> u32 {
         if let Some(id) = self.known.get(&key) {
             return *id;
@@ -87,13 +87,13 @@ impl Converter {
 }
 
 impl Pass<'_, '_, '_> {
-    /// Number of the type that an entry refers to; 0 where that is not in this unit.
+    /// Number of the type that an entry refers to; 0 if that type is not in this unit.
     fn target(&mut self, entry: &Entry<'_>, depth: usize) -> u32 {
         let index = entry.target.and_then(|offset| self.unit.find(offset));
         index.map_or(0, |index| self.type_of(index, depth))
     }
 
-    /// Number of the type of the entry at `index`.
+    /// Number of the type of the entry at `index`; adds the type if it is new.
     fn type_of(&mut self, index: usize, depth: usize) -> u32 {
         if let Some(id) = self.done.get(&index) {
             return *id;
@@ -127,7 +127,7 @@ impl Pass<'_, '_, '_> {
         self.to.known(key, |blob| {
             let kind = if is_float { FLOAT } else { INT };
             let head = Head { name: blob.string(entry.name), kind, size_or_type: size, ..Head::default() };
-            // Sign at bit 24, offset 0, bits.
+            // Sign at bit 24, then offset 0, then the number of bits.
             let bits = u32::from(is_signed) << 24 | size.saturating_mul(8) & 0xff;
             blob.add(head, if is_float { &[] } else { std::slice::from_ref(&bits) })
         })
@@ -135,7 +135,7 @@ impl Pass<'_, '_, '_> {
 
     fn reference(&mut self, entry: &Entry<'_>, kind: u8, depth: usize) -> u32 {
         let target = self.target(entry, depth);
-        // Only definitions have names of their own.
+        // Only type definitions have names.
         let name = if kind == TYPEDEF { entry.name } else { &[] };
         self.to.known(hash(&(kind, name, target)), |blob| {
             let head = Head { name: blob.string(name), kind, size_or_type: target, ..Head::default() };
@@ -148,10 +148,10 @@ impl Pass<'_, '_, '_> {
         let element = self.target(entry, depth);
         let ranges = unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_subrange_type);
         let counts = ranges.map(|(_, range)| range.count.unwrap_or_default());
-        // One array of all elements, as BTF has it. A bound of -1 may stand there in 32 bits too.
+        // BTF has one array of all elements. A bound of -1 may have been stored in 32 bits.
         let count = u32::try_from(counts.fold(1u64, u64::saturating_mul)).unwrap_or_default();
         self.to.known(hash(&(ARRAY, element, count)), |blob| {
-            // Element, index (whatever it is), count.
+            // Element type, index type (not used), count.
             blob.add(Head { kind: ARRAY, ..Head::default() }, &[element, element, count])
         })
     }
@@ -190,7 +190,7 @@ impl Pass<'_, '_, '_> {
         })
     }
 
-    /// A structure or union; its members come later, so that they may refer to it.
+    /// Adds a structure or union. Its members are written later, so that they may refer to it.
     fn structure(&mut self, index: usize, entry: &Entry<'_>, kind: u8) -> u32 {
         if entry.is_declaration {
             return self.forward(entry);
@@ -207,7 +207,7 @@ impl Pass<'_, '_, '_> {
         id
     }
 
-    /// By what a structure is known again in another unit: its name, and its members' names, places and names of types.
+    /// Hash that identifies a structure across units: its name, and its members' names, offsets and names of types.
     fn signature(&self, index: usize, entry: &Entry<'_>, kind: u8) -> u64 {
         let mut hasher = DefaultHasher::new();
         (kind, entry.name, entry.size).hash(&mut hasher);
@@ -223,7 +223,7 @@ impl Pass<'_, '_, '_> {
         hasher.finish()
     }
 
-    /// Writes the members of the structures that have been met.
+    /// Writes the members of the structures found so far.
     fn close(&mut self, budget: &Budget) -> Result<(), Error> {
         while let Some((index, id)) = self.open.pop() {
             budget.steps(WHAT, 1)?;
@@ -248,12 +248,12 @@ impl Pass<'_, '_, '_> {
         Ok(())
     }
 
-    /// Bits of a member from its structure's beginning.
+    /// Offset of a member in its structure, bits.
     fn place(&self, member: &Entry<'_>) -> u64 {
         let bytes = member.location.saturating_mul(8);
         match member.bit {
             Bit::Low(bit) => bytes.saturating_add(bit),
-            // Counted from the highest bit of the unit, which lies last in memory of this byte order.
+            // Counted from the highest bit of the storage unit, which is last in memory in this byte order.
             Bit::Above(above) => {
                 let own = || self.unit.entries.get(self.unit.find(member.target?)?)?.size;
                 let storage = member.size.or_else(own).unwrap_or_default().saturating_mul(8);
@@ -263,12 +263,12 @@ impl Pass<'_, '_, '_> {
     }
 }
 
-/// Members of the structure at `index`.
+/// The members of the structure at `index`.
 fn members<'u, 'a>(unit: &'u Unit<'a>, index: usize) -> impl Iterator<Item = (usize, &'u Entry<'a>)> {
     unit.children(index).filter(|(_, child)| child.tag == gimli::DW_TAG_member)
 }
 
-/// It is looked up by name, or by the names of its enumerators.
+/// True if the type is looked up by its name or by the names of its enumerators.
 fn is_looked_up(entry: &Entry<'_>) -> bool {
     match entry.tag {
         gimli::DW_TAG_enumeration_type => true,

@@ -1,4 +1,4 @@
-//! Symbols of one module, out of the ELF symbol table that the kernel keeps of it.
+//! Reads the symbols of one module from the ELF symbol table that the kernel keeps.
 
 use super::Region;
 use crate::memory::Memory;
@@ -9,22 +9,22 @@ use std::collections::HashMap;
 
 /// Most bytes of one module's names.
 const NAMES_MAX: usize = 16 << 20;
-/// Bytes read at once.
+/// Number of bytes read at once.
 const PIECE: usize = 4096;
 
-/// Where a module's tables lie.
+/// Addresses of a module's tables.
 pub(super) struct Tables {
     symtab: u64,
     count: u64,
     strtab: u64,
     typetab: u64,
-    /// Bytes of a symbol, and where its name, section and value stand, with the value's size.
+    /// Layout of a symbol.
     entry: Entry,
-    /// Names that other modules may use: address and name.
+    /// Names of exported symbols, by address.
     exported: HashMap<u64, Vec<String>>,
 }
 
-/// Layout of an ELF symbol.
+/// Layout of an ELF symbol: its size, and the offsets of section and value.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     size: usize,
@@ -40,18 +40,18 @@ struct Row {
     name: Box<str>,
 }
 
-/// A module's symbols in the order of its table.
+/// A module's symbols, in the order of its table.
 #[derive(Debug, Clone, Default)]
 pub struct ModuleSymbols {
     rows: Vec<Row>,
-    /// Indexes by address.
+    /// Indices of `rows`, sorted by address.
     sorted: Vec<u32>,
-    /// The same without the marks of compilers, which are no one's name.
+    /// The same without compiler marks, which never name an address.
     names: Vec<u32>,
 }
 
 impl Tables {
-    /// Finds a module's tables. `left` is how many symbols may still be taken, of all modules.
+    /// Finds a module's tables. `left` is the number of symbols that may still be read, for all modules together.
     pub(super) fn of(kernel: &Kernel, module: Object<'_>, regions: &[Region], left: &mut u64) -> Result<Self, Error> {
         let tables = module.pointer("kallsyms")?;
         let entry = match kernel.memory.word_size() {
@@ -64,14 +64,14 @@ impl Tables {
             symtab: tables.address("symtab")?,
             count,
             strtab: tables.address("strtab")?,
-            // Before 5.2 the kind stood in the symbol itself.
+            // Before Linux 5.2, the kind was in the symbol itself.
             typetab: tables.address("typetab").unwrap_or_default(),
             entry,
             exported: exported(kernel, module, regions, left),
         })
     }
 
-    /// Reads the table; what the image does not have is missing from it.
+    /// Reads the table; entries that the image lacks are left out.
     pub(super) fn read(&self, memory: &dyn Memory) -> ModuleSymbols {
         let count = usize::try_from(self.count).unwrap_or_default();
         let order = memory.byte_order();
@@ -81,7 +81,7 @@ impl Tables {
         let last = parts().filter_map(|raw| raw.u32_at(0).ok()).max().unwrap_or_default() as usize;
         let names = read_up_to(memory, self.strtab, last.saturating_add(512).min(NAMES_MAX));
         let mut rows = Vec::new();
-        // The first symbol of an ELF table is none.
+        // The first entry of an ELF symbol table is empty.
         for (index, raw) in parts().enumerate().skip(1) {
             if let Some(row) = self.row(&raw, &names, kinds.get(index).copied()) {
                 rows.push(row);
@@ -115,42 +115,42 @@ impl Tables {
 }
 
 impl ModuleSymbols {
-    /// Address of the first symbol of a name.
+    /// Address of the first symbol with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<u64> {
         self.named(name).next()
     }
 
-    /// Addresses of the symbols of a name.
+    /// Addresses of the symbols with this name.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
         self.rows.iter().filter(move |row| &*row.name == name).map(|row| row.address)
     }
 
-    /// Symbols.
+    /// Number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// There are none.
+    /// True if there are no symbols.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Calls `each` with every symbol, by rising address.
+    /// Calls `each` with every symbol, in order of address.
     pub fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
         for row in self.sorted.iter().filter_map(|index| self.rows.get(*index as usize)) {
             each(SymbolRow { address: row.address, kind: row.kind.into(), name: &row.name, module: None });
         }
     }
 
-    /// Name, address and size of the symbol that holds `address`; `end` is where the functions end.
+    /// Name, address and size of the symbol that contains `address`; `end` is the end of the functions.
     pub(super) fn at(&self, address: u64, end: u64) -> Option<(String, u64, u64)> {
         let start = |index: &u32| self.rows.get(*index as usize).map_or(0, |row| row.address);
         let behind = self.names.partition_point(|index| start(index) <= address);
         let place = start(self.names.get(behind.checked_sub(1)?)?);
-        // Of several at one address the first of the table: the sort kept their order.
+        // Of several symbols at one address, take the first of the table: the sort kept their order.
         let first = self.names.partition_point(|index| start(index) < place);
         let name = &self.rows.get(*self.names.get(first)? as usize)?.name;
         let next = self.names.get(behind).map_or(end, |index| start(index).min(end));
@@ -158,14 +158,15 @@ impl ModuleSymbols {
     }
 }
 
-/// Takes up to `count` of what is left.
+/// Takes up to `count` from `left`; returns the number taken.
 fn take(left: &mut u64, count: u64) -> u64 {
     let taken = count.min(*left);
     *left = left.saturating_sub(taken);
     taken
 }
 
-/// Marks of compilers and assemblers, which the kernel passes over when it names an address: `.L…`, `L0…`, `$x`, `$d`, ….
+/// True for marks of compilers and assemblers, which the kernel ignores when it names an address: `.L…`, `L0…`, `$x`,
+/// `$d`, ….
 fn is_mark(name: &[u8]) -> bool {
     match name {
         [b'.', b'L', ..] | [b'L', b'0', ..] => true,
@@ -174,7 +175,7 @@ fn is_mark(name: &[u8]) -> bool {
     }
 }
 
-/// Bytes from `address` on, up to `len` or to the first page that is not there.
+/// Reads from `address` on, up to `len` bytes or to the first missing page.
 fn read_up_to(memory: &dyn Memory, address: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while address != 0 && bytes.len() < len {
@@ -191,10 +192,11 @@ fn read_up_to(memory: &dyn Memory, address: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Address and names of what a module exports. Members are offsets from their own place on most machines.
+/// Reads the addresses and names of a module's exported symbols. On most machines the members are offsets from their
+/// own address.
 fn exported(kernel: &Kernel, module: Object<'_>, regions: &[Region], left: &mut u64) -> HashMap<u64, Vec<String>> {
     let mut found: HashMap<u64, Vec<String>> = HashMap::new();
-    // Those for modules under the GPL alone stand apart until 7.0, and /proc/kallsyms does not look there.
+    // Until Linux 7.0, symbols exported only to GPL modules are in a separate table, which /proc/kallsyms does not use.
     let count = take(left, module.u64("num_syms").unwrap_or_default());
     for index in 0..count {
         let Ok(symbol) = module.element("syms", index) else { break };

@@ -1,21 +1,23 @@
-//! 64-bit Arm: pages of 4, 16 or 64 KiB, addresses of 36 to 52 bits (Arm Architecture Reference Manual, D8).
+//! Page tables of 64-bit Arm: pages of 4, 16 or 64 KiB, addresses of 36 to 52 bits (Arm Architecture Reference Manual,
+//! D8).
 
 use super::{Direct, Entry, Error, Format, Geometry, Level, bits, number, symbol};
 use crate::vmcoreinfo::VmcoreInfo;
 
-/// The lowest bit of an entry: something is there.
+/// Bit of an entry: the entry is valid.
 const VALID: u64 = 1;
-/// The next one: a table, or in the last level a page; else a block.
+/// Bit of an entry: a table, or in the last level a page. Without the bit, the entry is a block.
 const TABLE: u64 = 2;
-/// What `TTBR1_EL1`'s top byte may hold besides the address (a tag), and what lies below it.
+/// Highest bit below the top byte of an address, which may contain a tag.
 const BELOW_TAG: u32 = 55;
 
-/// How entries are read.
+/// Format of the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entries {
-    /// log2 of the bytes of a page.
+    /// log2 of the page size in bytes.
     page: u32,
-    /// Entries hold addresses of 52 bits in pages of 4 or 16 KiB (FEAT_LPA2): bits 8 and 9 are bits 50 and 51 of the address.
+    /// Entries contain addresses of 52 bits with pages of 4 or 16 KiB (FEAT_LPA2): bits 8 and 9 are bits 50 and 51 of
+    /// the address.
     lpa2: bool,
 }
 
@@ -26,7 +28,7 @@ impl Entries {
             (false, _) => Entry::None,
             (true, true) if last => Entry::Page(address),
             (true, true) => Entry::Table(address),
-            // A block; in the last level that is reserved.
+            // A block; reserved in the last level.
             (true, false) if last => Entry::None,
             (true, false) => Entry::Page(address),
         }
@@ -48,7 +50,7 @@ pub(super) fn geometry(info: &VmcoreInfo) -> Result<Geometry, Error> {
     }
     let page = page_size.trailing_zeros();
     let configured = number(info, "VA_BITS", "NUMBER(VA_BITS)")?;
-    // What the kernel was built for is not what the processor can do: TCR_EL1.T1SZ is what is in force.
+    // The processor may support fewer bits than the kernel was built for: TCR_EL1.T1SZ has the size in use.
     let actual = info.number("TCR_EL1_T1SZ").map_or(configured, |size| 64u64.saturating_sub(size.cast_unsigned()));
     let (built, actual) = (address_bits("NUMBER(VA_BITS)", configured)?, address_bits("NUMBER(TCR_EL1_T1SZ)", actual)?);
     let top = symbol(info, "swapper_pg_dir", "SYMBOL(swapper_pg_dir)")?;
@@ -74,8 +76,8 @@ fn address_bits(key: &'static str, value: u64) -> Result<u32, Error> {
     u32::try_from(value).ok().filter(|n| (36..=52).contains(n)).ok_or(Error::Value { key, value, expected })
 }
 
-/// The levels from the top. With pages of 64 KiB the top table is laid out for the addresses that the kernel was built for, also
-/// where the processor takes shorter ones.
+/// The levels from the top. With 64 KiB pages, the top table has the size for the addresses that the kernel was built
+/// for, even if the processor uses shorter ones.
 fn levels(page: u32, actual: u32, built: u32) -> Vec<Level> {
     let each = page.saturating_sub(3);
     let count = actual.saturating_sub(page).div_ceil(each);

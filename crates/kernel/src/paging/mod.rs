@@ -1,4 +1,4 @@
-//! Page tables: from the kernel's virtual addresses to physical ones.
+//! Walks page tables: translates the kernel's virtual addresses to physical ones.
 
 mod aarch64;
 mod x86_64;
@@ -9,28 +9,28 @@ use lastwords_image::{Cache, Hole, HoleCause, Image};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of page tables that are read and kept at a time.
+/// Number of bytes of page tables that are read and cached at a time.
 const PART: u64 = 4096;
-/// Parts of page tables that are kept: 4 MiB of them.
+/// Number of such parts that are cached: 4 MiB.
 const PARTS: usize = 1024;
-/// Most levels of tables there are.
+/// Most levels of tables.
 const MAX_LEVELS: usize = 5;
 
-/// Why no page tables can be walked.
+/// The reason why page tables cannot be walked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// VMCOREINFO does not say what the walk begins with.
+    /// VMCOREINFO lacks a fact that the walk needs.
     Missing {
-        /// The key that is not there.
+        /// The missing key.
         key: &'static str,
     },
-    /// VMCOREINFO says something that no machine has.
+    /// VMCOREINFO has a value that no machine has.
     Value {
         /// The key.
         key: &'static str,
-        /// What stands there.
+        /// The value.
         value: u64,
-        /// What may stand there.
+        /// Description of valid values.
         expected: &'static str,
     },
 }
@@ -48,43 +48,43 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A run of virtual addresses and where it is in physical memory.
+/// The mapping of a virtual address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
-    /// Physical address of the address that was asked for.
+    /// Physical address of the virtual address.
     pub physical: u64,
-    /// Bytes from there to the end of the page, small or huge.
+    /// Number of bytes from there to the end of the page, small or huge.
     pub left: u64,
 }
 
-/// What an entry of a table says.
+/// A decoded table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
     /// Nothing is mapped.
     None,
-    /// The next table is there.
+    /// Physical address of the next table.
     Table(u64),
-    /// The page is there.
+    /// Physical address of the page.
     Page(u64),
 }
 
 /// A level of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Level {
-    /// The lowest bit of its index in an address: log2 of the bytes that an entry maps.
+    /// Lowest bit of the level's index in an address: log2 of the number of bytes that an entry maps.
     shift: u32,
-    /// How many bits its index has.
+    /// Number of bits of the index.
     bits: u32,
 }
 
-/// What a machine's tables look like.
+/// Format of a machine's table entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     X86_64(x86_64::Entries),
     Aarch64(aarch64::Entries),
 }
 
-/// Where physical memory is known to be without tables: the kernel's own image, or the linear map.
+/// A range of virtual addresses with a known mapping that needs no tables: the kernel's image, or the linear map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Direct {
     start: u64,
@@ -92,15 +92,15 @@ struct Direct {
     physical: u64,
 }
 
-/// What is needed to walk a kernel's tables.
+/// The parameters of walking a kernel's tables.
 #[derive(Debug, Clone)]
 struct Geometry {
     /// Physical address of the top table.
     root: u64,
-    /// From the top.
+    /// Levels, from the top.
     levels: Vec<Level>,
     format: Format,
-    /// Addresses of which these bits are not all set, or for x86-64 not all alike, are not canonical.
+    /// Mask of the upper address bits. In a canonical address they are all set or, on x86-64, all equal.
     canonical: u64,
     direct: Option<Direct>,
     page_size: u64,
@@ -110,12 +110,12 @@ struct Geometry {
 #[derive(Debug)]
 pub(crate) struct PageTables {
     geometry: Geometry,
-    /// Parts of tables by physical address.
+    /// Cached parts of tables, by physical address.
     parts: Mutex<Cache<Arc<[u8]>>>,
 }
 
 impl PageTables {
-    /// The tables that VMCOREINFO tells of.
+    /// Creates the walker for the tables that VMCOREINFO describes.
     pub(crate) fn new(info: &VmcoreInfo, machine: Machine) -> Result<Self, Error> {
         let geometry = match machine {
             Machine::X86_64 => x86_64::geometry(info)?,
@@ -124,19 +124,19 @@ impl PageTables {
         Ok(Self { geometry, parts: Mutex::new(Cache::new(PARTS)) })
     }
 
-    /// Bytes of a small page.
+    /// Size of a small page, bytes.
     pub(crate) fn page_size(&self) -> u64 {
         self.geometry.page_size
     }
 
-    /// Walks the tables in `memory` for `address`.
+    /// Translates `address` with the tables in `memory`.
     ///
     /// # Errors
-    /// Nothing is mapped there ([`HoleCause::Unmapped`]), or the image lacks a table.
+    /// The address is not mapped ([`HoleCause::Unmapped`]), or the image lacks a table.
     pub(crate) fn translate(&self, memory: &dyn Image, address: u64) -> Result<Mapping, Hole> {
         match self.walk(memory, address) {
             Err(cause) => {
-                // Where a table is not in the image, what the machine is known to map may still be.
+                // If the image lacks a table, the direct mapping may still be known.
                 let direct = (cause != HoleCause::Unmapped).then_some(self.geometry.direct).flatten();
                 direct.and_then(|d| d.translate(address, self.geometry.page_size)).ok_or(Hole { address, cause })
             }
@@ -168,7 +168,7 @@ impl PageTables {
         Err(HoleCause::Unmapped)
     }
 
-    /// The entry at a physical address.
+    /// Reads the entry at a physical address.
     fn entry(&self, memory: &dyn Image, at: u64) -> Result<u64, HoleCause> {
         let within = at % PART;
         let start = at.saturating_sub(within);
@@ -189,13 +189,13 @@ impl PageTables {
     }
 }
 
-/// What a hole in place of a table means for what the table maps.
+/// Converts the cause of a hole in a table to the cause of the hole that results.
 trait OfATable {
     fn of_a_table(self) -> Self;
 }
 
 impl OfATable for HoleCause {
-    /// That a table is not mapped by the image does not say that its pages are not mapped by the kernel: the table is missing.
+    /// If the image does not map a table, the kernel may still have mapped pages in it: the cause is a missing table.
     fn of_a_table(self) -> Self {
         if self == Self::Unmapped { Self::Excluded } else { self }
     }
@@ -205,7 +205,7 @@ impl Direct {
     fn translate(&self, address: u64, page_size: u64) -> Option<Mapping> {
         let within = address.checked_sub(self.start).filter(|n| *n < self.len)?;
         let left = page_size.saturating_sub(low_bits(address, page_size.trailing_zeros()));
-        // The base of x86-64's image can be negative.
+        // The base of the kernel's image can be negative on x86-64.
         Some(Mapping { physical: self.physical.wrapping_add(within), left })
     }
 }
@@ -224,7 +224,7 @@ impl Format {
     }
 }
 
-/// The lowest `bits` of `value`.
+/// The lowest `bits` bits of `value`.
 fn low_bits(value: u64, bits: u32) -> u64 {
     match 1u64.checked_shl(bits) {
         Some(above) => value & above.wrapping_sub(1),
@@ -232,17 +232,17 @@ fn low_bits(value: u64, bits: u32) -> u64 {
     }
 }
 
-/// The bits from `low` to `high`, both included.
+/// Mask of the bits from `low` to `high`, both included.
 const fn bits(high: u32, low: u32) -> u64 {
     u64::MAX.wrapping_shl(low) & u64::MAX.wrapping_shr(63u32.wrapping_sub(high))
 }
 
-/// A symbol's address, or that it is missing.
+/// Address of a symbol, or an error that it is missing.
 fn symbol(info: &VmcoreInfo, name: &str, key: &'static str) -> Result<u64, Error> {
     info.symbol(name).ok_or(Error::Missing { key })
 }
 
-/// A number as it stands in 64 bits, or that it is missing.
+/// A number as 64 bits, or an error that it is missing.
 fn number(info: &VmcoreInfo, name: &str, key: &'static str) -> Result<u64, Error> {
     info.number(name).map(i64::cast_unsigned).ok_or(Error::Missing { key })
 }

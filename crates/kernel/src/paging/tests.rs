@@ -1,11 +1,11 @@
-//! Tables written by hand, for every shape of tables there is.
+//! Hand-written page tables of every format.
 
 use super::*;
 use lastwords_image::Range;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Physical memory of a few pages of 4 KiB.
+/// Physical memory of a few 4 KiB pages.
 #[derive(Default)]
 struct Pages(BTreeMap<u64, Vec<u8>>);
 
@@ -57,7 +57,7 @@ fn aarch64(page_size: u64, built: u64, actual: u64) -> PageTables {
     PageTables::new(&VmcoreInfo::parse(text.as_bytes()), Machine::Aarch64).unwrap()
 }
 
-/// The physical address that `address` was found at, and the bytes left of its page.
+/// Translates `address`: physical address, and bytes left in the page.
 fn at(tables: &PageTables, memory: &Pages, address: u64) -> Result<(u64, u64), HoleCause> {
     tables.translate(memory, address).map(|m| (m.physical, m.left)).map_err(|h| h.cause)
 }
@@ -65,7 +65,8 @@ fn at(tables: &PageTables, memory: &Pages, address: u64) -> Result<(u64, u64), H
 #[test]
 fn four_levels_of_x86_64() {
     let (tables, mut memory) = (x86_64(false, 0), Pages::default());
-    // Top: entry 511; then 510; then 8 a table and 9 a page of 2 MiB; and in the third a page of 1 GiB, entry 511.
+    // Top: entry 511; then entry 510; then entry 8 is a table and entry 9 a page of 2 MiB. Entry 511 of the second
+    // table is a page of 1 GiB.
     memory.put(0x1000 + 511 * 8, 0x2003);
     memory.put(0x2000 + 510 * 8, 0x3003);
     memory.put(0x2000 + 511 * 8, 0x1_c000_1083);
@@ -97,7 +98,7 @@ fn five_levels_and_encryption() {
 #[test]
 fn a_table_that_is_not_in_the_image() {
     let (tables, mut memory) = (x86_64(false, 0), Pages::default());
-    // The kernel's own image is known where its tables are not; nothing else is.
+    // The kernel's own image has a known mapping if tables are missing; other addresses do not.
     assert_eq!(at(&tables, &memory, 0xffff_ffff_8100_1010), Ok((0x1010, 0xff0)));
     assert_eq!(at(&tables, &memory, 0xffff_8880_0000_0000), Err(HoleCause::Excluded));
     let arm = aarch64(4096, 48, 48);
@@ -107,7 +108,7 @@ fn a_table_that_is_not_in_the_image() {
     assert_eq!(at(&tables, &memory, 0xffff_8880_0000_0000), Err(HoleCause::Unmapped));
 }
 
-/// Maps a page through all levels by the walk's definition in the manual: index of each level from the top, and the entry.
+/// Maps a page through all levels, as the manual defines the walk.
 fn map(memory: &mut Pages, page: u32, shifts: &[u32], top: u32, address: u64, leaf: u64) {
     let mut table = 0x1_0000u64;
     for (depth, shift) in shifts.iter().enumerate() {
@@ -122,7 +123,7 @@ fn map(memory: &mut Pages, page: u32, shifts: &[u32], top: u32, address: u64, le
 
 #[test]
 fn every_granule_and_size_of_aarch64() {
-    // Page size, bits built for and in force, shifts of the levels from the top, bits of the top index.
+    // Page size, address bits built for and in use, shifts of the levels from the top, bits of the top index.
     let shapes: [(u64, u64, u64, &[u32], u32); 10] = [
         (0x1000, 39, 39, &[30, 21, 12], 9),
         (0x1000, 48, 48, &[39, 30, 21, 12], 9),
@@ -142,10 +143,10 @@ fn every_granule_and_size_of_aarch64() {
         let tables = aarch64(size, built, actual);
         let found = at(&tables, &memory, address | 0x123);
         assert_eq!(found, Ok((0x7_0123, size - 0x123)), "{size:#x} {built} {actual} {:?}", tables.geometry);
-        // A tag in the top byte is not of the address; bits below it are.
+        // A tag in the top byte is not part of the address; the bits below are.
         assert_eq!(at(&tables, &memory, address ^ (0xf3 << 56)), Ok((0x7_0000, size)));
         assert_eq!(at(&tables, &memory, address ^ (1 << 55)), Err(HoleCause::Unmapped));
-        // The reserved kind of the last level.
+        // A reserved entry of the last level.
         map(&mut memory, size.trailing_zeros(), shifts, top, address, 0x7_0000 | 1);
         assert_eq!(at(&aarch64(size, built, actual), &memory, address), Err(HoleCause::Unmapped));
     }
@@ -157,7 +158,7 @@ fn blocks_and_long_physical_addresses_of_aarch64() {
     let address = 0xffff_0000_4020_1234;
     map(&mut memory, 12, &[39, 30, 21], 9, address, 0x60_0000 | 1);
     assert_eq!(at(&aarch64(0x1000, 48, 48), &memory, address), Ok((0x60_1234, 0x20_0000 - 0x1234)));
-    // Bits 8 and 9 are the shareability of a page but with FEAT_LPA2, where they are bits 50 and 51 of the address.
+    // Bits 8 and 9 are the shareability of a page; with FEAT_LPA2 they are bits 50 and 51 of the address.
     let (short, long) = (0xffff_0000_0000_0000, 0xfff0_0000_0000_0000);
     let mut memory = Pages::default();
     map(&mut memory, 12, &[39, 30, 21, 12], 9, short, 0x7_0303);
@@ -182,7 +183,7 @@ fn what_is_missing_or_absurd_is_named() {
 }
 
 proptest! {
-    /// Tables of any content, loops among them: an answer or a hole, whatever the shape.
+    /// Tables of any content, with loops: translation must return an answer or a hole.
     #[test]
     fn any_tables(words in proptest::collection::vec((0u64..0x8000, any::<u64>()), 0..64), address: u64, facts in proptest::collection::vec(any::<i64>(), 6)) {
         let mut memory = Pages::default();

@@ -1,27 +1,27 @@
-//! x86-64: four or five levels of 512 entries (AMD64 Architecture Programmer's Manual 2, chapter 5).
+//! Page tables of x86-64: four or five levels of 512 entries (AMD64 Architecture Programmer's Manual 2, chapter 5).
 
 use super::{Direct, Entry, Error, Format, Geometry, Level, bits, number, symbol};
 use crate::vmcoreinfo::VmcoreInfo;
 
-/// Where the kernel's image is mapped (`__START_KERNEL_map`).
+/// Virtual address of the kernel's image (`__START_KERNEL_map`).
 const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
-/// The most that the image's mapping may take, where VMCOREINFO does not say (`KERNEL_IMAGE_SIZE`).
+/// Largest size of the image's mapping (`KERNEL_IMAGE_SIZE`), if VMCOREINFO lacks it.
 const KERNEL_IMAGE_SIZE: u64 = 1 << 30;
-/// Bytes of a small page.
+/// Size of a small page, bytes.
 const PAGE_SIZE: u64 = 4096;
-/// Present.
+/// Bit of an entry: present.
 const PRESENT: u64 = 1;
-/// In the second and third level from below: this is a page, not a table.
+/// Bit of an entry in the second and third level from below: the entry is a page, not a table.
 const HUGE: u64 = 1 << 7;
-/// Where the address stands in an entry.
+/// Mask of the address in an entry.
 const ADDRESS: u64 = bits(51, 12);
-/// log2 of the greatest page: 1 GiB.
+/// log2 of the largest page size: 1 GiB.
 const LARGEST: u32 = 30;
 
-/// How entries are read.
+/// Format of the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entries {
-    /// Bits of an entry that are the address: encryption's bit is not.
+    /// Mask of the address bits of an entry, without the encryption bit.
     address: u64,
 }
 

@@ -38,34 +38,30 @@ fn tsc_is_sound() -> bool {
     }
 }
 
-/// CPUID 0x15 (crystal and ratio), or the hypervisor's 0x4000_0010 (kHz). 0x16 is a nominal figure and not used.
-#[cfg(target_arch = "x86_64")]
+/// What the machine says that its counter counts in a second. x86_64: CPUID 0x15 (crystal and ratio), or the hypervisor's 0x4000_0010
+/// (kHz); 0x16 is a nominal figure and not used.
 fn machine_frequency() -> Option<u64> {
-    use core::arch::x86_64::__cpuid;
-    if __cpuid(0).eax >= 0x15 {
-        let leaf = __cpuid(0x15);
-        if leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0 {
-            return Some(u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax));
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::__cpuid;
+        if __cpuid(0).eax >= 0x15 {
+            let leaf = __cpuid(0x15);
+            if leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0 {
+                return Some(u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax));
+            }
         }
+        let in_guest = __cpuid(1).ecx & (1 << 31) != 0;
+        let khz = (in_guest && __cpuid(0x4000_0000).eax >= 0x4000_0010).then(|| __cpuid(0x4000_0010).eax);
+        khz.filter(|khz| *khz > 100_000).map(|khz| u64::from(khz) * 1000)
     }
-    let in_guest = __cpuid(1).ecx & (1 << 31) != 0;
-    if in_guest && __cpuid(0x4000_0000).eax >= 0x4000_0010 {
-        let khz = u64::from(__cpuid(0x4000_0010).eax);
-        return (khz > 100_000).then_some(khz * 1000);
+    #[cfg(target_arch = "aarch64")]
+    {
+        let hz: u64;
+        // SAFETY: Linux lets user space read the counter's frequency.
+        unsafe { core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags)) };
+        (hz > 0).then_some(hz)
     }
-    None
-}
-
-#[cfg(target_arch = "aarch64")]
-fn machine_frequency() -> Option<u64> {
-    let hz: u64;
-    // SAFETY: Linux lets user space read the counter's frequency.
-    unsafe { core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags)) };
-    (hz > 0).then_some(hz)
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn machine_frequency() -> Option<u64> {
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     None
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 use lastwords_abi::stream::LOST_NO_ENTRY;
-use lastwords_ring::os::{ErrnoKept, SignalsBlocked};
+use lastwords_ring::os::{ErrnoKept, SignalsBlocked, pause};
 
 use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
@@ -101,11 +101,9 @@ impl Callsite {
 
     /// The event's description, once the callsite is known.
     pub(crate) fn desc(&self) -> Option<&'static EventDesc> {
-        if self.known.load(Acquire) == 0 {
-            return None;
-        }
+        let is_known = self.known.load(Acquire) != 0;
         // SAFETY: `desc` was stored from a `&'static EventDesc` before `known`.
-        Some(unsafe { &*self.desc.load(Relaxed) })
+        is_known.then(|| unsafe { &*self.desc.load(Relaxed) })
     }
 
     /// The callsite of these values: this one, or, where values of other types came here first, one that is chained to it.
@@ -231,7 +229,9 @@ impl Callsite {
         if known != NO_ID {
             return Ok(known);
         }
-        let id = slot::register_event(slot, desc)?.unwrap_or(NO_ROOM);
+        let registered = slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)?;
+        // Where the registry is full, there is none; equal descriptions have one id in all processes of a session.
+        let id = registered.unwrap_or(NO_ROOM);
         self.ids[index].store(id, Release);
         Ok(id)
     }
@@ -298,7 +298,7 @@ impl Guard {
     pub(crate) fn take() -> Option<Self> {
         let me = identity::identity().word();
         let signals = (!listener::is_thread(me)).then(SignalsBlocked::now);
-        for _ in 0..20_000 {
+        for round in 0..20_000 {
             let owner = LOCK.load(Relaxed);
             // It is free, or its owner is a thread of the process that this one was forked from: it is not here.
             let is_free = owner >> 32 != me >> 32;
@@ -308,10 +308,7 @@ impl Guard {
             if owner == me {
                 break;
             }
-            // SAFETY: plain calls without memory but the local timespec.
-            unsafe {
-                libc::usleep(50);
-            }
+            pause(round);
         }
         None
     }
@@ -324,18 +321,10 @@ impl Drop for Guard {
     }
 }
 
-/// The description of a callsite's event: its names joined with the types of its values.
-struct Description<S, V>(std::marker::PhantomData<(S, V)>);
-
-impl<S: Site, V: Given<S>> Description<S, V> {
-    const DESC: &'static EventDesc = &EventDesc { fields: V::FIELDS, ..S::EVENT };
-    const SIGNATURE: u32 = signature::of(V::FIELDS);
-}
-
 /// Records the values of a callsite; called by the macros when `enabled` is not 0.
 #[inline(always)]
 pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
-    if site.known.load(Relaxed) == const { Description::<S, V>::SIGNATURE }
+    if site.known.load(Relaxed) == const { V::SIGNATURE }
         && let Some((slot, id)) = site.only()
     {
         record_to(slot, id, values.short());
@@ -347,7 +336,7 @@ pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
 /// Makes a callsite known before it is reached: one that a signal handler reaches.
 pub(crate) fn prime<S: Site, V: Given<S>>(site: &'static Callsite) {
     if site.known.load(Acquire) == 0 {
-        site.register(Description::<S, V>::DESC);
+        site.register(V::DESC);
     }
 }
 
@@ -361,8 +350,8 @@ pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
 #[cold]
 #[inline(never)]
 fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
-    let desc = Description::<S, V>::DESC;
-    match site.of_types(desc, const { Description::<S, V>::SIGNATURE }) {
+    let desc = V::DESC;
+    match site.of_types(desc, const { V::SIGNATURE }) {
         Some(site) => site.each_slot(desc, &mut |slot, id| record_to(slot, id, values)),
         None => slot::count_unregistered(Some(desc), 0),
     }

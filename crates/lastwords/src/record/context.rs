@@ -19,12 +19,7 @@ impl UserContext {
     ///
     /// A type without a fixed size does not compile.
     pub fn new<F: Field>(name: &'static str, read: impl Fn() -> F + Send + Sync + 'static) -> Self {
-        let size = const {
-            match F::FIXED {
-                Some(size) => size,
-                None => panic!("a context has a fixed size"),
-            }
-        };
+        let size = const { F::FIXED.expect("a context has a fixed size") };
         let write = move |room: &mut [u8]| read().write(&mut Bytes::new(room));
         Self { name: Cow::Borrowed(name), ty: F::TYPE, size, read: Arc::new(write) }
     }

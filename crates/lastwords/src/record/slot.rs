@@ -11,7 +11,7 @@ use crate::process::clock;
 use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::{self, UserContext};
-use crate::session::registry::{Busy, EventDesc};
+use crate::session::registry::EventDesc;
 use crate::session::rules;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
@@ -37,7 +37,7 @@ pub(crate) struct RecorderSlot {
     pub(crate) contexts_len: usize,
     /// The application's own contexts.
     pub(crate) user_contexts: Vec<UserContext>,
-    entry: &'static ChannelEntry,
+    pub(crate) entry: &'static ChannelEntry,
     /// The session.
     pub(crate) session: &'static SessionShared,
 }
@@ -53,15 +53,14 @@ impl RecorderSlot {
         let view = session.view();
         let first = entry.first_stream as usize;
         let own = session.regions.streams.get(first..first + entry.streams as usize).unwrap_or_default();
-        let streams = own.iter().map(|stream| regions::attach(&stream.mapping)).collect::<Result<Vec<_>, _>>()?;
+        let streams: Vec<_> = own.iter().map(|region| region.stream.clone()).collect();
         if streams.is_empty() {
             return Err(Error::region(view.name(), 0, format!("channel {id} has no streams")));
         }
         let code = view.clock().kind.load(Relaxed);
-        let kind = ClockKind::from_code(code).ok_or_else(|| Error::Unsupported {
-            what: "clock",
-            why: format!("the session's clock has code {code}, which cannot be read here"),
-            remedy: "start a session of another name",
+        let kind = ClockKind::from_code(code).ok_or_else(|| {
+            let why = format!("the session's clock has code {code}, which cannot be read here");
+            Error::unsupported("clock", why, "start a session of another name")
         })?;
         let mut channel = Channel::new(view.parts(), streams, kind, entry.flags);
         channel.refresh = Some(clock::refresh);
@@ -153,10 +152,4 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
     (0..MAX_SLOTS).filter_map(at).any(|slot| enabled(slot, desc))
-}
-
-/// The event's id in the slot's channel; equal descriptions have one id in all processes of a session. `None` where the
-/// registry is full.
-pub(crate) fn register_event(slot: &RecorderSlot, desc: &EventDesc) -> Result<Option<u16>, Busy> {
-    slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)
 }

@@ -3,6 +3,7 @@
 use lastwords_abi::registry::level;
 use lastwords_abi::session as abi;
 pub use lastwords_ring::backend::Backend as Memory;
+use lastwords_ring::init::Misfit;
 
 use super::error::Error;
 use super::user_context::{MAX_LEN, UserContext};
@@ -167,26 +168,18 @@ impl ChannelConfig {
         self.contexts.map_or(default, |contexts| contexts.0) | user
     }
 
-    pub(crate) fn check(&self, paged: bool) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         check_name(&self.name)?;
-        let wrong = |field, value, rule| Err(Error::Geometry { channel: self.name.clone(), field, value, rule });
-        let least = if paged { 4096 } else { 256 };
-        let (count, size) = (self.sub_buffers, self.sub_buffer_size);
-        if !count.is_power_of_two() || !(2..=1 << 20).contains(&count) {
-            return wrong("sub_buffers", u64::from(count), "it must be a power of two from 2 to 1048576");
-        }
-        if !size.is_power_of_two() || size < least || size > 1 << 30 {
-            let rule = "it must be a power of two from 256 (4096 on the heap) to 2^30 bytes";
-            return wrong("sub_buffer_size", size, rule);
-        }
-        if size * u64::from(count) > 1 << 40 {
-            return wrong("sub_buffers", u64::from(count), "all sub-buffers together take at most 2^40 bytes");
-        }
         let contexts: usize = self.user_contexts.iter().map(|context| context.size).sum();
         if contexts > MAX_LEN {
-            return wrong("contexts", contexts as u64, "the application's own contexts take at most 192 bytes");
+            let rule = "the application's own contexts take at most 192 bytes";
+            return Err(self.misfit(("contexts", contexts as u64, rule)));
         }
         Ok(())
+    }
+
+    pub(crate) fn misfit(&self, (field, value, rule): Misfit) -> Error {
+        Error::Geometry { channel: self.name.clone(), field, value, rule }
     }
 }
 

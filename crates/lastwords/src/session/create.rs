@@ -31,9 +31,15 @@ use crate::session::rules::{self, RuleSpec};
 /// Makes the session that `builder` asks for, in a folder of `base`. Returns what people should know of it, too.
 ///
 /// `locked`: the caller holds the lock of `base`.
-pub(crate) fn create(builder: &Builder, base: Option<&Base>, locked: bool) -> Result<(SessionShared, String), Error> {
+pub(crate) fn create(
+    builder: &mut Builder,
+    base: Option<&Base>,
+    locked: bool,
+) -> Result<(SessionShared, String), Error> {
     // Before retention removes the session that shows the rate.
-    let builder = &rate::with_measured(builder, base);
+    if builder.seconds.is_some() && builder.rate.is_none() {
+        builder.rate = base.and_then(|base| rate::measured(base, &builder.name));
+    }
     // Before the memory is taken, as what is removed makes room.
     let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
     let uuid = new_uuid();

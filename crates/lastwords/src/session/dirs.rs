@@ -15,10 +15,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use lastwords_ring::backend::{self, PLACES_FILE, Place, VerifiedFile, open_places};
+use lastwords_ring::backend::{self, PLACES_FILE, Place, VerifiedFile, open_at, open_places};
 use rustix::fs::{self as sys, Access, AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::path::Arg;
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -160,8 +159,8 @@ impl Base {
     }
 
     fn lock_file(&self) -> Result<OwnedFd, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK;
-        open_at(&self.fd, ".lock", flags, &self.path.join(".lock"))
+        let opened = open_at(&self.fd, ".lock", OFlags::RDWR | OFlags::CREATE);
+        opened.map_err(|error| Error::io("open", self.path.join(".lock"), error))
     }
 
     /// Waits, for a bounded time, until no other process of the user is making a session.
@@ -196,9 +195,7 @@ impl Base {
         let path = self.path.join(format!("{name}-{unique}"));
         let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| Folder::of(path, fd, temporary.clone()));
         // It is empty.
-        folder.inspect_err(|_| {
-            let _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR);
-        })
+        folder.inspect_err(|_| _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR))
     }
 
     /// Opens the folder of a published session.
@@ -305,7 +302,8 @@ impl Folder {
     /// The same for a second lock, that of the file that leads to the session's memory.
     pub(crate) fn lock_losses(&self) -> Result<Option<Lock>, Error> {
         let folder = self.fd()?;
-        let open = |name: &str| open_at(folder, name, OFlags::RDONLY | OFlags::NONBLOCK, &self.path.join(name));
+        let failed = |name: &str, error| Error::io("open", self.path.join(name), error);
+        let open = |name: &str| open_at(folder, name, OFlags::RDONLY).map_err(|error| failed(name, error));
         Lock::take(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?, &self.path)
     }
 
@@ -415,19 +413,12 @@ pub(crate) fn new_uuid() -> [u8; 16] {
 }
 
 /// Opens a folder without following a link in its place.
-fn open_dir(at: impl AsFd, name: impl Arg + Copy, shown: &Path) -> Result<OwnedFd, Error> {
-    open_at(at, name, OFlags::RDONLY | OFlags::DIRECTORY, shown)
-}
-
-/// `openat`, again when it was interrupted. A link in the place is not followed.
-fn open_at(at: impl AsFd, name: impl Arg + Copy, flags: OFlags, shown: &Path) -> Result<OwnedFd, Error> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = retry_on_intr(|| sys::openat(&at, name, flags, Mode::RUSR | Mode::WUSR));
-    opened.map_err(|error| Error::io("open", shown, error))
+fn open_dir(at: impl AsFd, name: impl AsRef<Path>, shown: &Path) -> Result<OwnedFd, Error> {
+    open_at(at, name, OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| Error::io("open", shown, error))
 }
 
 /// Opens a folder as [`open_dir`] does; refuses one of another user, or one with any of `forbidden` mode bits.
-fn open_own_dir(at: impl AsFd, name: impl Arg + Copy, shown: &Path, forbidden: u32) -> Result<OwnedFd, Error> {
+fn open_own_dir(at: impl AsFd, name: impl AsRef<Path>, shown: &Path, forbidden: u32) -> Result<OwnedFd, Error> {
     let fd = open_dir(at, name, shown)?;
     let stat = sys::fstat(&fd).map_err(|error| Error::io("stat", shown, error))?;
     let uid = geteuid().as_raw();

@@ -9,7 +9,7 @@ use lastwords_abi::session::{
     RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
-use lastwords_abi::stream::ANY_CPU;
+use lastwords_abi::stream::{ANY_CPU, StreamInfo};
 use lastwords_ring::StreamSpec;
 use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
 
@@ -64,22 +64,26 @@ impl Layout {
     pub(crate) fn new(builder: &Builder, uuid: [u8; 16]) -> Result<Self, Error> {
         let reservation = builder.reservation_code(is_persistent(builder.memory.kind()))?;
         let (channels, cpus, page_size) = (builder.channels(), cpus(), builder.memory.page_size());
-        channels.iter().try_for_each(|channel| channel.check(page_size != 0))?;
         let unbound = (reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
         let streams: Vec<_> = (0..cpus).map(|cpu| (cpu, reservation)).chain(unbound).collect();
         let mut specs = Vec::new();
         for (channel, config) in (0..).zip(&channels) {
-            specs.extend((specs.len() as u32..).zip(&streams).map(|(index, (cpu, reservation))| StreamSpec {
-                session: uuid,
-                index,
-                channel,
-                cpu: *cpu,
-                reservation: *reservation,
-                mode: config.mode,
-                sub_buffer_size: config.sub_buffer_size,
-                sub_buffers: config.sub_buffers,
-                page_size,
-            }));
+            config.check()?;
+            for &(cpu, reservation) in &streams {
+                let info = StreamInfo {
+                    channel,
+                    cpu,
+                    reservation,
+                    mode: config.mode,
+                    sub_buffer_size: config.sub_buffer_size,
+                    sub_buffers: config.sub_buffers,
+                    page_size,
+                    slots_off: [0; 2],
+                    data_off: [0; 2],
+                };
+                let spec = StreamSpec::new(uuid, specs.len() as u32, info);
+                specs.push(spec.map_err(|misfit| config.misfit(misfit))?);
+            }
         }
         let plans = plans(builder, &specs);
         let paged_halves = if builder.snapshot { 2 } else { 1 };

@@ -1,6 +1,5 @@
 //! The rate of earlier sessions, for rings that are to hold what is recorded in a number of seconds.
 
-use super::builder::Builder;
 use super::dirs::Base;
 use super::ending;
 use super::regions::Regions;
@@ -10,17 +9,8 @@ const MOST_LOOKS: usize = 4;
 /// Shortest life, in nanoseconds, that shows a rate.
 const SHORTEST: u64 = 100_000_000;
 
-/// The builder with the rate that was measured, if it asks for seconds and gives no rate.
-pub(crate) fn with_measured(builder: &Builder, base: Option<&Base>) -> Builder {
-    let mut builder = builder.clone();
-    if builder.seconds.is_some() && builder.rate.is_none() {
-        builder.rate = base.and_then(|base| measured(base, &builder.name));
-    }
-    builder
-}
-
 /// Bytes a second that the busiest ring of the first channel took in the newest session of this name that shows it.
-fn measured(base: &Base, name: &str) -> Option<u64> {
+pub(crate) fn measured(base: &Base, name: &str) -> Option<u64> {
     let folders = base.sessions_of(name).ok()?;
     folders.iter().take(MOST_LOOKS).find_map(|folder| rate_of(&Regions::open(&base.folder(folder).ok()?).ok()?))
 }

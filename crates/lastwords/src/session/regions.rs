@@ -39,43 +39,31 @@ pub struct Regions {
     pub(crate) streams: Vec<StreamRegion>,
 }
 
-/// The folder of a session, and where its regions are if they are no files there.
-struct Finder<'a> {
-    folder: &'a Folder,
-    places: Option<Vec<Place>>,
+/// Maps the region of that name, where there is one: a file in a session's folder, or at its one of `places`.
+fn find(folder: &Folder, places: Option<&[Place]>, name: &str) -> Result<Option<Mapping>, Error> {
+    if let Some(places) = places {
+        return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
+    }
+    match open_region(folder.for_ring()?, name) {
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
 }
 
-impl<'a> Finder<'a> {
-    fn of(folder: &'a Folder) -> Result<Self, Error> {
-        Ok(Self { folder, places: folder.places()? })
-    }
-
-    /// Maps the region of that name, where there is one.
-    fn open(&self, name: &str) -> Result<Option<Mapping>, Error> {
-        if let Some(places) = &self.places {
-            return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
-        }
-        match open_region(self.folder.for_ring()?, name) {
-            Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            opened => Ok(Some(opened?)),
-        }
-    }
-
-    fn must(&self, name: &str) -> Result<Mapping, Error> {
-        let path = self.folder.path.join(name);
-        self.open(name)?.ok_or_else(|| Error::region(path.to_string_lossy(), 0, "the region is missing"))
-    }
+fn must_find(folder: &Folder, places: Option<&[Place]>, name: &str) -> Result<Mapping, Error> {
+    let missing = || Error::region(folder.path.join(name).to_string_lossy(), 0, "the region is missing");
+    find(folder, places, name)?.ok_or_else(missing)
 }
 
 /// Looks into the session region alone, which is mapped meanwhile.
 pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
     // Callers take copies of what they see.
-    open_view(&Finder::of(folder)?).map(|view| look(&view))
+    open_view(folder, folder.places()?.as_deref()).map(|view| look(&view))
 }
 
-fn open_view(finder: &Finder<'_>) -> Result<SessionRegion, Error> {
-    let view = SessionRegion::of(finder.must(SESSION)?)?;
-    let shown = finder.folder.path.to_string_lossy();
+fn open_view(folder: &Folder, places: Option<&[Place]>) -> Result<SessionRegion, Error> {
+    let view = SessionRegion::of(must_find(folder, places, SESSION)?)?;
+    let shown = folder.path.to_string_lossy();
     if !shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path names a process id, which another process may have by now.
         return Err(Error::region(shown, 40, "the session there is another than the folder's"));
@@ -86,16 +74,17 @@ fn open_view(finder: &Finder<'_>) -> Result<SessionRegion, Error> {
 impl Regions {
     /// Maps all regions of the session in a folder.
     pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
-        let finder = Finder::of(folder)?;
-        let view = open_view(&finder)?;
-        let registry = finder.must(REGISTRY)?;
+        let places = folder.places()?;
+        let places = places.as_deref();
+        let view = open_view(folder, places)?;
+        let registry = must_find(folder, places, REGISTRY)?;
         check_header(&registry, KIND_REGISTRY)?;
-        let spans = finder.open(SPANS)?;
+        let spans = find(folder, places, SPANS)?;
         spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS))?;
         let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         let mut streams = Vec::new();
         for index in 0..count.unwrap_or(0) {
-            let mapping = finder.must(&stream_name(index))?;
+            let mapping = must_find(folder, places, &stream_name(index))?;
             streams.push(StreamRegion::of(mapping, &view.uuid)?);
         }
         view.tell_namespace();
@@ -114,7 +103,11 @@ impl Regions {
 impl StreamRegion {
     /// The stream in a mapping, which must be of the session.
     pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
-        let stream = attach(&mapping)?;
+        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up before), or, where
+        // nobody records in them, until their `Regions` are dropped, of which the streams are a part;
+        // pages that a table names are those of this process, as files with tables are refused below.
+        let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
+        let stream = attached.map_err(|error| Error::region(path_of(&mapping), error.offset as u64, error.what))?;
         let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
         if stream.spec().session != *session {
             return wrong(40, "it belongs to another session");
@@ -153,15 +146,6 @@ impl StreamRegion {
         let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
         ((flips & 1) ^ 1) as usize
     }
-}
-
-/// A handle on the stream of a mapping.
-pub(crate) fn attach(mapping: &Mapping) -> Result<Stream, Error> {
-    // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up before), or, where
-    // nobody records in them, until their `Regions` are dropped, of which the streams are a part;
-    // pages that a table names are those of this process, as files with tables are refused above.
-    let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
-    attached.map_err(|error| Error::region(path_of(mapping), error.offset as u64, error.what))
 }
 
 /// Whether a back-end's memory needs flushes to be kept.

@@ -57,18 +57,12 @@ impl SessionShared {
     pub(crate) fn add_handle(&self) -> bool {
         self.handles.fetch_update(AcqRel, Relaxed, |handles| (handles > 0).then_some(handles + 1)).is_ok()
     }
-
-    /// Counts one handle less; true for the last.
-    pub(crate) fn drop_handle(&self) -> bool {
-        self.handles.fetch_sub(1, AcqRel) == 1
-    }
 }
 
 /// The session in a slot.
 pub(crate) fn at(slot: usize) -> Option<&'static SessionShared> {
-    let session = SESSIONS.get(slot)?.load(Acquire);
     // SAFETY: only leaked boxes are stored; they are never freed.
-    (!session.is_null()).then(|| unsafe { &*session })
+    unsafe { SESSIONS.get(slot)?.load(Acquire).as_ref() }
 }
 
 /// The sessions of this process. Async-signal-safe.

@@ -52,22 +52,22 @@ impl Rings {
         }
     }
 
-    /// Indices of those streams; `None` for all.
-    fn indices(self, regions: &Regions) -> Result<Option<Vec<usize>>, Error> {
-        let streams = regions.streams.iter().map(|stream| stream.stream.spec().cpu).enumerate();
+    /// Those streams.
+    fn of(self, regions: &Regions) -> Result<Vec<&Stream>, Error> {
+        let streams = regions.streams.iter().map(|region| &region.stream).enumerate();
         let (chosen, what): (Vec<_>, _) = match self {
-            Self::All => return Ok(None),
+            Self::All => return Ok(streams.map(|stream| stream.1).collect()),
             Self::Stream(only) => {
                 (streams.filter(|stream| stream.0 == only as usize).collect(), format!("stream {only}"))
             }
             Self::Cpu(ANY_CPU) => (Vec::new(), format!("CPU {ANY_CPU}")),
-            Self::Cpu(only) => (streams.filter(|stream| stream.1 == only).collect(), format!("CPU {only}")),
+            Self::Cpu(only) => (streams.filter(|stream| stream.1.spec().cpu == only).collect(), format!("CPU {only}")),
         };
         if chosen.is_empty() {
             let why = format!("no ring of the session is that of {what}");
             return Err(Error::unsupported("snapshot of a part", why, "name one that is there"));
         }
-        Ok(Some(chosen.into_iter().map(|stream| stream.0).collect()))
+        Ok(chosen.into_iter().map(|stream| stream.1).collect())
     }
 }
 
@@ -117,16 +117,15 @@ impl Regions {
     /// # Errors
     /// There are no such rings; snapshots are not enabled, or one is being read.
     pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
-        let only = rings.indices(self)?;
+        let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
         locked(self, |control| {
             if settled(self, control)? == SNAPSHOT_OFF {
                 return Err(missing(self, "it has no spare buffers", "enable snapshots first"));
             }
             let dropped = drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);
-            let streams: Vec<&Stream> = self.streams.iter().map(|stream| &stream.stream).collect();
             let is_alone = processes::is_alone(self.view.processes());
-            let swap = Swap { parts: self.view.parts(), streams: &streams, only: only.as_deref(), is_alone };
+            let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone };
             // SAFETY: the state says that the spares have memory, and the snapshot lock is held, so that nobody else swaps.
             match unsafe { swap.run() } {
                 Ok(rest) => Ok(note(self, control, rings, dropped, rest)),

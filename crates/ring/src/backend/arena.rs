@@ -38,7 +38,7 @@ impl Arena<'_> {
     pub(super) fn back(&self) -> Result<(), BackendError> {
         let mut at = self.base;
         for plan in self.plans.iter().filter(|_| self.blocks) {
-            for range in plan.needed() {
+            for range in [0..plan.sparse.start.min(plan.len), plan.sparse.end.min(plan.len)..plan.len] {
                 self.file.fallocate(at + range.start, range.end - range.start)?;
             }
             at += plan.len;

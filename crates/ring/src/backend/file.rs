@@ -2,7 +2,7 @@
 
 use core::ptr::{NonNull, null_mut};
 use std::ffi::c_void;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(crate) struct NamedFile {
 
 /// `openat` with O_CLOEXEC and O_NOFOLLOW, again when it was interrupted. A file that it makes has mode 0600. O_NONBLOCK: a FIFO in
 /// the place of the file must not stop us.
-pub(super) fn open_at(folder: BorrowedFd<'_>, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    retry_on_intr(|| fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
+    retry_on_intr(|| fs::openat(&folder, name.as_ref(), flags, Mode::RUSR | Mode::WUSR))
 }
 
 impl NamedFile {
@@ -60,7 +60,7 @@ impl NamedFile {
         let fd = match self.fd.get() {
             Some(fd) => fd,
             None => {
-                again = open_at(CWD, self.path.as_ref(), OFlags::RDWR).ok().filter(|fd| self.fd.is(fd.as_fd()));
+                again = open_at(CWD, &self.path, OFlags::RDWR).ok().filter(|fd| self.fd.is(fd.as_fd()));
                 let what = "the program closed the region's descriptor, and the file is not at its path any more";
                 again.as_ref().ok_or_else(|| BackendError::invalid(&self.path, 0, 0, what))?.as_fd()
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+use super::BackendError;
 use super::file::NamedFile;
-use super::{BackendError, heap};
 
 /// Memory of one region, given back when it is dropped: who records in it, or looks into it, keeps it.
 #[derive(Debug)]
@@ -122,12 +122,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a mapping, or a block, of our own of this length. Who has its address has borrowed the handle, or keeps it for ever.
-        unsafe {
-            match &self.backing {
-                Some(_) => _ = munmap(self.as_ptr().cast(), self.len as usize),
-                None => heap::free(self.start, self.len),
-            }
-        }
+        // SAFETY: a mapping of our own of this length. Who has its address has borrowed the handle, or keeps it for ever.
+        let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
     }
 }

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use lastwords_abi::region::REGION_ALIGN as PAGE;
 use lastwords_abi::session as abi;
 
+pub use file::open_at;
 pub use heap::{discard_pages, fill_pages, free_pages};
 pub use huge::ARENA_FILE;
 pub use mapping::Mapping;
@@ -46,11 +47,6 @@ impl Plan {
     #[must_use]
     pub fn whole(name: impl Into<String>, len: u64) -> Self {
         Self { name: name.into(), len, sparse: len..len }
-    }
-
-    /// The ranges that must be backed.
-    pub(crate) fn needed(&self) -> [Range<u64>; 2] {
-        [0..self.sparse.start.min(self.len), self.sparse.end.min(self.len)..self.len]
     }
 }
 
@@ -153,7 +149,8 @@ impl Backend {
 }
 
 /// Why a back-end gave no memory.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {call} of {len} bytes at offset {offset}: {source}{}", remedy(source))]
 pub struct BackendError {
     /// The call that failed: `openat`, `fallocate`, `mmap`, …
     pub call: &'static str,
@@ -167,26 +164,6 @@ pub struct BackendError {
     pub source: io::Error,
 }
 
-impl core::fmt::Display for BackendError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { call, path, offset, len, source } = self;
-        write!(f, "{path}: {call} of {len} bytes at offset {offset}: {source}")?;
-        match source.raw_os_error() {
-            Some(libc::ENOSPC) => write!(f, "; make room there, or ask for fewer or smaller sub-buffers"),
-            Some(libc::EFBIG) => write!(f, "; raise the process's limit on file sizes (`ulimit -f`), or take the heap"),
-            Some(libc::ENOMEM) => write!(f, "; ask for fewer or smaller sub-buffers, or raise the limit (`ulimit -v`)"),
-            Some(libc::EACCES | libc::EPERM) => write!(f, "; choose a path that this user may write"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for BackendError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
-
 impl BackendError {
     pub(crate) fn new(call: &'static str, path: &str, offset: u64, len: u64, source: impl Into<io::Error>) -> Self {
         Self { call, path: path.to_owned(), offset, len, source: source.into() }
@@ -194,5 +171,16 @@ impl BackendError {
 
     pub(crate) fn invalid(path: &str, offset: u64, len: u64, what: impl Into<String>) -> Self {
         Self::new("use", path, offset, len, io::Error::new(io::ErrorKind::InvalidInput, what.into()))
+    }
+}
+
+/// What to do against it.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOSPC) => "; make room there, or ask for fewer or smaller sub-buffers",
+        Some(libc::EFBIG) => "; raise the process's limit on file sizes (`ulimit -f`), or take the heap",
+        Some(libc::ENOMEM) => "; ask for fewer or smaller sub-buffers, or raise the limit (`ulimit -v`)",
+        Some(libc::EACCES | libc::EPERM) => "; choose a path that this user may write",
+        _ => "",
     }
 }

@@ -45,7 +45,7 @@ pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a M
     let failed = |call, error| BackendError::new(call, &path, 0, len, error);
     check_limit("write", &path, 0, len)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-    let file = open_at(folder.fd, PLACES_FILE.as_ref(), flags).map_err(|error| failed("open", error.into()))?;
+    let file = open_at(folder.fd, PLACES_FILE, flags).map_err(|error| failed("open", error.into()))?;
     File::from(file).write_all(text.as_bytes()).map_err(|error| failed("write", error))
 }
 
@@ -68,7 +68,7 @@ pub fn parse_places(text: &str) -> Vec<Place> {
 /// What the system said.
 pub fn open_places(folder: Folder<'_>) -> Result<Option<Vec<Place>>, BackendError> {
     let failed = |call, len, error| BackendError::new(call, &folder.shown(PLACES_FILE.as_ref()), 0, len, error);
-    let file = match open_at(folder.fd, PLACES_FILE.as_ref(), OFlags::RDONLY) {
+    let file = match open_at(folder.fd, PLACES_FILE, OFlags::RDONLY) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(|error| failed("open", 0, error.into()))?,
     };

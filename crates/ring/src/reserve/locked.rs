@@ -38,9 +38,8 @@ pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Rec
 }
 
 fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut before: Before) -> Result<(), Lost> {
-    let publish = Plain { persist: channel.persist };
     loop {
-        match single_writer::step::<M, _>(channel, stream, &publish, record, before) {
+        match single_writer::step::<M, _>(channel, stream, channel, record, before) {
             Step::Done => return Ok(()),
             Step::Progress if before == Before::Stopped => before = Before::Left,
             Step::Progress => {}
@@ -52,11 +51,7 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut b
 }
 
 /// Publishes with the lock held.
-struct Plain {
-    persist: bool,
-}
-
-impl Publish for Plain {
+impl Publish for Channel {
     fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published {
         let control = step.stream.half(step.half);
         if control.reserve.load(Relaxed) != step.position {

@@ -93,7 +93,19 @@ impl RseqFast {
         let spec = streams[0].spec;
         let possible = possible && spec.page_size == 0 && spec.reservation == RESERVATION_RSEQ && cpu::area().is_some();
         let bound = streams.iter().filter(|s| possible && s.spec.cpu != ANY_CPU);
-        let lanes = (0..).zip(bound).map(|(cpu, stream)| [0, 1].map(|half| Lane::new(stream, flip, cpu, half)));
+        let lane = |cpu, stream: &Stream, half: u32| Lane {
+            owner: AtomicPtr::new(core::ptr::null_mut()),
+            cpu,
+            half,
+            flip,
+            stream_flip: &stream.control.flip,
+            control: stream.half(half as usize),
+            data: stream.data[half as usize],
+            sub_buffer_mask: stream.spec.sub_buffer_size - 1,
+            half_mask: stream.half_size() - 1,
+            room: stream.room(),
+        };
+        let lanes = (0..).zip(bound).map(|(cpu, stream)| [0, 1].map(|half| lane(cpu, stream, half)));
         Self { lanes: lanes.collect() }
     }
 
@@ -168,22 +180,5 @@ impl RseqFast {
         lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
         lane_cache::set(lane);
         Some(lane)
-    }
-}
-
-impl Lane {
-    fn new(stream: &Stream, flip: &'static AtomicU32, cpu: u32, half: u32) -> Self {
-        Self {
-            owner: AtomicPtr::new(core::ptr::null_mut()),
-            cpu,
-            half,
-            flip,
-            stream_flip: &stream.control.flip,
-            control: stream.half(half as usize),
-            data: stream.data[half as usize],
-            sub_buffer_mask: stream.spec.sub_buffer_size - 1,
-            half_mask: stream.half_size() - 1,
-            room: stream.room(),
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use lastwords_abi::session as abi;
-use lastwords_abi::stream::{ANY_CPU, SKIPPED};
+use lastwords_abi::stream::{ANY_CPU, SKIPPED, StreamInfo};
 use lastwords_ring::SessionParts;
 use lastwords_ring::{Channel, ClockKind, Stream, StreamSpec, init_stream};
 
@@ -59,9 +59,7 @@ impl Default for Shape {
 }
 
 fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
-    let spec = StreamSpec {
-        session: *b"0123456789abcdef",
-        index,
+    let info = StreamInfo {
         channel: 0,
         cpu,
         reservation,
@@ -69,7 +67,10 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
         sub_buffer_size: shape.sub_buffer_size,
         sub_buffers: shape.sub_buffers,
         page_size: if shape.paged { 4096 } else { 0 },
+        slots_off: [0; 2],
+        data_off: [0; 2],
     };
+    let spec = StreamSpec::new(*b"0123456789abcdef", index, info).expect("a ring");
     let region = pages(spec.region_len() as usize);
     // SAFETY: fresh zeroed pages of the length that the specification asks for, never freed; the page tables are filled
     // with pages that live as long.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lastwords_abi::session::{MODE_OVERWRITE, RESERVATION_LOCKLESS, RESERVATION_RSEQ, Thread};
-use lastwords_abi::stream::{ANY_CPU, Slot, StreamControl};
+use lastwords_abi::stream::{ANY_CPU, Slot, StreamControl, StreamInfo};
 use lastwords_abi::sync::AtomicU32;
 use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
@@ -229,9 +229,7 @@ fn stream(
     halves: &[Data; 2],
     slots: [&'static [Slot]; 2],
 ) -> Stream {
-    let spec = StreamSpec {
-        session: [7; 16],
-        index,
+    let info = StreamInfo {
         channel: 0,
         cpu,
         reservation,
@@ -239,12 +237,14 @@ fn stream(
         sub_buffer_size: SUB_BUFFER,
         sub_buffers: shape.sub_buffers,
         page_size: 0,
+        slots_off: [0; 2],
+        data_off: [0; 2],
     };
     Stream {
         control,
         data: [halves[0].base(), halves[1].base()],
         slots,
-        spec,
+        spec: StreamSpec { session: [7; 16], index, info },
         size_shift: SUB_BUFFER.trailing_zeros(),
         slots_shift: shape.sub_buffers.trailing_zeros(),
     }

@@ -1,6 +1,6 @@
 //! Field classes.
 
-use super::{Attributes, Path, Scope};
+use super::{Attributes, Labels, Path, Scope};
 use lastwords_bytes::ByteOrder;
 
 /// What the bits of a field mean.
@@ -15,7 +15,7 @@ pub enum FieldClass {
     /// Fixed-length bit array.
     BitArray(Bits),
     /// Fixed-length bit map: names for ranges of bits, by position from the least significant.
-    BitMap(Bits, Vec<Mapping>),
+    BitMap(Bits, Labels),
     /// Floating-point number of IEEE 754.
     Float(Float),
     /// Text.
@@ -65,7 +65,7 @@ pub struct Integer {
     pub base: u8,
     /// Names of values: an enumeration. Sorted by label; babeltrace2 2.1 has them in the order of its hash table, which shows
     /// where a value has several names.
-    pub mappings: Vec<Mapping>,
+    pub mappings: Labels,
     /// What else the number says.
     pub roles: Vec<Role>,
     /// Attributes.
@@ -76,7 +76,7 @@ impl Integer {
     /// An unsigned or signed integer shown in a base, without mappings and roles.
     #[must_use]
     pub fn new(bits: Bits, signed: bool, base: u8) -> Self {
-        Self { bits, signed, base, mappings: Vec::new(), roles: Vec::new(), attributes: Attributes::default() }
+        Self { bits, signed, base, mappings: Labels::default(), roles: Vec::new(), attributes: Attributes::default() }
     }
 
     /// Whether it has a role.

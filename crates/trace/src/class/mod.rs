@@ -1,13 +1,17 @@
 //! The trace, its clocks, stream classes and event record classes.
 
 mod field;
+mod labels;
 mod path;
+mod ranges;
 
 pub use field::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Struct,
     Text, Variant, VariantOption,
 };
+pub use labels::Labels;
 pub use path::{Path, Scope};
+pub use ranges::RangeIndex;
 
 use crate::schema::EnvValue;
 use lastwords_bytes::ByteOrder;

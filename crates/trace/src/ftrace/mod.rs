@@ -11,7 +11,7 @@ pub use format::{Field, Format, HeaderPage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::evidence::Evidence;
+use crate::evidence::{Cause, Evidence, Gap};
 use lastwords_bytes::ByteOrder;
 
 /// A symbol that an address lies in.
@@ -219,6 +219,26 @@ pub trait Ring: Send + Sync {
     fn latency(&self) -> Latency {
         Latency::default()
     }
+}
+
+/// What the counters of a ring say was lost: a gap for each CPU and cause.
+pub fn counters(ring: &dyn Ring) -> impl Iterator<Item = Gap> {
+    let gaps = |(stream, CpuRing { stats, .. }): (usize, &CpuRing)| {
+        let counts = [
+            (stats.overrun, Cause::Overwritten),
+            (stats.commit_overrun, Cause::Refused),
+            (stats.dropped, Cause::Discarded),
+        ];
+        let place = || "by the ring's counters".to_owned();
+        counts.into_iter().filter(|(events, _)| *events > 0).map(move |(events, cause)| Gap {
+            stream: Some(stream),
+            place: place(),
+            cause,
+            events: Some(events),
+            bytes: None,
+        })
+    };
+    ring.cpus().iter().enumerate().flat_map(gaps)
 }
 
 /// The longest latency of a ring, as the head of the latency format shows it (`struct trace_array_cpu`).

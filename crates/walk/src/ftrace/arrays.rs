@@ -1,4 +1,4 @@
-//! Trace arrays: the top level, the instances, their snapshots, options and clocks.
+//! Reads trace arrays: the top level, the instances, their snapshots, options and clocks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::lost;
 use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
 
-/// Recording was switched off by `tracing_on`: a bit of `trace_buffer.record_disabled`.
+/// Bit of `trace_buffer.record_disabled`: `tracing_on` switched recording off.
 const OFF: u64 = 1 << 20;
-/// Options that a tracer can have.
+/// Most options of a tracer.
 const TRACER_OPTIONS_MAX: u64 = 64;
 
-/// All trace arrays, the top level first, the instances by name.
+/// Reads all trace arrays: the top level first, then the instances by name.
 pub(super) fn read(
     kernel: &Arc<Kernel>,
     memory: Option<&Arc<VirtualMemory>>,
@@ -57,7 +57,7 @@ pub(super) fn read(
     Ok(drafts.into_iter().map(Draft::finish).collect())
 }
 
-/// A trace array whose rings may still want sub-buffers.
+/// A trace array whose rings may still lack sub-buffers.
 struct Draft {
     name: String,
     tracer: String,
@@ -93,7 +93,7 @@ impl Draft {
 fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64) -> Result<Draft, Error> {
     let array = kernel.object("trace_array", address)?;
     let global = kernel.object("trace_array", kernel.symbol("global_trace")?)?;
-    // Where the image lacks a part of an instance, it is taken to be set as the top level is.
+    // If the image lacks a part of an instance, the setting of the top level is used.
     let tracer = array.pointer("current_trace").or_else(|_| global.pointer("current_trace"))?;
     let (clock, clock_in_ns) = clock(kernel, &array).or_else(|_| clock(kernel, &global))?;
     let mut live = read_ring(kernel, memory, &array, "array_buffer")?;
@@ -121,7 +121,7 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64) 
     })
 }
 
-/// An instance's name; its address where the image lacks the name. The top level has none.
+/// Name of an instance, or its address if the image lacks the name. The name of the top level is empty.
 fn name(array: &Object<'_>) -> Result<String, Error> {
     match array.text("name") {
         Err(Error::Hole { .. }) => Ok(format!("instance-{:x}", array.place())),
@@ -129,7 +129,7 @@ fn name(array: &Object<'_>) -> Result<String, Error> {
     }
 }
 
-/// Name of the array's clock, and whether it counts nanoseconds: an entry of `trace_clocks`, which is a function, a name and a
+/// Name of the array's clock, and true if it counts nanoseconds. An entry of `trace_clocks` is a function, a name and a
 /// number.
 fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<(String, bool), Error> {
     let word = u64::from(kernel.memory.word_size());
@@ -143,7 +143,7 @@ fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<(String, bool), Error> {
     Ok((name, in_ns != 0))
 }
 
-/// Names of the trace options that are on: `trace_options` has a name for each bit.
+/// Names of the enabled trace options; `trace_options` has the name of each bit.
 fn options(kernel: &Kernel, array: &Object<'_>) -> Result<Vec<String>, Error> {
     let word = u64::from(kernel.memory.word_size());
     let names = kernel.symbol("trace_options")?;
@@ -165,7 +165,7 @@ fn pointer(kernel: &Kernel, at: u64) -> Result<u64, Error> {
     kernel.memory.pointer(at).map_err(Error::hole("a table of the tracer"))
 }
 
-/// Names of the tracer's own options that are on.
+/// Names of the enabled options of the current tracer.
 fn tracer_options(array: &Object<'_>, tracer: &Object<'_>) -> Result<Vec<String>, Error> {
     let flags = match array.has("current_trace_flags") {
         true => array.pointer_or_null("current_trace_flags")?,
@@ -186,7 +186,7 @@ fn tracer_options(array: &Object<'_>, tracer: &Object<'_>) -> Result<Vec<String>
     Ok(options)
 }
 
-/// The ring of an `array_buffer` member.
+/// Reads the ring of an `array_buffer` member.
 fn read_ring(
     kernel: &Arc<Kernel>,
     memory: Option<&Arc<VirtualMemory>>,
@@ -197,7 +197,7 @@ fn read_ring(
     let buffer = array.pointer(&part("buffer"))?;
     let header = HeaderPage::of_word_size(kernel.memory.word_size());
     let size = match sub_buffer_size(kernel, &buffer, header) {
-        // A page, as long as nobody sets another size.
+        // The default size is one page.
         Err(Error::Hole { .. }) => kernel.memory.page_size(),
         size => size?,
     };
@@ -216,12 +216,12 @@ fn read_ring(
     let time_start = array.u64(&part("time_start")).unwrap_or(0);
     let physical = memory.map(|m| m.physical().clone());
     let mut ring = MemoryRing::new(kernel.clone(), physical, shape, cpus, is_on, time_start);
-    // What the image lacks of it is zero, as in a ring whose tracer measures nothing.
+    // Values that the image lacks are zero, as in a ring whose tracer measures no latency.
     ring.latency = latency(kernel, array, member).unwrap_or_default();
     Ok(ring)
 }
 
-/// What the array notes of its longest latency: the CPU, and that CPU's `struct trace_array_cpu`.
+/// Reads the longest latency that the array noted: the CPU, and that CPU's `struct trace_array_cpu`.
 fn latency(kernel: &Kernel, array: &Object<'_>, member: &str) -> Result<Latency, Error> {
     let cpu = u32::try_from(array.u64(&format!("{member}.cpu"))?).unwrap_or_default();
     let place = kernel.per_cpu(array.address(&format!("{member}.data"))?, cpu)?;
@@ -239,8 +239,8 @@ fn latency(kernel: &Kernel, array: &Object<'_>, member: &str) -> Result<Latency,
     })
 }
 
-/// Bytes of a sub-buffer with its header. `struct trace_buffer` of 6.8 has the size without the header; 7.2.12 has only the
-/// order of its pages; before 6.8 it is one page.
+/// Size of a sub-buffer with its header, bytes. `struct trace_buffer` of Linux 6.8 has the size without the header;
+/// 7.2.12 has only the page order; before 6.8 it is one page.
 fn sub_buffer_size(kernel: &Kernel, buffer: &Object<'_>, header: HeaderPage) -> Result<u64, Error> {
     let page = kernel.memory.page_size();
     if buffer.has("subbuf_size") {
@@ -253,7 +253,7 @@ fn sub_buffer_size(kernel: &Kernel, buffer: &Object<'_>, header: HeaderPage) -> 
     Ok(page)
 }
 
-/// Sub-buffers of a CPU's list, from the bytes that the tracer notes for it.
+/// Number of sub-buffers in a CPU's list, computed from the bytes that the tracer noted for it.
 fn sub_buffers(kernel: &Kernel, array: &Object<'_>, member: &str, shape: Shape, cpu: u32) -> Option<u64> {
     let data = kernel.per_cpu(array.address(&format!("{member}.data")).ok()?, cpu).ok()?;
     let bytes = kernel.object("trace_array_cpu", data).ok()?.u64("entries").ok()?;
@@ -261,11 +261,11 @@ fn sub_buffers(kernel: &Kernel, array: &Object<'_>, member: &str, shape: Shape, 
     bytes.checked_add(room.checked_sub(1)?)?.checked_div(room)
 }
 
-/// Ids of the events that are enabled.
+/// Ids of the enabled events.
 fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
     let mut ids = HashSet::new();
     for file in kernel.list(array.at("events")?.place(), "trace_event_file", "list")? {
-        // What the list has behind a hole is not known.
+        // The rest of the list, after the hole, is unknown.
         let Ok(file) = file else { break };
         if file.u64("flags")? & 1 != 0 {
             ids.insert(file.pointer("event_call")?.u64("event.type")? as u16);
@@ -274,7 +274,7 @@ fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
     Ok(ids)
 }
 
-/// `trace_buffer.buffers[cpu]`: a table of its own, or at the end of the structure.
+/// Address of `trace_buffer.buffers[cpu]`: the table is separate, or at the end of the structure.
 fn per_cpu_ring(kernel: &Kernel, buffer: &Object<'_>, cpu: u32) -> Result<u64, Error> {
     let word = u64::from(kernel.memory.word_size());
     let table = match buffer.member("buffers")?.kind {

@@ -1,8 +1,8 @@
-//! Sub-buffers that no pointer leads to any more, found by what they prove themselves.
+//! Finds sub-buffers that no pointer leads to, by their contents.
 //!
-//! A dump can lack the structures that describe sub-buffers while the sub-buffers are there. Such a page of the image begins
-//! with a time stamp between the neighbours' in the ring, its commit word fits, and its events fill the committed bytes to the
-//! last; no ring that is known has it.
+//! A dump can lack the structures that describe sub-buffers and still have the sub-buffers. Such a page begins with a
+//! time stamp between those of its neighbours in the ring. Its commit word is valid, its events fill the committed
+//! bytes exactly, and no known ring has the page.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, look};
 
-/// Bytes that are read at once where pages are looked for.
+/// Number of bytes read at once while searching pages.
 const CHUNK: usize = 1 << 20;
 
 /// A page of the image that may be a sub-buffer.
@@ -25,7 +25,7 @@ pub(super) struct Candidate {
     pub(super) look: Summary,
 }
 
-/// A break in a ring, and the times between which its sub-buffers lie.
+/// A break in a ring, and the times between which the missing sub-buffers must lie.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) ring: usize,
@@ -35,7 +35,7 @@ pub(super) struct Window {
     pub(super) before: u64,
 }
 
-/// Finds sub-buffers for the breaks of these rings. Costs a pass over the image where there are any.
+/// Finds sub-buffers for the breaks of these rings. Reads the whole image if there are any.
 pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut MemoryRing], evidence: &mut Evidence) {
     let windows: Vec<Window> = rings.iter_mut().enumerate().flat_map(|(n, ring)| windows(n, ring)).collect();
     if windows.is_empty() {
@@ -67,7 +67,7 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
     }
 }
 
-/// Compares a CPU's events with the ring's own counter: where they agree, nothing is missing.
+/// Compares the number of a CPU's events with the ring's own counter. If they agree, nothing is missing.
 fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) {
     let events: u64 = ring.looks(cpu).iter().flatten().map(|l| l.events).sum();
     let Some(found) = ring.found_mut().get_mut(cpu) else { return };
@@ -89,7 +89,8 @@ fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) {
     }
 }
 
-/// The breaks of a ring with the times around them, latest first, so that what is put in does not move the others.
+/// Lists the breaks of a ring with the times around them, latest first, so that inserting sub-buffers does not shift
+/// the other breaks.
 fn windows(ring: usize, memory: &mut MemoryRing) -> Vec<Window> {
     let mut all = Vec::new();
     let mut looks = Vec::new();
@@ -109,7 +110,7 @@ fn windows(ring: usize, memory: &mut MemoryRing) -> Vec<Window> {
     all
 }
 
-/// Physical addresses of all sub-buffers that rings have.
+/// Physical addresses of all sub-buffers that the rings have.
 pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> HashSet<u64> {
     let places = rings
         .iter_mut()
@@ -122,10 +123,10 @@ pub(super) fn known(memory: &VirtualMemory, rings: &mut [&mut MemoryRing]) -> Ha
         .collect()
 }
 
-/// Pages that could be sub-buffers in one of the windows.
+/// Finds pages that may be sub-buffers in one of the windows.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub(super) fn search(
     kernel: &Kernel,
     physical: &Arc<dyn Image>,
@@ -142,7 +143,7 @@ pub(super) fn search(
     for range in physical.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = range.address.next_multiple_of(size);
         while at < range.end() {
-            // Runs of zeroes, as in sparse files, are passed by.
+            // Skip runs of zeros, as in sparse files.
             let data = physical.next_data(at, range.end());
             if data >= at.saturating_add(size) {
                 at = data.saturating_add(1).next_multiple_of(size).saturating_sub(size);
@@ -152,7 +153,7 @@ pub(super) fn search(
             let Some(bytes) = chunk.get_mut(..usize::try_from(len).unwrap_or(0)) else { break };
             let pages = match physical.read(at, bytes) {
                 Ok(()) => bytes,
-                // What lies before the hole is there; the search goes on behind the page with the hole.
+                // Use the bytes before the hole; the search continues after the page with the hole.
                 Err(hole) => {
                     let held = usize::try_from(hole.address.saturating_sub(at)).unwrap_or(0);
                     bytes.get_mut(..held).unwrap_or_default()
@@ -187,7 +188,7 @@ pub(super) fn search(
     Ok(found)
 }
 
-/// Puts candidates where they fit.
+/// Inserts candidates where they fit.
 fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate], evidence: &mut Evidence) {
     for (window, chosen) in windows.iter().zip(choose(windows, found)) {
         let Some(ring) = rings.get_mut(window.ring) else { continue };
@@ -195,7 +196,7 @@ fn assign(rings: &mut [&mut MemoryRing], windows: &[Window], found: &[Candidate]
     }
 }
 
-/// The candidates of each window, in order of time; each stands in one at most.
+/// Chooses the candidates of each window, ordered by time; each candidate is used at most once.
 fn choose(windows: &[Window], found: &[Candidate]) -> Vec<Vec<Candidate>> {
     let fits = |w: &Window, c: &Candidate| c.look.first >= w.after && c.look.last <= w.before;
     let mut taken: HashSet<u64> = HashSet::new();
@@ -218,7 +219,7 @@ fn choose(windows: &[Window], found: &[Candidate]) -> Vec<Vec<Candidate>> {
     all
 }
 
-/// The candidate begins nearer behind what is before `a` than behind what is before `b`.
+/// True if the candidate's first event is closer to the time before `a` than to the time before `b`.
 fn closer(a: &Window, b: &Window, candidate: &Candidate) -> bool {
     candidate.look.first.abs_diff(a.after) < candidate.look.first.abs_diff(b.after)
 }
@@ -278,13 +279,13 @@ mod tests {
     #[test]
     fn a_page_goes_to_one_ring() {
         let found = [candidate(0x1000, 20, 30), candidate(0x2000, 31, 40)];
-        // Two rings with the same times around their breaks: neither is nearer.
+        // Two rings with the same times around their breaks: neither is closer.
         let windows = [window(0, 10, 50), window(1, 10, 50)];
         assert_eq!(addresses(&choose(&windows, &found)), [vec![0x1000, 0x2000], vec![]]);
-        // The nearer one has it, wherever it stands.
+        // The closer ring gets the candidate, whatever the order of the windows.
         let windows = [window(0, 10, 50), window(1, 19, 30)];
         assert_eq!(addresses(&choose(&windows, &found)), [vec![0x2000], vec![0x1000]]);
-        // Two pages of one time cannot both be in a ring.
+        // Two pages whose times overlap cannot both be in a ring.
         let found = [candidate(0x1000, 20, 30), candidate(0x2000, 25, 40)];
         assert_eq!(addresses(&choose(&windows[..1], &found)), [vec![0x1000]]);
     }

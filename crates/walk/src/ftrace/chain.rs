@@ -1,51 +1,52 @@
-//! The circular list of a CPU's sub-buffers, from whatever is left of it.
+//! Follows the circular list of a CPU's sub-buffers, or what is left of it.
 //!
-//! Layout: `ring_buffer_per_cpu.pages` points at the list member, the first one, of some `struct buffer_page`. The two low bits
-//! of a `next` pointer are flags of the page pointed at: 1 it is the head, 2 a writer is moving the head away from it. Where the
-//! image lacks a structure, its neighbours still name its address; the ring falls apart into chains.
+//! Layout: `ring_buffer_per_cpu.pages` points at the list member, which is the first member, of some `struct
+//! buffer_page`. The two low bits of a `next` pointer are flags of the page pointed at: 1 means that the page is the
+//! head; 2 means that a writer is moving the head away from the page. If the image lacks a structure, its neighbours
+//! still have its address; the ring then falls apart into chains.
 
 use std::collections::{HashMap, HashSet};
 
 use lastwords_kernel::Kernel;
 
-/// Flags in a `next` pointer.
+/// Mask of the flags in a `next` pointer.
 const FLAGS: u64 = 3;
-/// The page pointed at is the head.
+/// Flag: the page pointed at is the head.
 const HEAD: u64 = 1;
 
-/// One structure that describes a sub-buffer.
+/// A structure that describes a sub-buffer (`struct buffer_page`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Its address.
+    /// Address of the structure.
     pub(super) at: u64,
-    /// Virtual address of its sub-buffer.
+    /// Virtual address of the sub-buffer.
     pub(super) page: u64,
 }
 
-/// Runs of sub-buffers that follow each other.
+/// The chains of a ring.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// Each in order; what stands between them is not known, but that one structure is missing where `before` of the one is
-    /// `after` of the other.
+    /// Chains, each in list order. Exactly one structure is missing between two chains if `after` of the first equals
+    /// `before` of the second; otherwise the gap is unknown.
     pub(super) chains: Vec<Chain>,
-    /// The structure whose sub-buffer is the oldest of the ring.
+    /// Address of the structure whose sub-buffer is the oldest of the ring.
     pub(super) head: Option<u64>,
-    /// The list closes: nothing is missing.
+    /// True if the list is a closed circle, so that no structure is missing.
     pub(super) closed: bool,
 }
 
-/// A run of sub-buffers.
+/// A run of consecutive sub-buffers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Chain {
     pub(super) nodes: Vec<Node>,
-    /// Address of the structure before the first, which is not there.
+    /// Address of the structure before the first node; the image lacks it.
     pub(super) before: u64,
-    /// Address of the structure behind the last, which is not there.
+    /// Address of the structure after the last node; the image lacks it.
     pub(super) after: u64,
 }
 
-/// Follows the list from `seeds`, at most `most` structures. `strict`: only to neighbours that name each other, for seeds that
-/// may be freed structures, which still point into a list that has left them.
+/// Follows the list from `seeds`, at most `most` structures. With `strict`, only neighbours that point at each other
+/// are followed: a seed may be a freed structure that still points into a list it has left.
 pub(super) fn follow(kernel: &Kernel, seeds: &[u64], most: usize, strict: bool) -> Chains {
     let mut walk =
         Walk { kernel, most, strict, seen: HashSet::new(), flagged: HashMap::new(), chains: Chains::default() };
@@ -66,12 +67,12 @@ struct Walk<'k> {
     most: usize,
     strict: bool,
     seen: HashSet<u64>,
-    /// Flags of the pages pointed at.
+    /// Flags of pages, by address of the page's structure.
     flagged: HashMap<u64, u64>,
     chains: Chains,
 }
 
-/// What a structure says.
+/// The members of a structure.
 struct Read {
     next: u64,
     prev: u64,
@@ -85,7 +86,7 @@ impl Walk<'_> {
         Some(Read { next: read("list.next")?, prev: read("list.prev")?, page: read("page")? })
     }
 
-    /// Adds the chain that `seed` lies in, unless it is known.
+    /// Adds the chain that contains `seed`, unless it was already found.
     fn from(&mut self, seed: u64) {
         if self.seen.contains(&seed) || self.seen.len() >= self.most {
             return;
@@ -128,7 +129,7 @@ impl Walk<'_> {
                 break;
             }
             from = at;
-            // The flags of what was found stand in the pointer to it, which is this one's.
+            // The flags of the page after this one are in this structure's `next` pointer.
             if read.next & FLAGS != 0 {
                 self.flagged.insert(read.next & !FLAGS, read.next & FLAGS);
             }

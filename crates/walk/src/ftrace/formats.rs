@@ -1,14 +1,15 @@
-//! Event formats from memory: the list of event calls, their fields, their print formats.
+//! Reads event formats from memory: the list of event calls, their fields and their print formats.
 //!
-//! Layout: `ftrace_events` links `struct trace_event_call`; its class names the system and holds the list of fields, newest
-//! first (syscalls keep theirs in the metadata); `ftrace_common_fields` has those of all events.
+//! Layout: `ftrace_events` links `struct trace_event_call`. The call's class names the system and holds the list of
+//! fields, newest first (the fields of syscalls are in their metadata). `ftrace_common_fields` has the fields of all
+//! events.
 
 use std::collections::{BTreeMap, HashSet};
 
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::ftrace::{Field, Format};
 
-/// All event formats by id, and what could not be read.
+/// Reads all event formats, by id; adds notes about those that cannot be read.
 pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<u16, Format>, Error> {
     let common = fields(kernel, kernel.symbol("ftrace_common_fields")?, true)?;
     let flags = NameFlags::of(kernel);
@@ -45,8 +46,9 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
     Ok(formats)
 }
 
-/// The entries of the tracer `blk`, of which the kernel has no format, as trace-cmd makes it: an event is a `struct blk_io_trace`
-/// (`blk_io_trace2` from Linux 6.19 on) whose first bytes are the common fields. None for a kernel without that tracer.
+/// Builds the format of the entries of the tracer `blk`, as trace-cmd does, because the kernel has none. An entry is a
+/// `struct blk_io_trace` (`blk_io_trace2` from Linux 6.19 on) whose first bytes are the common fields. None for a
+/// kernel without that tracer.
 fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Format> {
     kernel.symbol("blk_tracer").ok()?;
     let id = u16::try_from(kernel.types.enum_value("TRACE_BLK")?).ok()?;
@@ -71,7 +73,7 @@ fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Format> {
     Some(Format { id, system, name, fields, print_format: "\"%d\", REC->pid".to_owned(), probed: None })
 }
 
-/// The calls from the list's end back to a hole: the oldest, which the kernel was built with.
+/// Reads the calls from the end of the list back to a hole. These are the oldest, which were compiled into the kernel.
 fn backwards<'k>(kernel: &'k Kernel, head: u64, known: &[Object<'k>]) -> Result<Vec<Object<'k>>, Error> {
     let mut seen: HashSet<u64> = known.iter().map(Object::place).collect();
     let mut calls = Vec::new();
@@ -88,7 +90,7 @@ fn backwards<'k>(kernel: &'k Kernel, head: u64, known: &[Object<'k>]) -> Result<
     Ok(calls)
 }
 
-/// How a call tells its name: the bits of `trace_event_call.flags`.
+/// Bits of `trace_event_call.flags` that tell where a call has its name.
 struct NameFlags {
     tracepoint: u64,
     custom: u64,
@@ -108,8 +110,8 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
     let name = if is_tracepoint { call.pointer("tp")?.text("name")? } else { call.text("name")? };
     let mut all = common.to_vec();
     all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
-    // Those of system calls are in memory of their own, which a dump can lack. The flags of `openat` have names there that nothing
-    // else in the image tells.
+    // Print formats of system calls are allocated separately, and a dump can lack them. That of `openat` has names of
+    // flags that are nowhere else in the image.
     let has_names = name == "sys_enter_openat" && all.iter().any(|f| f.name == "__filename_val");
     let made = || enter_format(kernel, call, &class, &all).filter(|_| !has_names);
     let print_format = call.text("print_fmt").ok().or_else(made).unwrap_or_default();
@@ -117,7 +119,7 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
     Ok(Format { id, system, name, fields: all, print_format, probed: probed_event(kernel, call).ok() })
 }
 
-/// `system.event` that an event probe stands on.
+/// The event `system.event` that an event probe is attached to.
 fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     let functions = call.pointer("event.funcs")?;
     if functions.place() != kernel.symbol("eprobe_funcs")? {
@@ -129,7 +131,7 @@ fn probed_event(kernel: &Kernel, call: &Object<'_>) -> Result<String, Error> {
     Ok(format!("{}.{}", probe.text("event_system")?, probe.text("event_name")?))
 }
 
-/// Head of the list of a call's fields. A class with a function for that is the one of system call entries.
+/// Address of the list of a call's fields. Only the class of system call entries has a function for the list.
 fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<u64, Error> {
     if class.address("get_fields")? == 0 {
         return Ok(class.at("fields")?.place());
@@ -137,20 +139,20 @@ fn own_fields(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>) -> Result<
     Ok(kernel.object("syscall_metadata", call.address("data")?)?.at("enter_fields")?.place())
 }
 
-/// The print format of a system call's entry, as `__set_enter_print_fmt` of kernel/trace/trace_syscalls.c makes it at the boot;
-/// none for another event.
+/// Builds the print format of a system call's entry as `__set_enter_print_fmt` of kernel/trace/trace_syscalls.c does at
+/// boot; none for other events.
 fn enter_format(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>, fields: &[Field]) -> Option<String> {
     if class.address("get_fields").ok()? == 0 {
         return None;
     }
     let metadata = kernel.object("syscall_metadata", call.address("data").ok()?).ok()?;
-    // The argument with the length of what is copied; below zero for texts, which end themselves.
+    // Index of the argument with the length of the copied memory; negative for texts, which are NUL-terminated.
     let length = metadata.u64("user_arg_size").unwrap_or_default();
     let copies_are_texts = length & 0x80 != 0 || metadata.u64("user_arg_is_str").is_ok_and(|is| is != 0);
     Some(enter_format_of(fields, copies_are_texts))
 }
 
-/// The same of the fields. What user memory held stands in a field `__NAME_val`.
+/// Builds the print format from the fields. Copied user memory is in a field `__NAME_val`.
 fn enter_format_of(fields: &[Field], copies_are_texts: bool) -> String {
     let copy = |name: &str| fields.iter().find(|f| f.name == format!("__{name}_val"));
     let is_argument = |f: &&Field| !f.is_common && f.name != "__syscall_nr" && !f.name.ends_with("_val");
@@ -171,7 +173,7 @@ fn enter_format_of(fields: &[Field], copies_are_texts: bool) -> String {
     format!("\"{}\"{values}", text.join(", "))
 }
 
-/// The fields of a list, in the order of the `format` file.
+/// Reads the fields of a list, in the order of the `format` file.
 fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Error> {
     let mut fields = Vec::new();
     for field in kernel.list(head, "ftrace_event_field", "link")? {
@@ -188,12 +190,13 @@ fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Err
             is_common,
         });
     }
-    // The newest is linked first.
+    // The newest field is linked first.
     fields.reverse();
     Ok(fields)
 }
 
-/// `TYPE NAME`, an array's bounds behind the name. `len`: elements, where the kernel keeps them.
+/// Formats `TYPE NAME`, with an array's bounds after the name. `len` is the number of elements, if the kernel stores
+/// it.
 fn declaration(type_name: &str, name: &str, len: Option<u32>) -> String {
     let bounds = type_name.find('[').filter(|_| !type_name.starts_with("__data_loc"));
     let Some((element, bounds)) = bounds.and_then(|at| type_name.split_at_checked(at)) else {
@@ -215,7 +218,7 @@ mod tests {
         Field { declaration, name, offset: 0, size: 8, is_signed: false, is_common: false }
     }
 
-    /// Texts as Linux 7.2 has them.
+    /// The texts are those of Linux 7.2.
     #[test]
     fn what_the_kernel_makes_at_the_boot_is_made_again() {
         let fields = |names: &[&str]| names.iter().map(|name| field(name)).collect::<Vec<_>>();

@@ -1,7 +1,8 @@
-//! Lists of sub-buffers' structures that no pointer leads to, found by their own pointers.
+//! Finds lists of sub-buffer structures that no pointer leads to, by the structures' own pointers.
 //!
-//! A `struct buffer_page` names its neighbours, who name it back, and its sub-buffer: that no other structure does. A list whose
-//! sub-buffers are in order of time is a ring, even where the image lacks the structure that holds the list.
+//! A `struct buffer_page` points to its neighbours, which point back, and to its sub-buffer; no other structure does
+//! that. If the sub-buffers of a list are in order of time, the list is a ring, even if the image lacks the structure
+//! that holds the list.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,11 +16,11 @@ use super::chain::{self, Chains, Node};
 use super::ring::{self, Shape, Summary};
 use crate::pages::pieces;
 
-/// Longest list that is believed.
+/// Most structures in a list that is accepted.
 const NODES_MAX: usize = 1 << 20;
-/// Kernel addresses lie above.
+/// Kernel addresses are above this.
 const KERNEL: u64 = 0xff00_0000_0000_0000;
-/// Flags in a `next` pointer.
+/// Mask of the flags in a `next` pointer.
 const FLAGS: u64 = 3;
 
 /// A list that may be a CPU's ring.
@@ -27,28 +28,28 @@ const FLAGS: u64 = 3;
 pub(super) struct List {
     pub(super) chains: Chains,
     pub(super) nodes: usize,
-    /// Address of the structure whose sub-buffer is the newest; 0 where nothing was written.
+    /// Address of the structure with the newest sub-buffer; 0 if nothing was written.
     pub(super) commit: u64,
     pub(super) reader: Option<(Node, usize)>,
     pub(super) shape: Shape,
     pub(super) told: CpuHints,
 }
 
-/// What a list's events tell.
+/// Facts from the events of a list that help to find its ring and CPU.
 #[derive(Debug, Default)]
 pub(super) struct CpuHints {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) events: u64,
-    /// Events by id.
+    /// Number of events by event id.
     pub(super) ids: HashMap<u16, u64>,
-    /// Events by the task that was running.
+    /// Number of events by the task that was running.
     pub(super) pids: HashMap<u32, u64>,
-    /// Events that name a CPU's idle task, which only that CPU switches to and from.
+    /// Number of events that name the idle task of a CPU, by CPU; only that CPU switches to and from its idle task.
     pub(super) idle: HashMap<u32, u64>,
 }
 
-/// Offsets in `struct buffer_page`.
+/// Offsets of members of `struct buffer_page`.
 #[derive(Clone, Copy)]
 struct Layout {
     next: usize,
@@ -57,7 +58,7 @@ struct Layout {
     size: usize,
 }
 
-/// Three pointers that may be those of a `buffer_page`.
+/// Three pointers that may be those of a `struct buffer_page`.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     physical: u64,
@@ -66,10 +67,10 @@ struct Candidate {
     page: u64,
 }
 
-/// All lists of the image with sub-buffers of one of these sizes, but those that have a page of `known`.
+/// Finds all lists whose sub-buffers have one of these sizes, except lists with a page of `known`.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub(super) fn find(
     kernel: &Kernel,
     memory: &VirtualMemory,
@@ -103,7 +104,7 @@ fn layout(kernel: &Kernel) -> Option<Layout> {
     words.then_some(Layout { next: offset("list.next")?, prev: offset("list.prev")?, page: offset("page")?, size })
 }
 
-/// Everything in the image that looks like a `buffer_page`.
+/// Finds everything in the image that looks like a `struct buffer_page`.
 fn scan(memory: &VirtualMemory, layout: Layout, budget: &Budget) -> Result<Vec<Candidate>, Error> {
     let mut found = Vec::new();
     pieces(&**memory.physical(), "looking for rings", budget, &unwatched, |at, bytes| {
@@ -129,7 +130,7 @@ fn candidates(bytes: &[u8], address: u64, layout: Layout, found: &mut Vec<Candid
     }
 }
 
-/// The virtual address of a candidate, as a neighbour names it.
+/// Virtual address of a candidate, from the pointer of a neighbour.
 fn own_address(kernel: &Kernel, memory: &VirtualMemory, layout: Layout, candidate: &Candidate) -> Option<u64> {
     let is_own = |at: &u64| memory.translate(*at).is_ok_and(|m| m.physical == candidate.physical);
     let named = |place: u64| kernel.memory.pointer(place).ok().map(|at| at & !FLAGS).filter(is_own);
@@ -138,7 +139,7 @@ fn own_address(kernel: &Kernel, memory: &VirtualMemory, layout: Layout, candidat
         .or_else(|| named(candidate.next.wrapping_add(layout.prev as u64)))
 }
 
-/// The list, if its sub-buffers are a ring's.
+/// Builds the list if its sub-buffers form a ring.
 fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, known: &HashSet<u64>) -> Option<List> {
     chains.head?;
     let nodes: Vec<Node> = chains.chains.iter().flat_map(|c| &c.nodes).copied().collect();
@@ -147,7 +148,7 @@ fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, 
     for node in &nodes {
         let order = kernel.object("buffer_page", node.at).ok()?;
         let pages = if order.has("order") { 1u64.checked_shl(order.u64("order").ok()? as u32)? } else { 1 };
-        // One that is left out of the image is mapped all the same.
+        // A sub-buffer that was left out of the image is still mapped.
         let physical = memory.translate(node.page).ok()?.physical;
         if pages.checked_mul(kernel.memory.page_size())? != shape.size as u64 || known.contains(&physical) {
             return None;
@@ -168,14 +169,15 @@ fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, 
     is_in_order(kernel, &list, &looks).then_some(list)
 }
 
-/// From the head to the newest the times grow.
+/// True if times increase from the head to the newest sub-buffer.
 fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Summary>) -> bool {
     let cpu = ring::of_list(kernel, &list.chains, list.commit, None, list.shape, 0, 0);
     let pages = cpu.places.iter().filter_map(|place| match place.at {
         ring::Where::Virtual(page) => looks.get(&page),
         ring::Where::Physical(_) => None,
     });
-    // A sub-buffer's own time can lie before the last event of the one before it, where an interrupt came between.
+    // Compare only the first times: if an interrupt came between, a sub-buffer's own time can be before the last event
+    // of the previous one.
     let mut first = 0;
     for look in pages {
         if look.first < first {
@@ -186,7 +188,7 @@ fn is_in_order(kernel: &Kernel, list: &List, looks: &HashMap<u64, Summary>) -> b
     true
 }
 
-/// Adds what a sub-buffer's events tell.
+/// Adds the facts from a sub-buffer's events.
 pub(super) fn ask(kernel: &Kernel, told: &mut CpuHints, bytes: &[u8], shape: Shape, look: &Summary) {
     if look.events == 0 {
         return;
@@ -210,20 +212,20 @@ fn add<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) {
     *count = count.saturating_add(1);
 }
 
-/// The CPU of the idle task that an event names.
+/// The CPU whose idle task an event names.
 fn idle_task(payload: &[u8]) -> Option<u32> {
     const NAME: &[u8] = b"swapper/";
     let at = payload.windows(NAME.len()).position(|w| w == NAME)?.checked_add(NAME.len())?;
     number(payload.get(at..)?)
 }
 
-/// The number that a text begins with.
+/// Parses the decimal number at the start of a text.
 pub(super) fn number(text: &[u8]) -> Option<u32> {
     let digits = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
     std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()
 }
 
-/// A structure that points into a list, which does not point back, is the one of the reader's sub-buffer.
+/// A structure that points into a list which does not point back is that of the reader's sub-buffer.
 fn readers(kernel: &Kernel, lists: &mut [List], candidates: &[Candidate], shift: u64) {
     let mut owner = HashMap::new();
     for (n, list) in lists.iter().enumerate() {

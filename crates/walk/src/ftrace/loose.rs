@@ -1,9 +1,9 @@
-//! Rings of which nothing is left but their sub-buffers.
+//! Rebuilds rings of which only the sub-buffers are left.
 //!
-//! A page of the image is taken for a sub-buffer when its header fits, its events fill what is committed to the last, all are of
-//! kinds that the kernel has, with the fields of such, and by tasks whose numbers can be. Which CPU one is of is told by tasks that
-//! are bound to a CPU and by a CPU's idle task. Sub-buffers of one ring and CPU follow each other in time: as many rings are
-//! made as it takes.
+//! A page of the image is accepted as a sub-buffer if its header is valid and its events fill the committed bytes
+//! exactly. All events must be of known kinds, have room for their fields, and name possible tasks. The CPU is derived
+//! from tasks that are bound to a CPU and from idle tasks. Sub-buffers of one ring and CPU follow each other in time;
+//! as many rings are made as that needs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,34 +22,35 @@ use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
 use super::{formats, without_arrays};
 
-/// Events of a sub-buffer that is believed, at least: fewer prove too little.
+/// Fewest events of a sub-buffer that is accepted; fewer prove too little.
 const EVENTS: u64 = 4;
-/// Numbers of tasks are lower (`PID_MAX_LIMIT`).
+/// Upper limit of task numbers (`PID_MAX_LIMIT`).
 const PIDS: u32 = 1 << 22;
-/// Sub-buffers of the image that are looked at closer, at most.
+/// Most sub-buffers of the image that are examined.
 const PAGES_MAX: usize = 1 << 18;
-/// Options that every kernel begins with, as far as they show in a text.
+/// Options that are on by default in every kernel and affect the text output.
 const OPTIONS: [&str; 5] = ["context-info", "hash-ptr", "irq-info", "markers", "print-parent"];
 
-/// A sub-buffer that proved itself.
+/// A sub-buffer that was proven by its contents.
 #[derive(Debug)]
 struct Loose {
     address: u64,
     look: Summary,
-    /// Its CPU, where something tells it.
+    /// CPU of the sub-buffer, if known.
     cpu: Option<u32>,
 }
 
-/// Sub-buffers of one ring and CPU, in the order of time.
+/// Sub-buffers of one ring and CPU, ordered by time.
 #[derive(Debug, Default)]
 struct Row {
     pages: Vec<(u64, Summary)>,
 }
 
-/// All sub-buffers of ftrace in `memory`, whether or not a ring has them: arrays called `carved`, `carved-2` and so on.
+/// Finds all ftrace sub-buffers in `memory`, including those of known rings; returns them as arrays `carved`,
+/// `carved-2` and so on.
 ///
 /// # Errors
-/// The kernel's event formats cannot be read, or the Budget is spent.
+/// The kernel's event formats cannot be read, or the budget is spent.
 pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracing, Error> {
     let mut tracing = without_arrays(kernel);
     tracing.formats = formats::read(kernel, &mut tracing.evidence.notes)?;
@@ -73,7 +74,7 @@ pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracin
     Ok(tracing)
 }
 
-/// Pages that prove to be sub-buffers, each once, in the order of time.
+/// Finds the pages that prove to be sub-buffers, without duplicates, ordered by time.
 fn search(
     kernel: &Kernel,
     physical: &Arc<dyn Image>,
@@ -91,7 +92,7 @@ fn search(
         if !are_known(kernel, &bytes, shape, &look, formats) {
             continue;
         }
-        // Files and pipes keep copies.
+        // Files and pipes keep copies of sub-buffers.
         if !seen.insert((look.first, look.last, look.commit, look.events)) {
             continue;
         }
@@ -102,7 +103,7 @@ fn search(
     Ok(pages)
 }
 
-/// All events are of kinds that the kernel has, with room for their fields, by tasks that can be.
+/// True if all events are of kinds that the kernel has, have room for their fields, and name possible tasks.
 fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Summary, formats: &BTreeMap<u16, Format>) -> bool {
     Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(|event| {
         let Some([a, b, _, _, pid @ ..]) = bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>()) else {
@@ -112,13 +113,13 @@ fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Summary, format
         let format = formats.get(&id);
         let ends =
             |format: &Format| format.fields.iter().map(|f| f.offset.saturating_add(f.size) as usize).max().unwrap_or(8);
-        // Events of tracers can be shorter than their format says.
+        // A tracer's own events can be shorter than their format.
         let fits = |format: &Format| id < TRACERS || ends(format) <= event.payload.len().next_multiple_of(8);
         format.is_some_and(fits) && u32::from_le_bytes(*pid) < PIDS
     })
 }
 
-/// The CPU that nearly all events name that name one: a task can be bound to another CPU later.
+/// The CPU that at least nine of ten events with a known CPU name; a task can be bound to another CPU later.
 fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> {
     let named = told.pids.keys().filter_map(|pid| bound.get(pid)).chain(told.idle.keys());
     let cpus: HashSet<u32> = named.copied().collect();
@@ -127,7 +128,7 @@ fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> {
     (own > 0 && own.saturating_mul(10) >= all.saturating_mul(9)).then_some(cpu)
 }
 
-/// Puts sub-buffers, which are in the order of time, into as many rings as it takes so that no two of a CPU overlap.
+/// Distributes sub-buffers, ordered by time, over as many rings as needed so that no two of the same CPU overlap.
 fn rings(pages: &[Loose], unknown: u32) -> Vec<BTreeMap<u32, Row>> {
     let mut rings: Vec<BTreeMap<u32, Row>> = Vec::new();
     for page in pages {
@@ -213,7 +214,7 @@ mod tests {
                 ring.into_iter().map(|(cpu, row)| (cpu, row.pages.iter().map(|page| page.0).collect())).collect()
             })
             .collect();
-        // The fifth is nearer behind the third than behind the fourth.
+        // The fifth is closer to the third than to the fourth.
         assert_eq!(found, [vec![(0, vec![1, 4]), (1, vec![2]), (2, vec![6])], vec![(0, vec![3, 5])]]);
     }
 

@@ -1,7 +1,7 @@
-//! Rings whose own structure the image lacks: which of the lists that nothing points at is whose.
+//! Finds the lists of rings whose own structure the image lacks.
 //!
-//! The array notes elsewhere how large a CPU's ring is and which events it has; events tell the CPU by tasks that are bound to it
-//! and by its idle task; a snapshot is older than the live ring.
+//! The array notes the size of a CPU's ring and the enabled events elsewhere. Events tell the CPU by bound tasks and by
+//! the idle task. A snapshot is older than the live ring.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,16 +14,16 @@ use super::lists::{self, CpuHints, List, number};
 use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
 
-/// Ids below are those of tracers, whose events every array can have.
+/// Lower ids are those of tracers' own events, which every array can have.
 pub(super) const TRACERS: u16 = 20;
-/// Cost of a list without events: more than that of any whose events nothing speaks against.
+/// Cost of a list without events. It is higher than the cost of any list whose events do not contradict the ring.
 const EMPTY: f64 = 5.0;
-/// What a list costs that does not close.
+/// Extra cost of a list that is not a closed circle.
 const PIECE: f64 = 4.0;
-/// Rounds of exchanges; each lowers the costs.
+/// Most rounds of exchanges; each round lowers the total cost.
 const ROUNDS: usize = 64;
 
-/// A CPU's ring that is to be found.
+/// A CPU's ring whose list is searched.
 struct Lane {
     ring: usize,
     cpu: usize,
@@ -31,7 +31,7 @@ struct Lane {
     sub_buffers: Option<u64>,
 }
 
-/// Finds rings for those that are lost. Costs a pass over the image where there are any.
+/// Finds lists for rings that are lost. Reads the whole image if there are any.
 pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut MemoryRing], evidence: &mut Evidence) {
     let lanes = lanes(rings);
     if lanes.is_empty() {
@@ -79,7 +79,7 @@ fn lanes(rings: &mut [&mut MemoryRing]) -> Vec<Lane> {
     lanes
 }
 
-/// CPUs of the tasks that run on one CPU alone, which their names tell: `ksoftirqd/1`, `kworker/1:0H`.
+/// CPUs of tasks that can run on one CPU only, from their names: `ksoftirqd/1`, `kworker/1:0H`.
 pub(super) fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
     let mut bound = HashMap::new();
     let alone = |place: u64| {
@@ -95,7 +95,7 @@ pub(super) fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
     bound
 }
 
-/// The time that all lists cover.
+/// The time range of all lists.
 struct Span {
     first: u64,
     length: u64,
@@ -108,13 +108,13 @@ impl Span {
         Self { first, length: written().max().unwrap_or(0).saturating_sub(first).max(1) }
     }
 
-    /// 0 for the list that ends first, 1 for the one that ends last.
+    /// Position of a list's end in the time range: 0 for the list that ends first, 1 for the one that ends last.
     fn place(&self, list: &List) -> f64 {
         list.told.last.saturating_sub(self.first) as f64 / self.length as f64
     }
 }
 
-/// Events that tell the CPU: of this CPU, and in all.
+/// Number of events that tell this CPU, and number of events that tell any CPU.
 pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
     let tasks = told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
     let idle = told.idle.iter().map(|(cpu, count)| (*cpu, *count));
@@ -123,7 +123,7 @@ pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u6
     })
 }
 
-/// How badly a list fits; none where it cannot be this ring.
+/// Cost of assigning a list to a ring, the lower the better; none if the list cannot be this ring.
 fn cost(
     lane: &Lane,
     (shape, role): (Shape, &Role),
@@ -137,7 +137,7 @@ fn cost(
         return None;
     }
     if list.told.events == 0 {
-        // Nothing tells a piece of an empty ring from what freed ones and other structures leave.
+        // A piece of an empty ring cannot be told from remains of freed rings and other structures.
         return list.chains.closed.then_some(EMPTY);
     }
     let share = |part: u64, all: u64| if all == 0 { 0.5 } else { part as f64 / all as f64 };
@@ -146,17 +146,17 @@ fn cost(
     let count = |wanted: &dyn Fn(&u16) -> bool| {
         list.told.ids.iter().filter(|(id, _)| wanted(id)).map(|(_, n)| *n).fold(0, u64::saturating_add)
     };
-    // None is enabled where the array's list of events is lost.
+    // No event counts as enabled if the array's list of events is lost.
     let events = if role.enabled.is_empty() { 0 } else { count(&is_event) };
     let enabled = count(&|id| is_event(id) && role.enabled.contains(id));
     let late = span.place(list);
     let time = if role.is_snapshot { late } else { 1.0 - late };
-    // Pieces of lists are what freed rings leave, too.
+    // Pieces of lists may also be remains of freed rings.
     let piece = if list.chains.closed { 0.0 } else { PIECE };
     Some(piece + 4.0 * (1.0 - share(enabled, events)) + 2.0 * (1.0 - share(own, all)) + time)
 }
 
-/// A list for each lane: the cheapest first, then exchanges as long as they help.
+/// Assigns a list to each lane: first greedily by cost, then by exchanges as long as they lower the cost.
 fn assign(costs: &[Vec<Option<f64>>], lists: usize) -> Vec<Option<usize>> {
     let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
     for (lane, row) in costs.iter().enumerate() {
@@ -252,14 +252,14 @@ mod tests {
         };
         assert_eq!(cost(&list(true, 16, 0)), Some(EMPTY));
         assert_eq!(cost(&list(false, 3, 0)), None);
-        // A piece with events may be one; a list of another length is not.
+        // A piece with events can be a ring; a closed list of another length cannot.
         assert!(cost(&list(false, 3, 9)) > cost(&list(true, 16, 9)));
         assert_eq!(cost(&list(true, 15, 9)), None);
     }
 
     #[test]
     fn the_sum_of_the_costs_counts() {
-        // The cheapest pair alone would leave the second lane the list that does not fit it.
+        // The cheapest pair alone would leave the second lane with a list that fits badly.
         let costs = [vec![Some(0.4), Some(0.45)], vec![Some(0.5), Some(0.9)]];
         assert_eq!(assign(&costs, 2), [Some(1), Some(0)]);
         assert_eq!(assign(&[vec![None, Some(1.0)], vec![None, Some(2.0)]], 2), [Some(1), None]);

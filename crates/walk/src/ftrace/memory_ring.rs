@@ -1,4 +1,4 @@
-//! A ring in an image: sub-buffers are read when they are asked for.
+//! A ring in an image; its sub-buffers are read on demand.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use lastwords_trace::ftrace::{CpuRing, Latency, Ring, Stats, SubBufferInfo};
 
 use super::ring::{self, Cpu, Shape, Summary, Where};
 
-/// One ring, all its CPUs.
+/// One ring with all its CPUs.
 pub(super) struct MemoryRing {
     kernel: Arc<Kernel>,
     physical: Option<Arc<dyn Image>>,
@@ -19,20 +19,20 @@ pub(super) struct MemoryRing {
     cpus: Vec<CpuRing>,
     found: Vec<Cpu>,
     time_start: u64,
-    /// `tracing_on`.
+    /// State of `tracing_on`.
     pub(super) is_on: bool,
-    /// What tells this ring's sub-buffers from other rings'.
+    /// Facts that tell this ring's sub-buffers from those of other rings.
     pub(super) role: Role,
-    /// What the latency format begins with.
+    /// Header of the latency format.
     pub(super) latency: Latency,
 }
 
-/// What is known of a ring apart from its own structures.
+/// Facts about a ring from outside its own structures.
 #[derive(Debug, Default)]
 pub(super) struct Role {
-    /// It is the snapshot of its array.
+    /// True if the ring is the snapshot of its array.
     pub(super) is_snapshot: bool,
-    /// Ids of the events that are enabled in its array.
+    /// Ids of the events that are enabled in the array.
     pub(super) enabled: HashSet<u16>,
 }
 
@@ -59,12 +59,12 @@ impl MemoryRing {
         }
     }
 
-    /// Sizes of its sub-buffers.
+    /// Size of the ring's sub-buffers.
     pub(super) fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// A look at each sub-buffer of a CPU.
+    /// Summary of each sub-buffer of a CPU; none for a missing or damaged one.
     pub(super) fn looks(&self, cpu: usize) -> Vec<Option<Summary>> {
         let order = self.kernel.memory.byte_order();
         let mut bytes = Vec::new();
@@ -77,8 +77,8 @@ impl MemoryRing {
             .collect()
     }
 
-    /// What a CPU's sub-buffers tell of its counters, where the structure that holds them is lost: what is there and was not
-    /// read. What was overwritten is not known.
+    /// Computes a CPU's counters from its sub-buffers if the structure with the counters is lost: events that are there
+    /// and not read. The number of overwritten events is unknown.
     pub(super) fn count_events(&mut self, cpu: usize) {
         let order = self.kernel.memory.byte_order();
         let mut stats = Stats::default();
@@ -97,14 +97,14 @@ impl MemoryRing {
         }
     }
 
-    /// Counts its sub-buffers anew.
+    /// Updates the number of sub-buffers of each CPU.
     pub(super) fn recount(&mut self) {
         for (cpu, found) in self.cpus.iter_mut().zip(&self.found) {
             cpu.sub_buffers = found.places.len();
         }
     }
 
-    /// Puts a CPU's ring in the place of one that was lost.
+    /// Replaces a lost CPU's ring.
     pub(super) fn replace(&mut self, index: usize, found: Cpu) {
         if let (Some(place), Some(ring)) = (self.found.get_mut(index), self.cpus.get_mut(index)) {
             ring.clone_from(&found.ring);
@@ -113,7 +113,7 @@ impl MemoryRing {
         }
     }
 
-    /// What was found on each CPU.
+    /// The rings of the CPUs.
     pub(super) fn found_mut(&mut self) -> &mut [Cpu] {
         &mut self.found
     }

@@ -1,7 +1,7 @@
-//! ftrace out of a kernel's memory: every trace array, its rings and snapshots, event formats, names.
+//! Reads ftrace from a kernel's memory: every trace array with its rings and snapshots, event formats, names.
 //!
-//! Sub-buffers are found through the kernel's own lists; where structures are missing from the image, by what the sub-buffers
-//! prove themselves. Nothing but the image is needed.
+//! Sub-buffers are found through the kernel's own lists. If the image lacks structures, sub-buffers are found by their
+//! contents. Only the image is needed.
 
 mod arrays;
 mod carve;
@@ -26,7 +26,7 @@ use lastwords_kernel::{Error, Kernel, Mask};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{HeaderPage, Tracing};
 
-/// All that the kernel's ftrace has. `memory`: where sub-buffers that no pointer leads to are looked for.
+/// Reads all ftrace data of the kernel. `memory` is searched for sub-buffers that no pointer leads to.
 ///
 /// # Errors
 /// The kernel has no ftrace, or its top level cannot be read.
@@ -39,7 +39,7 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
     Ok(Tracing { arrays, formats, evidence, ..tracing })
 }
 
-/// What there is beside arrays and event formats: for a kernel whose ftrace cannot be read, or has none.
+/// Reads everything except arrays and event formats, for a kernel without readable ftrace.
 pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     let mut evidence = Evidence::default();
     let virtual_memory = &kernel.memory;
@@ -63,7 +63,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
         formats: BTreeMap::new(),
         comms,
-        // Kept only where the option record-tgid was ever on.
+        // The kernel keeps these only if the option record-tgid was ever on.
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
         symbols: Arc::new(names::Names(kernel.clone())),
@@ -77,7 +77,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     }
 }
 
-/// CPUs that ran. A panic takes the others offline when it stops them; they stay active, which those that were unplugged are not.
+/// Number of CPUs that ran. A panic takes other CPUs offline to stop them, but they stay active; unplugged CPUs do not.
 fn running_cpus(kernel: &Kernel) -> u32 {
     let online = kernel.cpus(Mask::Online).len();
     let active = kernel.symbol("__cpu_active_mask").map_or(0, |at| kernel.mask(at).len());

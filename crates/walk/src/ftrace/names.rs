@@ -1,11 +1,11 @@
-//! Names of the kernel's addresses, and of the parameters of its functions.
+//! Resolves the kernel's addresses to names, and finds the parameters of its functions.
 
 use std::sync::Arc;
 
 use lastwords_kernel::Kernel;
 use lastwords_trace::ftrace::{Parameter, Symbol, SymbolRow, Symbols};
 
-/// The symbols of a kernel, and the types of it and of its modules.
+/// The symbols of a kernel, and the types of the kernel and its modules.
 pub(super) struct Names(pub(super) Arc<Kernel>);
 
 impl Symbols for Names {
@@ -21,8 +21,8 @@ impl Symbols for Names {
         self.0.symbols.text_at(address)
     }
 
-    /// As `btf_find_func_proto` looks for it: in the kernel's types, then in those of its modules, the oldest first, whichever
-    /// module the function is of.
+    /// Searches like `btf_find_func_proto`: in the kernel's types, then in those of its modules from the oldest on,
+    /// whichever module has the function.
     fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
         let of_module = |name: &str| self.0.module_types(name)?.parameters(function);
         let modules = || self.0.modules.iter().rev().find_map(|module| of_module(&module.name));

@@ -1,17 +1,17 @@
-//! Whether a kernel was built with `CONFIG_PREEMPT_VOLUNTARY`, which nothing in its memory says: code that may sleep then begins
-//! with a call that lets others run (`might_sleep` in include/linux/kernel.h).
+//! Finds out if a kernel was built with `CONFIG_PREEMPT_VOLUNTARY`. No variable tells that, but in such a kernel
+//! functions that may sleep begin with a call that yields the CPU (`might_sleep` in include/linux/kernel.h).
 
 use lastwords_kernel::Kernel;
 use lastwords_trace::ftrace::Symbols;
 
-/// A function that may sleep, on every kernel.
+/// Name of a function that may sleep, in every kernel.
 const SLEEPER: &str = "mutex_lock";
-/// What it calls first; the second name up to 5.11.
+/// Names of the function that is called to yield; the second up to Linux 5.11.
 const YIELDS: [&str; 2] = ["__cond_resched", "_cond_resched"];
-/// Most bytes of it.
+/// Most bytes of code that are examined.
 const CODE_MAX: u64 = 1024;
 
-/// The kernel yields where it may sleep.
+/// True if the kernel yields where it may sleep.
 pub(super) fn is_voluntary(kernel: &Kernel, machine: &str) -> bool {
     let code = || {
         let at = kernel.symbol(SLEEPER).ok()?;
@@ -23,7 +23,8 @@ pub(super) fn is_voluntary(kernel: &Kernel, machine: &str) -> bool {
     code().is_some_and(|(at, code)| calls(machine, &code, at).iter().any(|target| targets.contains(target)))
 }
 
-/// Where the calls in `code`, which lies at `at`, lead to; on x86_64 others among them, as its instructions are of any length.
+/// Targets of the calls in `code`, which is at address `at`. On x86_64 false targets are among them, because
+/// instructions have any length.
 fn calls(machine: &str, code: &[u8], at: u64) -> Vec<u64> {
     let target = |place: usize, distance: i64| at.wrapping_add(place as u64).wrapping_add_signed(distance);
     match machine {
@@ -37,7 +38,7 @@ fn calls(machine: &str, code: &[u8], at: u64) -> Vec<u64> {
         "aarch64" => {
             let words = code.chunks_exact(4).filter_map(|raw| raw.first_chunk().copied().map(u32::from_le_bytes));
             let found = words.enumerate().filter(|(_, word)| word >> 26 == 0b10_0101);
-            // 26 bits with their sign, in words.
+            // A signed distance of 26 bits, in units of 4 bytes.
             let distance = |word: u32| i64::from((word << 6).cast_signed() >> 6).wrapping_mul(4);
             found.map(|(n, word)| target(n.saturating_mul(4), distance(word))).collect()
         }
@@ -54,7 +55,7 @@ mod tests {
         // mov; call .+0x105; ret.
         let code = [0x89, 0xe5, 0xe8, 0x00, 0x01, 0x00, 0x00, 0xc3];
         assert_eq!(calls("x86_64", &code, 0x1000), [0x1107]);
-        // nop; bl back by 8; b forward, which is no call.
+        // nop; bl back by 8; b forward, which is not a call.
         let words = [0xd503_201fu32, 0x97ff_fffe, 0x1400_0010];
         let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(calls("aarch64", &code, 0x1000), [0xffc]);

@@ -1,4 +1,4 @@
-//! Format strings that events name by address, and the key that hides addresses.
+//! Reads format strings that events name by address, and the key that hashes addresses.
 
 use std::collections::BTreeMap;
 

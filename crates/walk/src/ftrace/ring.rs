@@ -1,4 +1,4 @@
-//! One CPU's ring: the reader's sub-buffer first, then from the head to the one being committed.
+//! Reads one CPU's ring: the reader's sub-buffer first, then those from the head to the one being committed.
 
 use lastwords_kernel::{Error, Kernel, Object};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
@@ -7,15 +7,15 @@ use lastwords_trace::ftrace::{CpuRing, HeaderPage, Stats};
 
 use super::chain::{self, Chain, Chains, Node};
 
-/// Largest number of sub-buffers of a CPU that is believed.
+/// Most sub-buffers of a CPU that are accepted.
 const SUB_BUFFERS_MAX: u64 = 1 << 24;
 
-/// Where a sub-buffer is.
+/// Address of a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Where {
-    /// At this virtual address.
+    /// A virtual address.
     Virtual(u64),
-    /// At this physical address: no pointer leads to it any more.
+    /// A physical address, of a sub-buffer that no pointer leads to.
     Physical(u64),
 }
 
@@ -23,12 +23,12 @@ pub(super) enum Where {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SubBufferAt {
     pub(super) at: Where,
-    /// Bytes of data that a consumer has read.
+    /// Number of bytes of data that a consumer has read.
     pub(super) consumed: usize,
     pub(super) verdict: Verdict,
 }
 
-/// A CPU's ring as far as the pointers lead.
+/// A CPU's ring, as far as pointers lead.
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
     pub(super) ring: CpuRing,
@@ -36,31 +36,31 @@ pub(super) struct Cpu {
     pub(super) sub_buffers: Vec<SubBuffer>,
     pub(super) gaps: Vec<Gap>,
     pub(super) notes: Vec<String>,
-    /// Where sub-buffers are missing because nothing points at them.
+    /// Places where sub-buffers are missing because nothing points at them.
     pub(super) breaks: Vec<Break>,
-    /// The image lacks the CPU's own structure; how many sub-buffers its list must have, where that is known.
+    /// Set if the image lacks the CPU's own structure: the number of sub-buffers that its list must have, if known.
     pub(super) lost: Option<Option<u64>>,
-    /// Its counters are not the kernel's: its events were counted.
+    /// True if the counters are not the kernel's but were counted from the events.
     pub(super) is_counted: bool,
 }
 
 /// A place in the order of a ring where structures are missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Break {
-    /// Index in `places` of what follows.
+    /// Index in `places` of the sub-buffer after the break.
     pub(super) before: usize,
-    /// Structures missing here, where that is known.
+    /// Number of missing structures, if known.
     pub(super) count: Option<u64>,
 }
 
-/// Sizes of a ring's sub-buffers.
+/// Size of a ring's sub-buffers and of their headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) size: usize,
     pub(super) header: HeaderPage,
 }
 
-/// What a look at a sub-buffer finds.
+/// Summary of a sub-buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Summary {
     pub(super) first: u64,
@@ -69,7 +69,7 @@ pub(super) struct Summary {
     pub(super) events: u64,
 }
 
-/// Reads the counters and finds the sub-buffers of one CPU. `index`: that of the CPU in the ring, for the evidence.
+/// Reads the counters and finds the sub-buffers of one CPU. `index` is that of the CPU in the ring, for the evidence.
 pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Result<Cpu, Error> {
     let object = kernel.object("ring_buffer_per_cpu", at)?;
     let ring = CpuRing {
@@ -100,7 +100,7 @@ pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Resul
     Ok(found)
 }
 
-/// A CPU's ring of which only the list is there. `reader`: the reader's sub-buffer, where it was found.
+/// Builds a CPU's ring from its list alone. `reader` is the reader's sub-buffer, if it was found.
 pub(super) fn of_list(
     kernel: &Kernel,
     chains: &Chains,
@@ -118,13 +118,14 @@ pub(super) fn of_list(
     found
 }
 
-/// A CPU's ring whose own structure the image lacks. `sub_buffers`: how many its list must have.
+/// Builds the ring of a CPU whose own structure the image lacks. `sub_buffers` is the number that its list must have,
+/// if known.
 pub(super) fn lost(cpu: u32, shape: Shape, sub_buffers: Option<u64>) -> Cpu {
     let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.size as u32, stats: Stats::default() };
     Cpu { ring, lost: Some(sub_buffers), ..Cpu::default() }
 }
 
-/// Adds those of the sub-buffers in which something is.
+/// Adds the sub-buffers that are not empty.
 fn look_at_all(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, order: Vec<(Node, usize)>, commit: u64) {
     let mut begins = Vec::with_capacity(order.len());
     for (node, consumed) in order {
@@ -154,7 +155,7 @@ fn reader_page(kernel: &Kernel, at: u64) -> Result<(Node, usize), Error> {
     Ok((Node { at, page: object.address("page")? }, object.u64("read")? as usize))
 }
 
-/// Puts the nodes from the head to the commit page in order; notes where they do not join.
+/// Orders the nodes from the head to the commit page; adds breaks where chains do not join.
 fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, order: &mut Vec<(Node, usize)>) {
     let head = chains.head.unwrap_or(head_member);
     if chains.closed {
@@ -182,7 +183,7 @@ fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, ord
         let ends = chain.nodes.iter().position(|n| n.at == commit);
         let count = previous.and_then(|p| (p.after == chain.before).then_some(1));
         match (starts, ends) {
-            // The hole lies between the commit page and the head, outside of what is written.
+            // The hole is between commit page and head, outside the written part.
             (Some(begin), Some(end)) if begin <= end => {
                 order.extend(
                     chain.nodes.iter().skip(begin).take(end.saturating_sub(begin).saturating_add(1)).map(|n| (*n, 0)),
@@ -212,7 +213,7 @@ fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, ord
     }
 }
 
-/// Looks at a sub-buffer and adds it, unless nothing is in it.
+/// Checks a sub-buffer and adds it unless it is empty.
 fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Where, consumed: usize, open: bool) {
     let Where::Virtual(address) = at else { return };
     let mut bytes = vec![0u8; shape.size];
@@ -231,7 +232,7 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
     }
 }
 
-/// Measures a sub-buffer; an error where its events do not fit.
+/// Summarizes a sub-buffer; an error if its events do not fit.
 pub(super) fn look(bytes: &[u8], order: lastwords_bytes::ByteOrder, layout: HeaderPage) -> Result<Summary, String> {
     let header = page::header(bytes, layout, order).map_err(|misfit| misfit.to_string())?;
     let commit = header.committed;
@@ -245,11 +246,11 @@ pub(super) fn look(bytes: &[u8], order: lastwords_bytes::ByteOrder, layout: Head
     Ok(look)
 }
 
-/// Notes what lies between the committed and the written position.
+/// Adds a gap for bytes between the committed and the written position.
 fn in_flight(found: &mut Cpu, object: &Object<'_>, index: usize) {
     let written = || -> Result<(u64, u64), Error> {
         let tail = object.pointer("tail_page")?;
-        // The low 20 bits are the position; above, writers count how often they updated it.
+        // The low 20 bits are the position; the bits above count updates by writers.
         let write = tail.u64("write")? & 0xf_ffff;
         let commit = tail.pointer("page")?.u64("commit")? & 0x3fff_ffff;
         Ok((commit, write))
@@ -270,7 +271,7 @@ mod tests {
         Chain { nodes: at.iter().map(|&at| Node { at, page: at << 12 }).collect(), before, after }
     }
 
-    /// Structures from the head to the commit page, and breaks: where and how many.
+    /// Returns the structures from the head to the commit page, and the breaks: index and number.
     fn ordered(chains: Vec<Chain>, closed: bool, head: u64, commit: u64) -> (Vec<u64>, Vec<(usize, Option<u64>)>) {
         let chains = Chains { chains, head: Some(head), closed };
         let (mut found, mut order) = (Cpu::default(), Vec::new());
@@ -284,7 +285,7 @@ mod tests {
         let ring = || vec![chain(0, &[1, 2, 3, 4, 5], 0)];
         assert_eq!(ordered(ring(), true, 4, 2), (vec![4, 5, 1, 2], vec![]));
         assert_eq!(ordered(ring(), true, 2, 2), (vec![2], vec![]));
-        // No commit page in it: all of it, which is more than silence.
+        // Without the commit page in the list, all of the list is taken.
         assert_eq!(ordered(ring(), true, 3, 9).0, [3, 4, 5, 1, 2]);
     }
 
@@ -305,7 +306,7 @@ mod tests {
     fn a_run_of_missing_structures_is_a_break_of_unknown_size() {
         let (order, breaks) = ordered(vec![chain(8, &[1, 2], 9), chain(7, &[5, 6], 8)], false, 1, 6);
         assert_eq!((order, breaks), (vec![1, 2, 5, 6], vec![(2, None)]));
-        // Head, commit page or all of them are among the missing.
+        // The head, the commit page, or all structures are missing.
         assert_eq!(ordered(vec![chain(8, &[5, 6], 9)], false, 1, 6), (vec![5, 6], vec![(0, None)]));
         assert_eq!(ordered(vec![chain(8, &[1, 2], 9)], false, 1, 6), (vec![1, 2], vec![(2, None)]));
         assert_eq!(ordered(vec![], false, 1, 6), (vec![], vec![(0, None)]));

@@ -1,9 +1,10 @@
-//! The kernel's sub-buffers in memory whose structures cannot be followed: no symbols, an unknown release, a list that is cut.
+//! Finds LTTng kernel packets in memory whose structures cannot be followed: without symbols, of an unknown release, or
+//! behind a broken list.
 //!
-//! A sub-buffer begins with a packet header at the beginning of a page. Its pages are not contiguous; the tracer has a table of
-//! them, rows of a page's address and its frame number. In all rows the difference of the two is the same, the beginning of
-//! the kernel's map of all memory: no other data look like that, so a table proves which pages belong together. A packet that
-//! ends in its first page needs no table.
+//! A sub-buffer begins with a packet header at the start of a page. Its pages are not contiguous. The tracer has a
+//! table of them; each row is the address of a page and its frame number. In all rows the difference of the two is the
+//! same: the start of the kernel's direct map of all memory. No other data look like that, so a table proves which
+//! pages belong together. A packet that ends in its first page needs no table.
 
 use super::committed::{self, Open};
 use super::header::{Header, MAGIC, Shape};
@@ -17,29 +18,29 @@ use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Most pages and bits of a sub-buffer, packets, CPUs and channels that are believed.
+/// Limits of plausible values: pages and bits of a sub-buffer, number of packets, CPUs.
 const PAGES_MAX: u64 = 1 << 18;
 const BITS_MAX: u64 = PAGES_MAX << 15;
 const PACKETS_MAX: usize = 1 << 22;
 const CPUS_MAX: u32 = 1 << 13;
 const CHANNELS_MAX: u32 = 1 << 12;
-/// Pages of a sub-buffer whose size is not known, at most.
+/// Most pages of a sub-buffer whose size is unknown.
 const OPEN_MAX: u64 = 1 << 10;
-/// Tracers of 64 bits.
+/// Only 64-bit tracers are supported.
 const SHAPE: Shape = Shape { order: ByteOrder::Little, word: 8 };
-/// Kernel addresses are in the upper half.
+/// Bit that is set in every kernel address.
 const KERNEL: u64 = 1 << 63;
 
-/// What says which pages a packet has.
+/// The source of a packet's list of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// A table of the kernel's tracer.
+    /// A table of the kernel tracer.
     Table,
     /// The page tables of a process.
     PageTables,
-    /// It fits its first page.
+    /// The packet fits into its first page.
     OnePage,
-    /// Nothing: those behind the first are taken.
+    /// No source: the physically adjacent pages are taken.
     Adjacent,
 }
 
@@ -54,18 +55,18 @@ impl How {
     }
 }
 
-/// A packet's header and its pages.
+/// The header of a packet and its pages.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) header: Header,
     pub(super) pages: Vec<u64>,
     pub(super) how: How,
-    /// Where it ends, as commit counters that fit tell it: bytes, if it is open.
+    /// For an open packet: possible ends in bytes, from the commit counters that fit.
     pub(super) ends: Vec<u64>,
 }
 
 impl Candidate {
-    /// What of it only events can prove.
+    /// The property of the packet that only its events can prove.
     pub(super) fn doubt(&self) -> Doubt {
         match self.how {
             _ if self.header.is_open() => Doubt::End,
@@ -75,10 +76,10 @@ impl Candidate {
     }
 }
 
-/// Sessions whose packets are in `image`, which is physical memory at its addresses.
+/// Returns the sessions whose packets are in `image`, an image of physical memory.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub fn carve(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Session>, Error> {
     let mut traces: BTreeMap<[u8; 16], Vec<Candidate>> = BTreeMap::new();
     for candidate in candidates(image, budget, watch)? {
@@ -87,7 +88,7 @@ pub fn carve(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
     Ok(traces.into_iter().map(|(uuid, packets)| session(image, uuid, SHAPE, packets)).collect())
 }
 
-/// All packets of an image, with their pages.
+/// Finds all packets of an image and their pages.
 pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Candidate>, Error> {
     let firsts = first_pages(image, SHAPE, budget, watch)?;
     let mut found = Vec::new();
@@ -114,7 +115,7 @@ pub(super) fn candidates(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'
     Ok(found)
 }
 
-/// Looks for the commit counters of sub-buffers that were being written.
+/// Sets `ends` of the packets that were being written, from their commit counters.
 fn find_ends(image: &Arc<dyn Image>, found: &mut [Candidate], budget: &Budget, watch: Watch<'_>) -> Result<(), Error> {
     let is_open = |found: &&mut Candidate| found.header.is_open() && found.how == How::Table;
     let mut open: Vec<&mut Candidate> = found.iter_mut().filter(is_open).collect();
@@ -129,14 +130,14 @@ fn find_ends(image: &Arc<dyn Image>, found: &mut [Candidate], budget: &Budget, w
     Ok(())
 }
 
-/// A packet of whose pages the tracer's tables say nothing.
+/// Builds the candidate of a packet that is in none of the tracer's tables.
 fn without_table(firsts: &HashMap<u64, Header>, by_process: &PageTables<'_>, page: u64, header: Header) -> Candidate {
     let is_next = |next: &u64| *next != page && firsts.contains_key(next);
     let (bytes, ends) = (header.packet_bits / 8, Vec::new());
     let count = if header.is_open() { OPEN_MAX } else { bytes.div_ceil(PAGE) };
     let run = if count > 1 { by_process.runs(page, count).into_iter().next() } else { None };
     if let Some(run) = run {
-        // The next packet begins behind the end of this one.
+        // The run ends where the next packet begins.
         let pages: Vec<u64> = run.into_iter().map_while(|page| page).take_while(|next| !is_next(next)).collect();
         if header.is_open() || pages.len() as u64 == count {
             return Candidate { header, pages, how: How::PageTables, ends };
@@ -149,7 +150,7 @@ fn without_table(firsts: &HashMap<u64, Header>, by_process: &PageTables<'_>, pag
     Candidate { header, pages: behind.take_while(|next| !is_next(next)).collect(), how: How::Adjacent, ends }
 }
 
-/// Pages that begin with a packet's header, by address.
+/// Finds the pages that begin with a packet header, by address.
 fn first_pages(
     image: &Arc<dyn Image>,
     shape: Shape,
@@ -180,14 +181,14 @@ fn is_plausible(header: &Header, shape: Shape) -> bool {
     sizes && times && ids && header.uuid != [0; 16]
 }
 
-/// Tables of pages: the first page of each, and all of them.
+/// Finds the tracer's tables of pages; returns for each its first page and all of its pages.
 fn tables(
     image: &Arc<dyn Image>,
     firsts: &HashMap<u64, Header>,
     budget: &Budget,
     watch: Watch<'_>,
 ) -> Result<Vec<(u64, Vec<u64>)>, Error> {
-    // Rows whose page begins a packet: place of the row, that page, beginning of the kernel's map.
+    // Rows whose page begins a packet: address of the row, that page, start of the kernel's direct map.
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
     pieces(&**image, "looking for tables of pages", budget, watch, |at, bytes| {
         let mut before = 0u64;
@@ -214,12 +215,12 @@ fn tables(
     for (row, page, _) in rows.into_iter().filter(|row| row.2 == map) {
         tables.push((page, pages(image, row, map, budget)?));
     }
-    // Of several tables of a page the longest: others are what was left of earlier ones.
+    // If several tables have the same first page, the longest comes first: shorter ones are remains of old tables.
     tables.sort_by_key(|(page, pages)| (*page, std::cmp::Reverse(pages.len())));
     Ok(tables)
 }
 
-/// The pages of the table whose first row is at `row`.
+/// Reads the pages of the table whose first row is at `row`.
 fn pages(image: &Arc<dyn Image>, row: u64, map: u64, budget: &Budget) -> Result<Vec<u64>, Error> {
     let mut pages = Vec::new();
     let mut at = row;
@@ -238,19 +239,19 @@ fn pages(image: &Arc<dyn Image>, row: u64, map: u64, budget: &Budget) -> Result<
         pages.push(page);
         at = at.saturating_add(16);
     }
-    // A sub-buffer has a power of two of them.
+    // A sub-buffer has a power of two of pages.
     let len = pages.len().checked_ilog2().map_or(0, |order| 1usize.wrapping_shl(order));
     pages.truncate(len);
     Ok(pages)
 }
 
-/// Processes have pages of the kernel's tracer mapped, too, but that alone has tables of them.
+/// Processes map pages of the kernel tracer too, but only the kernel tracer has tables of pages.
 fn domain(found: &[Candidate]) -> Domain {
     let any = |how| found.iter().any(|found| found.how == how);
     if any(How::PageTables) && !any(How::Table) { Domain::User } else { Domain::Kernel }
 }
 
-/// Makes a session of what was found of a trace.
+/// Builds a session from the packets of a trace.
 fn session(image: &Arc<dyn Image>, uuid: [u8; 16], shape: Shape, found: Vec<Candidate>) -> Session {
     let name = uuid.iter().take(4).fold(super::CARVED.to_owned(), |name, byte| format!("{name}{byte:02x}"));
     let mut session = Session {
@@ -292,7 +293,8 @@ pub(super) fn stream(
     index: usize,
     evidence: &mut Evidence,
 ) -> Stream {
-    // Where two have one number, the one that is closed, and then the one with more pages, is proven better.
+    // Of packets with the same number, a closed one comes before an open one, then one with more pages: they are better
+    // proven.
     found.sort_by_key(|c| {
         (c.header.sequence, c.header.is_open(), c.how == How::Adjacent, std::cmp::Reverse(c.pages.len()))
     });
@@ -302,7 +304,7 @@ pub(super) fn stream(
         let Candidate { header, pages, how, .. } = &candidate;
         let before = packets.last().map(|packet| packet.header);
         if before.is_some_and(|before| before.sequence == header.sequence) {
-            // A copy, in a file's pages or in memory that was given back: what was proven better stands already.
+            // A copy of the packet, in a file's page cache or in freed memory; the better proven one was already taken.
             continue;
         }
         let is_behind =
@@ -348,7 +350,7 @@ pub(super) fn stream(
     }
 }
 
-/// The packet of a candidate whose pages are set number `set`; else why there is none.
+/// Builds the packet of a candidate whose pages are set number `set`; or returns the reason why it cannot.
 pub(super) fn packet(
     candidate: &Candidate,
     sets: &dyn SetData,
@@ -363,7 +365,7 @@ pub(super) fn packet(
     if len > room {
         return Err("its pages are not known");
     }
-    // Of guessed pages and of those behind an end that is not known, what is there will do.
+    // If the pages are guessed or the end is unknown, the packet is cut at the first missing page.
     let mut piece = vec![0; PAGE as usize];
     let there =
         (0..len.div_ceil(PAGE)).take_while(|n| sets.read(set, n.saturating_mul(PAGE), &mut piece).is_ok()).count();
@@ -385,7 +387,7 @@ pub(super) fn packet(
     Ok(Packet { header, verdict, content, len: there, set, is_as_delivered, doubt, ends })
 }
 
-/// Pages of packets, by number of packet.
+/// The pages of packets, by set number.
 pub(super) struct Sets {
     pub(super) image: Arc<dyn Image>,
     pub(super) sets: Vec<Vec<u64>>,

@@ -1,8 +1,9 @@
-//! How far open sub-buffers were written: the tracer's tables of commit counters, known by the numbers that must stand in them.
+//! Finds out how far open sub-buffers were written, from the tracer's tables of commit counters. A table is recognized
+//! by the numbers that it must contain.
 //!
-//! A ring has a row for each of its sub-buffers: bytes committed, and bytes committed without a hole (`struct commit_counters_hot`
-//! of lttng-modules, 2.13 to 2.16). Both count from the ring's beginning on. All sub-buffers but the one that is being written are
-//! full, so that its number tells what stands in all other rows.
+//! A ring has a row for each of its sub-buffers: bytes committed, and bytes committed without a hole (`struct
+//! commit_counters_hot` of lttng-modules, 2.13 to 2.16). Both count from the start of the ring. All sub-buffers except
+//! the one being written are full, so the number of that sub-buffer determines the counters in all other rows.
 
 use crate::pages::{pieces, words};
 use lastwords_bytes::{Budget, Error};
@@ -10,29 +11,30 @@ use lastwords_image::{Image, Watch};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes of a row.
+/// Size of a row, bytes.
 const ROW: u64 = 16;
-/// Rows of a table: two to the power of 1 to this.
+/// A table has two to the power of 1 to `ROWS_BITS` rows.
 const ROWS_BITS: u32 = 12;
 
 /// A sub-buffer that is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Open {
-    /// Number of its packet.
+    /// Number of its packet in the stream.
     pub(super) sequence: u64,
-    /// Bytes of it.
+    /// Size of the sub-buffer, bytes.
     pub(super) size: u64,
 }
 
-/// What a table of so many rows has for an open sub-buffer.
+/// The expected contents of a table with `rows` rows for an open sub-buffer.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     open: usize,
     rows: u64,
-    /// Its row, and a row that is known.
+    /// Index of the open sub-buffer's row, and of the row that is searched for.
     row: u64,
     known: u64,
-    /// Counters of full sub-buffers before that row, and behind it, where its own began.
+    /// Counters of a full sub-buffer in rows before the open one, and in rows after it; `begin` is also where the open
+    /// one started.
     full: u64,
     begin: u64,
 }
@@ -51,7 +53,7 @@ impl Table {
         if row < self.row { self.full } else { self.begin }
     }
 
-    /// Bytes of the sub-buffer that are written, if the table is the one whose known row is at `at`.
+    /// Number of bytes written to the open sub-buffer, if this table has its known row at address `at`.
     fn end(&self, image: &dyn Image, at: u64) -> Option<u64> {
         let first = at.checked_sub(self.known.saturating_mul(ROW))?;
         let own = first.checked_add(self.row.saturating_mul(ROW))?;
@@ -59,7 +61,7 @@ impl Table {
         image.read(own, &mut raw).ok()?;
         let mut row = words(own, &raw).map(|(_, word)| word);
         let (committed, contiguous) = (row.next()?, row.next()?);
-        // One that is full has a header that says so.
+        // A full sub-buffer would have a closed header.
         let fits = self.begin <= contiguous && contiguous <= committed && committed < self.full;
         if !fits {
             return None;
@@ -74,11 +76,11 @@ impl Table {
     }
 }
 
-/// Where each of these ends, as tables tell it, bytes from its beginning: none where no table is found, several where those of
-/// more than one ring fit.
+/// Returns for each open sub-buffer its possible ends, bytes from its start: empty if no table is found, several if
+/// tables of more than one ring fit.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub(super) fn ends(
     image: &Arc<dyn Image>,
     open: &[Open],
@@ -133,7 +135,8 @@ mod tests {
         // Four sub-buffers, the eleventh packet (number 10) in the third: two were filled three times, one twice.
         let full = |laps: u64| (0x4000 * laps, 0x4000 * laps);
         assert_eq!(ends_of(&[full(3), full(3), (0x9000, 0x8f00), full(2)], 10), [0xf00]);
-        // Two full rows are no sub-buffer that is being written. One of the others was not filled; more is committed than there is; nothing was.
+        // The open row is full; a row was not filled; more was committed than a sub-buffer holds; nothing was committed
+        // in this lap.
         assert!(ends_of(&[full(3), full(3), full(3), full(2)], 10).is_empty());
         assert!(ends_of(&[full(2), full(3), (0x9000, 0x8f00), full(2)], 10).is_empty());
         assert!(ends_of(&[full(3), full(3), (0xc001, 0x8f00), full(2)], 10).is_empty());
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn the_first_row_goes_on_behind_the_last() {
         assert_eq!(ends_of(&[(0x8123, 0x8123), (0x8000, 0x8000)], 4), [0x123]);
-        // The very first packet of a ring has no rows to be known by.
+        // For the first packet of a ring, no other row has a counter to recognize.
         assert!(ends_of(&[(0x123, 0x123), (0, 0)], 0).is_empty());
         assert_eq!(ends_of(&[(0x4000, 0x4000), (0x123, 0x123), (0, 0), (0, 0)], 1), [0x123]);
     }

@@ -1,7 +1,7 @@
-//! What the walk of the tracer's structures did not reach, added to the sessions that it belongs to.
+//! Adds packets to sessions whose walk did not reach all structures of the tracer.
 //!
-//! A dump can lack structures of the tracer, as makedumpfile takes some for free memory, while packets are there. A packet names
-//! its trace, stream and CPU, and its number says where in the stream it belongs.
+//! A dump can lack structures of the tracer, because makedumpfile takes some for free memory, and still have the
+//! packets. A packet names its trace, stream and CPU; its number tells its place in the stream.
 
 use super::carve::{Candidate, Sets, candidates, packet, stream};
 use super::session::{Session, SetData};
@@ -11,11 +11,11 @@ use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Numbers of sets from here on are those of packets that were found by themselves.
+/// First set number for packets that were found by carving.
 const OTHERS: u64 = 1 << 40;
 
 impl Session {
-    /// The walk missed sub-buffers of it, or could not read some of its rings.
+    /// True if the walk missed sub-buffers of this session or could not read some of its rings.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         let rows = self.evidence.sub_buffers.iter().any(|row| row.verdict == Verdict::Missing);
@@ -23,10 +23,10 @@ impl Session {
     }
 }
 
-/// Adds to sessions that are partial the packets in `image`, physical memory, that no walk reached.
+/// Adds to partial sessions the packets in `image`, an image of physical memory, that no walk reached.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub fn complete(
     image: &Arc<dyn Image>,
     sessions: &mut [Session],
@@ -55,12 +55,13 @@ pub fn complete(
     Ok(())
 }
 
-/// Adds a stream of which the walk knows nothing.
+/// Adds a stream that the walk did not find.
 fn add(session: &mut Session, (channel, cpu): (u32, u32), found: Vec<Candidate>, image: &Arc<dyn Image>) {
     let index = session.streams.len();
     let mut evidence = Evidence::default();
     let stream = stream(image, channel, cpu, found, session.shape, index, &mut evidence);
-    // What cannot be taken may be another session's of the same memory, long gone: there is no counter that asks for it.
+    // No counter says that rejected packets belong to this stream: they may be from an old session that used the same
+    // memory.
     evidence.sub_buffers.retain(|row| row.verdict != Verdict::Missing);
     let count = stream.packets.len();
     if count == 0 {
@@ -74,7 +75,7 @@ fn add(session: &mut Session, (channel, cpu): (u32, u32), found: Vec<Candidate>,
     session.streams.push(stream);
 }
 
-/// Fills the places of a stream's sub-buffers that the walk missed.
+/// Fills the places of sub-buffers that the walk missed in a stream.
 fn fill(session: &mut Session, index: usize, mut found: Vec<Candidate>, image: &Arc<dyn Image>) {
     let shape = session.shape;
     let Some(stream) = session.streams.get_mut(index) else { return };
@@ -120,7 +121,7 @@ fn fill(session: &mut Session, index: usize, mut found: Vec<Candidate>, image: &
     ));
 }
 
-/// Sets of pages of a ring, and of packets that were found by themselves.
+/// The sets of pages of a ring, and those of packets that were found by carving.
 struct Joined {
     own: Arc<dyn SetData>,
     others: Sets,

@@ -1,18 +1,20 @@
-//! Packets of LTTng proven: each event decoded once, by what the session's metadata say of it.
+//! Proves LTTng packets: decodes each event once, with the session's metadata.
 
 use super::{Metadata, Proof, Session};
+use lastwords_bytes::Budget;
 use lastwords_ctf::program::{Part, Program};
 use lastwords_ctf::read;
 use lastwords_trace::class::TraceClass;
 use std::path::Path;
+use std::sync::Arc;
 
 impl Metadata {
-    /// The trace class that the metadata describe.
+    /// Parses the metadata into a trace class.
     ///
     /// # Errors
-    /// They are not as their format says.
+    /// The metadata do not follow their format.
     pub fn class(&self) -> Result<TraceClass, read::Error> {
-        // The kernel's own text has no first line by which it would be known.
+        // The kernel tracer's cache lacks the first line that identifies CTF 1.8.
         let mut text = self.text.clone();
         if !self.is_ctf2() && !text.starts_with(b"/* CTF") {
             text.splice(0..0, b"/* CTF 1.8 */ ".iter().copied());
@@ -22,15 +24,16 @@ impl Metadata {
 }
 
 impl Session {
-    /// Decodes all packets and returns how many events there are; `watch` is given the bytes of each packet that was decoded.
-    /// Returns none, and notes why, where the metadata cannot be read.
+    /// Decodes all packets and returns the number of events. Calls `watch` with the number of bytes of each decoded
+    /// packet. Returns none, and adds a note, if the metadata cannot be parsed.
     pub fn prove_events(&mut self, watch: &mut dyn FnMut(u64)) -> Option<u64> {
         if self.metadata.text.is_empty() {
             self.forget_doubtful();
             return None;
         }
         let class = self.metadata.class().map_err(|error| error.to_string());
-        let program = class.and_then(|class| Program::new(class).map_err(|error| error.to_string()));
+        let budget = Arc::new(Budget::for_input(self.bytes()));
+        let program = class.and_then(|class| Program::new(class, &budget).map_err(|error| error.to_string()));
         let program = match program {
             Ok(program) => program,
             Err(why) => {
@@ -46,7 +49,8 @@ impl Session {
     }
 }
 
-/// Decodes a packet's events. `only_likely`: one whose time leaps ends them, as nothing else says where they end.
+/// Decodes the events of a packet. With `only_likely`, decoding stops at an event whose clock leaps, because nothing
+/// else marks the end.
 fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     let mut decoder = program.decoder();
     let packet = match program.packet(&mut decoder, bytes) {
@@ -80,13 +84,13 @@ fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     proof
 }
 
-/// There are zeroes where an event would have id and time: a page that was never written.
+/// True if the eight bytes at the next event are zeros: the page was never written.
 fn is_nothing(bytes: &[u8], at_bit: u64) -> bool {
     let at = usize::try_from(at_bit / 8).unwrap_or(usize::MAX);
     bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) == Some(&[0; 8])
 }
 
-/// How fast the clock goes on from event to event.
+/// Measures how fast the clock advances from event to event.
 #[derive(Default)]
 struct Pace {
     last: Option<u64>,
@@ -94,12 +98,12 @@ struct Pace {
 }
 
 impl Pace {
-    /// Steps of the clock up to this, ticks, are always believed.
+    /// Longest step of the clock that is always plausible, ticks.
     const SHORT: u64 = 1_000_000;
-    /// Others up to this multiple of the longest before.
+    /// Longer steps are plausible up to this multiple of the longest step before.
     const LEAP: u64 = 8;
 
-    /// The next event's time can be that: it does not go back, nor leap.
+    /// True if the clock of the next event is plausible: it neither goes back nor leaps.
     fn allows(&mut self, clock: u64) -> bool {
         let step = self.last.map_or(Some(0), |last| clock.checked_sub(last));
         let most = self.longest.saturating_mul(Self::LEAP).max(Self::SHORT);

@@ -1,11 +1,12 @@
-//! Packet header and packet context.
+//! The packet header and packet context of LTTng.
 //!
-//! One layout from LTTng 2.8 to 2.16, of the kernel and of user space, for the clients that are bound to a CPU
-//! (`struct packet_header` in `lttng-ring-buffer-client.h` of lttng-modules and `ring-buffer-client-template.h` of lttng-ust).
+//! LTTng 2.8 to 2.16 has one layout, for the kernel and for user space, in the ring buffer clients that are bound to a
+//! CPU (`struct packet_header` in `lttng-ring-buffer-client.h` of lttng-modules and `ring-buffer-client-template.h` of
+//! lttng-ust).
 
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
-/// What every CTF packet begins with.
+/// Magic number at the start of every CTF packet.
 pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
 
 /// Offsets of the fields, bytes.
@@ -22,23 +23,23 @@ mod at {
     pub(super) const DISCARDED: usize = 72;
 }
 
-/// What decides how a header lies in memory.
+/// The properties of a tracer that determine the layout of its packet headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Byte order of the tracer.
     pub order: ByteOrder,
-    /// Bytes of its `long`: 8 or 4. The count of discarded events is one.
+    /// Size of the tracer's `long`: 8 or 4 bytes. The count of discarded events is a `long`.
     pub word: u8,
 }
 
 impl Shape {
-    /// Bytes of header and context.
+    /// Length of header and context, bytes.
     #[must_use]
     pub fn len(self) -> usize {
         if self.word == 8 { 84 } else { 80 }
     }
 
-    /// Never: there is always a header.
+    /// Always false: a packet always has a header.
     #[must_use]
     pub fn is_empty(self) -> bool {
         false
@@ -52,31 +53,31 @@ pub struct Header {
     pub magic: u32,
     /// UUID of the trace.
     pub uuid: [u8; 16],
-    /// Id of the stream class, which is the channel's.
+    /// Id of the stream class, which is the channel id.
     pub stream_id: u32,
     /// Id of the stream in its channel.
     pub instance: u64,
-    /// Clock when the packet was begun, ticks.
+    /// Clock when the packet was started, ticks.
     pub begin: u64,
-    /// Clock when it was closed, ticks; 0 as long as it is not.
+    /// Clock when the packet was closed, ticks; 0 while it is open.
     pub end: u64,
-    /// Bits of header, context and events; all ones as long as it is not closed.
+    /// Bits of header, context and events; all ones while the packet is open.
     pub content_bits: u64,
-    /// Bits of the whole packet; all ones as long as it is not closed.
+    /// Bits of the whole packet; all ones while the packet is open.
     pub packet_bits: u64,
     /// Number of the packet in its stream.
     pub sequence: u64,
-    /// Events that the stream has lost until the packet's end.
+    /// Number of events that the stream had lost by the end of the packet.
     pub discarded: u64,
     /// CPU.
     pub cpu: u32,
 }
 
 impl Header {
-    /// Reads it from a packet's first bytes.
+    /// Parses the first bytes of a packet.
     ///
     /// # Errors
-    /// There are fewer bytes than [`Shape::len`].
+    /// `bytes` is shorter than [`Shape::len`].
     pub fn parse(bytes: &[u8], shape: Shape) -> Result<Self, Error> {
         let r = Reader::new("packet header", bytes, shape.order);
         let (discarded, cpu) = match shape.word {
@@ -98,19 +99,19 @@ impl Header {
         })
     }
 
-    /// It begins as every packet does.
+    /// True if the packet begins with the magic of CTF.
     #[must_use]
     pub fn has_magic(&self) -> bool {
         self.magic == MAGIC
     }
 
-    /// The tracer has not completed it yet.
+    /// True if the tracer has not closed the packet.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.content_bits == u64::MAX && self.packet_bits == u64::MAX
     }
 
-    /// Its bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn bytes(&self, shape: Shape) -> Vec<u8> {
         let mut out = Vec::with_capacity(shape.len());
@@ -128,11 +129,12 @@ impl Header {
         out
     }
 
-    /// Bytes of content, if it is closed and they are whole ones that fit: at least a header, at most the packet.
+    /// Content size in bytes. None if the packet is open, the size is not a whole number of bytes, or it is smaller
+    /// than a header or larger than the packet.
     #[must_use]
     pub fn content(&self, shape: Shape) -> Option<u64> {
         let bytes = self.content_bits / 8;
-        // Events of a few bits do not exist: LTTng ends on whole bytes.
+        // LTTng's events end on byte boundaries.
         let fits = self.content_bits.is_multiple_of(8) && bytes >= shape.len() as u64;
         (fits && self.content_bits <= self.packet_bits).then_some(bytes)
     }

@@ -1,28 +1,28 @@
-//! The description of a session's events, as the tracer made it.
+//! The metadata of an LTTng session: the description of its events.
 
 use lastwords_bytes::{ByteOrder, Reader};
 
-/// What every packet of metadata begins with (CTF 1.8.3, 7.1), and the bytes of its header.
+/// Magic of a metadata packet (CTF 1.8.3, 7.1), and length of its header in bytes.
 const MAGIC: u32 = 0x75d1_1d57;
 const HEADER: usize = 37;
-/// Begins a JSON text in CTF 2's metadata.
+/// First byte of each JSON text in CTF 2 metadata.
 const SEPARATOR: u8 = 0x1e;
-/// What metadata begin with where they lie in a daemon's memory.
+/// First bytes of metadata in the memory of an LTTng daemon.
 const BEGINNINGS: [&[u8]; 2] = [b"/* CTF 1.8 */", b"\x1e{\"type\":\"preamble\""];
-/// What the cache of the kernel's tracer begins with, up to 2.14 and where CTF 1.8 was asked for.
+/// First bytes of the kernel tracer's metadata cache, up to 2.14, and later if CTF 1.8 was requested.
 pub(super) const BEGINNING_OF_CACHE: &[u8] = b"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;";
 
-/// The description of a session's events.
+/// The metadata of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// CTF 1.8's text, or CTF 2's JSON text sequence, without packets.
+    /// The metadata without packet headers: TSDL text of CTF 1.8, or the JSON text sequence of CTF 2.
     pub text: Vec<u8>,
-    /// Its end may be missing: the tracer was appending to it, or the image lacks a part.
+    /// True if the end may be missing: the tracer was appending, or the image lacks a part.
     pub is_partial: bool,
 }
 
 impl Metadata {
-    /// Those of a file: text, or packets of it.
+    /// Parses a metadata file: plain text, or packets of text.
     #[must_use]
     pub fn of_file(file: &[u8]) -> Self {
         let order = match file.first_chunk::<4>() {
@@ -43,13 +43,13 @@ impl Metadata {
         metadata
     }
 
-    /// It is CTF 2: a sequence of JSON texts, each behind a record separator.
+    /// True if the metadata are CTF 2: a sequence of JSON texts, each after a record separator.
     #[must_use]
     pub fn is_ctf2(&self) -> bool {
         self.text.first() == Some(&SEPARATOR)
     }
 
-    /// It names this UUID.
+    /// True if the metadata name this UUID.
     #[must_use]
     pub fn names(&self, uuid: &[u8; 16]) -> bool {
         let hexadecimal: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -57,13 +57,13 @@ impl Metadata {
         let dashed = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-");
         let numbers: Vec<String> = uuid.iter().map(u8::to_string).collect();
         let array = format!("[{}]", numbers.join(","));
-        // White space may stand between the numbers of JSON.
+        // JSON may have white space between the numbers.
         let plain: Vec<u8> =
             self.text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(1 << 16).collect();
         contains(&self.text, dashed.as_bytes()) || contains(&plain, array.as_bytes())
     }
 
-    /// A property of the trace that is text: `trace_name`, `hostname`.
+    /// Value of a text property of the trace, such as `trace_name` or `hostname`.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<String> {
         let head = self.text.get(..self.text.len().min(1 << 16))?;
@@ -73,17 +73,17 @@ impl Metadata {
         value.split_once('"').map(|(value, _)| value.to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// How many channels it describes: each has a class of streams.
+    /// Number of channels described, that is, of stream classes.
     #[must_use]
     pub fn channels(&self) -> usize {
         let begins: &[u8] = if self.is_ctf2() { b"\"data-stream-class\"" } else { b"\nstream {" };
         self.text.windows(begins.len()).filter(|window| *window == begins).count()
     }
 
-    /// Appends text out of memory, up to the first byte that is no text and up to where other metadata begin; whether the text
-    /// ends there.
+    /// Appends bytes from memory, up to the first byte that is no text or up to the start of other metadata. Returns
+    /// true if the text ends there.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
-        // Another beginning may lie across the end of what was appended before.
+        // The start of other metadata may cross the end of the text appended before.
         let from = self.text.len().saturating_sub(BEGINNING_MAX).max(1);
         let len = bytes.iter().position(|byte| !is_text(*byte)).unwrap_or(bytes.len());
         self.text.extend_from_slice(bytes.get(..len).unwrap_or_default());
@@ -92,7 +92,7 @@ impl Metadata {
         other.is_some() || len < bytes.len()
     }
 
-    /// Cuts what may lack its end behind the last whole declaration; the bytes that are gone.
+    /// Cuts partial metadata after the last complete declaration; returns the number of bytes removed.
     pub fn cut(&mut self) -> usize {
         if !self.is_partial {
             return 0;
@@ -104,7 +104,7 @@ impl Metadata {
     }
 }
 
-/// A packet's text, and what stands behind the packet.
+/// Splits off a packet: returns its text and the bytes after it.
 fn packet(bytes: &[u8], order: ByteOrder) -> Option<(&[u8], &[u8])> {
     let reader = Reader::new("metadata", bytes, order);
     if reader.u32_at(0).ok()? != MAGIC {
@@ -118,7 +118,7 @@ fn packet(bytes: &[u8], order: ByteOrder) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(HEADER..content)?, bytes.get(len..)?))
 }
 
-/// Where metadata begin in `bytes`, from `from` on.
+/// Offset of the first start of metadata in `bytes`, searching from `from`.
 pub(crate) fn beginning(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     let begins =
@@ -126,25 +126,25 @@ pub(crate) fn beginning(bytes: &[u8], from: usize) -> Option<usize> {
     (0..rest.len()).find(begins).map(|at| from.saturating_add(at))
 }
 
-/// Longest of what metadata begin with, bytes.
+/// Length of the longest start of metadata, bytes.
 pub(crate) const BEGINNING_MAX: usize = 20;
 
-/// The byte may stand in metadata.
+/// True if the byte can be part of metadata.
 pub(crate) fn is_text(byte: u8) -> bool {
     byte == SEPARATOR || byte >= 0x20 || matches!(byte, b'\n' | b'\t' | b'\r')
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    // The properties stand near the beginning.
+    // The properties are near the start of the metadata.
     let head = text.get(..text.len().min(1 << 16)).unwrap_or_default();
     head.windows(part.len().max(1)).any(|window| window == part)
 }
 
-/// Bytes of the JSON texts that are whole.
+/// Length of the complete JSON texts, bytes.
 fn whole_fragments(text: &[u8]) -> usize {
     let last = text.iter().rposition(|byte| *byte == SEPARATOR).unwrap_or(0);
     let fragment = text.get(last..).unwrap_or_default();
-    // A text is an object: it is whole when its last brace has closed.
+    // Each text is an object, so it is complete when its last brace is closed.
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for (at, byte) in fragment.iter().enumerate() {
         match byte {
@@ -165,7 +165,7 @@ fn whole_fragments(text: &[u8]) -> usize {
     last
 }
 
-/// Bytes of the TSDL declarations that are whole: up to the last semicolon outside of braces, strings and comments.
+/// Length of the complete TSDL declarations, bytes: up to the last semicolon outside of braces, strings and comments.
 fn whole_declarations(text: &[u8]) -> usize {
     let (mut depth, mut whole, mut at) = (0usize, 0usize, 0usize);
     let skip = |from: usize, end: &[u8]| {
@@ -197,7 +197,7 @@ fn whole_declarations(text: &[u8]) -> usize {
     whole.saturating_add(usize::from(text.get(whole) == Some(&b'\n')))
 }
 
-/// Behind the quote that ends the string whose first byte is at `at`.
+/// Offset after the closing quote of the string whose first byte is at `at`.
 fn string_end(text: &[u8], at: usize) -> usize {
     let mut at = at;
     while let Some(byte) = text.get(at) {

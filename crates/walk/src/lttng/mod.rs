@@ -1,8 +1,8 @@
-//! LTTng's buffers, as the kernel's tracer and the one of user space have them in memory: what both share.
+//! The common part of walking LTTng's buffers of the kernel tracer and of the user-space tracer.
 //!
-//! A sub-buffer is a CTF packet. What the tracer delivered is taken byte for byte; the one that was being written gets its
-//! header completed. Which sub-buffers count, and how far they were written, follows from the positions and the commit
-//! counters ([`Ring`]); the packets say of themselves whether they are what the counters make of them ([`Header`]).
+//! A sub-buffer is a CTF packet. Delivered packets are taken byte for byte; an open packet gets a completed header.
+//! Positions and commit counters determine which sub-buffers to keep and how far each was written ([`Ring`]). The
+//! header of each packet is checked against them ([`Header`]).
 
 mod carve;
 mod committed;

@@ -1,19 +1,19 @@
-//! Which sub-buffers of a ring count, and how far each was written: positions and commit counters.
+//! Computes from positions and commit counters which sub-buffers of a ring to keep, and how far each was written.
 //!
-//! Positions count bytes that were ever reserved, so that sub-buffer `k` of a ring of `n` lies in slot `k mod n` and lap
-//! `k / n`. A slot's counters count the bytes committed in it in all laps.
+//! Positions count all bytes ever reserved. Sub-buffer `k` of a ring of `n` is in slot `k mod n`, in lap `k / n`. The
+//! counters of a slot count the bytes committed there in all laps.
 
-/// What happens when a ring is full.
+/// What a tracer does when a ring is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The oldest sub-buffer is given up.
+    /// Overwrites the oldest sub-buffer.
     Overwrite,
-    /// New events are.
+    /// Discards new events.
     Discard,
 }
 
 impl Mode {
-    /// One lower-case word.
+    /// Name of the mode, in lower case.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -22,8 +22,8 @@ impl Mode {
         }
     }
 
-    /// The set of pages that a slot's word names. In overwrite mode it is the lower half of the word; above stand a flag and
-    /// the lap of the last delivery (`backend_internal.h`: `SB_ID_INDEX_MASK`).
+    /// Index of the set of pages in a slot's word. In overwrite mode the index is the lower half of the word; the upper
+    /// half has a flag and the lap of the last delivery (`backend_internal.h`: `SB_ID_INDEX_MASK`).
     #[must_use]
     pub fn set(self, id: u64, word: u8) -> u64 {
         match (self, word) {
@@ -34,42 +34,42 @@ impl Mode {
     }
 }
 
-/// Counters of one slot; none where the image does not have them.
+/// Counters of one slot; none if the image lacks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Bytes up to which everything is committed (`commit_hot.seq`).
+    /// Number of bytes committed without a hole (`commit_hot.seq`).
     pub contiguous: Option<u64>,
-    /// Bytes of sub-buffers that were delivered (`commit_cold.cc_sb`).
+    /// Number of bytes in delivered sub-buffers (`commit_cold.cc_sb`).
     pub delivered: Option<u64>,
 }
 
 /// One slot of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Slot {
-    /// Its counters.
+    /// Counters of the slot.
     pub counters: Counters,
-    /// The set of pages that writers use there; none where the image does not tell.
+    /// Set of pages that writers use in this slot; none if the image lacks it.
     pub set: Option<u64>,
 }
 
-/// A ring's geometry and positions.
+/// Geometry and positions of a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
     /// Bytes of a sub-buffer: a power of two.
     pub sub_buffer_size: u64,
-    /// What happens when it is full.
+    /// What the tracer does when the ring is full.
     pub mode: Mode,
-    /// Bytes of the tracer's `long`, in which positions are counted: 8 or 4.
+    /// Size of the tracer's `long`, the type of positions: 8 or 4 bytes.
     pub word: u8,
-    /// Bytes reserved so far.
+    /// Number of bytes reserved so far.
     pub produced: u64,
-    /// Where reading goes on, bytes.
+    /// Read position, bytes.
     pub consumed: u64,
-    /// Which bits of counters count.
+    /// Mask of the counter bits to compare.
     pub counter_mask: u64,
-    /// Its slots: as many as it has sub-buffers, a power of two.
+    /// The slots: one for each sub-buffer, a power of two.
     pub slots: Vec<Slot>,
-    /// The reader's set of pages.
+    /// Set of pages that the reader owns.
     pub reader: Option<u64>,
     /// Position of the sub-buffer that a reader held, bytes.
     pub held: Option<u64>,
@@ -78,52 +78,53 @@ pub struct Ring {
 /// How far a sub-buffer was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
-    /// To its end, and delivered: the tracer completed its header.
+    /// Written to the end and delivered: the tracer completed the header.
     Delivered,
-    /// So many bytes from its beginning are committed without a hole, and so many were reserved.
+    /// `committed`: bytes from the start that are committed without a hole. `reserved`: bytes reserved.
     Partly { committed: u64, reserved: u64 },
-    /// The counters are of another lap.
+    /// The counters belong to another lap.
     OtherLap,
     /// The image lacks the counters.
     Unknown,
 }
 
-/// A sub-buffer that counts.
+/// A sub-buffer to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeptSubBuffer {
-    /// Its number since the ring was begun (modulo the number of positions, where a `long` has 4 bytes).
+    /// Number of the sub-buffer since the ring was created; it wraps with the positions if a `long` has 4 bytes.
     pub(super) number: u64,
-    /// The set of pages that holds it.
+    /// Set of pages that contains the sub-buffer.
     pub(super) set: Option<u64>,
     /// How far it was written.
     pub(super) written: Written,
-    /// It is the newest.
+    /// True for the newest sub-buffer.
     pub(super) is_last: bool,
 }
 
 impl Ring {
-    /// Sub-buffers of the ring.
+    /// Number of sub-buffers in the ring.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.slots.len() as u64
     }
 
-    /// Bits of a position that count.
+    /// Mask of the bits of a position.
     fn position_mask(&self) -> u64 {
         if self.word == 8 { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// Bits of a sub-buffer's number that positions can tell.
+    /// Mask of the bits of a sub-buffer number that positions can represent.
     pub(super) fn number_mask(&self) -> u64 {
         self.position_mask() >> self.sub_buffer_size.trailing_zeros().min(63)
     }
 
-    /// A position's sub-buffer.
+    /// Number of the sub-buffer that contains a position.
     pub(super) fn number(&self, position: u64) -> u64 {
         (position & self.position_mask()) >> self.sub_buffer_size.trailing_zeros().min(63)
     }
 
-    /// The first sub-buffer that counts and how many there are; the third says that the read position is none of this ring's.
+    /// Returns the first sub-buffer to keep, how many there are, and whether the read position contradicts the write
+    /// position.
     pub(super) fn range(&self) -> (u64, u64, bool) {
         let mask = self.number_mask();
         let begun = match self.produced & self.sub_buffer_size.wrapping_sub(1) {
@@ -131,7 +132,8 @@ impl Ring {
             _ => self.number(self.produced).wrapping_add(1),
         };
         let count = begun.wrapping_sub(self.number(self.consumed)) & mask;
-        // A writer that has just taken the next sub-buffer has yet to push the reader out of its way.
+        // One more than the ring holds is possible: a writer that just took the next sub-buffer has not yet moved the
+        // read position.
         let is_odd = count > self.count().saturating_add(1);
         let never_wrapped = self.produced >= self.consumed || is_odd;
         let most = if never_wrapped && self.word == 8 { self.count().min(begun) } else { self.count() };
@@ -139,7 +141,7 @@ impl Ring {
         (begun.wrapping_sub(count) & mask, count, is_odd)
     }
 
-    /// The sub-buffers that count, oldest first.
+    /// Iterates over the sub-buffers to keep, oldest first.
     pub(super) fn places(&self) -> impl Iterator<Item = KeptSubBuffer> + '_ {
         let (first, count, _) = self.range();
         let last = count.saturating_sub(1);
@@ -205,17 +207,17 @@ mod tests {
 
     #[test]
     fn a_ring_that_came_round() {
-        // Four slots; sub-buffers 0 to 4 are full, 5 has 100 bytes.
+        // Four slots; sub-buffers 0 to 4 are full, sub-buffer 5 has 100 bytes.
         let full = |laps: u64| (laps * 4096, laps * 4096);
         let ring = ring(5 * 4096 + 100, 2 * 4096, &[full(2), (4096 + 100, 4096), full(1), full(1)]);
         let partly = Written::Partly { committed: 100, reserved: 100 };
         let whole = Written::Delivered;
         assert_eq!(numbers(&ring), [(2, whole), (3, whole), (4, whole), (5, partly)]);
-        // The reader's position is beyond all reason: what the ring can hold is taken.
+        // The read position is impossible: as many sub-buffers are taken as the ring can hold.
         let odd = Ring { consumed: 77 << 40, ..ring.clone() };
         assert_eq!(numbers(&odd).len(), 4);
         assert!(odd.range().2);
-        // On a boundary the next sub-buffer is not begun.
+        // If the write position is on a boundary, the next sub-buffer is not started.
         let boundary = Ring { produced: 5 * 4096, consumed: 4096, ..ring };
         let numbers: Vec<u64> = boundary.places().map(|p| p.number).collect();
         assert_eq!(numbers, [1, 2, 3, 4]);
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_is_committed_ends_at_the_first_hole() {
-        // A writer was stopped in sub-buffer 0 while others went on in 1.
+        // A writer was stopped in sub-buffer 0 while others went on in sub-buffer 1.
         let ring = ring(4096 + 300, 0, &[(500, 0), (300, 0)]);
         let torn = Written::Partly { committed: 500, reserved: 4096 };
         let open = Written::Partly { committed: 300, reserved: 300 };

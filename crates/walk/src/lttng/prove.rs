@@ -1,26 +1,26 @@
-//! Packets proven by their events: each is decoded once, by whoever knows what they look like.
+//! Proves packets by decoding each of their events once, with a decoder that the caller provides.
 
 use super::session::{Doubt, Packet, Session};
 use lastwords_trace::evidence::Verdict;
 
-/// Why an open packet ends where it does.
+/// Reason for the end of an open packet that commit counters determine.
 const BY_COUNTERS: &str = "it was being written; commit counters tell how far";
 
-/// What decoding a packet gave.
+/// The result of decoding a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Events that were decoded.
+    /// Number of events decoded.
     pub events: u64,
-    /// Clock of the last of them, ticks; none where there is none.
+    /// Clock of the last decoded event, ticks; none without events.
     pub last: Option<u64>,
-    /// Bytes of the packet up to the end of the last good event.
+    /// Bytes of the packet up to the end of the last decoded event.
     pub good: u64,
-    /// Why the next could not be decoded, with its place; none where all were.
+    /// Message why the next event could not be decoded, and where; none if all were decoded.
     pub fault: Option<String>,
 }
 
 impl Packet {
-    /// Ends it behind `content` bytes, padded to whole pages.
+    /// Ends the packet after `content` bytes, padded to whole pages.
     fn cut(&mut self, content: u64, page: u64) {
         self.content = content.min(self.content);
         self.len = self.content.checked_next_multiple_of(page).unwrap_or(self.content).min(self.len);
@@ -30,9 +30,9 @@ impl Packet {
 }
 
 impl Session {
-    /// Decodes all packets: `decode` is given each one's bytes, header, events and padding, and whether nothing but the events
-    /// says what belongs to it, so that unlikely ones end it. A packet that cannot be decoded to its end keeps what could be;
-    /// one that was open ends with its last event. Returns how many events there are.
+    /// Decodes all packets. `decode` gets the bytes of each packet (header, events and padding), and whether it must
+    /// stop at an unlikely event because only the events tell where the packet ends. A packet that cannot be decoded
+    /// completely keeps the part that can be; an open packet ends with its last event. Returns the number of events.
     pub fn prove(&mut self, decode: &mut dyn FnMut(&[u8], bool) -> Proof) -> u64 {
         let mut events = 0u64;
         let mut bytes = Vec::new();
@@ -61,7 +61,8 @@ impl Session {
     ) -> Proof {
         let found = self.streams.get(stream).and_then(|stream| stream.packets.get(packet));
         let Some(found) = found.filter(|packet| packet.doubt != Doubt::None) else { return decode(bytes, false) };
-        // Counters are its own if an event ends where they say; of other rings there may be some that fit.
+        // Commit counters belong to this packet if an event ends exactly there; counters of other rings may fit by
+        // chance.
         let whole = |only_likely: bool, decode: &mut dyn FnMut(&[u8], bool) -> Proof| {
             let ends = found.ends.iter().rev().filter_map(|end| bytes.get(..usize::try_from(*end).ok()?));
             ends.map(|bytes| decode(bytes, only_likely)).find(|proof| proof.fault.is_none())
@@ -74,13 +75,13 @@ impl Session {
         if found.doubt == Doubt::End || proof.fault.is_none() && proof.last.is_none_or(|last| last <= end) {
             return proof;
         }
-        // Other pages than the first are not its own: what ends in that one is.
+        // The pages after the first do not belong to the packet. Only events that end in the first page are kept.
         bytes.truncate(usize::try_from(self.page_size).unwrap_or(usize::MAX));
         let first = decode(bytes, true);
         Proof { fault: first.fault.or(Some("its pages behind the first are not known".to_owned())), ..first }
     }
 
-    /// Gives up the packets that only their events could prove: nobody knows what those look like.
+    /// Drops the packets that only their events could prove, because no decoder is known.
     pub fn forget_doubtful(&mut self) {
         let page = self.page_size.max(1);
         for (index, stream) in self.streams.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! A session as it was found: streams, packets, metadata, evidence.
+//! A recovered LTTng session: streams, packets, metadata, evidence.
 
 use super::header::{Header, MAGIC, Shape};
 use super::metadata::Metadata;
@@ -8,24 +8,24 @@ use lastwords_image::Hole;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use std::sync::Arc;
 
-/// Bytes that are read at once to see whether they are there.
+/// Number of bytes read at once to check that they are in the image.
 const PIECE: u64 = 1 << 16;
 
-/// Begin the names of sessions that have none: of user space, and of those whose packets were found by themselves.
+/// Prefixes of the names of nameless sessions: user-space sessions, and sessions whose packets were carved.
 pub(crate) const NAMELESS: &str = "ust-";
 pub(crate) const CARVED: &str = "carved-";
 
-/// Which tracer.
+/// The tracer that recorded a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
-    /// The kernel's.
+    /// The kernel tracer.
     Kernel,
-    /// That of user space.
+    /// The user-space tracer.
     User,
 }
 
 impl Domain {
-    /// One lower-case word, as LTTng's folders have it.
+    /// Name of the domain in lower case, as in LTTng's folders.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -35,66 +35,67 @@ impl Domain {
     }
 }
 
-/// Events that a stream lost, by cause.
+/// Number of events that a stream lost, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// There was no room.
+    /// Events lost because the ring was full.
     pub full: u64,
-    /// A nested writer met the ring's own end.
+    /// Events lost because a nested writer wrapped around the ring.
     pub wrap: u64,
-    /// They were larger than a sub-buffer.
+    /// Events lost because they were larger than a sub-buffer.
     pub big: u64,
 }
 
 impl Loss {
-    /// All of them.
+    /// Sum of all lost events.
     #[must_use]
     pub fn total(self) -> u64 {
         self.full.saturating_add(self.wrap).saturating_add(self.big)
     }
 }
 
-/// The sets of pages of a ring.
+/// Reads the sets of pages of a ring.
 pub trait SetData: Send + Sync {
-    /// Fills `buf` with the bytes from `at` on of set number `set`.
+    /// Fills `buf` with the bytes of set number `set` from offset `at` on.
     ///
     /// # Errors
-    /// The image does not have them.
+    /// The image lacks some of these bytes.
     fn read(&self, set: u64, at: u64, buf: &mut [u8]) -> Result<(), Hole>;
 
-    /// Bytes of header and events in a set, as the tracer noted them when the sub-buffer was left; none where unknown.
+    /// Length of header and events in a set, bytes, as noted by the tracer when it left the sub-buffer; none if
+    /// unknown.
     fn data_size(&self, set: u64) -> Option<u64>;
 }
 
-/// A packet that was recovered.
+/// A recovered packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Its header, completed.
+    /// The completed header.
     pub header: Header,
-    /// What is said of its sub-buffer.
+    /// Verdict on the packet's sub-buffer.
     pub verdict: Verdict,
-    /// Bytes of header and events.
+    /// Length of header and events, bytes.
     pub content: u64,
-    /// Bytes that it has in a file.
+    /// Length of the packet in a file, bytes.
     pub len: u64,
     pub(super) set: u64,
-    /// It is as the tracer delivered it, to the byte.
+    /// True if the packet is byte for byte as the tracer delivered it.
     pub is_as_delivered: bool,
-    /// What of it is not proven but by its events.
+    /// The property of the packet that only its events can prove.
     pub doubt: Doubt,
-    /// Where it may end, bytes, if that is in doubt: commit counters that fit say so.
+    /// If the end is in doubt: possible ends in bytes, from the commit counters that fit.
     pub(super) ends: Vec<u64>,
 }
 
-/// What of a packet only its events can prove.
+/// A property of a packet that only its events can prove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Doubt {
-    /// Nothing.
+    /// No property: the packet is proven.
     #[default]
     None,
-    /// Where it ends: no counter says how far it was written.
+    /// The end: no counter tells how far the packet was written.
     End,
-    /// Which pages it has behind the first.
+    /// The pages after the first.
     Pages,
 }
 
@@ -102,19 +103,19 @@ pub enum Doubt {
 pub struct Stream {
     /// Id of the channel.
     pub channel: u32,
-    /// Name of the channel, where the image has it; else empty.
+    /// Name of the channel; empty if the image lacks it.
     pub channel_name: String,
-    /// Its CPU; none where the ring is shared by all.
+    /// CPU of the stream; none if all CPUs share the ring.
     pub cpu: Option<u32>,
     /// The ring.
     pub ring: Ring,
-    /// What it lost.
+    /// Lost events.
     pub loss: Loss,
-    /// Clock of the newest event, ticks, where the tracer noted it.
+    /// Clock of the newest event, ticks, if the tracer noted it.
     pub last_time: Option<u64>,
-    /// Its packets, oldest first.
+    /// Packets, oldest first.
     pub packets: Vec<Packet>,
-    /// Its sets of pages.
+    /// The ring's sets of pages.
     pub data: Arc<dyn SetData>,
 }
 
@@ -124,37 +125,37 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// A session that was found.
+/// A recovered session.
 #[derive(Debug)]
 pub struct Session {
-    /// Its name.
+    /// Name of the session.
     pub name: String,
-    /// Which tracer recorded it.
+    /// Tracer that recorded the session.
     pub domain: Domain,
-    /// Further folders between the session's and the streams', as LTTng has them: `uid/0/64-bit`; or empty.
+    /// Folders between the session's folder and the streams' as LTTng has them, such as `uid/0/64-bit`; may be empty.
     pub folder: String,
-    /// When it was made, as the tracer noted it; or empty.
+    /// Creation time as noted by the tracer; may be empty.
     pub created: String,
-    /// It was recording; none where that is not known.
+    /// True if the session was recording; none if unknown.
     pub is_active: Option<bool>,
-    /// UUID of its trace.
+    /// UUID of the trace.
     pub uuid: [u8; 16],
-    /// How its packets' headers lie.
+    /// Layout of the packet headers.
     pub shape: Shape,
-    /// Bytes to a multiple of which packets are padded.
+    /// Packets are padded to a multiple of this many bytes.
     pub page_size: u64,
-    /// What its events look like.
+    /// Description of the events.
     pub metadata: Metadata,
-    /// The walk could not read some of its channels or rings.
+    /// True if the walk could not read some of the channels or rings.
     pub is_cut: bool,
-    /// Its streams.
+    /// The streams.
     pub streams: Vec<Stream>,
-    /// What was found and lost; streams are numbered as in [`Session::streams`].
+    /// What was found and lost; stream numbers are indices into [`Session::streams`].
     pub evidence: Evidence,
 }
 
 impl Session {
-    /// Fills `bytes` with a packet, padding included; false where there is none.
+    /// Fills `bytes` with a packet, including padding; false if there is no such packet.
     #[must_use]
     pub fn packet(&self, stream: usize, packet: usize, bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
@@ -177,17 +178,17 @@ impl Session {
         true
     }
 
-    /// Puts down that a part of it is not in the image.
+    /// Adds a gap for a part of the session that is not in the image.
     pub(crate) fn lose(&mut self, place: String) {
         self.evidence.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
     }
 
-    /// Puts a gap of a stream down.
+    /// Adds a gap of a stream.
     pub(super) fn gap(&mut self, stream: usize, place: String, cause: Cause) {
         self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: None });
     }
 
-    /// Takes the session's name from its metadata, where nothing better is known.
+    /// Names a nameless session by the `trace_name` in its metadata.
     pub fn name_by_metadata(&mut self) {
         if [NAMELESS, CARVED].iter().any(|nameless| self.name.starts_with(nameless))
             && let Some(name) = self.metadata.property("trace_name")
@@ -196,10 +197,10 @@ impl Session {
         }
     }
 
-    /// Adds a stream: looks at each of its sub-buffers.
+    /// Checks each sub-buffer of a stream and adds the stream.
     ///
     /// # Errors
-    /// The Budget is spent.
+    /// The budget is spent.
     pub fn add(&mut self, mut stream: Stream, budget: &Budget) -> Result<(), Error> {
         let index = self.streams.len();
         let (first, _, is_odd) = stream.ring.range();
@@ -227,7 +228,7 @@ impl Session {
     }
 }
 
-/// What is being found out of one stream.
+/// The state of checking one stream.
 struct StreamWalk<'a> {
     session: &'a Session,
     stream: &'a Stream,
@@ -263,7 +264,7 @@ impl StreamWalk<'_> {
         }
     }
 
-    /// The header of a set, and whether the set's first `len` bytes are all there.
+    /// Reads the header of a set.
     fn read(&self, set: u64) -> Result<Header, String> {
         let mut bytes = vec![0u8; self.session.shape.len()];
         let read = self.stream.data.read(set, 0, &mut bytes);
@@ -271,7 +272,7 @@ impl StreamWalk<'_> {
         Header::parse(&bytes, self.session.shape).map_err(|error| error.to_string())
     }
 
-    /// The first byte that is missing of a set's first `len`.
+    /// The first hole in the first `len` bytes of a set; none if all bytes are there.
     fn hole(&self, set: u64, len: u64) -> Option<Hole> {
         let mut bytes = vec![0u8; PIECE as usize];
         let mut at = 0;
@@ -285,7 +286,7 @@ impl StreamWalk<'_> {
         None
     }
 
-    /// What a header must say of itself in this place.
+    /// The header that a packet in this place must have; fields that are free are copied from `header`.
     fn expected(&self, place: KeptSubBuffer, header: &Header) -> Header {
         Header {
             magic: MAGIC,
@@ -297,7 +298,8 @@ impl StreamWalk<'_> {
         }
     }
 
-    /// The reader's set in the place of a slot's, if it is what should be there: a reader that exchanges them was stopped.
+    /// Returns the reader's set in place of the slot's, if its packet belongs here: a reader was stopped while it
+    /// exchanged the two sets.
     fn exchanged(&self, place: KeptSubBuffer, set: u64) -> Option<(u64, Header)> {
         let reader = self.stream.ring.reader.filter(|reader| *reader != set)?;
         let header = self.read(reader).ok()?;
@@ -315,7 +317,7 @@ impl StreamWalk<'_> {
         let (set, header) = exchanged.unwrap_or((set, header));
         let size = self.stream.ring.sub_buffer_size;
         if header.is_open() {
-            // All is committed, but nobody came to complete the header.
+            // All bytes are committed, but no writer has completed the header.
             return self.partly(place, set, size, size);
         }
         let right = self.expected(place, &header);
@@ -323,7 +325,7 @@ impl StreamWalk<'_> {
         let wrong = differences(&header, &right);
         let (header, content, as_delivered) = match (content, wrong.as_slice()) {
             (Some(content), []) => (header, content, header.packet_bits.is_multiple_of(8)),
-            // One field is wrong, and all others vouch for what it must be.
+            // Exactly one field is wrong. All others match, so its correct value is known.
             (Some(content), [_]) => (right, content, false),
             (None, []) => match self.stream.data.data_size(set).filter(|n| self.can_hold(*n)) {
                 Some(content) => (right, content, false),
@@ -351,11 +353,11 @@ impl StreamWalk<'_> {
     fn partly(&mut self, place: KeptSubBuffer, set: u64, committed: u64, reserved: u64) {
         let mut content = committed;
         if committed == self.stream.ring.sub_buffer_size {
-            // All is committed, the padding too, but the delivery did not come.
+            // All bytes including the padding are committed, but the sub-buffer was not delivered.
             content = self.stream.data.data_size(set).filter(|n| self.can_hold(*n)).unwrap_or(committed);
         }
         let verdict = if place.is_last { Verdict::Open } else { Verdict::Torn };
-        // The header of a sub-buffer in which nothing was recorded yet is committed apart.
+        // The header of a new sub-buffer is committed separately, before any event.
         let is_fresh = committed == 0 && reserved <= self.session.shape.len() as u64;
         if committed < reserved && !is_fresh {
             let from = format!("sub-buffer {}, behind byte {committed}", place.number);
@@ -385,12 +387,12 @@ impl StreamWalk<'_> {
         self.push(Header { end, ..right }, verdict, content, set, false);
     }
 
-    /// Bytes of content that a sub-buffer can have.
+    /// True if a sub-buffer can have this many bytes of content.
     fn can_hold(&self, content: u64) -> bool {
         (self.session.shape.len() as u64..=self.stream.ring.sub_buffer_size).contains(&content)
     }
 
-    /// It begins before it ends, and behind the packet before it.
+    /// True if the packet begins before it ends, and after the end of the packet before.
     fn times_fit(&self, header: &Header) -> bool {
         let before = self.packets.last().map_or(0, |before| before.header.end);
         header.begin <= header.end && before <= header.begin
@@ -442,7 +444,8 @@ impl StreamWalk<'_> {
         self.verdict(place.number, verdict, 0, self.why(header, wrong));
     }
 
-    /// What the stream's counters tell of lost events; the last packet tells it too, if it was still open, or one behind it.
+    /// Adds gaps for the stream's counters of lost events. The last packet carries the total if it was open; else an
+    /// empty packet is added.
     fn losses(&mut self) {
         let loss = self.stream.loss;
         for (events, cause) in [(loss.full, Cause::Discarded), (loss.wrap, Cause::Refused), (loss.big, Cause::TooBig)] {
@@ -450,7 +453,7 @@ impl StreamWalk<'_> {
                 self.gap("in the whole stream".to_owned(), cause, Some(events), None);
             }
         }
-        // Where a counter is damaged, packets that were delivered tell what was lost before their ends.
+        // If a counter is damaged, the headers of delivered packets still tell how many events were lost before.
         let told = self.packets.iter().map(|packet| packet.header.discarded).max().unwrap_or(0);
         if let Some(events) = told.checked_sub(loss.total()).filter(|events| *events > 0) {
             self.gap("as the packets tell".to_owned(), Cause::Discarded, Some(events), None);
@@ -464,8 +467,8 @@ impl StreamWalk<'_> {
         }
     }
 
-    /// A packet without events behind the last one, which tells what was lost since that was delivered: what the tracer itself
-    /// makes when it closes a ring that is full.
+    /// Builds a packet without events after the last one, to carry the losses since. The tracer makes the same packet
+    /// when it closes a full ring.
     fn behind(&self, last: &Packet) -> Packet {
         let end = last.header.end.max(self.stream.last_time.unwrap_or(0));
         let content = self.session.shape.len() as u64;
@@ -492,7 +495,7 @@ impl StreamWalk<'_> {
     }
 }
 
-/// What of a header is not as it must be, in words.
+/// Describes the fields of a header that differ from `right`.
 fn differences(header: &Header, right: &Header) -> Vec<String> {
     let say = |what: &str, offset: usize, found: u64, expected: u64| {
         (found != expected).then(|| format!("header offset {offset}: {what} {found:#x}, expected {expected:#x}"))

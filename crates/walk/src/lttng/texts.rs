@@ -1,6 +1,7 @@
-//! Metadata in raw memory: the cache of the kernel's tracer, and those of LTTng's daemons.
+//! Finds LTTng metadata in raw memory: the cache of the kernel tracer, and the copies of LTTng's daemons.
 //!
-//! Their pages lie anywhere. The page tables of the kernel and of processes, which are in that memory too, put them together.
+//! Their pages are scattered. They are put in order with the page tables of the kernel and of processes, which are in
+//! the same memory.
 
 use super::metadata::{BEGINNING_OF_CACHE, Metadata, beginning};
 use crate::pages::{PAGE, PageTables, Whose, pieces};
@@ -9,14 +10,14 @@ use lastwords_image::{Image, Watch};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Most beginnings, and pages of a text.
+/// Most starts of metadata that are followed, and most pages of a text.
 const BEGINNINGS_MAX: usize = 1 << 10;
 const PAGES_MAX: u64 = 1 << 14;
 
-/// The metadata of these traces in `image`, which is physical memory at its addresses; of each trace there may be several.
+/// Finds metadata of these traces in `image`, an image of physical memory; there may be several copies for a trace.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub fn texts(
     image: &Arc<dyn Image>,
     traces: &[[u8; 16]],
@@ -35,7 +36,7 @@ pub fn texts(
     for at in begins {
         let (first, inside) = (at & !PAGE.saturating_sub(1), at % PAGE);
         let mut runs: Vec<Vec<u64>> = tables.iter().flat_map(|tables| tables.whole_runs(first, PAGES_MAX)).collect();
-        // Where nothing says what follows, it may be what lies behind.
+        // Without a page table, try the physically adjacent pages.
         runs.push((0..PAGES_MAX).map(|n| first.saturating_add(n.saturating_mul(PAGE))).collect());
         for run in runs {
             let text = text(&**image, &run, inside, budget)?;
@@ -47,7 +48,7 @@ pub fn texts(
     Ok(found)
 }
 
-/// Addresses at which metadata begin.
+/// Finds the addresses of starts of metadata.
 fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
     pieces(&**image, "looking for metadata", budget, watch, |at, bytes| {
@@ -73,7 +74,8 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
     Ok(found)
 }
 
-/// The text that begins `inside` the first of these pages, up to the first byte that is none, or to where another text begins.
+/// Reads the text that starts at offset `inside` of the first page, up to the first byte that is no text or the start
+/// of another text.
 fn text(image: &dyn Image, pages: &[u64], inside: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
     let mut page = vec![0u8; PAGE as usize];
@@ -104,7 +106,7 @@ mod tests {
              trace {{ uuid = \"01020304-0506-0708-090a-0b0c0d0e0f10\"; }};\nevent {{ name = \"a\"; }};\n",
             "/* long */\n".repeat(400)
         );
-        // Its second page lies before the first, and other text behind that.
+        // The second page of the text is before the first in memory, and another text follows the first page.
         let place = |at: u64, text: &[u8]| -> Vec<(u64, u64)> {
             let words = text.chunks(8).map(|part| {
                 let mut word = [0u8; 8];

@@ -1,4 +1,4 @@
-//! A session of LTTng as a trace whose packets are in memory.
+//! Presents an LTTng session as a CTF trace whose packets are in memory.
 
 use super::{Packet, Session};
 use lastwords_ctf::read::{Memory, Stream, Trace};
@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Session {
-    /// The trace of the session, which was found at `path`.
+    /// Builds the trace of the session, which was found at `path`.
     ///
     /// # Errors
-    /// The metadata are not as their format says, or packets cannot be decoded by them.
+    /// The metadata do not follow their format, or do not describe how to decode packets.
     pub fn trace(self: &Arc<Self>, path: &Path) -> Result<Trace, lastwords_ctf::Error> {
         let wrong = |error: String| lastwords_ctf::Error::Schema(error);
         let class = self.metadata.class().map_err(|error| wrong(error.to_string()))?;
         let stream = |(stream, of): (usize, &super::Stream)| Stream {
-            // Packets of a stream that the metadata do not describe are faults.
+            // An invalid class makes the packets of an undescribed stream faults.
             class: class.streams.iter().position(|class| class.id == u64::from(of.channel)).unwrap_or(usize::MAX),
             id: of.packets.first().map(|packet| packet.header.instance),
             files: Vec::new(),
@@ -33,14 +33,14 @@ impl Session {
             .map_err(|error| wrong(error.to_string()))
     }
 
-    /// Bytes of all packets.
+    /// Length of all packets, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let packets = self.streams.iter().flat_map(|stream| &stream.packets);
         packets.map(|packet| packet.len).fold(0, u64::saturating_add)
     }
 
-    /// Name of a stream: of its channel, or else of that one's id, and of its CPU, as LTTng names files.
+    /// Name of a stream, as LTTng names its file: channel name (or `channel` and its id) and CPU.
     #[must_use]
     pub fn stream_name(&self, stream: usize) -> String {
         let Some(stream) = self.streams.get(stream) else { return format!("stream {stream}") };
@@ -59,7 +59,7 @@ impl Packets for Session {
     }
 }
 
-/// Reads the packets of a stream.
+/// Delivers the packets of a stream.
 struct Reader<'s> {
     session: &'s Session,
     stream: usize,
@@ -70,7 +70,7 @@ impl PacketReader for Reader<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let (index, Packet { header, verdict, len, .. }) = self.packets.next()?;
         if !self.session.packet(self.stream, index, bytes) {
-            // The file has changed since the packet was judged: without bytes, it is a fault.
+            // The file has changed since the packet was checked. An empty packet makes it a fault.
             bytes.clear();
         }
         Some(PacketInfo {

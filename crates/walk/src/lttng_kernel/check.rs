@@ -1,12 +1,12 @@
-//! Whether a layout is that of the modules in an image: its pointers lead back to where they come from.
+//! Checks whether a layout matches the tracer modules in an image: pointers must lead back to their origin.
 
 use super::{Memory, SESSION};
 use crate::lttng::{Header, Shape};
 use lastwords_kernel::{Error, Object};
 
-/// The layout fits: every session's public part points back to it, its cache has its UUID, its channels' rings point back to
-/// their channel, and a packet that was begun begins as packets do. What the image lacks proves nothing; where there are
-/// sessions, one at least has to prove it.
+/// Checks the layout: every session's public part must point back to the session, and its cache must have the session's
+/// UUID. The rings of its channels must point back to their channel, and a started packet must begin with a magic.
+/// Structures that the image lacks prove nothing. If there are sessions, at least one must prove the layout.
 pub(super) fn fits(memory: &Memory<'_>, head: u64) -> Result<(), Error> {
     let link = memory.first_member(SESSION, &["node", "list"])?;
     let mut proven = true;
@@ -32,7 +32,7 @@ fn one(memory: &Memory<'_>, session: &Object<'_>) -> Result<(), Error> {
             return Err(misfit(session, "metadata_cache"));
         }
     }
-    // The session is proven; rings that the image lacks do not count against it.
+    // The session is proven; rings that the image lacks do not disprove it.
     match channels(memory, session) {
         Err(Error::Hole { .. }) => Ok(()),
         fits => fits,
@@ -63,7 +63,7 @@ fn channels(memory: &Memory<'_>, session: &Object<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Once something was written, a set of pages begins with a packet; sets that the image lacks prove nothing.
+/// Checks that a set of pages begins with a packet if anything was written. Sets that the image lacks prove nothing.
 fn begins(memory: &Memory<'_>, buffer: &Object<'_>, count: u64) -> Result<(), Error> {
     if buffer.u64("offset")? == 0 {
         return Ok(());
@@ -77,7 +77,7 @@ fn begins(memory: &Memory<'_>, buffer: &Object<'_>, count: u64) -> Result<(), Er
         let mut bytes = vec![0; shape.len()];
         let read = page.map(|page| kernel.memory.read(page, &mut bytes).is_ok());
         match (read, Header::parse(&bytes, shape)) {
-            // The metadata's packets have another magic and layout.
+            // Packets of metadata have another magic and layout.
             (Ok(true), Ok(header)) if header.has_magic() || header.magic == 0x75d1_1d57 => return Ok(()),
             (Ok(true), _) => {}
             _ => all_there = false,

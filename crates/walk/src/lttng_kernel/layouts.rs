@@ -1,10 +1,10 @@
 //! Structures of known releases of lttng-modules, for images in which the tracer's modules have no types of their own.
 //!
-//! What changes with a kernel's configuration are the sizes of the kernel's own structures in between, and those the
-//! kernel's types give. The order of members changes with releases: it is as below from 2.13.0 to 2.13.23, and from 2.14.0 on up to
-//! 2.16 (`include/lttng/events-internal.h`, `events.h`, `include/ringbuffer/{frontend,backend}_types.h`, `config.h`). Members
-//! behind the last one that is read are left out, where the structure is never embedded or counted.
-//! `cargo xtask lttng-layouts` compares them with modules' own types.
+//! A kernel's configuration changes only the sizes of embedded kernel structures, and the kernel's types provide those.
+//! The order of the members changes between releases: the tables below are for 2.13.0 to 2.13.23, and for 2.14.0 to
+//! 2.16 (`include/lttng/events-internal.h`, `events.h`, `include/ringbuffer/{frontend,backend}_types.h`, `config.h`).
+//! Members after the last one that is read are left out if the structure is never embedded or an array element. `cargo
+//! xtask lttng-layouts` compares the tables with the modules' own types.
 
 use lastwords_bytes::Budget;
 use lastwords_kernel::btf::{Builder, Types};
@@ -14,26 +14,27 @@ use std::sync::Arc;
 /// A structure: its name and its members.
 type Declaration = (&'static str, &'static str);
 
-/// Structures of a run of releases, those that others embed first.
+/// The structures of a range of releases; embedded structures come first.
 #[derive(Debug, Clone, Copy)]
 pub struct Release {
-    /// The releases.
+    /// Names of the releases.
     pub name: &'static str,
-    /// What differs from other releases, before and behind what does not.
+    /// Structures: those of these releases that come first, those common to all releases, and the rest of these
+    /// releases'.
     structures: [&'static [Declaration]; 3],
 }
 
-/// All that are known, the newest first.
+/// All known releases, the newest first.
 pub const RELEASES: [Release; 2] = [
     Release { name: "lttng-modules 2.14 to 2.16", structures: [COUNTERS_2_14, BOTH, SESSIONS_2_14] },
     Release { name: "lttng-modules 2.13", structures: [COUNTERS_2_13, BOTH, SESSIONS_2_13] },
 ];
 
 impl Release {
-    /// The types of a kernel with these structures beside.
+    /// Returns the types of `kernel` together with these structures.
     ///
     /// # Errors
-    /// The kernel lacks a type that they embed.
+    /// The kernel lacks a type that the structures embed.
     pub fn types(&self, kernel: &Kernel) -> Result<Arc<Types>, Error> {
         let memory = &kernel.memory;
         let mut builder = Builder::new(&kernel.types, memory.byte_order(), memory.word_size());
@@ -41,17 +42,17 @@ impl Release {
         Ok(Arc::new(builder.finish(kernel.budget())?))
     }
 
-    /// The same, of types alone.
+    /// Same as [`Self::types`], for the types of a kernel without its image.
     ///
     /// # Errors
-    /// These lack a type that the structures embed.
+    /// `kernel` lacks a type that the structures embed.
     pub fn types_of(&self, kernel: &Arc<Types>, budget: &Budget) -> Result<Types, Error> {
         let mut builder = Builder::new(kernel, lastwords_bytes::ByteOrder::Little, 8);
         self.add_to(&mut builder)?;
         Ok(builder.finish(budget)?)
     }
 
-    /// Its structures: name and members.
+    /// Names of the structures.
     pub fn structures(&self) -> impl Iterator<Item = &'static str> {
         self.structures.into_iter().flatten().map(|(name, _)| *name)
     }
@@ -73,7 +74,7 @@ const COUNTERS_2_14: &[Declaration] = &[
     ("lttng_kernel_channel_time", "u64 start_timestamp"),
 ];
 
-/// What no release has changed. A `union v_atomic` is a long.
+/// Structures that are the same in all releases. A `union v_atomic` is declared as a `long`.
 const BOTH: &[Declaration] = &[
     ("commit_counters_hot", "long cc; long seq"),
     ("lttng_kernel_ring_buffer_backend_page", "* virt; long pfn"),
@@ -95,7 +96,7 @@ const BOTH: &[Declaration] = &[
         "u64 timestamp; long header_len; long payload_len; @list_head empty_node; long consumed; long read_offset; \
          long data_size; u32 state; u32 allocated:1",
     ),
-    // Of these the one member is embedded in what follows: the name differs with the release, the place does not.
+    // The only member is embedded in the next structure; its name differs between releases, its place does not.
     (
         "lttng_kernel_ring_buffer",
         "long offset; *commit_counters_hot commit_hot; long consumed; u32 record_disabled; lttng_kernel_time time; \
@@ -105,7 +106,7 @@ const BOTH: &[Declaration] = &[
          @timer_list switch_timer; @timer_list read_timer; @raw_spinlock_t raw_tick_nohz_spinlock; \
          lttng_kernel_ring_buffer_iter iter; long get_subbuf_consumed; long prod_snapshot; long cons_snapshot; u32 get_subbuf:1",
     ),
-    // Eight functions stand at the end of the configuration.
+    // The configuration ends with eight function pointers.
     (
         "lttng_kernel_ring_buffer_config",
         "u32 alloc; u32 sync; u32 mode; u32 output; u32 backend; u32 oops; u32 ipi; u32 wakeup; u32 bits; * cb[8]",

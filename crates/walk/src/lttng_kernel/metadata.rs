@@ -1,15 +1,15 @@
-//! A session's metadata, from the tracer's cache: the whole text once, however much of it a reader has taken.
+//! Reads a session's metadata from the tracer's cache, which has the whole text whatever a reader has consumed.
 
 use crate::lttng::Metadata;
 use lastwords_bytes::Error as BytesError;
 use lastwords_kernel::{Error, Kernel, Object};
 
-/// Most bytes of it that are believed.
+/// Most bytes of metadata that are accepted.
 const MOST: u64 = 256 << 20;
-/// Bytes that are read at once.
+/// Number of bytes read at once.
 const PIECE: u64 = 4096;
 
-/// Reads the cache that `session` points to. What cannot be read ends the text.
+/// Reads the cache that `session` points to. The text ends at the first byte that cannot be read.
 pub(super) fn read(kernel: &Kernel, session: &Object<'_>, notes: &mut Vec<String>) -> Result<Metadata, Error> {
     let cache = session.pointer("metadata_cache")?;
     let written = cache.u64("metadata_written")?;
@@ -24,7 +24,7 @@ pub(super) fn read(kernel: &Kernel, session: &Object<'_>, notes: &mut Vec<String
     let from = cache.address("data")?;
     let mut at = 0u64;
     while at < len {
-        // Up to the end of a page of memory, so that what stands before a hole is kept.
+        // Read up to a page boundary, so that the bytes before a hole are kept.
         let address = from.wrapping_add(at);
         let part = PIECE.saturating_sub(address & PIECE.saturating_sub(1)).min(len.saturating_sub(at));
         let old = metadata.text.len();

@@ -1,8 +1,8 @@
-//! LTTng's kernel tracer in a kernel's memory: every session, stopped or recording.
+//! Walks the buffers of LTTng's kernel tracer in a kernel's memory: every session, stopped or recording.
 //!
-//! The list of sessions is a variable of the module `lttng_tracer`; everything else follows by the names of members, from the
-//! module's own types. Which release it is shows in which members there are: lists are called `chan` and `list` in 2.13,
-//! `chan_head` and `node` from 2.14 on.
+//! The list of sessions is a variable of the module `lttng_tracer`. Everything else is found by the names of members,
+//! with the module's own types. The members show the release: lists are called `chan` and `list` in 2.13, `chan_head`
+//! and `node` from 2.14 on.
 
 mod check;
 pub mod layouts;
@@ -16,38 +16,37 @@ use lastwords_kernel::{Error, Kernel, Object};
 use layouts::RELEASES;
 use std::sync::Arc;
 
-/// The module that has the list of sessions.
+/// Name of the module that has the list of sessions.
 pub const MODULE: &str = "lttng_tracer";
 
-/// The structure of a session.
+/// Name of the structure of a session.
 const SESSION: &str = "lttng_kernel_session_private";
 
-/// What a kernel has of LTTng.
+/// The LTTng sessions of a kernel.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    /// Its sessions, in order of their creation.
+    /// Sessions, in order of creation.
     pub sessions: Vec<Session>,
-    /// Remarks on sessions that could not be read.
+    /// Notes about sessions that could not be read.
     pub notes: Vec<String>,
 }
 
-/// Where the types of the tracer's modules come from.
+/// Source of the types of the tracer's modules.
 #[derive(Debug, Clone, Default)]
 pub enum Source {
-    /// The image, or else the known releases.
+    /// The image, or the known releases if the image has no types.
     #[default]
     Image,
-    /// The known releases alone.
+    /// Only the known releases.
     Releases,
-    /// These types: of the modules' own files.
+    /// These types, from the modules' own files.
     Given(Arc<Types>),
 }
 
-/// All sessions of a kernel's LTTng; nothing where the tracer is not loaded.
+/// Reads all LTTng sessions of a kernel; none if the tracer is not loaded.
 ///
 /// # Errors
-/// The tracer is loaded, and none of the layouts that are known is its; its list of sessions cannot be read; the Budget is
-/// spent.
+/// The tracer is loaded but matches no known layout, the list of sessions cannot be read, or the budget is spent.
 pub fn read(kernel: &Arc<Kernel>, source: &Source) -> Result<Sessions, Error> {
     let Some(head) = kernel.symbols.find_in(MODULE, "sessions") else { return Ok(Sessions::default()) };
     let own = match source {
@@ -86,19 +85,19 @@ fn sessions(memory: &Memory<'_>, head: u64) -> Result<Sessions, Error> {
             Err(error) => found.notes.push(format!("a session of LTTng is not known: {error}")),
         }
     }
-    // The newest stands first in the list.
+    // The newest session is first in the list.
     found.sessions.reverse();
     Ok(found)
 }
 
-/// The kernel's memory as the tracer's types describe it.
+/// The kernel's memory, with the types of the tracer's modules.
 struct Memory<'k> {
     kernel: &'k Arc<Kernel>,
     types: Arc<Types>,
 }
 
 impl Memory<'_> {
-    /// The object of a structure's name at an address.
+    /// The object at an address with the structure of this name.
     fn object(&self, name: &str, address: u64) -> Result<Object<'_>, Error> {
         Ok(Object::new(&*self.kernel.memory, &self.types, self.types.id(name)?, address))
     }

@@ -1,4 +1,4 @@
-//! One channel's rings: geometry, positions, counters, pages.
+//! Reads the rings of a channel: geometry, positions, counters, pages.
 
 use super::Memory;
 use crate::lttng::{Counters, Loss, Mode, Ring, SetData, Slot, Stream};
@@ -6,11 +6,11 @@ use lastwords_image::Hole;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
 use std::sync::Arc;
 
-/// Most sub-buffers of a ring, and largest sub-buffer, that are believed.
+/// Most sub-buffers of a ring, and largest sub-buffer in bytes, that are accepted.
 const SLOTS_MAX: u64 = 1 << 20;
 const SIZE_MAX: u64 = 1 << 30;
 
-/// What all rings of a channel share.
+/// Properties that all rings of a channel share.
 struct Channel {
     id: u32,
     mode: Mode,
@@ -19,7 +19,7 @@ struct Channel {
     counter_mask: u64,
 }
 
-/// The streams of a channel by rising CPU, and remarks.
+/// Reads the streams of a channel, ordered by CPU, and notes.
 pub(super) fn streams(memory: &Memory<'_>, object: &Object<'_>) -> Result<(Vec<Stream>, Vec<String>), Error> {
     let rb = object.pointer("rb_chan")?;
     let backend = rb.at("backend")?;
@@ -60,7 +60,7 @@ fn channel(memory: &Memory<'_>, object: &Object<'_>, rb: &Object<'_>, backend: &
     })
 }
 
-/// Where the rings are: one for each CPU, or one for all.
+/// Finds the addresses of the rings: one for each CPU, or one for all CPUs.
 pub(super) fn rings(memory: &Memory<'_>, backend: &Object<'_>) -> Result<Vec<(Option<u32>, u64)>, Error> {
     let kernel = memory.kernel;
     let per_cpu = memory.types.enum_value("RING_BUFFER_ALLOC_PER_CPU").unwrap_or(0).cast_unsigned();
@@ -120,7 +120,7 @@ fn stream(memory: &Memory<'_>, channel: &Channel, buffer: &Object<'_>, cpu: Opti
             wrap: buffer.u64("records_lost_wrap").unwrap_or(0),
             big: buffer.u64("records_lost_big").unwrap_or(0),
         },
-        // Narrower clocks keep their upper bits there; no kernel of 64 bits does.
+        // On kernels of 32 bits this field has only the upper bits of the clock.
         last_time: time.filter(|_| word == 8),
         packets: Vec::new(),
         data: Arc::new(sets),
@@ -130,9 +130,9 @@ fn stream(memory: &Memory<'_>, channel: &Channel, buffer: &Object<'_>, cpu: Opti
 /// The sets of pages of one ring.
 struct Sets {
     kernel: Arc<Kernel>,
-    /// Of each set: where its table of pages is, and the bytes of data in it.
+    /// Each set's table of pages and length of data; none if unreadable.
     sets: Vec<Option<Set>>,
-    /// Bytes from one page's row in a table to the next, and from a row's beginning to its pointer.
+    /// Distance of two rows of a table, and offset of the pointer in a row, bytes.
     stride: u64,
     pointer: u64,
 }
@@ -145,7 +145,7 @@ struct Set {
 
 impl Sets {
     fn read(memory: &Memory<'_>, channel: &Channel, backend: &Object<'_>) -> Result<Self, Error> {
-        // In overwrite mode the reader has one of its own.
+        // In overwrite mode the reader has an extra set.
         let count = channel.slots.saturating_add(1);
         let page = memory.types.member("lttng_kernel_ring_buffer_backend_page", "virt")?;
         let mut sets = Vec::new();

@@ -1,13 +1,13 @@
-//! One session: its properties, its channels, their CPUs.
+//! Reads one session: its properties, its channels and their CPUs.
 
 use super::{Memory, metadata, ring};
 use crate::lttng::{Domain, Session, Shape};
 use lastwords_kernel::{Error, Object};
 use lastwords_trace::evidence::Evidence;
 
-/// Most channels of a session that are believed.
+/// Most channels of a session that are accepted.
 const CHANNELS_MAX: usize = 1 << 12;
-/// `channel_type` of the metadata's channel, whose ring holds nothing but the last pages of what the cache has.
+/// `channel_type` of the metadata channel. Its ring has only the last pages of the text in the cache.
 const METADATA: u64 = 1;
 
 pub(super) fn read(memory: &Memory<'_>, object: &Object<'_>) -> Result<Session, Error> {
@@ -87,7 +87,7 @@ fn channels(memory: &Memory<'_>, object: &Object<'_>, session: &mut Session) -> 
     Ok(())
 }
 
-/// The streams of a channel, and remarks; nothing of the metadata's channel and of one that counts instead of recording.
+/// Reads the streams of a channel, and notes. Returns no streams for the metadata channel and for channels of counters.
 fn streams(memory: &Memory<'_>, channel: &Object<'_>) -> Result<(Vec<crate::lttng::Stream>, Vec<String>), Error> {
     if is_counter(memory, channel)? || channel.u64("channel_type")? == METADATA {
         return Ok(Default::default());
@@ -95,7 +95,7 @@ fn streams(memory: &Memory<'_>, channel: &Object<'_>) -> Result<(Vec<crate::lttn
     ring::streams(memory, channel)
 }
 
-/// From 2.14 on counters are in the list of channels (`enum lttng_kernel_channel_type`).
+/// True for a channel of counters; from 2.14 on these are in the list of channels (`enum lttng_kernel_channel_type`).
 pub(super) fn is_counter(memory: &Memory<'_>, channel: &Object<'_>) -> Result<bool, Error> {
     if !channel.has("parent.node") {
         return Ok(false);

@@ -1,39 +1,40 @@
-//! The crash ABI: how a stream's shared memory describes itself (`struct lttng_crash_abi` in `frontend_types.h` of lttng-ust:
-//! 0.0 up to 2.14, 1.0 from 2.15 on). Offsets count from the beginning of the stream's mapping.
+//! The crash ABI, with which the shared memory of a stream describes itself (`struct lttng_crash_abi` in
+//! `frontend_types.h` of lttng-ust: 0.0 up to 2.14, 1.0 from 2.15 on). Offsets count from the start of the stream's
+//! mapping.
 
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
-/// What a stream's mapping begins with.
+/// First bytes of a stream's mapping.
 pub const MAGIC: [u8; 16] =
     [0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17, 0x7b, 0xf1, 0x77, 0xbf, 0x17];
-/// Bytes of the structure.
+/// Length of the structure, bytes.
 pub(super) const LEN: usize = 124;
-/// `enum lttng_crash_type`.
+/// User-space tracer in `enum lttng_crash_type`.
 const USER: u8 = 0;
-/// Most bytes of a mapping, sub-buffers of a ring, and bytes of one that are believed.
+/// Largest accepted values: bytes of a mapping, sub-buffers of a ring, bytes of a sub-buffer.
 const LENGTH_MAX: u64 = 1 << 36;
 const SLOTS_MAX: u64 = 1 << 20;
 const SIZE_MAX: u64 = 1 << 30;
 
-/// A number in the mapping.
+/// Location of a number in the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NumberAt {
-    /// Where; in a table, from the beginning of a row.
+    /// Offset from the start of the mapping, or of a table's row.
     pub(super) at: u64,
-    /// Its bytes.
+    /// Length of the number, bytes.
     pub(super) len: usize,
 }
 
-/// A table in the mapping.
+/// Location of a table in the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Table {
-    /// Where it begins.
+    /// Offset of the table.
     pub(super) at: u64,
-    /// Bytes of a row.
+    /// Length of a row, bytes.
     pub(super) stride: u64,
 }
 
-/// What the mapping says of itself.
+/// The decoded crash ABI of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Abi {
     pub(super) length: u64,
@@ -56,10 +57,10 @@ pub(super) struct Abi {
 }
 
 impl Abi {
-    /// Reads it from the mapping's first bytes, [`LEN`] of them; none where these are something else.
+    /// Parses the first [`LEN`] bytes of a mapping; none if they are no crash ABI.
     ///
     /// # Errors
-    /// It is one, and of a version that is not known, or it says what cannot be.
+    /// The version is unknown, or a value is impossible.
     pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Option<Self>, Error> {
         if !bytes.starts_with(&MAGIC) {
             return Ok(None);
@@ -125,18 +126,18 @@ impl Abi {
         Ok(Some(abi))
     }
 
-    /// Bits of counters that count.
+    /// Mask of the bits of counters to compare.
     pub(super) fn counter_mask(&self) -> u64 {
         let all = if self.word == 8 { u64::MAX } else { u32::MAX.into() };
         all >> self.count.trailing_zeros()
     }
 
-    /// Sets of pages: where the reader has one of its own, one more than slots.
+    /// Number of sets of pages: one for each slot, and one more if the reader has its own.
     pub(super) fn set_count(&self) -> u64 {
         if self.has_reader_set() { self.count.saturating_add(1) } else { self.count }
     }
 
-    /// The reader has a set of its own: always from 1.0 on, before that in overwrite mode.
+    /// True if the reader has its own set: always from 1.0 on, before that in overwrite mode.
     pub(super) fn has_reader_set(&self) -> bool {
         self.major >= 1 || self.is_overwrite
     }
@@ -146,7 +147,7 @@ impl Abi {
 mod tests {
     use super::*;
 
-    /// The first bytes of a stream that lttng-ust 2.13.9 left behind.
+    /// The first bytes of a stream from a crashed lttng-ust 2.13.9.
     fn sample() -> Vec<u8> {
         let words: [u64; 15] = [
             0xf17b_17bf_77f1_7b17,

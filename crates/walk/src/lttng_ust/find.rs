@@ -1,4 +1,4 @@
-//! Where streams are in memory: at the beginnings of pages. What is found, here and in folders, becomes sessions.
+//! Finds streams at page boundaries in memory, and builds sessions from streams found in memory and in folders.
 
 use super::stream::{self, Lack, Raw};
 use crate::lttng::{Domain, Metadata, NAMELESS, Session, Shape, metadata};
@@ -9,40 +9,40 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Most bytes of metadata.
+/// Most bytes of metadata that are accepted.
 pub(super) const METADATA_MAX: u64 = 256 << 20;
-/// Beginnings of mappings: the smallest page that Linux has.
+/// Alignment of mappings: the smallest page size of Linux.
 const PAGE: u64 = 4096;
-/// Bytes that are read at once.
+/// Number of bytes read at once.
 const PIECE: usize = 1 << 20;
-/// Most pages of streams in raw memory.
+/// Most pages of streams that are mapped from raw memory.
 const PAGES_MAX: u64 = 1 << 22;
 
-/// What was found.
+/// The sessions that were found.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    /// Sessions, each of one trace.
+    /// Sessions, one for each trace.
     pub sessions: Vec<Session>,
-    /// Remarks on streams that belong to none.
+    /// Notes about streams that belong to no session.
     pub notes: Vec<String>,
 }
 
 /// The streams of one trace.
 #[derive(Default)]
 pub(super) struct Group {
-    /// Each with the name of its file; empty in memory.
+    /// The streams, each with the name of its file; the name is empty in memory.
     pub(super) streams: Vec<(String, Raw)>,
     pub(super) metadata: Metadata,
     pub(super) name: String,
     pub(super) folder: String,
-    /// Streams that must have been there and are not, in words.
+    /// Messages about streams that must have existed and are missing.
     pub(super) lost: Vec<String>,
 }
 
-/// All streams in an image: a process's memory, or a file that is a stream's mapping.
+/// Finds all streams in an image: the memory of a process, or a file that is a stream's mapping.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Sessions, Error> {
     let mut found = Sessions::default();
     let mut groups: BTreeMap<[u8; 16], Group> = BTreeMap::new();
@@ -63,7 +63,7 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
     let bytes = texts.iter().map(|text| text.text.len() as u64).fold(0, u64::saturating_add);
     for (uuid, mut group) in groups {
         budget.bytes("metadata", bytes)?;
-        // Metadata are of one trace.
+        // Each text of metadata belongs to one trace.
         if let Some(longest) = texts.iter().position(|text| text.names(&uuid)) {
             group.metadata = texts.remove(longest);
         }
@@ -73,11 +73,11 @@ pub fn image(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resul
     Ok(found)
 }
 
-/// All streams in `image`, which is physical memory at its addresses: the page tables of processes that have a stream mapped
-/// tell its pages.
+/// Finds all streams in `image`, an image of physical memory. The pages of a stream come from the page tables of a
+/// process that has it mapped.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Sessions, Error> {
     let firsts = beginnings(image, budget, watch)?;
     if firsts.is_empty() || image.is_virtual() {
@@ -93,7 +93,7 @@ pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
         }
         let count = u64::from_le_bytes(length).div_ceil(PAGE).min(left);
         budget.steps("streams", count)?;
-        // Of those that have it mapped, the one that has used most of it.
+        // Of several processes that map the stream, take the first run, which has the most pages.
         let pages = tables.runs(first, count).into_iter().next().unwrap_or_else(|| vec![Some(first)]);
         left = left.saturating_sub(pages.len() as u64);
         mappings.push(pages);
@@ -102,10 +102,10 @@ pub fn memory(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
     self::image(&stitched, budget, watch)
 }
 
-/// All metadata that lie in an image as text: those of a session or consumer daemon.
+/// Finds all metadata that are text in an image: those of session and consumer daemons.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, Error> {
     let mut texts = Vec::new();
     let mut bytes = Vec::new();
@@ -113,7 +113,7 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
         let mut at = range.address;
         while at < range.end() {
             at = image.next_data(at, range.end());
-            // With the beginning of what follows, so that nothing is cut in two.
+            // Read past the piece by the longest start of metadata, so that a start across the boundary is found.
             let want = PIECE.saturating_add(metadata::BEGINNING_MAX);
             budget.bytes(image.name(), want as u64)?;
             let got = read_some(image, at, range.end(), want, &mut bytes);
@@ -121,7 +121,7 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
             let mut next = metadata::beginning(piece, 0);
             while let Some(found) = next.filter(|found| *found < PIECE) {
                 next = metadata::beginning(piece, found.saturating_add(1));
-                // Each text is read once: it ends where another begins.
+                // Each text is read once: it ends where the next begins.
                 let place = |offset: usize| at.saturating_add(offset as u64);
                 texts.push(text(image, place(found), next.map_or(range.end(), place), budget)?);
             }
@@ -131,7 +131,7 @@ pub fn texts(image: &Arc<dyn Image>, budget: &Budget) -> Result<Vec<Metadata>, E
     Ok(texts)
 }
 
-/// The text from `at` on, up to the first byte that is none, or to where another text begins.
+/// Reads the text from `at` on, up to the first byte that is no text or to the start of another text.
 fn text(image: &Arc<dyn Image>, at: u64, end: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
     let mut bytes = Vec::new();
@@ -149,7 +149,7 @@ fn text(image: &Arc<dyn Image>, at: u64, end: u64, budget: &Budget) -> Result<Me
     Ok(metadata)
 }
 
-/// Reads up to `want` bytes from `at` on; how many there are.
+/// Reads up to `want` bytes from `at` on; returns the number read.
 fn read_some(image: &Arc<dyn Image>, at: u64, end: u64, want: usize, bytes: &mut Vec<u8>) -> usize {
     let len = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(want);
     bytes.clear();
@@ -160,7 +160,7 @@ fn read_some(image: &Arc<dyn Image>, at: u64, end: u64, want: usize, bytes: &mut
     }
 }
 
-/// Addresses of pages that begin like a stream.
+/// Finds the addresses of pages that begin with the magic of a stream.
 fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
     pieces(&**image, "looking for LTTng's streams", budget, watch, |at, bytes| {
@@ -172,7 +172,7 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
     Ok(found)
 }
 
-/// Why a stream says nothing of its trace.
+/// Message for a stream that does not tell its trace.
 fn without_packets(raw: &Raw) -> String {
     match raw.stream.ring.produced {
         0 => "a stream in which nothing was recorded".to_owned(),
@@ -180,7 +180,7 @@ fn without_packets(raw: &Raw) -> String {
     }
 }
 
-/// The trace that most streams are of, and the shape of its headers.
+/// The trace UUID of most streams, and the shape of their headers.
 fn trace(streams: &[(String, Raw)]) -> Option<([u8; 16], Shape)> {
     let mut votes: BTreeMap<[u8; 16], usize> = BTreeMap::new();
     streams.iter().filter_map(|(_, raw)| raw.uuid).for_each(|uuid| {
@@ -192,7 +192,7 @@ fn trace(streams: &[(String, Raw)]) -> Option<([u8; 16], Shape)> {
     Some((uuid, raw.shape))
 }
 
-/// Makes a session of a trace's streams. Where none of them says which trace it is of, remarks are all that is left.
+/// Builds a session from the streams of a trace. If no stream tells its trace, only notes are added.
 pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Result<(), Error> {
     let Group { mut streams, mut metadata, name, folder, mut lost } = group;
     let Some((uuid, shape)) = trace(&streams) else {

@@ -1,7 +1,8 @@
-//! Streams in the files of a folder, as `--shm-path` laid them out: `ust/uid/0/64-bit/CHANNEL_CPU`, and `metadata` beside them.
+//! Finds streams in the files of a folder, as laid out with `--shm-path`: `ust/uid/0/64-bit/CHANNEL_CPU`, with
+//! `metadata` beside them.
 //!
-//! Each channel has a stream on every CPU that the machine can have. So the streams that are there tell which are not: a
-//! file that is gone, cut or damaged is a loss of the session.
+//! Each channel has a stream for every possible CPU of the machine. So the existing streams show which are missing: a
+//! file that is missing, truncated or damaged is a loss of the session.
 
 use super::find::{Group, METADATA_MAX, Sessions, session};
 use super::stream::{self, Lack, Raw};
@@ -10,10 +11,10 @@ use lastwords_bytes::{Budget, Error, Kind, irregular};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Most files, and depth of folders.
+/// Most files that are read, and greatest depth of folders.
 const FILES_MAX: usize = 1 << 16;
 const DEPTH_MAX: usize = 8;
-/// CPUs that Linux can be built for (`NR_CPUS`).
+/// Greatest number of CPUs of a Linux kernel (`NR_CPUS`).
 const CPUS_MAX: u32 = 1 << 13;
 
 /// The files of one folder.
@@ -22,14 +23,14 @@ struct Files {
     streams: Vec<(String, Raw)>,
     /// Names of files that are no streams.
     other: Vec<String>,
-    /// Files that begin as a stream and cannot be read as one, and why, with their paths.
+    /// Paths of files that begin like a stream but cannot be read as a stream, with the reasons.
     bad: BTreeMap<String, String>,
 }
 
-/// All streams below a folder: a trace for each folder that has some.
+/// Finds all streams below a folder; each folder with streams is one trace.
 ///
 /// # Errors
-/// The folder cannot be read; the Budget is spent.
+/// The folder cannot be read, or the budget is spent.
 pub fn folder(root: &Path, budget: &Budget) -> Result<Sessions, Error> {
     let mut paths = Vec::new();
     list(root, 0, &mut paths, budget)?;
@@ -62,8 +63,8 @@ pub fn folder(root: &Path, budget: &Budget) -> Result<Sessions, Error> {
     Ok(found)
 }
 
-/// The streams that the others imply, and those that cannot be read: what is wrong with the file of each. `described`: channels
-/// in the metadata.
+/// Returns messages about streams that the other streams imply but that are missing or unreadable. `described` is the
+/// number of channels in the metadata.
 fn lost(folder: &Path, files: &Files, described: usize) -> Vec<String> {
     let mut lost = files.bad.clone();
     let mut channels: BTreeMap<&str, u64> = BTreeMap::new();
@@ -96,18 +97,18 @@ fn lost(folder: &Path, files: &Files, described: usize) -> Vec<String> {
     lost.into_values().collect()
 }
 
-/// Channel and CPU in a stream's file name.
+/// Splits the name of a stream's file into channel and CPU.
 fn of_cpu(file: &str) -> Option<(&str, u32)> {
     let (channel, cpu) = file.rsplit_once('_')?;
     Some((channel, cpu.parse().ok().filter(|cpu| *cpu < CPUS_MAX)?))
 }
 
-/// The size of a file, in words.
+/// Message with the size of a file.
 fn size(path: &Path) -> String {
     std::fs::metadata(path).map_or_else(|error| error.to_string(), |meta| format!("the file has {} bytes", meta.len()))
 }
 
-/// What a path is where a stream's file should be.
+/// Message about the file at a path that should be a stream.
 fn fault(path: &Path) -> String {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -130,7 +131,7 @@ fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, budget: &Budget) 
         budget.steps(&name, 1)?;
         let entry = entry.map_err(|error| Error::io(&name, 0, &error))?;
         match entry.file_type() {
-            // What cannot be read below is as if it were not there.
+            // A folder that cannot be read counts as empty.
             Ok(kind) if kind.is_dir() && depth < DEPTH_MAX => {
                 let below = list(&entry.path(), depth.saturating_add(1), files, budget);
                 below.or_else(|error| if error.kind == Kind::Budget { Err(error) } else { Ok(()) })?;
@@ -174,7 +175,7 @@ fn read_metadata(path: &Path, budget: &Budget) -> Result<Metadata, Error> {
     Ok(Metadata::of_file(&std::fs::read(path).map_err(io)?))
 }
 
-/// The session's name and the folders between its own and the streams': `SESSION/ust/uid/0/64-bit`.
+/// Name of the session, and the folders between its folder and the streams': `SESSION/ust/uid/0/64-bit`.
 fn names(root: &Path, folder: &Path) -> (String, String) {
     let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
     let below = folder.strip_prefix(root).unwrap_or(Path::new(""));

@@ -1,4 +1,4 @@
-//! One stream: from its mapping to a ring.
+//! Reads one stream: from its mapping to a ring.
 
 use super::abi::{Abi, LEN, NumberAt, Table};
 use super::tail::Tail;
@@ -7,19 +7,19 @@ use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Hole, HoleCause, Image};
 use std::sync::Arc;
 
-/// A mapping in an image.
+/// A mapping of a stream in an image.
 #[derive(Clone)]
 pub(super) struct Mapping {
     pub(super) image: Arc<dyn Image>,
-    /// Its first address in the image.
+    /// Address of the first byte in the image.
     pub(super) at: u64,
     pub(super) order: ByteOrder,
-    /// Bytes of it.
+    /// Length of the mapping, bytes.
     pub(super) length: u64,
 }
 
 impl Mapping {
-    /// Fills `buf` from `offset` on.
+    /// Fills `buf` with the bytes from `offset` on.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Hole> {
         let outside = Hole { address: self.at.saturating_add(offset), cause: HoleCause::Unmapped };
         let end = offset.checked_add(buf.len() as u64).ok_or(outside)?;
@@ -29,7 +29,7 @@ impl Mapping {
         self.image.read(self.at.checked_add(offset).ok_or(outside)?, buf)
     }
 
-    /// The number at a place.
+    /// Reads a number.
     pub(super) fn number(&self, place: NumberAt) -> Option<u64> {
         let mut raw = [0u8; 8];
         self.read(place.at, raw.get_mut(..place.len)?).ok()?;
@@ -42,37 +42,37 @@ impl Mapping {
         })
     }
 
-    /// The number in row `index` of a table.
+    /// Reads a number in row `index` of a table.
     fn row(&self, table: Table, index: u64, place: NumberAt) -> Option<u64> {
         let at = index.checked_mul(table.stride)?.checked_add(table.at)?.checked_add(place.at)?;
         self.number(NumberAt { at, ..place })
     }
 }
 
-/// A stream, and what its packets say of themselves.
+/// A stream, with the identity that its packets tell.
 pub(super) struct Raw {
     pub(super) stream: Stream,
     pub(super) shape: Shape,
-    /// UUID of its trace; none where no packet was begun.
+    /// UUID of the trace; none if no packet was started.
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) notes: Vec<String>,
-    /// Bytes of its mapping.
+    /// Length of the mapping, bytes.
     pub(super) length: u64,
-    /// What its file lacks of them.
+    /// The part of the mapping that its file lacks.
     pub(super) lack: Option<Lack>,
 }
 
-/// What is not there of a stream.
+/// The missing part of a stream.
 pub(super) struct Lack {
     pub(super) words: String,
-    /// Bytes, where that is known.
+    /// Number of missing bytes, if known.
     pub(super) bytes: Option<u64>,
 }
 
-/// The stream whose mapping begins at `at`; none where there is no such thing.
+/// Reads the stream whose mapping begins at `at`; none if there is no stream.
 ///
 /// # Errors
-/// It is a stream that cannot be understood; the Budget is spent.
+/// The stream cannot be decoded, or the budget is spent.
 pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget) -> Result<Option<Raw>, Error> {
     let mut head = [0u8; LEN];
     if image.read(at, &mut head).is_err() {
@@ -99,7 +99,8 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
     let set = |id: u64| if abi.has_reader_set() { Mode::Overwrite.set(id, abi.word) } else { id };
     let slot = |n: u64| {
         let contiguous = mapping.row(abi.hot, n, abi.contiguous);
-        // The counter of deliveries is no part of the ABI: the header says whether it was completed.
+        // The counter of deliveries is not part of the ABI; the packet header shows whether the sub-buffer was
+        // delivered.
         let counters = Counters { contiguous, delivered: contiguous };
         let id = mapping.row(abi.slots, n, abi.slot_id).map(set);
         Slot { counters, set: id.or_else(|| newest_of_slot(&headers, n, abi.count)) }
@@ -127,7 +128,7 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
     Ok(Some(Raw { stream, shape, uuid, notes, length: abi.length, lack: None }))
 }
 
-/// UUID, channel and CPU, as most of the packets that were ever begun say.
+/// UUID, channel and CPU that most of the packets have.
 fn identity(headers: &[(u64, Header)]) -> (Option<[u8; 16]>, u32, Option<u32>) {
     let mut votes: Vec<(usize, [u8; 16], u32, u32)> = Vec::new();
     for &(_, Header { uuid, stream_id, cpu, .. }) in headers {
@@ -144,22 +145,22 @@ fn identity(headers: &[(u64, Header)]) -> (Option<[u8; 16]>, u32, Option<u32>) {
     best.map_or((None, 0, None), |(_, uuid, channel, cpu)| (Some(uuid), channel, Some(cpu)))
 }
 
-/// The set of the newest packet that says it is slot `n`'s, of `count`: for where the table of slots is not there.
+/// The set with the newest packet of slot `n` of `count`, by packet numbers. Used if the table of slots is missing.
 fn newest_of_slot(headers: &[(u64, Header)], n: u64, count: u64) -> Option<u64> {
     let own = headers.iter().filter(|(_, header)| header.sequence.checked_rem(count) == Some(n));
     own.max_by_key(|(_, header)| header.sequence).map(|(set, _)| *set)
 }
 
-/// The sets of pages of a mapping: each is one run.
+/// The sets of pages of a mapping; each set is contiguous.
 struct Sets {
     mapping: Mapping,
     size: u64,
-    /// Where each begins.
+    /// Offset of each set.
     sets: Vec<Option<u64>>,
 }
 
 impl Sets {
-    /// Where the table of the sets is not there: they lie one behind the other from `data` on.
+    /// Reads the offsets of the sets. If their table is missing, the sets are contiguous from `data` on.
     fn read(mapping: &Mapping, abi: &Abi, data: Option<u64>) -> Self {
         let place = |set: u64| {
             let pages = mapping.row(abi.sets, set, abi.set_offset)?;
@@ -170,7 +171,7 @@ impl Sets {
         Self { mapping: mapping.clone(), size: abi.sub_buffer_size, sets }
     }
 
-    /// Number and header of each set in which a packet was ever begun.
+    /// Number and header of each set in which a packet was ever started.
     fn headers(&self, shape: Shape) -> Vec<(u64, Header)> {
         let mut bytes = vec![0u8; shape.len()];
         let header = |set: u64| {

@@ -1,26 +1,27 @@
-//! What follows the crash ABI in a stream's mapping: the rest of `struct lttng_ust_ring_buffer` (`frontend_types.h`).
+//! Reads fields after the crash ABI in a stream's mapping: the rest of `struct lttng_ust_ring_buffer`
+//! (`frontend_types.h`).
 //!
-//! It is no part of the ABI. It is believed where the reference to the table of slots stands in it at the right place and
-//! says what the ABI says.
+//! These fields are not part of the ABI. They are used only if the reference to the table of slots is at the expected
+//! offset and agrees with the ABI.
 
 use super::abi::{Abi, NumberAt};
 use super::stream::Mapping;
 
-/// Padding in `struct lttng_ust_ring_buffer_backend`, bytes.
+/// Length of the padding in `struct lttng_ust_ring_buffer_backend`, bytes.
 const PADDING: u64 = 64;
 
-/// What is known beyond the ABI.
+/// Fields beyond the ABI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tail {
-    /// Clock of the newest event, ticks; none where words have 4 bytes and hold its upper bits alone.
+    /// Clock of the newest event, ticks; none if words have 4 bytes, because the field then has only the upper bits.
     pub(super) last_time: Option<u64>,
-    /// The reader's set of pages, as the word of a slot.
+    /// The reader's set of pages, in the form of a slot's word.
     pub(super) reader: Option<u64>,
     /// Position of the sub-buffer that a reader held.
     pub(super) held: Option<u64>,
-    /// Where the first set of pages begins; the others follow.
+    /// Offset of the first set of pages; the others follow.
     pub(super) data: Option<u64>,
-    /// Lost: no room, nested, too big.
+    /// Lost events: ring full, nested writer wrapped, event too big.
     pub(super) full: u64,
     pub(super) wrap: u64,
     pub(super) big: u64,
@@ -32,16 +33,17 @@ impl Tail {
         let len = usize::from(abi.word);
         let number = |at: u64| mapping.number(NumberAt { at, len });
         let after = |at: u64, words: u64| at.checked_add(words.checked_mul(word)?);
-        // consumed, record_disabled (an int), last time stamp.
+        // Skipped fields: consumed, record_disabled (an int), last time stamp.
         let time = after(abi.consumed.at, 1)?.checked_add(4)?.checked_next_multiple_of(word)?;
-        // References are an index of a mapping and an offset in it.
+        // A reference is the index of a mapping and an offset in it.
         let slots = after(time, 1)?;
         let (object, at) = (number(slots)?, number(after(slots, 1)?)?);
         if at != abi.slots.at {
             return None;
         }
         let reader = after(slots, 2)?;
-        // buf_cnt, array, memory_map, chan; then cpu (an int), records_read, allocated (an int), padding.
+        // Skipped fields: buf_cnt, array, memory_map, chan; then cpu (an int), records_read, allocated (an int),
+        // padding.
         let (sets, data) = (number(after(reader, 4)?), number(after(reader, 6)?));
         let cpu = after(reader, 9)?;
         let read = cpu.checked_add(4)?.checked_next_multiple_of(word)?;
@@ -51,13 +53,13 @@ impl Tail {
             return None;
         }
         let cold_at = number(after(cold, 1)?)?;
-        // Up to 2.14 the ends of packets had a table.
+        // Up to 2.14 there was a table of packet ends.
         let mut readers = after(cold, 2)?;
         let ends = (number(readers)?, number(after(readers, 1)?)?);
         if abi.major == 0 && ends.0 == object && (cold_at..abi.length).contains(&ends.1) {
             readers = after(readers, 2)?;
         }
-        // active_readers; lost by each cause; records_count, records_overrun; finalized (an int).
+        // Skipped fields: active_readers; lost events by cause; records_count, records_overrun; finalized (an int).
         let lost = after(readers, 1)?;
         let consumed = after(lost, 5)?.checked_add(4)?.checked_next_multiple_of(word)?;
         let flags = after(consumed, 3)?;
@@ -74,7 +76,7 @@ impl Tail {
     }
 }
 
-/// The first bit field of an `unsigned int`.
+/// Mask of the first bit field of an `unsigned int`.
 fn held_bit(abi: &Abi) -> u64 {
     match abi.order {
         lastwords_bytes::ByteOrder::Little => 1,

@@ -1,7 +1,9 @@
-//! Sub-buffers that no region leads to: the region's head is overwritten or missing, or its pages lie anywhere in raw memory.
+//! Finds sub-buffers that no region leads to: because the region's header is overwritten or missing, or because its
+//! pages are scattered in raw memory.
 //!
-//! A sub-buffer begins with its header, at a multiple of its size or of a page. One that was closed proves itself by its checksum,
-//! which covers header and events: so also which pages belong together. One that was open has nothing but its events; they are
+//! A sub-buffer begins with its header, at a multiple of its size or of a page. The checksum of a closed sub-buffer
+//! covers header and events, so the checksum also proves which pages belong together. An open sub-buffer has no
+//! checksum: its events are accepted as far as they decode and their clock steps are plausible.
 //! taken as far as they decode and their times are likely.
 
 use super::find::heads;
@@ -16,26 +18,27 @@ use lastwords_trace::evidence::Verdict;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Sub-buffers begin at a multiple of this; no smaller ones exist.
+/// Sub-buffers begin at a multiple of this, which is also the smallest size of a sub-buffer.
 const STEP: usize = 128;
-/// Largest sub-buffer, largest number of a channel, CPU and stream, most sub-buffers that are believed.
+/// Limits of a plausible header: sub-buffer size in bytes; numbers of channel, CPU and stream; and most sub-buffers
+/// that are kept.
 const SIZE_MAX: u64 = 1 << 28;
 const CHANNELS_MAX: u32 = lastwords_abi::session::MAX_CHANNELS as u32;
 const CPUS_MAX: u32 = 1 << 16;
 const STREAMS_MAX: u64 = 1 << 20;
 const FOUND_MAX: usize = 1 << 22;
-/// Pages of regions that are put together, at most.
+/// Most pages of scattered regions that are reassembled.
 const PAGES_MAX: u64 = 1 << 26;
 
-/// What lies in an image, whether or not something leads to it.
+/// Data found in an image without the help of regions.
 pub(crate) struct Carved {
-    /// The image in which regions are whole: memory whose pages are scattered is put together.
+    /// An image in which regions are contiguous: scattered pages are reassembled.
     pub(crate) image: Arc<dyn Image>,
-    /// Sub-buffers by session.
+    /// The sub-buffers found, by session.
     pub(crate) loose: BTreeMap<[u8; 16], Vec<Loose>>,
 }
 
-/// Finds sub-buffers, and puts regions together where they are scattered.
+/// Finds sub-buffers, and reassembles regions whose pages are scattered.
 pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Carved, Error> {
     let headers = headers(&**image, budget, watch)?;
     let heads = if image.is_virtual() { Vec::new() } else { heads(&**image, budget, watch)? };
@@ -54,7 +57,7 @@ pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) ->
     Ok(found)
 }
 
-/// Regions whole: their pages as a process has them, else one behind the other.
+/// Maps each region as one run of pages: in the order of a process's page tables, or contiguous if no table has them.
 fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -> Stitched {
     let mut left = PAGES_MAX;
     let mut mappings = Vec::new();
@@ -70,7 +73,7 @@ fn stitched(image: &Arc<dyn Image>, tables: &PageTables<'_>, heads: &[Region]) -
     Stitched::new(image, mappings)
 }
 
-/// Headers of sub-buffers, and where they are.
+/// Finds the plausible headers of sub-buffers, with their addresses and byte orders.
 fn headers(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<(u64, Header, ByteOrder)>, Error> {
     let mut found = Vec::new();
     pieces(image, "looking for sub-buffers", budget, watch, |at, bytes| {
@@ -102,7 +105,7 @@ fn is_plausible(header: &Header, address: u64) -> bool {
     sized && placed && ids && cpu && header.uuid != [0; 16] && header.number < 1 << 48
 }
 
-/// The sub-buffer whose header is at `at`, if anything proves it.
+/// Returns the sub-buffer whose header is at `at`, if its checksum is right or if it is open.
 fn prove(
     image: &dyn Image,
     tables: &PageTables<'_>,
@@ -128,7 +131,7 @@ fn prove(
         load(image, &pages, size, &mut bytes);
         budget.bytes("sub-buffers", bytes.len() as u64)?;
         if !is_closed {
-            // Which pages it has can only be read from tables, or there is but one.
+            // An open sub-buffer has no checksum, so the first arrangement is taken: the page tables' if there is one.
             loose.content = bytes.len().min(size.saturating_sub(TRAILER_LEN));
             loose.pages = pages;
             return Ok(Some(loose).filter(|loose| loose.content > HEADER_LEN));
@@ -142,7 +145,7 @@ fn prove(
     Ok(None)
 }
 
-/// The pages of `size` bytes from `at` on: as page tables have them, then one behind the other.
+/// Possible lists of the pages of `size` bytes from `at` on: first those from page tables, then the contiguous one.
 fn arrangements(tables: &PageTables<'_>, at: u64, size: u64) -> Vec<Vec<u64>> {
     let count = size.div_ceil(PAGE);
     let runs = if count > 1 { tables.runs(at, count) } else { Vec::new() };

@@ -1,16 +1,16 @@
-//! The trace's clock from the session's samples.
+//! Computes the trace's clock from the samples in the session region.
 
 use super::clock_check::Created;
 use super::info::ClockInfo;
 use lastwords_abi::session as abi;
 use lastwords_trace::clock::Clock as TraceClock;
 
-/// Ticks a second of the clocks that count nanoseconds.
+/// Frequency of clocks that count nanoseconds.
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Samples refine the frequency when they are this far apart, ns.
+/// The frequency is refined by two samples if they are at least this far apart, ns.
 const MIN_SPAN: u64 = 1_000_000_000;
 
-/// What the clock area says.
+/// The contents of the clock area.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clock {
     pub(crate) kind: u32,
@@ -19,7 +19,8 @@ pub(crate) struct Clock {
     pub(crate) samples: [Sample; 3],
 }
 
-/// The three clocks at one moment; all but `clock` in nanoseconds. `clock` 0 = no sample.
+/// Readings of the three clocks at one moment; `monotonic`, `realtime` and `width` in nanoseconds. `clock` 0 = no
+/// sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) clock: u64,
@@ -33,12 +34,12 @@ impl Clock {
         matches!(self.kind, abi::CLOCK_MONOTONIC | abi::CLOCK_MONOTONIC_RAW | abi::CLOCK_BOOTTIME | abi::CLOCK_REALTIME)
     }
 
-    /// Ticks a second, as the area says or as the kind has it.
+    /// Frequency in ticks per second: fixed for clocks that count nanoseconds, else as in the clock area.
     pub(crate) fn ticks_a_second(&self) -> u64 {
         if self.counts_nanoseconds() { NANOSECONDS } else { self.frequency }
     }
 
-    /// The sample to go by: the newest, or where that is none the next best.
+    /// The sample to use: the newest one, or the valid sample with the greatest clock.
     fn reference(&self, notes: &mut Vec<String>) -> Option<Sample> {
         let newest = self.samples.get(self.newest as usize).copied().filter(|s| s.clock != 0);
         if newest.is_none() && self.newest != 0 {
@@ -47,7 +48,8 @@ impl Clock {
         newest.or_else(|| self.samples.iter().copied().filter(|s| s.clock != 0).max_by_key(|s| s.clock))
     }
 
-    /// Ticks a second from the first sample to `newest`, and the nanoseconds between them, where they are far apart.
+    /// Measured ticks per second from the first sample to `newest`, and the nanoseconds between them; none if they are
+    /// too close.
     fn measured(&self, newest: Sample) -> Option<(u64, u64)> {
         let first = self.samples.first().filter(|s| s.clock != 0)?;
         let span = newest.monotonic.checked_sub(first.monotonic).filter(|s| *s >= MIN_SPAN)?;
@@ -92,7 +94,7 @@ impl Clock {
         }
     }
 
-    /// The trace's clock and what `inspect` shows of it.
+    /// Returns the trace's clock, and the clock facts that `inspect` shows.
     pub(crate) fn resolve(&self, created: Created, notes: &mut Vec<String>) -> (TraceClock, ClockInfo) {
         let newest = self.reference(notes).map(|newest| self.checked(newest, created, notes));
         let (frequency, span) = self.frequency(newest, notes);
@@ -115,12 +117,13 @@ impl Clock {
     }
 }
 
-/// With one bit of `said` flipped back it is `measured`, as near as a frequency is measured when a session is made.
+/// True if flipping one bit of `said` makes it equal to `measured` within 0.1 %, the precision of a frequency measured
+/// when a session is created.
 fn one_bit_apart(said: u64, measured: u64) -> bool {
     (0..u64::BITS).any(|bit| (said ^ 1u64.wrapping_shl(bit)).abs_diff(measured) <= measured / 1000)
 }
 
-/// Wall time of tick 0: whole seconds and ticks.
+/// Wall time of tick 0: whole seconds, and the remainder in ticks.
 fn origin(sample: Sample, frequency: u64) -> Option<(i64, u64)> {
     let frequency = i128::from(frequency.max(1));
     let ticks = i128::from(sample.realtime).checked_mul(frequency)?.checked_div(i128::from(NANOSECONDS))?;

@@ -1,34 +1,39 @@
-//! The clock area has no checksum; what the session's identity, which has one, and the samples say of each other tells damage
-//! from a wall clock that somebody set.
+//! Tells damage in the clock area from a wall clock that was set.
+//!
+//! The clock area has no checksum. Its samples are compared with each other and with the clocks in the session's
+//! identity, which has a checksum.
 
 use super::clock::{Clock, Sample};
 
-/// The two clocks when the session was made, read one behind the other; ns. Covered by the region's checksum.
+/// CLOCK_REALTIME and CLOCK_MONOTONIC, read one after the other when the session was created; ns. A checksum covers
+/// them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Created {
     pub(crate) realtime: u64,
     pub(crate) monotonic: u64,
 }
 
-/// What the readings of one sample may be apart by themselves, ns.
+/// Largest time between the clock readings of one sample, ns.
 const APART: u64 = 1_000_000;
-/// Wall clocks are slewed by one part in so many at most.
+/// A wall clock is slewed by at most one part in this many.
 const SLEW: u64 = 2000;
-/// Counters are known to one part in so many.
+/// The frequency of a counter is known to one part in this many.
 const RATE: u64 = 50;
-/// Wall time that differs by less is not looked at, ns.
+/// Smaller differences of wall time are ignored, ns.
 const STEP: u64 = 1_000_000_000;
-/// One bit is taken for the cause of a difference that is so many times larger than what may differ anyway.
+/// A flipped bit is taken as the cause only if its value is at least this many times the difference that may occur
+/// anyway.
 const CLEAR: u64 = 1024;
 
-/// The field of a sample: its name, its offset in the sample, how it is reached.
+/// A field of a sample: its name, its offset in the sample, and its accessor.
 type Field = (&'static str, u64, fn(&mut Sample) -> &mut u64);
 
 const FIELDS: [Field; 3] =
     [("clock", 0, |s| &mut s.clock), ("monotonic", 8, |s| &mut s.monotonic), ("realtime", 16, |s| &mut s.realtime)];
 
 impl Clock {
-    /// The newest sample with one wrong bit put right, where that alone makes all agree; tells of what does not.
+    /// Returns the newest sample, with one wrong bit corrected if only that correction makes all clocks agree. Adds
+    /// notes about corrections and disagreements.
     pub(crate) fn checked(&self, newest: Sample, created: Created, notes: &mut Vec<String>) -> Sample {
         if created.monotonic == 0 || (self.keeps_rate(newest) && wall_difference(newest, created) <= STEP) {
             return newest;
@@ -39,7 +44,8 @@ impl Clock {
                 let mut mended = newest;
                 *field.2(&mut mended) ^= 1u64.wrapping_shl(bit);
                 let may_differ = tolerance(mended, created);
-                // Somebody may have set the wall clock, and a machine that slept changes the two others; a counter alone, nobody.
+                // A user may have set the wall clock, and suspend changes the two others; nothing changes the counter
+                // alone.
                 let is_clear = field.1 == 0 || 1u64.wrapping_shl(bit) >= may_differ.saturating_mul(CLEAR);
                 if is_clear && self.keeps_rate(mended) && wall_difference(mended, created) <= may_differ {
                     found.push((field, mended));
@@ -47,7 +53,7 @@ impl Clock {
             }
         }
         match found.as_slice() {
-            // With one other sample, either of the two may be the wrong one.
+            // With only one other sample, it is unknown which of the two is wrong.
             [((name, ..), _)] if *name == "clock" && self.others(newest).count() < 2 => {}
             [((name, offset, of), mended)] => {
                 let (mut was, mut is) = (newest, *mended);
@@ -95,7 +101,7 @@ impl Clock {
         self.samples.iter().enumerate().filter(move |(n, s)| *n != index && s.clock != 0).map(|(_, s)| s)
     }
 
-    /// From each other sample on, clock and CLOCK_MONOTONIC went on by the same time.
+    /// True if clock and CLOCK_MONOTONIC advanced by the same time between this sample and each other one.
     fn keeps_rate(&self, sample: Sample) -> bool {
         let frequency = u128::from(self.ticks_a_second());
         self.samples.iter().filter(|s| s.clock != 0 && self.is_other(s)).all(|other| {
@@ -109,20 +115,20 @@ impl Clock {
         })
     }
 
-    /// It is not the one that is called the newest.
+    /// True if the sample is not the one marked as the newest.
     fn is_other(&self, sample: &Sample) -> bool {
         self.samples.get(self.newest as usize) != Some(sample)
     }
 }
 
-/// How much the distance of wall time from CLOCK_MONOTONIC changed since the session was made.
+/// Change of the difference between wall time and CLOCK_MONOTONIC since the session was created, ns.
 fn wall_difference(sample: Sample, created: Created) -> u64 {
     let then = i128::from(created.realtime).saturating_sub(i128::from(created.monotonic));
     let now = i128::from(sample.realtime).saturating_sub(i128::from(sample.monotonic));
     u64::try_from(then.abs_diff(now)).unwrap_or(u64::MAX)
 }
 
-/// What a clock that nobody set may have gone astray since.
+/// Largest drift since the session's creation of a wall clock that was not set, ns.
 fn tolerance(sample: Sample, created: Created) -> u64 {
     (sample.monotonic.abs_diff(created.monotonic) / SLEW).saturating_add(APART)
 }
@@ -135,7 +141,7 @@ mod tests {
     const HOUR: u64 = 3_600_000_000_000;
     const WALL: u64 = 1_700_000_000_000_000_000;
 
-    /// A counter of 2.5 GHz; samples at creation, and so many seconds later.
+    /// A counter of 2.5 GHz; samples at creation and after 20 and 21 seconds.
     fn area() -> (Clock, Created) {
         let at = |seconds: u64| Sample {
             clock: 7_000 + seconds * 2_500_000_000,

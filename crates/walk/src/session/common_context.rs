@@ -1,24 +1,25 @@
-//! What several combinations of contexts agree in: where it is not known which of them stands in the events, nothing is called by
-//! a name that may be another's.
+//! Finds the fields that several combinations of contexts have in common. If it is unknown which combination the events
+//! have, no field may get a name that could belong to another field.
 
 use lastwords_trace::schema::{Field, FieldClass};
 
-/// Bytes of a context that is called by no name.
+/// Bytes of an unnamed context word.
 const WORD: usize = 4;
 
-/// Offset of the field of this name.
+/// Offset of the field with this name.
 pub(crate) fn offset_of(name: &str, fields: &[Field]) -> Option<usize> {
     placed(fields).find(|(_, field)| field.name == name).map(|(at, _)| at)
 }
 
-/// Text up to a NUL, and nothing behind it.
+/// True if the bytes are text, then only NULs.
 pub(crate) fn is_padded_text(bytes: &[u8; 16]) -> bool {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at_checked(end).unwrap_or((bytes, &[]));
     rest.iter().all(|b| *b == 0) && !text.iter().any(u8::is_ascii_control)
 }
 
-/// The fields of `first`; those that differ in one of `others` become words called `context0`, `context1` and so on.
+/// Returns the fields of `first`; fields that differ in one of `others` become words named `context0`, `context1` and
+/// so on.
 pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Vec<Field> {
     let size = size_of(first);
     let is_sure = |at: usize, field: &Field| {

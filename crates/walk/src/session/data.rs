@@ -1,4 +1,4 @@
-//! Reading the sub-buffers of a stream.
+//! Reads the sub-buffers of a stream.
 
 use super::frozen::Frozen;
 use super::layout::{Control, Geometry, SlotState, slots};
@@ -8,21 +8,21 @@ use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::{HoleCause, Image};
 use std::sync::Arc;
 
-/// Bytes by which a buffer grows while they are found to be there.
+/// The buffer grows by this many bytes at a time, after the bytes before were read successfully.
 const STEP: usize = 1 << 20;
 
-/// A stream region.
+/// A stream region with its parsed geometry.
 #[derive(Clone)]
 pub(crate) struct Stream {
     pub(crate) image: Arc<dyn Image>,
     pub(crate) region: Region,
     pub(crate) geometry: Geometry,
     pub(crate) identity: Identity,
-    /// A copy, where writers are at work: all is read from there.
+    /// Copy of the stream, if it was being written; then all reads use the copy.
     pub(crate) frozen: Option<Arc<Frozen>>,
 }
 
-/// What came of reading: how many bytes are there, and why not more.
+/// Result of reading: the number of bytes read, and why there are no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) got: usize,
@@ -43,7 +43,7 @@ impl Stream {
         Ok(Self { image: image.clone(), region: region.clone(), geometry, identity, frozen: None })
     }
 
-    /// The stream's control words: as they are now, or as they were when the copy was begun.
+    /// The stream's control words: read now, or as they were before the copy was made.
     pub(crate) fn control(&self, budget: &Budget) -> Result<Control, Error> {
         match &self.frozen {
             Some(frozen) => Ok(frozen.control),
@@ -51,12 +51,14 @@ impl Stream {
         }
     }
 
-    /// The control words once more, to see whether writers are at work.
+    /// The control words, read again: now, or as they were after the copy was made. A difference shows that writers are
+    /// active.
     pub(crate) fn control_again(&self, budget: &Budget) -> Result<Control, Error> {
         self.frozen.as_ref().map_or_else(|| self.control(budget), |frozen| Ok(frozen.after))
     }
 
-    /// The slots of a half of a lockless stream; `again`: to see whether writers are at work.
+    /// The slots of a half of a lockless stream. With `again`, they are the slots after the copy, to compare with those
+    /// before.
     pub(crate) fn slots(&self, half: usize, again: bool, budget: &Budget) -> Result<Vec<SlotState>, Error> {
         match &self.frozen {
             Some(frozen) => Ok(frozen.slots(half, again)),
@@ -64,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// The writers have come round to this sub-buffer since the half's reserve word was `reserve`.
+    /// True if writers have reused the place of this sub-buffer since the half's reserve word was `reserve`.
     pub(crate) fn is_overtaken(&self, half: usize, number: u64, reserve: u64, budget: &Budget) -> bool {
         if let Some(frozen) = &self.frozen {
             return frozen.is_overtaken(self, half, number);
@@ -74,12 +76,12 @@ impl Stream {
         let g = &self.geometry;
         let position = words.position(g);
         let (behind, current) = (number.saturating_add(g.count), g.number(position));
-        // At the start of the place that is next, nothing of it was written before the attempt is announced.
+        // At the start of the next place, a writer announces its attempt before it writes any bytes there.
         let untouched = g.within(position) == 0 && words.attempt == words.reserve;
         words.reserve != reserve && (behind < current || (behind == current && !untouched))
     }
 
-    /// Sub-buffer places of a half of which the image may have bytes; those behind are missing for sure.
+    /// Number of sub-buffer places of a half of which the image may have bytes; later places are certainly missing.
     pub(crate) fn places_held(&self, half: usize) -> u64 {
         let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
         let held = self.region.held.saturating_sub(data);
@@ -90,8 +92,7 @@ impl Stream {
         bytes.div_ceil(self.geometry.size.max(1)).min(self.geometry.count)
     }
 
-    /// Puts the first `len` bytes of sub-buffer `number` into `buf`, in place of what is there: fewer where the image does
-    /// not have them.
+    /// Replaces `buf` with the first `len` bytes of sub-buffer `number`, or fewer if the image lacks them.
     pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
         if let Some(frozen) = &self.frozen {
             return frozen.load(self, half, number, len, buf);
@@ -124,7 +125,7 @@ impl Stream {
         Loaded { got, missing }
     }
 
-    /// Fills `buf` from an offset of a half's data; else how many bytes are there and why not more.
+    /// Fills `buf` from `offset` in a half's data; an error has the number of bytes read and the reason.
     fn read(&self, half: usize, offset: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
         let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
         if self.geometry.page_size == 0 {
@@ -146,7 +147,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The address of a page, from the page table.
+    /// Looks up the address of a page in the page table.
     fn page(&self, table: u64, page: u64) -> Result<u64, String> {
         if !self.image.is_virtual() {
             return Err("its pages are in the memory of the process, which this image does not have".into());

@@ -1,24 +1,25 @@
-//! Where reading ends in a stream of a living session.
+//! The position where a consuming read of a living stream ends.
 
-/// Where reading of a stream ends.
+/// Where a consuming read of a stream ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct End {
-    /// The half that is read.
+    /// Index of the half that is read, 0 or 1.
     pub half: usize,
-    /// Position before which nothing is still being written, bytes since the half was begun.
+    /// Settled position, bytes since the half was begun: no recorder is still writing before it.
     pub position: u64,
-    /// Lost events by cause, as in [`super::info::StreamInfo::lost`].
+    /// Number of lost events by cause, as in [`super::info::StreamInfo::lost`].
     pub lost: [u64; 7],
-    /// How many of these were told of before.
+    /// Number of these that earlier consuming reads reported.
     pub told: [u64; 7],
-    /// Clock of the last event that is wanted: those of before it in other streams would be delivered behind later ones.
+    /// Clock of the last event to deliver. Otherwise a later read would return events of other streams that are older
+    /// than those already returned.
     pub clock: Option<u64>,
-    /// Nobody records any more: what was being written there will not come about.
+    /// No recorder is alive: events in flight at the position will not be committed.
     pub is_over: bool,
 }
 
 impl End {
-    /// What was lost since it was told of last.
+    /// Losses since the last consuming read, by cause.
     pub(crate) fn lost_since(&self) -> [u64; 7] {
         std::array::from_fn(|cause| match (self.lost.get(cause), self.told.get(cause)) {
             (Some(lost), Some(told)) => lost.saturating_sub(*told),

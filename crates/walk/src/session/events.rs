@@ -1,53 +1,53 @@
-//! Walking events to find where a packet's structure breaks.
+//! Walks the events of a packet to find where its structure breaks.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected, Position, TAG_FULL};
 
-/// What a walk came to.
+/// Result of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walked {
-    /// Offset behind the last event that decodes.
+    /// Offset after the last event that decodes.
     pub(crate) end: usize,
-    /// Its clock, or that of the beginning.
+    /// Clock of that event, or the start clock if there is none.
     pub(crate) clock: u64,
-    /// Events that decode.
+    /// Number of events that decode.
     pub(crate) events: u64,
-    /// Offset of the first event that is not before `from`, or the end.
+    /// Offset of the first event at or after `from`, or the end.
     pub(crate) cut: usize,
-    /// Clock of the event before that.
+    /// Clock of the event before `cut`.
     pub(crate) cut_clock: u64,
-    /// Why it ended before the end.
+    /// The error that stopped the walk before the end.
     pub(crate) error: Option<DecodeError>,
-    /// It ended before an event that is too late to be wanted.
+    /// The walk stopped before an event that is later than [`Rules::wanted`].
     pub(crate) is_late: bool,
 }
 
 impl Walked {
-    /// Nothing yet, from an offset on.
+    /// An empty walk that starts at an offset.
     fn from(at: usize, begin: u64) -> Self {
         Self { end: at, clock: begin, events: 0, cut: at, cut_clock: begin, error: None, is_late: false }
     }
 }
 
-/// What is made of an event header of zeros. It can be an event, of id 0 at a reading whose low 27 bits are 0; in memory that
-/// nobody wrote, or that was erased, it is none.
+/// How to treat an event header of zeros. It can be a real event: id 0 at a clock whose low 27 bits are 0. In memory
+/// that was never written, or was erased, it is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeros {
-    /// A checksum vouches for it.
+    /// It is an event: a checksum covers it.
     Event,
-    /// An event if one with another header follows, or the end.
+    /// It is an event if the next event has another header or the walk ends there.
     Doubted,
-    /// The end of what was written.
+    /// It is the end of the written memory.
     Unwritten,
 }
 
-/// What an event must be to be believed.
+/// Conditions for accepting an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) zeros: Zeros,
-    /// No later clock.
+    /// Latest plausible clock; a later event is an error.
     pub(crate) not_after: Option<u64>,
-    /// Those with a later clock are right, and not wanted.
+    /// Latest wanted clock: later events are valid, but the walk stops there.
     pub(crate) wanted: Option<u64>,
 }
 
@@ -57,13 +57,13 @@ impl Rules {
     }
 }
 
-/// Walks the events of `bytes` from offset `at` on, where the clock is `begin`. `from` is where the events that are wanted
-/// begin.
+/// Walks the events of `bytes` from offset `at` on, where the clock is `begin`. `from` is the offset from which events
+/// are wanted.
 pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize, rules: Rules) -> Walked {
     let mut position = Position { offset: at, clock: begin };
     let mut walked = Walked::from(at, begin);
     let mut reached = false;
-    // Where the event before begins, if its header is one of zeros.
+    // Position of the previous event, if its header is all zeros.
     let mut doubted: Option<Position> = None;
     loop {
         if !reached {
@@ -109,8 +109,8 @@ fn unwritten(at: Position) -> DecodeError {
     DecodeError { offset: at.offset, value: 0, expected: Expected::Written }
 }
 
-/// Walks as [`walk`] does, up to the first event that `is_likely` does not take: it is given the header's first bytes, the clock
-/// before and the event's.
+/// Walks like [`walk`], up to the first event that `is_likely` rejects. Its arguments are the first four bytes of the
+/// event header, the clock before the event and the event's clock.
 pub(crate) fn walk_while(
     decoder: &ChannelDecoder,
     bytes: &[u8],
@@ -140,7 +140,7 @@ pub(crate) fn walk_while(
     walked
 }
 
-/// The clock of an event header with a full time stamp at the beginning of `bytes`.
+/// The clock of an event header with a full time stamp at the start of `bytes`; none for other headers.
 pub(crate) fn full_clock(bytes: &[u8], order: ByteOrder) -> Option<u64> {
     let reader = lastwords_bytes::Reader::new("event", bytes, order);
     if reader.u32_at(0).ok()? & 31 != TAG_FULL {

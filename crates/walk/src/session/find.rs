@@ -1,4 +1,4 @@
-//! Finding regions by their magic.
+//! Finds session regions in an image by the magic in their headers.
 
 use super::region::Region;
 use super::{repair_header, single_bit};
@@ -10,40 +10,41 @@ use lastwords_image::{Image, Progress, Watch};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Bytes read at a time while scanning.
+/// Bytes read from the image at a time while it is scanned.
 const CHUNK: u64 = 1 << 20;
-/// Most bytes that may follow a header and be covered by its checksum.
+/// Largest fixed part (the bytes after the header that the header's checksum covers) that is accepted.
 const MAX_FIXED: u32 = 1 << 16;
-/// Most damaged headers that are repaired in one image; each costs a millisecond.
+/// Most damaged headers that are repaired in one image; each attempt costs a millisecond.
 const MAX_REPAIRS: usize = 4096;
-/// Bytes of the header that its checksum covers.
+/// Number of header bytes that the header's checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
 
-/// Something like a region that cannot be read as one.
+/// A page that begins with the magic of a region, but whose header is invalid and could not be repaired.
 #[derive(Debug)]
 pub(crate) struct Rejected {
-    /// What stands where the session's UUID should.
+    /// The 16 bytes at the place of the session's UUID, perhaps damaged; zeros if the image lacks them.
     session: [u8; 16],
-    /// Why.
+    /// Error message for the user.
     pub(crate) why: String,
 }
 
 impl Rejected {
-    /// It was of this session, as far as damage left its UUID.
+    /// True if at least half of the UUID bytes match `session`: the UUID itself may be damaged.
     pub(crate) fn is_of(&self, session: &[u8; 16]) -> bool {
         let same = self.session.iter().zip(session).filter(|(a, b)| a == b).count();
         same.saturating_mul(2) >= session.len()
     }
 }
 
-/// Regions by rising address, and what was found that is none.
+/// The regions of an image, ordered by address, and the candidates that were rejected.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
     pub(crate) regions: Vec<Region>,
     pub(crate) rejected: Vec<Rejected>,
 }
 
-/// Finds all regions. A region that was found is passed over whole: nothing inside it is taken for another.
+/// Finds all regions. After a valid region the scan continues at its end: bytes inside a region are not taken for
+/// another region.
 pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
     let mut scan = Scan { image, budget, found: Scanned::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
     let total: u64 = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
@@ -61,7 +62,8 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
     Ok(scan.found)
 }
 
-/// Heads of regions, wherever they are: in raw memory what follows a head need not be the rest of its region.
+/// Finds region headers at any page of the image. In raw memory, the pages after a header need not belong to the same
+/// region, so the scan does not skip them.
 pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
     let scan = Scan { image, budget, found: Scanned::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
     let mut heads = Vec::new();
@@ -82,15 +84,15 @@ struct Scan<'a> {
     image: &'a dyn Image,
     budget: &'a Budget,
     found: Scanned,
-    /// Where something like a region is whose header does not hold, and why.
+    /// Addresses of candidates whose header is invalid, each with the error.
     damaged: Vec<(u64, Error)>,
     chunk: Vec<u8>,
-    /// First address behind the region found last.
+    /// Address of the first byte after the region found last.
     behind: u64,
 }
 
 impl Scan<'_> {
-    /// Looks at the pages from `at` on, as far as one read goes; where to go on.
+    /// Scans one chunk of pages from `at` on; returns the address where the scan continues.
     fn chunk(&mut self, at: u64, end: u64) -> Result<u64, Error> {
         let data = self.image.next_data(at, end) & !(abi::REGION_ALIGN.wrapping_sub(1));
         let at = at.max(data);
@@ -113,7 +115,7 @@ impl Scan<'_> {
             let next = page.saturating_add(abi::REGION_ALIGN);
             page = next.max(self.behind.saturating_sub(at));
         }
-        // What could not be read is passed over page by page.
+        // Unreadable bytes are skipped page by page.
         Ok(at.saturating_add(page.max(abi::REGION_ALIGN)))
     }
 
@@ -138,7 +140,8 @@ impl Scan<'_> {
         region(&what, &header, place)
     }
 
-    /// Tries single wrong bits in the headers that do not hold; the sound regions help to choose.
+    /// Tries to repair each damaged header by flipping a single bit; the valid regions help to choose among the
+    /// results.
     fn repair_headers(&mut self) {
         for (index, (address, error)) in std::mem::take(&mut self.damaged).into_iter().enumerate() {
             let tries = if index < MAX_REPAIRS { self.tries(address) } else { Vec::new() };
@@ -157,12 +160,13 @@ impl Scan<'_> {
     fn reject(&mut self, address: u64, error: &Error) {
         let mut session = [0u8; 16];
         let at = address.saturating_add(offset_of!(RegionHeader, session) as u64);
-        // Where it cannot be read it is no session's.
+        // If the UUID cannot be read, the zeros match no session.
         let _ = self.image.read(at, &mut session);
         self.found.rejected.push(Rejected { session, why: format!("{error}; the region is passed over") });
     }
 
-    /// The regions that a damaged header may be of: as it stands first, if it can be read at all.
+    /// Regions that the damaged header at `address` may describe: the unchanged header, and each single-bit repair that
+    /// fits the checksum. Empty if the header cannot be read.
     fn tries(&self, address: u64) -> Vec<Region> {
         let mut head = vec![0u8; abi::HEADER_SIZE as usize];
         if read(self.image, "", address, &mut head).is_err() {
@@ -196,7 +200,7 @@ impl Scan<'_> {
         tries
     }
 
-    /// Header and fixed part, if their checksum holds.
+    /// Returns the bytes of the header and of its fixed part if their checksum is right.
     fn checked(&self, what: &str, address: u64, head: &[u8]) -> Result<Vec<u8>, Error> {
         let order = byte_order(what, head)?;
         let reader = Reader::new(what, head, order);
@@ -242,7 +246,7 @@ impl<'a> Location<'a> {
     }
 }
 
-/// The region of a header whose checksum holds.
+/// Builds the region from a header whose checksum was verified.
 fn region(what: &str, bytes: &[u8], place: Location<'_>) -> Result<Region, Error> {
     let order = byte_order(what, bytes)?;
     let reader = Reader::new(what, bytes, order);
@@ -295,7 +299,7 @@ fn byte_order(what: &str, head: &[u8]) -> Result<ByteOrder, Error> {
     }
 }
 
-/// At most one bit away from the magic.
+/// True if `head` differs from the magic in at most one bit.
 fn looks_like_magic(head: &[u8; 16]) -> bool {
     (u128::from_le_bytes(*head) ^ u128::from_le_bytes(abi::MAGIC)).count_ones() <= 1
 }
@@ -309,7 +313,7 @@ fn locate(image: &dyn Image, address: u64) -> (Arc<str>, u64) {
     }
 }
 
-/// Bytes from `address` on to behind the last that the image has, of at most `size`.
+/// Number of bytes from `address` to the end of the last byte that the image has of the next `size` bytes.
 fn held(image: &dyn Image, address: u64, size: u64) -> u64 {
     let end = address.saturating_add(size);
     let ranges = image.ranges();

@@ -1,5 +1,5 @@
-//! Copies of halves whose writers are at work. A half is copied as fast as it can be read, before anything in it is judged, so
-//! that writers overwrite as little as possible meanwhile; planning and delivery then read the copy.
+//! Copies halves that are being written. A half is copied as fast as possible before anything in it is analyzed, so
+//! that writers overwrite as little as possible meanwhile. Planning and delivery then read the copy.
 
 use super::data::{Loaded, Stream};
 use super::layout::{Announced, Control, SlotState, ThreadTable, announced, slots};
@@ -11,25 +11,25 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A copy of one or both halves of a stream, with the words that describe them.
+/// A copy of one or both halves of a stream, with their control words.
 #[derive(Debug)]
 pub(crate) struct Frozen {
-    /// The control words before anything was copied.
+    /// The control words, read before the copy.
     pub(crate) control: Control,
-    /// The control words after everything was copied.
+    /// The control words, read after the copy.
     pub(crate) after: Control,
-    /// Announced reservations, read after `control`; an error in words where the table cannot be read.
+    /// Announced reservations, read after `control`; an error if the table cannot be read.
     pub(crate) announced: Result<Vec<Announced>, Error>,
     halves: [Half; 2],
-    /// Unlinked; each sub-buffer lies at its place in it, the second half behind the first.
+    /// Unlinked temporary file. Each sub-buffer is at the offset of its place; the second half follows the first.
     file: Arc<File>,
 }
 
 #[derive(Debug, Default)]
 struct Half {
-    /// Slots of a lockless half, before and after the copy; empty where they cannot be read.
+    /// Slots of a lockless half, read before and after the copy; empty if they cannot be read.
     slots: [Vec<SlotState>; 2],
-    /// Places; none where it is not wanted.
+    /// Copied places of the half; none where a place was not copied.
     places: Vec<Option<CopiedSubBuffer>>,
 }
 
@@ -38,25 +38,25 @@ struct Half {
 struct CopiedSubBuffer {
     number: u64,
     loaded: Loaded,
-    /// Writers came round to it before it was copied, or meanwhile: only a checksum can vouch for it.
+    /// Writers reused the place before or during the copy: only a checksum can prove the bytes.
     is_overtaken: bool,
 }
 
-/// What is copied of a stream.
+/// The parts of a stream to copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) halves: &'a [usize],
-    /// Sub-buffers that were consumed or cleared are not copied.
+    /// Skip sub-buffers that were consumed or cleared.
     pub(crate) new_only: bool,
     /// The session region and its thread table.
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
 }
 
 impl Frozen {
-    /// A file for a copy.
+    /// Creates the file for a copy.
     ///
     /// # Errors
-    /// There is no temporary file to be had.
+    /// No temporary file can be created.
     pub(crate) fn file() -> Result<Arc<File>, Error> {
         tempfile::tempfile().map(Arc::new).map_err(|error| failed(&error))
     }
@@ -64,7 +64,7 @@ impl Frozen {
     /// Copies the halves of a stream into an empty file.
     ///
     /// # Errors
-    /// The file has no room; the control words cannot be read; the budget is spent.
+    /// The file system has no room, the control words cannot be read, or the budget is spent.
     pub(crate) fn of(stream: &Stream, file: &Arc<File>, wanted: &Wanted<'_>, budget: &Budget) -> Result<Self, Error> {
         let file = Arc::clone(file);
         let control = stream.control(budget)?;
@@ -88,7 +88,8 @@ impl Frozen {
         Ok(frozen)
     }
 
-    /// Copies from the oldest sub-buffer on. Once writers were faster than that, from the newest back: these they reach last.
+    /// Copies from the oldest sub-buffer on. After the first sub-buffer that writers have overtaken, copies from the
+    /// newest backwards: writers reach those last.
     fn copy(
         &self,
         stream: &Stream,
@@ -100,17 +101,17 @@ impl Frozen {
         let words = self.control.half.get(half).copied().unwrap_or_default();
         let position = words.position(&g);
         if words.reserve == 0 && words.attempt == 0 {
-            // It was never begun.
+            // The half was never begun.
             return Ok(Vec::new());
         }
         let mut places = vec![None; usize::try_from(stream.places_held(half)).unwrap_or(0)];
-        // A sub-buffer that was not begun has not overwritten the one in its place.
+        // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
         let newest = g.number(position).saturating_sub(u64::from(g.within(position) == 0));
         let mut oldest = newest.saturating_add(1).saturating_sub(g.count);
         if new_only {
             oldest = oldest.max(g.number(words.first));
         }
-        // Of a ring that has not come round, what lies behind the current sub-buffer is looked at too: damage shows there.
+        // In a ring that has not wrapped, the places after the current sub-buffer are copied too: damage shows there.
         let newest = if new_only { newest } else { oldest.saturating_add(g.count).saturating_sub(1) };
         let mut left = oldest..=newest;
         let mut is_behind = false;
@@ -119,10 +120,11 @@ impl Frozen {
             let at = g.place(number);
             let Some(place) = usize::try_from(at).ok().and_then(|at| places.get_mut(at)) else { continue };
             let loaded = stream.load(half, number, usize::try_from(g.size).unwrap_or(0), &mut buf);
-            // Whatever it was: a writer may be about to begin it anew.
+            // `u64::MAX` matches no reserve word: even if the word has not changed, a writer may be about to reuse the
+            // place.
             let is_overtaken = stream.is_overtaken(half, number, u64::MAX, budget);
             is_behind |= is_overtaken;
-            // A hole in the file reads as zeros, too.
+            // A hole in the file also reads as zeros.
             if buf.iter().any(|byte| *byte != 0) {
                 self.file.write_all_at(&buf, offset(stream, half, at))?;
             }
@@ -137,7 +139,7 @@ impl Frozen {
         self.halves.get(half)?.places.get(at)?.as_ref()
     }
 
-    /// [`Stream::load`], of the copy.
+    /// Same as [`Stream::load`], but from the copy.
     pub(crate) fn load(&self, stream: &Stream, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
         buf.clear();
         let Some(CopiedSubBuffer { loaded: kept, .. }) = self.place(stream, half, number) else {
@@ -151,18 +153,19 @@ impl Frozen {
         }
     }
 
-    /// Writers came round to the place of this sub-buffer before it was copied, or meanwhile.
+    /// True if writers reused the place of this sub-buffer before or during the copy.
     pub(crate) fn is_overtaken(&self, stream: &Stream, half: usize, number: u64) -> bool {
         self.place(stream, half, number).is_some_and(|place| place.is_overtaken || place.number > number)
     }
 
-    /// Slots of a half: as they were before the copy, or after it.
+    /// Slots of a half, read before or after the copy.
     pub(crate) fn slots(&self, half: usize, after: bool) -> Vec<SlotState> {
         let slots = self.halves.get(half).and_then(|half| half.slots.get(usize::from(after)));
         slots.cloned().unwrap_or_default()
     }
 
-    /// Writers were so fast that no event of the half up to `clock` is in the copy, though they recorded since `first`.
+    /// True if writers were so fast that the copy has no event of the half up to `clock`, although events were recorded
+    /// since `first`.
     pub(crate) fn is_hollow(&self, stream: &Stream, half: usize, clock: u64) -> bool {
         let g = stream.geometry;
         let words = self.control.half.get(half).copied().unwrap_or_default();
@@ -183,7 +186,7 @@ fn failed(error: &std::io::Error) -> Error {
     Error::io("a temporary file", 0, error)
 }
 
-/// Where a place of a half lies in the file.
+/// Offset in the file of a place of a half.
 fn offset(stream: &Stream, half: usize, place: u64) -> u64 {
     let g = stream.geometry;
     let half = if half == 0 { 0 } else { g.half_size() };

@@ -1,4 +1,4 @@
-//! Planning the halves of a stream, by the walker of its reservation.
+//! Plans the halves of a stream with the walker for its kind of reservation.
 
 use super::end::End;
 use super::lockless;
@@ -6,7 +6,7 @@ use super::plan::{Outcome, Planner};
 use lastwords_bytes::Error;
 
 impl Planner<'_> {
-    /// Plans what lies before `end`; nothing where that is none.
+    /// Plans the events before `end`; plans nothing if there is no end.
     pub(crate) fn upto(mut self, end: Option<End>) -> Result<Outcome, Error> {
         self.end = end;
         self.run(|planner| match end {

@@ -1,13 +1,13 @@
-//! What `inspect` shows of a session.
+//! Facts about a session, as `inspect` shows them.
 
 use lastwords_abi::session as abi;
 
 /// Facts of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Info {
-    /// UUID, the trace's.
+    /// UUID of the session and of its trace.
     pub uuid: [u8; 16],
-    /// Its name; empty where the session region is lost.
+    /// Name of the session; empty if the session region is lost.
     pub name: String,
     /// CLOCK_REALTIME at creation, ns since the epoch.
     pub created_realtime: u64,
@@ -21,79 +21,79 @@ pub struct Info {
     pub creator_pidns: u64,
     /// User id of the creator.
     pub uid: u32,
-    /// `RESERVATION_` number; [`Info::reservation_word`].
+    /// A `RESERVATION_` number; see [`Info::reservation_word`].
     pub reservation: u32,
-    /// `BACKEND_` number; [`Info::backend_word`].
+    /// A `BACKEND_` number; see [`Info::backend_word`].
     pub backend: u32,
-    /// `SCOPE_` number; [`Info::scope_word`].
+    /// A `SCOPE_` number; see [`Info::scope_word`].
     pub scope: u32,
-    /// CPUs that have a stream of their own in each channel.
+    /// Number of CPUs that have their own stream in each channel.
     pub cpus: u32,
     /// Boot id of the machine.
     pub boot_id: [u8; 16],
     /// Host name.
     pub hostname: String,
-    /// The creator's program.
+    /// Path of the program that created the session.
     pub program: String,
-    /// The session records, as far as its control page says.
+    /// True if the session's control page says that it is recording.
     pub recording: bool,
-    /// It was ended in good order.
+    /// True if the owner ended the session in good order.
     pub finished: bool,
-    /// How it ended, by its own word: [`abi::Control::ending`]; [`Info::survived`].
+    /// How the session ended, as recorded in [`abi::Control::ending`]; see [`Info::survived`].
     pub ending: u32,
     /// State of the snapshot.
     pub snapshot: Snapshot,
-    /// Its clock.
+    /// The session's clock.
     pub clock: ClockInfo,
     /// Channels.
     pub channels: Vec<ChannelInfo>,
-    /// Streams; the same order as [`lastwords_trace::source::Source::streams`].
+    /// Streams, in the same order as [`lastwords_trace::source::Source::streams`].
     pub streams: Vec<StreamInfo>,
-    /// Processes that joined and did not leave.
+    /// Processes that joined the session and did not leave.
     pub processes: Vec<Process>,
-    /// Modules that were mapped in its processes.
+    /// Modules that were mapped in the session's processes.
     pub modules: Vec<Module>,
-    /// The regions it is made of, by rising address.
+    /// The session's regions, ordered by address.
     pub regions: Vec<RegionInfo>,
     /// Minor version of the format.
     pub minor: u16,
     /// Bytes in a pointer of the writer.
     pub word_size: u32,
-    /// Descriptions that found no room in the registry.
+    /// Number of descriptions that did not fit into the registry.
     pub registry_dropped: u64,
-    /// Spans that found no room in the table of open spans.
+    /// Number of spans that did not fit into the table of open spans.
     pub spans_dropped: u64,
 }
 
 /// State of a session's snapshot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// `SNAPSHOT_` number; [`Snapshot::word`].
+    /// A `SNAPSHOT_` number; see [`Snapshot::word`].
     pub state: u32,
-    /// Snapshots taken.
+    /// Number of snapshots taken.
     pub taken: u32,
-    /// Clock when the last was taken.
+    /// Clock when the last snapshot was taken.
     pub clock: u64,
-    /// Process id of who reads it.
+    /// Process id of the process that reads the snapshot.
     pub reader: u64,
-    /// Somebody held the lock under which snapshots are taken.
+    /// True if a process held the lock that protects snapshots.
     pub locked: bool,
-    /// Which streams were swapped, as [`lastwords_abi::session::Control::snapshot_stream`] has it; 0 = all.
+    /// The streams that were swapped, as in [`lastwords_abi::session::Control::snapshot_stream`]; 0 = all.
     pub of: u32,
 }
 
 /// A session's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClockInfo {
-    /// `CLOCK_` number; [`ClockInfo::word`].
+    /// A `CLOCK_` number; see [`ClockInfo::word`].
     pub kind: u32,
-    /// Ticks a second, refined by the samples.
+    /// Ticks per second, refined by the samples.
     pub frequency: u64,
     /// Uncertainty of the newest sample, ns.
     pub width: u64,
-    /// From the first sample to the newest, ns of CLOCK_MONOTONIC.
+    /// Time from the first sample to the newest, ns of CLOCK_MONOTONIC.
     pub span: u64,
-    /// Ticks of the newest sample, or 0.
+    /// Ticks of the newest sample; 0 without a sample.
     pub last: u64,
 }
 
@@ -104,34 +104,34 @@ pub struct ChannelInfo {
     pub id: u32,
     /// Name.
     pub name: String,
-    /// It was not destroyed.
+    /// True if the channel was not destroyed.
     pub alive: bool,
-    /// It records.
+    /// True if the channel is recording.
     pub recording: bool,
     /// `MODE_` number.
     pub mode: u32,
     /// `CHANNEL_` flags.
     pub flags: u32,
-    /// Bits of the contexts.
+    /// Bits of the contexts that are recorded with each event.
     pub contexts: u32,
     /// Bytes of a sub-buffer.
     pub sub_buffer_size: u64,
-    /// Sub-buffers of a half.
+    /// Number of sub-buffers in a half.
     pub sub_buffers: u32,
-    /// Index of its first stream.
+    /// Index of the channel's first stream.
     pub first_stream: u32,
-    /// Streams of the channel.
+    /// Number of streams of the channel.
     pub streams: u32,
 }
 
 /// A stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// Index in the session.
+    /// Index of the stream in the session.
     pub index: u32,
     /// Channel id.
     pub channel: u32,
-    /// CPU; none where it is bound to none.
+    /// CPU; none if the stream is not bound to a CPU.
     pub cpu: Option<u32>,
     /// `RESERVATION_` number of this stream.
     pub reservation: u32,
@@ -139,28 +139,29 @@ pub struct StreamInfo {
     pub mode: u32,
     /// Bytes of a sub-buffer.
     pub sub_buffer_size: u64,
-    /// Sub-buffers of a half.
+    /// Number of sub-buffers in a half.
     pub sub_buffers: u32,
-    /// Produced position of the half that is shown, bytes.
+    /// Produced position of the half that was read, bytes.
     pub produced: u64,
-    /// Where reading up to a clock ended before the produced position; see [`super::End::clock`].
+    /// Position where the read ended, if it ended before the produced position because of [`super::End::clock`].
     pub reached: Option<u64>,
-    /// Clocks where the oldest sub-buffer that is delivered begins and where the newest ends; none where there is none.
+    /// Clock at the begin of the oldest delivered sub-buffer and at the end of the newest; none if nothing is
+    /// delivered.
     pub clocks: Option<(u64, u64)>,
-    /// Bytes from the beginning of the oldest sub-buffer that is delivered to the produced position.
+    /// Bytes from the start of the oldest delivered sub-buffer to the produced position.
     pub held: u64,
-    /// Lost events, by cause, and the counters of reclaimed and skipped sub-buffers.
+    /// Lost events by cause, then the numbers of reclaimed and of skipped sub-buffers.
     pub lost: [u64; 7],
 }
 
-/// A process that joined.
+/// A process that joined the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Process id in its own namespace.
+    /// Process id in the process's own namespace.
     pub pid: u32,
-    /// Start time, clock ticks since boot.
+    /// Start time of the process, clock ticks since boot.
     pub start: u64,
-    /// Inode of its pid namespace.
+    /// Inode of the process's pid namespace.
     pub pidns: u64,
 }
 
@@ -173,7 +174,7 @@ pub struct Module {
     pub base: u64,
     /// First address of the mapped text.
     pub start: u64,
-    /// First address behind it.
+    /// First address after the mapped text.
     pub end: u64,
     /// Build id.
     pub build_id: Vec<u8>,
@@ -186,25 +187,25 @@ pub struct Module {
 pub struct RegionInfo {
     /// `KIND_` number.
     pub kind: u32,
-    /// Which of its kind.
+    /// Index among the regions of this kind.
     pub index: u32,
     /// Address in the image.
     pub address: u64,
-    /// Bytes.
+    /// Length of the region, bytes.
     pub size: u64,
-    /// Bytes that the image has, up to the last.
+    /// Number of bytes from the start of the region to the last byte that the image has.
     pub held: u64,
-    /// File and offset.
+    /// Name of the file, and offset in it.
     pub place: String,
 }
 
-/// One word for a `RESERVATION_` number.
+/// Name of a `RESERVATION_` number.
 #[must_use]
 pub fn reservation_word(number: u32) -> &'static str {
     abi::word_of(&abi::RESERVATION_WORDS, number)
 }
 
-/// One word for a `MODE_` number.
+/// Name of a `MODE_` number.
 #[must_use]
 pub fn mode_word(number: u32) -> &'static str {
     match number {
@@ -215,25 +216,25 @@ pub fn mode_word(number: u32) -> &'static str {
 }
 
 impl Info {
-    /// One word: how the session reserves.
+    /// Name of the session's reservation algorithm.
     #[must_use]
     pub fn reservation_word(&self) -> &'static str {
         reservation_word(self.reservation)
     }
 
-    /// One word: where its memory is.
+    /// Name of the kind of memory that holds the session.
     #[must_use]
     pub fn backend_word(&self) -> &'static str {
         abi::word_of(&abi::BACKEND_WORDS, self.backend)
     }
 
-    /// It was ended in good order, by none of a panic and a signal.
+    /// True if the owner ended the session in good order, and neither a panic nor a signal ended it.
     #[must_use]
     pub fn survived(&self) -> bool {
         self.finished && !matches!(self.ending & 0xff, abi::ENDING_PANIC | abi::ENDING_SIGNAL)
     }
 
-    /// One word: whose buffers they are.
+    /// Name of the session's scope: buffers of one process, or of all processes of a user.
     #[must_use]
     pub fn scope_word(&self) -> &'static str {
         match self.scope {
@@ -245,19 +246,19 @@ impl Info {
 }
 
 impl Snapshot {
-    /// One word for the state.
+    /// Name of the snapshot's state.
     #[must_use]
     pub fn word(self) -> &'static str {
         abi::word_of(&abi::SNAPSHOT_WORDS, self.state)
     }
 
-    /// Live and spare were being swapped: both hold what belongs to the trace.
+    /// True if the swap of live and spare half was not finished: both halves contain events of the trace.
     #[must_use]
     pub fn is_swapping(self) -> bool {
         self.state == abi::SNAPSHOT_SWAPPING && self.locked
     }
 
-    /// A snapshot of the stream of this index and CPU is there to be read.
+    /// True if there is a snapshot to read of the stream with this index and CPU.
     #[must_use]
     pub fn holds(self, stream: u32, cpu: u32) -> bool {
         matches!(self.state, abi::SNAPSHOT_TAKEN | abi::SNAPSHOT_READING) && abi::snapshot_has(self.of, stream, cpu)
@@ -265,7 +266,7 @@ impl Snapshot {
 }
 
 impl ClockInfo {
-    /// One word for the kind.
+    /// Name of the clock's kind.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self.kind {
@@ -281,7 +282,7 @@ impl ClockInfo {
 }
 
 impl StreamInfo {
-    /// Events lost, all causes.
+    /// Number of lost events, summed over all causes.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         super::layout::lost_events(&self.lost)

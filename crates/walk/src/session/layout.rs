@@ -1,4 +1,4 @@
-//! Shapes of `abi` read from bytes, field by field, in the byte order of who wrote them.
+//! Reads the structs of `abi` from bytes, field by field, in the byte order of the writer.
 
 use super::region::Region;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
@@ -8,14 +8,14 @@ use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;
 use std::mem::offset_of;
 
-/// Largest sub-buffer that is read, so that no geometry asks for more memory.
+/// Largest sub-buffer that is accepted; limits the memory that a damaged geometry can request.
 const MAX_SUB_BUFFER: u64 = 1 << 30;
-/// Most sub-buffers of a half.
+/// Most sub-buffers of a half that are accepted.
 const MAX_SUB_BUFFERS: u32 = 1 << 20;
-/// Largest page of a page table.
+/// Largest page of a page table that is accepted.
 const MAX_PAGE: u32 = 1 << 30;
 
-/// The field of a shape that begins at `$base` of the reader.
+/// Reads a field of a struct that begins at offset `$base` of the reader.
 macro_rules! field {
     ($reader:expr, $base:expr, $shape:ty, $field:ident, $read:ident) => {
         $reader.$read(usize::saturating_add($base, std::mem::offset_of!($shape, $field)))
@@ -44,7 +44,7 @@ pub(crate) fn part(
             &format!("a part inside the region of {} bytes", region.size),
         ));
     }
-    // Nothing is allocated for what the image cannot have.
+    // Checked before allocating the buffer.
     if end > region.held {
         let left = region.held.saturating_sub(offset);
         return Err(Error::short(&what, offset, left, &format!("{len} bytes")));
@@ -58,7 +58,7 @@ pub(crate) fn part(
     Ok(bytes)
 }
 
-/// Geometry of a stream, found to lie in its region.
+/// Geometry of a stream; slots and data were checked to lie in the region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Geometry {
     pub(crate) channel: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Geometry {
     pub(crate) mode: u32,
     /// Bytes of a sub-buffer.
     pub(crate) size: u64,
-    /// Sub-buffers of a half.
+    /// Number of sub-buffers in a half.
     pub(crate) count: u64,
     pub(crate) page_size: u64,
     pub(crate) slots_off: [u64; 2],
@@ -129,7 +129,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Bytes that a half's data (or page table) takes in the region.
+    /// Bytes of the region that a half's data, or its page table, takes.
     pub(crate) fn data_len(&self) -> u64 {
         let data = self.half_size();
         if self.page_size == 0 { data } else { data.div_ceil(self.page_size).saturating_mul(8) }
@@ -140,17 +140,17 @@ impl Geometry {
         self.size.saturating_mul(self.count)
     }
 
-    /// Place of a sub-buffer number.
+    /// Index of the place of a sub-buffer in the half.
     pub(crate) fn place(&self, number: u64) -> u64 {
         number & self.count.wrapping_sub(1)
     }
 
-    /// Lap of a sub-buffer number.
+    /// Lap in which a sub-buffer is written.
     pub(crate) fn lap(&self, number: u64) -> u64 {
         number.checked_div(self.count).unwrap_or(0)
     }
 
-    /// Number of the sub-buffer of a position.
+    /// Number of the sub-buffer that contains a position.
     pub(crate) fn number(&self, position: u64) -> u64 {
         position.checked_div(self.size).unwrap_or(0)
     }
@@ -160,12 +160,12 @@ impl Geometry {
         position & self.size.wrapping_sub(1)
     }
 
-    /// Position where a sub-buffer begins.
+    /// Position of the start of a sub-buffer.
     pub(crate) fn start(&self, number: u64) -> u64 {
         number.saturating_mul(self.size)
     }
 
-    /// Largest offset behind the last event of a sub-buffer.
+    /// Greatest possible offset of the end of a sub-buffer's events.
     pub(crate) fn content_limit(&self) -> u64 {
         self.size.saturating_sub(TRAILER_LEN as u64)
     }
@@ -179,7 +179,7 @@ fn pair(r: &Reader<'_>, at: usize) -> Result<[u64; 2], Error> {
     Ok([r.u64_at(at)?, r.u64_at(at.saturating_add(8))?])
 }
 
-/// What changes in a stream.
+/// The control words of a stream that change while it is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Control {
     pub(crate) flip: u32,
@@ -187,18 +187,18 @@ pub(crate) struct Control {
     pub(crate) half: [Half; 2],
 }
 
-/// What changes in one half.
+/// The control words of one half.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Half {
     pub(crate) reserve: u64,
     pub(crate) attempt: u64,
-    /// Clock of a committed event, the newest or one of the newest; 0 where there is none.
+    /// Clock of a committed event, the newest or one of the newest; 0 = none.
     pub(crate) last_clock: u64,
     pub(crate) first: u64,
     pub(crate) consumed: u64,
     /// Bytes of snapshots that were dropped before this half was recorded.
     pub(crate) dropped: u64,
-    /// Lockless: all before it in its sub-buffer was committed.
+    /// Lockless streams: all bytes before this position in its sub-buffer were committed.
     pub(crate) contiguous: u64,
 }
 
@@ -227,13 +227,13 @@ impl Control {
         Ok(control)
     }
 
-    /// Events lost, all causes.
+    /// Number of lost events, summed over all causes.
     pub(crate) fn lost_events(&self) -> u64 {
         lost_events(&self.lost)
     }
 }
 
-/// Of a stream's counters those of lost events, summed.
+/// Sum of those counters that count lost events.
 pub(crate) fn lost_events(counters: &[u64; 7]) -> u64 {
     counters.iter().take(stream::LOST_LOCK.saturating_add(1)).fold(0, |sum, n| sum.saturating_add(*n))
 }
@@ -249,7 +249,7 @@ impl Half {
         (self.reserve & !stream::CLOSED_BIT).wrapping_shr(stream::OWNER_SHIFT)
     }
 
-    /// The produced position.
+    /// The produced position of the half.
     pub(crate) fn position(&self, geometry: &Geometry) -> u64 {
         if geometry.is_lockless() { self.lockless_position() } else { self.reserve }
     }
@@ -288,10 +288,10 @@ pub(crate) fn slots(
         .collect()
 }
 
-/// An announced reservation of some thread.
+/// A reservation that a thread has announced.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announced {
-    /// Its number in reserve words.
+    /// Number of the thread's level, as in the owner bits of reserve words.
     pub(crate) owner: u64,
     pub(crate) target: u64,
     pub(crate) begin: u64,
@@ -300,14 +300,14 @@ pub(crate) struct Announced {
     pub(crate) state: u64,
 }
 
-/// Where the thread table lies.
+/// Location of the thread table in the session region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ThreadTable {
     pub(crate) offset: u64,
     pub(crate) threads: usize,
 }
 
-/// The announcements that are not idle.
+/// Reads the announcements of the thread table, without the idle ones.
 pub(crate) fn announced(
     image: &dyn Image,
     session: &Region,

@@ -1,7 +1,8 @@
-//! Streams whose writers publish each event by one store: rseq and locked.
+//! Walks streams whose writers publish each event by one store (the rseq and locked reservations).
 //!
-//! All before `reserve` is committed; what lies between `reserve` and `attempt` was in flight. The two words vouch for each
-//! other, and the numbers in the headers for both: only a few relations can stand, and what else stands is damage.
+//! All bytes before `reserve` are committed; the bytes between `reserve` and `attempt` were in flight. A recorder can
+//! leave only a few relations of the two words, and the numbers in the sub-buffer headers must agree with them.
+//! Anything else is damage.
 
 use super::layout::{Geometry, Half};
 use super::packet::{Header, Judged, judge};
@@ -10,10 +11,10 @@ use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::Error;
 use lastwords_trace::evidence::{Cause, Verdict};
 
-/// How `reserve` and `attempt` relate.
+/// The possible relations of `reserve` and `attempt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Nothing is in flight.
+    /// No event is in flight.
     Idle,
     /// An event is being copied.
     Event,
@@ -23,22 +24,22 @@ enum Form {
     Begin,
 }
 
-/// How far a half was written.
+/// The end of the data in a half.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Produced {
-    /// Number of the current sub-buffer.
+    /// Offset after the last event in the current sub-buffer; none if unknown.
     current: u64,
     /// Offset in it behind the last event; none where it is not known.
     within: Option<u64>,
-    /// Why it is not sure.
+    /// Reason why the end is uncertain.
     doubt: Option<String>,
-    /// Bytes in flight.
+    /// Number of bytes in flight.
     in_flight: u64,
 }
 
 const HEADER: u64 = HEADER_LEN as u64;
 
-/// The relation of the two words, if it is one that the recorder can leave.
+/// Classifies the relation of the two words; none if no recorder can leave it.
 fn form(g: &Geometry, words: &Half) -> Option<Form> {
     let Half { reserve, attempt, .. } = *words;
     let within = g.within(reserve);
@@ -59,7 +60,7 @@ fn form(g: &Geometry, words: &Half) -> Option<Form> {
     }
 }
 
-/// The greatest number that a header can rightly have: outliers, more than a lap above the middle one, are damage.
+/// Greatest plausible number of a header. Numbers a lap or more above the median are damage.
 pub(crate) fn top(g: &Geometry, numbers: &[u64]) -> Option<u64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
@@ -67,14 +68,14 @@ pub(crate) fn top(g: &Geometry, numbers: &[u64]) -> Option<u64> {
     sorted.into_iter().rfind(|n| *n < middle.saturating_add(g.count))
 }
 
-/// The numbers in the headers say that more was produced than up to `current`. One number too high is damage, and so are
-/// several that are laps too high, as long as they are few.
+/// True if the numbers in the headers show that more was produced than `words` say. A single number that is too high is
+/// damage; so are several numbers that are laps too high, if they are few.
 pub(crate) fn is_outrun(g: &Geometry, numbers: &[u64], words: &Half) -> bool {
     let current = g.number(words.reserve);
     let lap = g.count.saturating_mul(2);
     let (near, far): (Vec<u64>, Vec<u64>) =
         numbers.iter().filter(|n| **n > current).partition(|n| n.saturating_sub(current) < lap);
-    // Where nothing at all was produced, as after a page of the words was erased, one header is more than they.
+    // If `reserve` is 0, for example because the page of the words was erased, one header outweighs the words.
     let outweighs = far.len() > 1 || words.reserve == 0;
     near.len() > 1 || (outweighs && far.len().saturating_mul(2) > numbers.len())
 }
@@ -96,7 +97,7 @@ impl Planner<'_> {
                 w.first = 0;
             }
         }
-        // A sub-buffer that was not begun has not overwritten the one in its place.
+        // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
         let newest = produced.current.saturating_sub(u64::from(produced.within == Some(0)));
         let oldest = self.oldest(half, newest, first);
         for number in oldest..produced.current {
@@ -108,7 +109,7 @@ impl Planner<'_> {
         self.current(half, &produced)
     }
 
-    /// The numbers in the headers of a half that are not from before it was begun anew.
+    /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was begun anew.
     fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
         let places = self.stream.places_held(half);
         self.budget.steps(&self.stream.region.name, places)?;
@@ -129,13 +130,13 @@ impl Planner<'_> {
             Some(Form::Begin) if !outrun => known(0),
             Some(Form::Event) if !outrun => known(words.attempt.saturating_sub(words.reserve)),
             Some(Form::Close) if !outrun && !self.is_closed_elsewhere(half, words) => known(0),
-            // Writers at work: the words were right when they were read.
+            // Writers have gone on; the words were right when they were read.
             _ if self.is_moving(half) => known(0),
             _ => self.doubtful(words, &numbers),
         })
     }
 
-    /// `attempt` is the end of a sub-buffer that was closed with other content than `reserve` says: `reserve` is wrong.
+    /// True if the sub-buffer was closed with another content size than `reserve` implies; then `reserve` is wrong.
     fn is_closed_elsewhere(&mut self, half: usize, words: &Half) -> bool {
         let g = self.stream.geometry;
         let number = g.number(words.reserve);
@@ -146,7 +147,8 @@ impl Planner<'_> {
                 Judged::Whole(_, content) | Judged::Mended(_, content, _) if content as u64 != g.within(words.reserve))
     }
 
-    /// The words contradict each other or the headers: what the headers agree with is taken, under doubt.
+    /// The words contradict each other or the headers. Takes the word that agrees with the headers, and marks the
+    /// result as uncertain.
     fn doubtful(&mut self, words: &Half, numbers: &[u64]) -> Produced {
         let g = self.stream.geometry;
         let Half { reserve, attempt, .. } = *words;
@@ -169,7 +171,7 @@ impl Planner<'_> {
         Produced { current, within, doubt: Some(why), in_flight: 0 }
     }
 
-    /// The sub-buffer that was being written.
+    /// Delivers the sub-buffer that was being written.
     fn current(&mut self, half: usize, produced: &Produced) -> Result<(), Error> {
         if produced.in_flight > 0 {
             let place = format!("sub-buffer {}, offset {}", produced.current, produced.within.unwrap_or(0));
@@ -183,7 +185,8 @@ impl Planner<'_> {
         self.open(half, produced.current, end, None, produced.doubt.clone())
     }
 
-    /// Where it ends is not known: it may have been closed, else its events go as far as they decode.
+    /// The end of the current sub-buffer is unknown. If the sub-buffer was closed, it is delivered whole; else its
+    /// events are walked as far as they decode.
     fn current_unknown(&mut self, half: usize, produced: &Produced) -> Result<(), Error> {
         let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
         let loaded = self.stream.load(half, produced.current, size, &mut self.buf);
@@ -192,12 +195,14 @@ impl Planner<'_> {
         {
             return self.whole(half, header, content);
         }
-        // Behind the last event lies what an older lap left: later, as its 27 bits of clock are read here.
+        // Memory after the last event is left over from an older lap. The 27 bits of clock in its events decode to
+        // later clocks than `last`.
         let last = Some(self.words(half).last_clock).filter(|last| *last != 0);
         self.open(half, produced.current, self.stream.geometry.content_limit(), last, produced.doubt.clone())
     }
 
-    /// An open sub-buffer whose events end at offset `end`, and with the clock `last` where that is given.
+    /// Delivers an open sub-buffer whose events end before offset `end`; if `last` is given, an event with a later
+    /// clock is rejected.
     fn open(
         &mut self,
         half: usize,

@@ -1,5 +1,5 @@
-//! Streams that are written by compare-and-swap: all before the produced position is reserved; what was never committed is
-//! found through the session's table of threads.
+//! Walks streams that are reserved by compare-and-swap. All bytes before the produced position are reserved; bytes that
+//! were never committed are found through the reservations in the session's table of threads.
 
 use super::events::full_clock;
 use super::layout::{Announced, Geometry, Half, SlotState};
@@ -13,39 +13,39 @@ use lastwords_bytes::Error;
 use lastwords_trace::evidence::{Cause, Verdict};
 
 const HEADER: u64 = HEADER_LEN as u64;
-/// Bits of a target that `confirmed` carries.
+/// Mask of the bits of a target that `confirmed` carries.
 const TAG: u64 = (1 << (64 - POSITION_BITS)) - 1;
 
-/// A half and what is being done in it.
+/// A half and the reservations in flight in it.
 struct Ring {
     half: usize,
     position: u64,
     current: u64,
     slots: Vec<SlotState>,
-    /// Reservations of this half that succeeded and were not withdrawn.
+    /// Reservations in this half that succeeded and were not withdrawn.
     flights: Vec<Announced>,
-    /// A position before which all of its sub-buffer was committed.
+    /// A position: all bytes before it in its sub-buffer were committed.
     contiguous: u64,
     /// Clock of one of the newest events.
     last_clock: u64,
-    /// The position was not to be believed.
+    /// The produced position was damaged and had to be replaced.
     lost: bool,
 }
 
-/// A sub-buffer's content as far as it is known.
+/// The known extent of a sub-buffer's content.
 struct Content {
     number: u64,
-    /// Offset behind the last event.
+    /// Offset after the last event.
     end: u64,
-    /// The slot knows where the sub-buffer was left.
+    /// Clock at the end of the sub-buffer, from its slot; 0 if unknown.
     end_clock: u64,
-    /// Runs of offsets that were reserved and never filled.
+    /// Ranges of offsets (begin, end) that were reserved and never filled.
     holes: Vec<(u64, u64)>,
-    /// Bytes filled but perhaps not counted.
+    /// Number of bytes that were filled but may be missing in the commit counter.
     copied: u64,
-    /// Its header may not be there.
+    /// The sub-buffer's header may not be written.
     headless: bool,
-    /// Why its end is not sure.
+    /// Reason why the end is uncertain.
     doubt: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     Ok(())
 }
 
-/// The reservation that was announced came about.
+/// True if the announced reservation succeeded.
 fn succeeded(a: &Announced, words: &Half) -> bool {
     let same_target = a.confirmed >> POSITION_BITS == a.target & TAG;
     let confirmed = a.confirmed & (1u64 << POSITION_BITS).wrapping_sub(1);
@@ -93,19 +93,19 @@ impl Ring {
         usize::try_from(place).ok().and_then(|p| self.slots.get(p)).copied()
     }
 
-    /// Bytes committed in a sub-buffer, its header not counted.
+    /// Number of bytes committed in a sub-buffer, without its header, from the commit counter.
     fn counted(&self, g: &Geometry, number: u64) -> Option<u64> {
         let lap = g.lap(number).saturating_mul(g.size);
         self.slot(g.place(number)).map(|s| s.committed.wrapping_sub(lap))
     }
 
-    /// The commit counter says of the current sub-buffer what the position says.
+    /// True if the commit counter of the current sub-buffer agrees with the produced position.
     fn is_counted(&self, g: &Geometry) -> bool {
         let counted = self.counted(g, self.current).filter(|n| *n != 0);
         self.content(g, self.current).agrees(counted, g.size)
     }
 
-    /// Where the events of a sub-buffer end by its commit counter and the holes in it.
+    /// Offset after the last event of a sub-buffer, computed from its commit counter and its holes.
     fn counted_end(&self, g: &Geometry, number: u64) -> Option<u64> {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
         let inside = |a: &&Announced| a.state == IN_FLIGHT_RESERVING && a.begin >= start && a.end <= next;
@@ -115,9 +115,9 @@ impl Ring {
         Some(end).filter(|end| *end <= g.content_limit())
     }
 
-    /// Counter and position of the current sub-buffer contradict each other, and no hole explains it. What agrees with the third
-    /// word, `contiguous`, is right; else the events go as far as either says, if they decode and are not later than the
-    /// clock that is returned.
+    /// Commit counter and position of the current sub-buffer contradict each other, and no hole explains that. The end
+    /// that agrees with the third word, `contiguous`, is right. Otherwise the larger end is taken, and events are
+    /// accepted only if they decode and are not later than the returned clock.
     fn settle(&self, g: &Geometry, content: &mut Content) -> Option<u64> {
         let end = self.counted_end(g, content.number)?;
         let agrees = self.contiguous == g.start(content.number).saturating_add(end);
@@ -128,21 +128,21 @@ impl Ring {
         Some(self.last_clock).filter(|last| is_more && !agrees && *last != 0)
     }
 
-    /// The newest sub-buffer from `from` on and before `number` that was begun in its place by a recorder that did not come to
-    /// write its header.
+    /// Number of the newest sub-buffer in `from..number` whose recorder began it in this place but did not write its
+    /// header.
     fn begun_unheaded(&self, g: &Geometry, number: u64, from: u64) -> Option<u64> {
         let switches = self.flights.iter().filter(|a| a.state == IN_FLIGHT_SWITCH && g.within(a.end) == HEADER);
         let begun = switches.map(|a| g.number(a.end)).filter(|n| g.place(*n) == g.place(number));
         begun.filter(|n| (from..number).contains(n)).max()
     }
 
-    /// A reservation in flight has bytes in this sub-buffer.
+    /// True if a reservation in flight overlaps this sub-buffer.
     fn is_touched(&self, g: &Geometry, number: u64) -> bool {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
         self.flights.iter().any(|a| a.begin < next && a.end > start)
     }
 
-    /// What can be known of the content of a sub-buffer that is not closed.
+    /// Determines the content of a sub-buffer that is not closed.
     fn content(&self, g: &Geometry, number: u64) -> Content {
         let (start, next) = (g.start(number), g.start(number.saturating_add(1)));
         let slot = self.slot(g.place(number)).unwrap_or_default();
@@ -178,7 +178,7 @@ impl Ring {
 }
 
 impl Content {
-    /// Runs of offsets between the holes.
+    /// Ranges of offsets between the holes.
     fn pieces(&self) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         let mut at = HEADER;
@@ -197,26 +197,27 @@ impl Content {
         pieces
     }
 
-    /// Bytes of events that are there.
+    /// Number of bytes between the holes.
     fn filled(&self) -> u64 {
         self.pieces().iter().fold(0u64, |n, p| n.saturating_add(p.1.saturating_sub(p.0) as u64))
     }
 
-    /// The commit counter, counted from the beginning of the lap, can stand with this content.
+    /// True if `counted`, the bytes committed in this lap, is possible with this content.
     fn agrees(&self, counted: Option<u64>, size: u64) -> bool {
         let Some(counted) = counted else { return false };
         let filled = self.filled();
         let padding = size.saturating_sub(self.end);
         let all = [filled, filled.saturating_add(padding)];
         let one_uncounted = all.contains(&counted) || all.contains(&counted.saturating_add(self.copied));
-        // With several copied and not counted, any part of them may be.
+        // If several reservations were copied but not counted, any subset of them may be counted.
         one_uncounted
             || (self.copied > 0 && all.iter().any(|n| counted <= *n && counted.saturating_add(self.copied) >= *n))
     }
 }
 
 impl Planner<'_> {
-    /// The produced position must lie where events can, and in a sub-buffer that the headers agree with.
+    /// Checks that the produced position lies where events can end, and in a sub-buffer that agrees with the headers.
+    /// Replaces it if not.
     fn sound(&mut self, ring: &mut Ring, first: u64) -> Result<(), Error> {
         let g = self.stream.geometry;
         let from = if first <= ring.position { g.number(first) } else { 0 };
@@ -244,7 +245,7 @@ impl Planner<'_> {
         let g = self.stream.geometry;
         let within = g.within(ring.position);
         if ring.position == first && within < HEADER {
-            // Nothing was recorded since the half was begun, so that no header is there.
+            // Nothing was recorded since the half was begun, so there is no header yet.
             return !numbers.contains(&ring.current);
         }
         if within < HEADER || within > g.content_limit() {
@@ -253,7 +254,7 @@ impl Planner<'_> {
         let headless = ring.content(&g, ring.current).headless;
         let Some(top) = top(&g, numbers).filter(|top| *top != ring.current && !headless) else { return true };
         if ring.is_counted(&g) {
-            // Two words that say the same, each by itself, against a header.
+            // Position and commit counter agree independently; they outweigh a header.
             return true;
         }
         let score = |current: u64| {
@@ -261,17 +262,17 @@ impl Planner<'_> {
             numbers.iter().filter(|n| (kept..=current).contains(*n)).count()
         };
         if top < ring.current {
-            // Position and header say the same, each by itself: the places that lag behind were passed over.
+            // Position and header agree independently; the places with older numbers were skipped.
             return numbers.contains(&ring.current) || score(ring.current) >= score(top);
         }
-        // One header may be wrong; or the position is, and what it calls current was left long ago.
+        // Either one header is damaged, or the position is, and its sub-buffer was closed long ago.
         let size = usize::try_from(g.size).unwrap_or(0);
         self.stream.load(ring.half, ring.current, size, &mut self.buf);
         score(ring.current) >= score(top)
             && !matches!(judge(&self.stream.identity, ring.current, &mut self.buf), Judged::Whole(..))
     }
 
-    /// The writers are at work in this half: counters and table were read at different moments.
+    /// True if writers are active in this half: commit counters and thread table were read at different times.
     fn is_counting(&self, ring: &Ring, number: u64) -> bool {
         let stream = self.stream;
         let g = stream.geometry;
@@ -284,7 +285,7 @@ impl Planner<'_> {
         again.is_ok_and(|again| counted(&again) != counted(&ring.slots))
     }
 
-    /// `first` cannot be right.
+    /// Records that `first` is invalid, and uses 0 instead.
     fn unheeded(&mut self, half: usize, first: u64) {
         let why = format!("first {first} lies behind all that was produced; it is not heeded");
         self.out.notes.push(format!("{}: half {half}: {why}", self.stream.region.place()));
@@ -294,7 +295,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The sub-buffer of a number, or what stands in its place.
+    /// Delivers sub-buffer `number`, or the older sub-buffer in its place.
     fn place(&mut self, ring: &Ring, number: u64) -> Result<(), Error> {
         let g = self.stream.geometry;
         if number == ring.current && g.within(ring.position) < HEADER {
@@ -308,12 +309,12 @@ impl Planner<'_> {
             if number != ring.current || (loaded.got as u64) < content.end {
                 return self.missing(ring.half, number, content.end, missing);
             }
-            // What the image lacks was not written yet.
+            // The bytes that the image lacks were not written yet.
             self.buf.resize(size, 0);
         }
         let found = Header::parse(&self.buf, self.stream.identity.order).ok();
         let judged = judge(&self.stream.identity, number, &mut self.buf);
-        // Writers may have closed it since a consumer chose where to stop.
+        // Writers may have closed the current sub-buffer since the consuming read chose its end.
         let is_cut = number == ring.current && self.end.is_some();
         if let Judged::Whole(header, end) = judged
             && !is_cut
@@ -335,7 +336,7 @@ impl Planner<'_> {
         }
         if let Some(older) = older {
             if older.number < g.number(self.words(ring.half).first) {
-                // All that stands there was consumed or cleared.
+                // All events there were consumed or cleared.
                 return Ok(());
             }
             content = ring.content(&g, older.number);
@@ -349,17 +350,18 @@ impl Planner<'_> {
         self.unclosed(ring, content, found, judged)
     }
 
-    /// Places of this stream were passed over because a recorder was at work in them; or that of `number` is, by a recorder
-    /// that has not counted it yet.
+    /// True if the place may hold an older sub-buffer: recorders have skipped places in this stream, or one that is in
+    /// flight skipped the place of `number` and has not counted it yet.
     fn passed_over(&self, ring: &Ring, number: u64) -> bool {
         let g = self.stream.geometry;
         let over = |a: &Announced| a.begin <= g.start(number) && number < g.number(a.end);
-        // Of all times: what earlier consumers were told of is as it was.
+        // The counter is that of the stream's whole life: sub-buffers reported to earlier consumers are still in their
+        // places.
         self.out.control.lost.get(lastwords_abi::stream::SKIPPED).is_some_and(|n| *n > 0)
             || ring.flights.iter().any(|a| a.state == IN_FLIGHT_SWITCH && over(a))
     }
 
-    /// The place was passed over: it holds a sub-buffer of an older lap, which somebody was still writing.
+    /// True if the header is that of an older lap: writers skipped the place because a thread was still writing there.
     fn is_older(&self, header: &Header, number: u64, content: &Content) -> bool {
         let g = self.stream.geometry;
         !content.headless
@@ -368,7 +370,7 @@ impl Planner<'_> {
             && self.stream.identity.difference(header, header.number).is_none()
     }
 
-    /// A sub-buffer that was not closed, or is damaged.
+    /// Delivers a sub-buffer that was not closed or is damaged.
     fn unclosed(
         &mut self,
         ring: &Ring,
@@ -380,7 +382,8 @@ impl Planner<'_> {
         let g = self.stream.geometry;
         let number = content.number;
         let counted = ring.counted(&g, number);
-        // A recorder made the counter whole where the dead left a hole, and had not yet come round when all ended.
+        // A recorder completed the commit counter where a dead recorder left a hole, but the recording ended before the
+        // place was reused.
         let reclaimed = counted == Some(g.size) && ring.is_touched(&g, number);
         let damage = match judged {
             Judged::Damaged(header, end, why) if !reclaimed && (counted == Some(g.size) || ring.slots.is_empty()) => {
@@ -429,8 +432,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Tells of the holes in what is delivered of a sub-buffer: those before were told of to whoever consumed the events around
-    /// them, those behind will be.
+    /// Adds gaps for the holes in the delivered part of a sub-buffer. For a consuming read, holes before that part were
+    /// reported by earlier reads, and holes after it will be reported by the next.
     fn tell_holes(&mut self, half: usize, content: &Content) {
         let start = self.stream.geometry.start(content.number);
         let first = if self.end.is_some() { self.words(half).first } else { 0 };
@@ -450,8 +453,8 @@ impl Planner<'_> {
         self.finish(Candidate { half, header, pieces, verdict: Verdict::Invalid, why, whole: false, not_after })
     }
 
-    /// When a sub-buffer without header was begun: its first event carries the full clock; where that one is a hole, the
-    /// next counts from the sub-buffer before.
+    /// Clock at the begin of a sub-buffer without a header: the full clock of its first event. If the first event is a
+    /// hole, the end of the sub-buffer before.
     fn headless_begin(&self, pieces: &[(usize, usize)]) -> Option<u64> {
         let first = pieces.first().and_then(|p| self.buf.get(p.0..p.1)).unwrap_or_default();
         let full = full_clock(first, self.stream.identity.order);

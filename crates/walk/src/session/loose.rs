@@ -1,4 +1,5 @@
-//! Sub-buffers that were found by themselves, as a part of a session: which of them it lacks, where their events end.
+//! Sub-buffers that were found without a stream region ("loose"): fills the places where a stream lacks them, and finds
+//! where their events end.
 
 use super::data::Stream as Data;
 use super::events::{Walked, walk_while};
@@ -13,31 +14,32 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::source::{PacketInfo, PacketReader};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A step of the clock, as a multiple of the longest before it, that is not believed where nothing else proves an event.
+/// An event of an open sub-buffer is rejected if the clock advances by more than this multiple of the longest step
+/// before.
 const LEAP: u64 = 16;
-/// Sub-buffers of a stream by which its longest step is measured.
+/// Number of closed sub-buffers of a stream whose longest clock step is measured.
 const SAMPLES: usize = 8;
 
-/// A sub-buffer that was found by itself.
+/// A sub-buffer that was found by its own header.
 #[derive(Debug, Clone)]
 pub(crate) struct Loose {
     pub(crate) identity: Identity,
     pub(crate) header: Header,
     pub(crate) verdict: Verdict,
-    /// Bytes of header and events.
+    /// Length of header and events, bytes.
     pub(crate) content: usize,
-    /// Clock of its end.
+    /// Clock at the end of the sub-buffer.
     pub(crate) end: u64,
     pub(crate) pages: Vec<u64>,
 }
 
 impl Loose {
-    /// What tells sub-buffers apart.
+    /// Key that identifies the sub-buffer in its session: stream index and number.
     fn key(&self) -> (u64, u64) {
         (u64::from(self.identity.stream), self.header.number)
     }
 
-    /// Puts its first `len` bytes into `buf`; fewer where the image does not have them.
+    /// Replaces `buf` with the first `len` bytes of the sub-buffer, or fewer where the image lacks them.
     pub(crate) fn load(&self, image: &dyn Image, len: usize, buf: &mut Vec<u8>) {
         load(image, &self.pages, len, buf);
     }
@@ -57,19 +59,20 @@ pub(crate) fn load(image: &dyn Image, pages: &[u64], len: usize, buf: &mut Vec<u
     }
 }
 
-/// Sub-buffers of a session in order of stream and number, each once; those with a checksum first.
+/// Sorts the sub-buffers of a session by stream and number and removes duplicates; committed ones are preferred.
 pub(crate) fn sorted(mut loose: Vec<Loose>) -> Vec<Loose> {
     loose.sort_by_key(|l| (l.key(), l.verdict != Verdict::Committed, std::cmp::Reverse(l.content)));
     loose.dedup_by_key(|l| l.key());
     loose
 }
 
-/// The longest steps of the clock: of events whose headers have 27 bits of it, and of those that have all.
+/// The longest clock steps before an event: for event headers with 27 bits of clock, and for headers with the full
+/// clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace([u64; 2]);
 
 impl Pace {
-    /// The longest of this step and those before.
+    /// Raises the longest step for this kind of header to `step` and returns it.
     fn step(&mut self, word: [u8; 4], order: ByteOrder, step: u64) -> &mut u64 {
         let tag = match order {
             ByteOrder::Little => u32::from_le_bytes(word),
@@ -81,7 +84,7 @@ impl Pace {
         longest
     }
 
-    /// The step is not much longer than all before it; then it counts.
+    /// True if the step is not much longer than all steps before it; then the step is recorded.
     fn allows(&mut self, word: [u8; 4], order: ByteOrder, step: u64) -> bool {
         let before = *self.step(word, order, 0);
         let is_likely = word != [0; 4] && (before == 0 || step <= before.saturating_mul(LEAP));
@@ -91,15 +94,16 @@ impl Pace {
         is_likely
     }
 
-    /// The longest of both.
+    /// Maximum of two paces.
     fn with(self, other: Self) -> Self {
         let ([a, b], [c, d]) = (self.0, other.0);
         Self([a.max(c), b.max(d)])
     }
 }
 
-/// Finds where the events of an open sub-buffer end. `pace`: that of the stream's others. In its first lap, memory behind the last
-/// event was never written: if it is all zero, whatever decodes before it is an event, however long it waited.
+/// Finds where the events of an open sub-buffer end. `pace` is the pace of the stream's closed sub-buffers. In the
+/// stream's first lap, the memory after the last event was never written. If that memory is all zero, every event that
+/// decodes before it is accepted, whatever its clock step.
 fn end_of_open(
     loose: &mut Loose,
     image: &dyn Image,
@@ -125,7 +129,7 @@ fn end_of_open(
     loose.end = walked.clock;
 }
 
-/// The pace of a closed sub-buffer.
+/// Measures the pace of a closed sub-buffer.
 fn pace_of(loose: &Loose, image: &dyn Image, decoder: &ChannelDecoder) -> Pace {
     let (mut bytes, mut pace, order) = (Vec::new(), Pace::default(), loose.identity.order);
     loose.load(image, loose.content, &mut bytes);
@@ -136,25 +140,26 @@ fn pace_of(loose: &Loose, image: &dyn Image, decoder: &ChannelDecoder) -> Pace {
     pace
 }
 
-/// What was found by itself of a session.
+/// The loose sub-buffers of a session that no stream has taken yet.
 pub(crate) struct Pool<'a> {
     pub(crate) image: &'a dyn Image,
-    /// In order of stream and number, each once.
+    /// Sorted by stream and number, without duplicates.
     pub(crate) loose: Vec<Loose>,
 }
 
-/// What was in its place is not there, or is not it.
+/// True if the place of the sub-buffer holds no usable bytes of it.
 fn lacks(row: &SubBuffer) -> bool {
     matches!(row.verdict, Verdict::Missing | Verdict::Stale | Verdict::Invalid)
 }
 
-/// The one sub-buffer that a gap is of.
+/// Parses the number of the sub-buffer that a gap is about; none if the gap is not about a single sub-buffer.
 fn place_of(gap: &Gap) -> Option<u64> {
     let place = gap.place.strip_prefix("sub-buffer ")?;
     place.split([':', ',']).next()?.parse().ok()
 }
 
-/// Those of `own` that the stream lacks, each by its number. A stream may have millions: nothing is looked for among all.
+/// Returns the sub-buffers of `own` that the stream lacks, and marks them committed in `outcome`. Both are matched by
+/// number in hash tables, because a stream may have millions of sub-buffers.
 fn take(own: Vec<Loose>, outcome: &mut Outcome) -> Vec<Loose> {
     let mut rows: HashMap<u64, &mut SubBuffer> = HashMap::new();
     for row in outcome.sub_buffers.iter_mut().filter(|row| lacks(row)) {
@@ -174,20 +179,21 @@ fn take(own: Vec<Loose>, outcome: &mut Outcome) -> Vec<Loose> {
     taken
 }
 
-/// A stream of which there is nothing but sub-buffers.
+/// A stream that has no region, only loose sub-buffers.
 pub(crate) struct Orphan {
     pub(crate) identity: Identity,
     pub(crate) loose: Vec<Loose>,
 }
 
 impl Pool<'_> {
-    /// Takes those that a walked stream lacks out of the pool, and their gaps out of its evidence.
+    /// Removes from the pool the sub-buffers that a walked stream lacks, and their gaps from the stream's evidence.
     pub(crate) fn fill(&mut self, stream: &Data, outcome: &mut Outcome) -> Vec<Loose> {
         let own = self.loose.extract_if(.., |l| l.identity.stream == stream.region.index).collect();
         take(own, outcome)
     }
 
-    /// The streams that no region describes. `decoder`: of a channel, by its id.
+    /// Groups the remaining sub-buffers into streams that no region describes. `decoder` returns the decoder of a
+    /// channel id.
     pub(crate) fn orphans<'d>(self, decoder: impl Fn(u32) -> Option<&'d ChannelDecoder>) -> Vec<Orphan> {
         let mut streams: BTreeMap<u32, Vec<Loose>> = BTreeMap::new();
         for loose in self.loose {
@@ -195,7 +201,7 @@ impl Pool<'_> {
         }
         let mut orphans = Vec::new();
         for mut loose in streams.into_values() {
-            // What a checksum proves says of which channel and CPU the stream is.
+            // The newest committed sub-buffer tells the channel and CPU of the stream.
             let proven = loose.iter().rfind(|l| l.verdict == Verdict::Committed).or(loose.last());
             let Some(identity) = proven.map(|l| l.identity) else { continue };
             loose.retain(|l| (l.identity.channel, l.identity.cpu) == (identity.channel, identity.cpu));
@@ -204,7 +210,7 @@ impl Pool<'_> {
             let paces = closed.filter_map(|l| decoder.map(|d| pace_of(l, self.image, d)));
             let pace = paces.fold(Pace::default(), Pace::with);
             let newest = loose.iter().map(|l| l.header.number).max();
-            // The first sub-buffer is the first to be overwritten.
+            // A stream overwrites sub-buffer 0 first, so the stream is in its first lap if sub-buffer 0 is still there.
             let is_first_lap = loose.iter().any(|l| l.header.number == 0);
             for open in loose.iter_mut().filter(|l| l.verdict == Verdict::Open) {
                 end_of_open(open, self.image, decoder, pace, is_first_lap);
@@ -219,7 +225,7 @@ impl Pool<'_> {
 }
 
 impl Orphan {
-    /// Puts down what is known of it; `stream` is its place in the session's streams.
+    /// Adds the stream's sub-buffers, gaps and notes to `evidence`; `stream` is its index in the session's streams.
     pub(crate) fn tell(&self, stream: usize, evidence: &mut Evidence) {
         let Identity { stream: index, .. } = self.identity;
         let mut next = None;
@@ -256,7 +262,7 @@ impl Orphan {
     }
 }
 
-/// Reads the sub-buffers that were planned of a stream and those that were found by themselves, by number.
+/// Reads the planned sub-buffers of a stream and its loose sub-buffers, ordered by number.
 pub(crate) struct Reader<'a> {
     pub(crate) image: &'a dyn Image,
     pub(crate) planned: Option<super::reader::Reader<'a>>,

@@ -1,7 +1,8 @@
-//! Our own buffers: from regions to sessions.
+//! Recovers this recorder's sessions from an image.
 //!
-//! Regions are found by their magic, grouped by the session's UUID, and each is read for itself: a damaged session region
-//! costs names and state, not the events; a damaged stream costs that stream; a damaged sub-buffer itself.
+//! Regions are found by their magic and grouped by the session's UUID. Each region is read on its own, so damage stays
+//! local: without the session region only names and state are lost, not the events; a damaged stream costs that stream;
+//! a damaged sub-buffer costs that sub-buffer.
 
 mod carve;
 mod clock;
@@ -57,23 +58,24 @@ use std::sync::Arc;
 pub use end::End;
 pub use upto::Upto;
 
-/// What is wanted of a session.
+/// Selects the parts of a session to read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// The snapshot in place of the live ring.
+    /// Read the snapshot instead of the live ring.
     pub snapshot: bool,
-    /// Not all of it: what a consumer wants.
+    /// Stop where a consuming read has to stop, instead of at the newest event.
     pub upto: Option<Upto<'a>>,
-    /// Somebody may be recording: each stream is copied before it is looked at, so that what is found in it can be delivered.
+    /// The session may still be recording. Each stream is copied before it is analyzed, so that events found in it can
+    /// still be delivered.
     pub live: bool,
 }
 
-/// What was found in an image.
+/// The sessions found in an image.
 #[derive(Debug, Default)]
 pub struct Sessions {
     /// Sessions, in order of creation.
     pub sessions: Vec<Session>,
-    /// Remarks that belong to no session.
+    /// Notes about regions that belong to no session.
     pub notes: Vec<String>,
 }
 
@@ -83,9 +85,10 @@ pub struct Session {
     schema: Schema,
     streams: Vec<Stream>,
     data: Vec<(Data, Outcome)>,
-    /// Sub-buffers that were found by themselves, by stream: behind the streams of `data` come those that have nothing else.
+    /// Sub-buffers that were found without a region, by index of the stream. Streams that have only such sub-buffers
+    /// come after those of `data`.
     loose: BTreeMap<usize, Vec<Loose>>,
-    /// Where they are.
+    /// The image that contains the sub-buffers of `loose`.
     image: Arc<dyn Image>,
     evidence: Evidence,
     spans: Vec<OpenSpan>,
@@ -98,13 +101,13 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// What `inspect` shows.
+    /// Facts about the session, as `inspect` shows them.
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Takes in that something of its image cannot be read.
+    /// Adds a gap: `what` names a part of the image that cannot be read.
     pub(crate) fn lacks(&mut self, what: &str) {
         self.evidence.gaps.push(gap(what, Cause::Missing));
     }
@@ -144,7 +147,7 @@ impl Source for Session {
     }
 }
 
-/// The packets of a stream that is not there.
+/// The packet reader of a stream index that does not exist.
 struct Nothing;
 
 impl PacketReader for Nothing {
@@ -166,8 +169,8 @@ pub fn find(
     build(image, None, options, budget, watch)
 }
 
-/// Finds every session, and of each what no region leads to as well: sub-buffers that prove themselves, and regions whose pages
-/// lie anywhere in the memory of a machine.
+/// Finds every session, and also data that no region leads to: sub-buffers that their own checksum proves, and regions
+/// whose pages are scattered over the memory of a machine.
 ///
 /// # Errors
 /// The budget is spent.
@@ -182,7 +185,7 @@ pub fn carve(
     build(&whole, Some((image, carved.loose)), options, budget, watch)
 }
 
-/// Sub-buffers by session, and the image that they are in.
+/// The image that was searched, and the sub-buffers found in it, by session.
 type Carved<'a> = (&'a Arc<dyn Image>, BTreeMap<[u8; 16], Vec<Loose>>);
 
 fn build(
@@ -201,7 +204,7 @@ fn build(
     }
     let (raw, loose) = carved.map_or((image, BTreeMap::new()), |(raw, loose)| (raw, loose));
     for (uuid, loose) in loose {
-        // What is open alone proves no session.
+        // Open sub-buffers have no checksum. Alone they do not prove that a session exists.
         let is_proven = loose.iter().any(|l| l.verdict == lastwords_trace::evidence::Verdict::Committed);
         if is_proven || groups.contains_key(&uuid) {
             groups.entry(uuid).or_default().1 = loose;
@@ -219,7 +222,7 @@ fn build(
 
 struct Builder<'a> {
     image: &'a Arc<dyn Image>,
-    /// Where sub-buffers that were found by themselves are.
+    /// The image that contains the sub-buffers that were found without a region.
     raw: &'a Arc<dyn Image>,
     options: &'a Options<'a>,
     budget: &'a Budget,
@@ -227,7 +230,8 @@ struct Builder<'a> {
     notes: Vec<String>,
 }
 
-/// The regions of a session, by kind; of several of the same kind and index the fullest.
+/// The regions of a session, by kind. If several regions have the same kind and index, the one with the most bytes in
+/// the image is kept.
 #[derive(Default)]
 struct Regions {
     session: Option<Region>,
@@ -310,7 +314,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Reads the registry; what it lost, and what found no room in it, is told.
+    /// Reads the registry; adds gaps for damaged records and for descriptions that did not fit into the registry.
     fn registry(&mut self, region: Option<&Region>, evidence: &mut Evidence) -> registry::Registry {
         let Some(region) = region else {
             let gap = gap("the registry is not in the image: events cannot be decoded", Cause::Missing);
@@ -332,7 +336,7 @@ impl Builder<'_> {
         registry
     }
 
-    /// Tells of a snapshot that was being taken.
+    /// Adds a note if a snapshot was being taken.
     fn swapping(&mut self, info: &Info) {
         if info.snapshot.word() == "swapping" {
             let both = if info.snapshot.locked {
@@ -344,7 +348,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Remarks on the whole come before those on streams.
+    /// Moves the builder's notes about the whole session to `evidence`, before notes about streams.
     fn unsaid(&mut self, evidence: &mut Evidence) {
         evidence.notes.append(&mut self.notes);
     }
@@ -392,7 +396,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The streams whose geometry holds; tells of the others.
+    /// Returns the streams whose geometry is valid; adds a gap for each other stream.
     fn streams(&self, regions: &Regions, evidence: &mut Evidence) -> Vec<Data> {
         let mut streams = Vec::new();
         for region in regions.streams.values() {
@@ -407,7 +411,7 @@ impl Builder<'_> {
     }
 }
 
-/// Tells of the streams that a channel should have, and of those that must be because there is one of a greater index.
+/// Adds gaps for streams that a channel should have, and for missing indices below that of a stream that was found.
 fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mut Evidence) {
     let of = |channel: &ChannelInfo| channel.first_stream..channel.first_stream.saturating_add(channel.streams);
     for channel in &info.channels {
@@ -420,7 +424,7 @@ fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mu
         }
     }
     let found: BTreeSet<u32> = regions.streams.keys().copied().chain(loose.iter().map(|l| l.identity.stream)).collect();
-    // Each run of indices between two that were found; a damaged index makes one line, not a million.
+    // Each run of missing indices between two streams makes one gap, so a damaged index does not make a million.
     let mut next = 0u32;
     for index in found {
         let unclaimed = |i: &u32| !info.channels.iter().any(|c| of(c).contains(i));
@@ -435,28 +439,28 @@ fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mu
     }
 }
 
-/// Most indices between two streams that are compared with what the channels say.
+/// Most missing indices between two streams that are compared with the channels.
 const STREAMS_LOOKED_AT: usize = 1 << 16;
 
-/// Bytes of streams from which on threads gain more than they cost.
+/// Size of the streams, in bytes, from which planning on several threads is faster than on one.
 const WORTH_THREADS: u64 = 1 << 20;
 
-/// The plan of a stream, and the copy that it is of, where writers are at work.
+/// The plan of a stream, and the copy that was planned if the stream was being written.
 type Planned = (Outcome, Option<Arc<Frozen>>);
 
-/// Everything that planning a stream needs.
+/// The inputs of planning the streams of a session.
 struct Planning<'a> {
     builder: &'a Builder<'a>,
     info: &'a Info,
     flip: Option<u32>,
     resolved: &'a schema::Resolved,
     threads: Option<(&'a Region, ThreadTable)>,
-    /// Where reading ends, by stream, if it is a consumer's.
+    /// For a consuming read: position where reading ends, by stream.
     ends: Option<Vec<Option<End>>>,
 }
 
 impl Planning<'_> {
-    /// Plans all streams, on as many threads as the machine runs.
+    /// Plans all streams, in parallel if they are large.
     fn all(&self, data: &mut [Data]) -> Result<Vec<Outcome>, Error> {
         let held = data.iter().fold(0u64, |n, d| n.saturating_add(d.region.held));
         let threads = if held < WORTH_THREADS { 1 } else { parallel::cpus() };
@@ -493,19 +497,19 @@ impl Planning<'_> {
                 return Ok((outcome, None));
             }
         }
-        // Writers are at work: a copy is planned and delivered.
+        // The stream is being written: plan and deliver a copy.
         let wanted = Wanted { halves: &[0, 1], new_only: false, threads: self.threads };
         let frozen = match Frozen::file().and_then(|file| Frozen::of(stream, &file, &wanted, budget)) {
             Ok(frozen) => Some(Arc::new(frozen)),
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
-            // Without a copy, what is overwritten before it is delivered is lost.
+            // Without a copy, sub-buffers that writers overwrite before delivery are lost.
             Err(_) => None,
         };
         let copy = Data { frozen, ..stream.clone() };
         Ok((whole(&copy)?, copy.frozen))
     }
 
-    /// Which halves are delivered.
+    /// Chooses the halves that are delivered, in order of delivery.
     fn halves(&self, planner: &mut Planner<'_>, stream: &Data) -> Vec<usize> {
         let control = planner.control;
         let produced = |half: usize| control.half.get(half).map_or(0, |h| h.position(&stream.geometry));
@@ -515,7 +519,7 @@ impl Planning<'_> {
         };
         let other = live ^ 1;
         let swapping = self.info.snapshot.is_swapping();
-        // Positions of the live half lie beyond all those of the spare: whoever took a snapshot saw to that.
+        // Positions of the live half are greater than all positions of the spare half: taking a snapshot ensures that.
         let contradicted = !swapping && produced(other) > produced(live) && planner.is_in_use(other);
         if contradicted {
             let why = format!("half {live} is said to be live, but half {other} is newer");
@@ -527,7 +531,8 @@ impl Planning<'_> {
             (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => vec![other],
             (true, _) if self.info.snapshot.word() == "swapping" && planner.is_in_use(other) => vec![other],
             (true, _) => Vec::new(),
-            // Nobody can have read the snapshot: what was before the swap belongs to the trace.
+            // The swap was not finished, so no reader can have read the snapshot: events from before the swap belong to
+            // the trace.
             (false, true) if planner.is_in_use(other) => vec![other, live],
             (false, _) => vec![live],
         }
@@ -552,7 +557,7 @@ fn stream_of(of: &Identity, schema: &Schema) -> Stream {
     Stream { channel, instance: u64::from(of.stream), cpu: cpu(of.cpu) }
 }
 
-/// What is known of a stream by its sub-buffers alone.
+/// Describes a stream that has no region, from the common fields of its sub-buffers.
 fn orphan_info(of: &Identity) -> StreamInfo {
     let &Identity { stream: index, channel, size: sub_buffer_size, .. } = of;
     StreamInfo { index, channel, cpu: cpu(of.cpu), sub_buffer_size, ..StreamInfo::default() }

@@ -1,10 +1,10 @@
-//! The header and context of a sub-buffer.
+//! The header and packet context at the start of a sub-buffer.
 
 use lastwords_abi::packet::{CHECK_FROM_END, CTF_MAGIC, HEADER_LEN, TRAILER_LEN, at};
 use lastwords_abi::region::checksum;
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
-/// What every sub-buffer of a stream has in common.
+/// The header fields that all sub-buffers of a stream have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {
     pub(crate) uuid: [u8; 16],
@@ -49,7 +49,7 @@ impl Header {
         })
     }
 
-    /// The bytes of it.
+    /// Encodes the header.
     pub(crate) fn bytes(&self, order: ByteOrder) -> Vec<u8> {
         let u32_of = |v: u32| if order == ByteOrder::Little { v.to_le_bytes() } else { v.to_be_bytes() };
         let u64_of = |v: u64| if order == ByteOrder::Little { v.to_le_bytes() } else { v.to_be_bytes() };
@@ -68,7 +68,7 @@ impl Header {
 }
 
 impl Identity {
-    /// The header of sub-buffer `number`, nothing known but what all have in common.
+    /// Header of sub-buffer `number` with the common fields only; clocks, content size and discarded events are 0.
     pub(crate) fn header(&self, number: u64) -> Header {
         Header {
             magic: CTF_MAGIC,
@@ -85,13 +85,13 @@ impl Identity {
         }
     }
 
-    /// `header` with what must stand in sub-buffer `number` put right.
+    /// Replaces the fields of `header` that follow from the stream and `number`.
     pub(crate) fn mended(&self, header: &Header, number: u64) -> Header {
         let Header { begin, end, content_bits, discarded, .. } = *header;
         Header { begin, end, content_bits, discarded, ..self.header(number) }
     }
 
-    /// The first field of `header` that cannot stand in sub-buffer `number`, in words.
+    /// Describes the first field of `header` that is wrong for sub-buffer `number`; none if all are right.
     pub(crate) fn difference(&self, header: &Header, number: u64) -> Option<String> {
         let right = self.mended(header, number);
         let say = |offset: usize, found: u64, expected: u64| {
@@ -121,7 +121,7 @@ impl Identity {
         None
     }
 
-    /// Bytes of content that a closed sub-buffer's header says, if that can be.
+    /// Content size in bytes from the header of a closed sub-buffer, if the size is valid.
     pub(crate) fn content(&self, header: &Header) -> Option<usize> {
         let bytes = header.content_bits / 8;
         let limit = self.size.saturating_sub(TRAILER_LEN as u64);
@@ -130,22 +130,22 @@ impl Identity {
     }
 }
 
-/// What a whole sub-buffer that should be closed was found to be.
+/// Result of checking a complete sub-buffer that should be closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// Closed; the checksum holds over so many bytes.
+    /// Closed, with a valid checksum; the content size in bytes.
     Whole(Header, usize),
-    /// The checksum holds when what must stand in the header is put right: nothing else is damaged.
+    /// The checksum is valid after the header fields that are known were corrected: nothing else is damaged.
     Mended(Header, usize, String),
-    /// A whole sub-buffer of another number.
+    /// A valid sub-buffer, but with this other number.
     Other(u64),
-    /// Not closed: no content size was written.
+    /// Not closed: its header has no content size.
     Unclosed(Header),
-    /// Damaged, with the bytes that may be content and why.
+    /// Damaged: the number of bytes that may be content, and the reason.
     Damaged(Header, usize, String),
 }
 
-/// Judges the bytes of a whole sub-buffer, which should be closed and have this number.
+/// Checks the bytes of a complete sub-buffer that should be closed and have this number.
 pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judged {
     let limit = bytes.len().saturating_sub(TRAILER_LEN);
     let header = match Header::parse(bytes, identity.order) {
@@ -190,7 +190,7 @@ pub(crate) fn judge(identity: &Identity, number: u64, bytes: &mut [u8]) -> Judge
     }
 }
 
-/// The checksum holds with one bit of the content's size flipped back, if it does.
+/// Returns the repaired header if flipping one bit of its content size makes the checksum valid.
 fn other_content(identity: &Identity, number: u64, header: &Header, bytes: &mut [u8], said: u64) -> Option<Judged> {
     for bit in 0..u64::BITS {
         let content_bits = header.content_bits ^ 1u64.wrapping_shl(bit);

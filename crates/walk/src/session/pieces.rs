@@ -1,8 +1,8 @@
-//! Runs of bytes of a sub-buffer that hold its events.
+//! Runs of bytes (begin, end) in a sub-buffer that contain its events.
 
 use lastwords_abi::packet::HEADER_LEN;
 
-/// Where in the sub-buffer the byte is that has offset `at` when the pieces stand one behind the other, behind a header.
+/// Maps `at`, an offset in the concatenation of a header and the pieces, back to an offset in the sub-buffer.
 pub(crate) fn offset_of(pieces: &[(usize, usize)], at: usize) -> u64 {
     let mut left = at.saturating_sub(HEADER_LEN);
     for (begin, end) in pieces {

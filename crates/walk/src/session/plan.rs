@@ -1,4 +1,5 @@
-//! What is delivered of a stream, and the evidence: one look at every sub-buffer, from the oldest to the current.
+//! Plans the delivery of a stream and collects its evidence: looks once at every sub-buffer, from the oldest to the
+//! current.
 
 use super::data::Stream;
 use super::end::End;
@@ -12,10 +13,10 @@ use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 
-/// Missing sub-buffers that are listed one by one; what follows them is one gap.
+/// Most missing sub-buffers that are listed one by one; further ones make one gap.
 const LISTED: u64 = 1024;
 
-/// One packet to be delivered.
+/// One packet to deliver.
 #[derive(Debug, Clone)]
 pub(crate) struct Packet {
     pub(crate) half: usize,
@@ -23,16 +24,16 @@ pub(crate) struct Packet {
     pub(crate) reserve: u64,
     pub(crate) number: u64,
     pub(crate) verdict: Verdict,
-    /// Runs of bytes of the sub-buffer that hold its events.
+    /// Runs of bytes (begin, end) of the sub-buffer that contain its events.
     pub(crate) pieces: Vec<(usize, usize)>,
-    /// The header in memory is right as it stands.
+    /// The header in memory is correct and is delivered unchanged.
     pub(crate) as_is: bool,
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) discarded: u64,
 }
 
-/// What one stream gives.
+/// The result of planning one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) packets: Vec<Packet>,
@@ -40,7 +41,7 @@ pub(crate) struct Outcome {
     pub(crate) gaps: Vec<Gap>,
     pub(crate) notes: Vec<String>,
     pub(crate) produced: u64,
-    /// Where reading ended before events that are too late for it.
+    /// Position where reading ended before an event that is too late for this read.
     pub(crate) reached: Option<u64>,
     pub(crate) control: Control,
 }
@@ -48,44 +49,44 @@ pub(crate) struct Outcome {
 /// Plans one stream.
 pub(crate) struct Planner<'a> {
     pub(crate) stream: &'a Stream,
-    /// Index in the session's streams.
+    /// Index of the stream in the session.
     pub(crate) index: usize,
     pub(crate) decoder: Option<&'a ChannelDecoder>,
-    /// The schema is not to be trusted: walk the events of committed sub-buffers too.
+    /// The schema is uncertain, so the events of committed sub-buffers are walked too.
     pub(crate) thorough: bool,
     /// The session region and its thread table.
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
     pub(crate) budget: &'a Budget,
     pub(crate) control: Control,
-    /// Where reading ends, where that is not where the writers are.
+    /// Where reading ends, for a consuming read.
     pub(crate) end: Option<End>,
     pub(crate) out: Outcome,
     pub(crate) buf: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
-    /// The sub-buffer planned last, if its clocks can be trusted: its number and the clock at its end.
+    /// Number and end clock of the sub-buffer planned last, if its clocks are trusted.
     pub(crate) last: Option<(u64, u64)>,
-    /// The same of the last that a checksum vouches for: damage in one must not reach into the next.
+    /// The same for the last sub-buffer with a valid checksum: damage in one sub-buffer must not affect the next.
     sure: Option<(u64, u64)>,
     pub(crate) missing_run: u64,
-    /// The positions of the newest gap, where that is of [`Self::lost_to_writers`].
+    /// Positions of the newest gap, if [`Self::lost_to_writers`] added it.
     lost_run: Option<(u64, u64)>,
 }
 
-/// A sub-buffer before its structure was looked at. Its bytes are in the planner's buffer.
+/// A sub-buffer whose events have not been walked yet. Its bytes are in the planner's buffer.
 pub(crate) struct Candidate {
     pub(crate) half: usize,
     pub(crate) header: Header,
     pub(crate) pieces: Vec<(usize, usize)>,
     pub(crate) verdict: Verdict,
     pub(crate) why: String,
-    /// The checksum vouches for it.
+    /// The sub-buffer's checksum is right.
     pub(crate) whole: bool,
-    /// No event of it can be later.
+    /// Latest possible clock of its events.
     pub(crate) not_after: Option<u64>,
 }
 
 impl Candidate {
-    /// What its events must be to be believed.
+    /// Rules for accepting its events.
     fn rules(&self) -> Rules {
         let zeros = match self.verdict {
             _ if self.whole => Zeros::Event,
@@ -124,12 +125,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The last sub-buffer that a checksum vouches for, and the clock at its end.
+    /// Number and end clock of the last sub-buffer with a valid checksum.
     pub(crate) fn sure(&self) -> Option<(u64, u64)> {
         self.sure
     }
 
-    /// Reads the control words; false where they cannot be read, and with them nothing of the stream.
+    /// Reads the control words; false if they cannot be read, and then nothing of the stream can be.
     pub(crate) fn read_control(&mut self) -> Result<bool, Error> {
         match self.stream.control(self.budget) {
             Ok(control) => self.control = control,
@@ -144,7 +145,7 @@ impl<'a> Planner<'a> {
         Ok(true)
     }
 
-    /// Begins with a half; returns its control words.
+    /// Starts a half; returns its control words.
     pub(crate) fn begin_half(&mut self, half: usize) -> Half {
         self.last = None;
         self.sure = None;
@@ -158,14 +159,14 @@ impl<'a> Planner<'a> {
         words
     }
 
-    /// What was planned, with what was lost in all.
+    /// Returns the plan, with the losses of the whole stream.
     pub(crate) fn outcome(mut self) -> Outcome {
         self.lost();
         self.totals();
         self.out
     }
 
-    /// Events were recorded in this half since it was begun: the words say so, and a header agrees.
+    /// True if events were recorded in this half since it was begun: the words say so, and a header agrees.
     pub(crate) fn is_in_use(&mut self, half: usize) -> bool {
         let words = self.words(half);
         let position = words.position(&self.stream.geometry);
@@ -174,12 +175,12 @@ impl<'a> Planner<'a> {
             && [Some(number), number.checked_sub(1)].into_iter().flatten().any(|n| self.number_in(half, n) == Some(n))
     }
 
-    /// The control words of a half as they were read last.
+    /// The control words of a half, as last read.
     pub(crate) fn words(&self, half: usize) -> Half {
         self.control.half.get(half).copied().unwrap_or_default()
     }
 
-    /// The first sub-buffer that is of interest, given the current one; tells of those overwritten and cleared.
+    /// Number of the oldest sub-buffer to read, given the current one; adds gaps for overwritten and cleared events.
     pub(crate) fn oldest(&mut self, half: usize, current: u64, first: u64) -> u64 {
         let g = self.stream.geometry;
         let kept = current.saturating_add(1).saturating_sub(g.count);
@@ -193,12 +194,12 @@ impl<'a> Planner<'a> {
         kept.max(begun)
     }
 
-    /// The cause of what writers overwrote: a consumer never had it.
+    /// Cause of a gap that writers overwrote; in a consuming read, no consumer had read it.
     fn overwritten(&self) -> Cause {
         if self.end.is_some() { Cause::Unread } else { Cause::Overwritten }
     }
 
-    /// Tells that writers came round to a sub-buffer while the stream was read. Several in a row make one gap.
+    /// Adds a gap for a sub-buffer that writers overwrote while the stream was read. Several in a row make one gap.
     pub(crate) fn lost_to_writers(&mut self, half: usize, number: u64) {
         let g = self.stream.geometry;
         let words = self.words(half);
@@ -214,12 +215,12 @@ impl<'a> Planner<'a> {
         self.lost_run = Some((from, to));
     }
 
-    /// Tells of events before `first` that are still there: somebody consumed or cleared them.
+    /// Adds a gap for events before `first` that are still there: they were consumed or cleared.
     fn cleared(&mut self, half: usize, kept: u64, begun: u64, first: u64) {
         let g = self.stream.geometry;
         let here = |planner: &mut Self, n: u64| planner.number_in(half, n) == Some(n);
         if self.end.is_some() {
-            // By whoever consumed before.
+            // An earlier consuming read returned them.
             return;
         }
         let before = (kept..begun).find(|n| here(self, *n));
@@ -232,7 +233,7 @@ impl<'a> Planner<'a> {
         self.gap(format!("positions {from} to {first}"), cause, Some(first.saturating_sub(from)));
     }
 
-    /// The number in the header at the place of sub-buffer `number`, if that is a header of this stream.
+    /// Number in the header at the place of sub-buffer `number`, if the header belongs to this stream.
     pub(crate) fn number_in(&mut self, half: usize, number: u64) -> Option<u64> {
         self.stream.load(half, number, HEADER_LEN, &mut self.buf);
         let header = Header::parse(&self.buf, self.stream.identity.order).ok()?;
@@ -242,7 +243,7 @@ impl<'a> Planner<'a> {
             .then_some(header.number)
     }
 
-    /// A sub-buffer that was left by the writers, of a stream whose writers leave none unfinished.
+    /// Delivers a sub-buffer that writers have left, in a stream whose writers leave no sub-buffer unfinished.
     pub(crate) fn closed(&mut self, half: usize, number: u64) -> Result<(), Error> {
         self.budget.steps(&self.stream.region.name, 1)?;
         let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
@@ -296,13 +297,14 @@ impl<'a> Planner<'a> {
         self.finish(Candidate { half, header, pieces, verdict, why, whole: false, not_after })
     }
 
-    /// The last clock in a closed sub-buffer of which is not known where the content ends: behind it lies what an older lap left.
+    /// Latest clock in a closed sub-buffer whose content size is unknown: the bytes after its content are left over
+    /// from an older lap.
     pub(crate) fn last_of(&self, header: &Header, content: usize) -> Option<u64> {
         let is_known = (content as u64) < self.stream.geometry.content_limit();
         Some(header.end).filter(|end| !is_known && *end != 0 && *end >= header.begin)
     }
 
-    /// A damaged header's beginning that cannot be is replaced by the end of the sub-buffer before.
+    /// Replaces an impossible begin in a damaged header by the end of the sub-buffer before.
     pub(crate) fn sane_clocks(&self, header: &mut Header) {
         let Some((number, clock)) = self.sure else { return };
         let follows = number.checked_add(1) == Some(header.number);
@@ -312,7 +314,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The image has only the front of it, or nothing. `limit`: no event lies behind this offset.
+    /// Delivers a sub-buffer of which the image has only the front, or nothing. No event lies after offset `limit`.
     pub(crate) fn missing(&mut self, half: usize, number: u64, limit: u64, why: String) -> Result<(), Error> {
         let size = self.stream.geometry.size;
         let identity = self.stream.identity;
@@ -340,25 +342,25 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The writers have come round to this sub-buffer since it was read.
+    /// True if writers have reused the place of this sub-buffer since it was read.
     pub(crate) fn overtaken(&mut self, half: usize, number: u64) -> bool {
         self.stream.is_overtaken(half, number, self.words(half).reserve, self.budget)
     }
 
-    /// The writers have gone on since the control words were read: what they and the headers say may not fit each other.
+    /// True if writers have advanced since the control words were read: words and headers may then disagree.
     pub(crate) fn is_moving(&self, half: usize) -> bool {
         let now = self.stream.control_again(self.budget).ok();
         now.and_then(|c| c.half.get(half).copied()).is_some_and(|now| now.reserve != self.words(half).reserve)
     }
 
-    /// The writers were beginning a sub-buffer in the place of this one, which is the oldest.
+    /// True if writers were beginning a new sub-buffer in the place of this one, the oldest.
     fn given_up(&self, half: usize, number: u64) -> bool {
         let g = self.stream.geometry;
         let Half { reserve, attempt, .. } = self.words(half);
         attempt != reserve && g.within(reserve) == 0 && number.saturating_add(g.count) == g.number(reserve)
     }
 
-    /// Finds where the structure breaks, cuts what was cleared, and puts packet and verdict down.
+    /// Walks the events, removes cleared ones, and stores packet and verdict.
     pub(crate) fn finish(&mut self, mut c: Candidate) -> Result<(), Error> {
         self.missing_run = 0;
         let g = self.stream.geometry;
@@ -368,7 +370,7 @@ impl<'a> Planner<'a> {
         let cut = usize::try_from(cut).unwrap_or(0);
         let mut end = c.header.end;
         let total = c.pieces.iter().fold(0usize, |n, p| n.saturating_add(p.1.saturating_sub(p.0)));
-        // Clocks in what is damaged tell nothing.
+        // Clocks in damaged sub-buffers are not reliable.
         let is_sound = matches!(c.verdict, Verdict::Committed | Verdict::Open | Verdict::Torn);
         let wanted = self.end.and_then(|end| end.clock).filter(|last| is_sound && (!c.whole || c.header.end > *last));
         let look = !c.whole || self.thorough || cut > HEADER_LEN || wanted.is_some();
@@ -393,14 +395,14 @@ impl<'a> Planner<'a> {
                 end = walked.clock.max(c.header.begin);
             }
         } else if self.decoder.is_none() && !c.whole && c.verdict != Verdict::Open {
-            // Nobody can tell events from damage.
+            // Without a decoder, events cannot be told from damage.
             c.pieces.clear();
             self.gap(format!("sub-buffer {number}: no event of it is described"), Cause::Damaged, Some(total as u64));
         }
         self.put(c, end, cut > HEADER_LEN || is_late)
     }
 
-    /// The structure of the events; offsets are those of the pieces, one behind the other, behind a header.
+    /// Walks the events. Offsets are those in the concatenation of a header and the pieces.
     fn walk(&mut self, decoder: &ChannelDecoder, c: &Candidate, cut: usize, wanted: Option<u64>) -> Walked {
         let rules = Rules { wanted, ..c.rules() };
         let contiguous = match c.pieces.as_slice() {
@@ -423,9 +425,9 @@ impl<'a> Planner<'a> {
         walk(decoder, &self.scratch, HEADER_LEN, c.header.begin, from, rules)
     }
 
-    /// Takes an error of the walk into the verdict.
+    /// Applies an error of the walk to the verdict.
     fn broken(&mut self, c: &mut Candidate, walked: &Walked, lost: usize) {
-        // That the last event is cut is what missing means; zeros before that are damage.
+        // In a missing sub-buffer, a cut last event is expected; unwritten zeros before it are damage.
         let counts = |e: &DecodeError| c.verdict != Verdict::Missing || e.expected == Expected::Written;
         let Some(error) = walked.error.filter(counts) else { return };
         let number = c.header.number;
@@ -450,7 +452,7 @@ impl<'a> Planner<'a> {
         self.verdict(number, c.verdict, content, c.why);
         let trusted = matches!(c.verdict, Verdict::Committed | Verdict::Open | Verdict::Torn);
         let clock = end.max(c.header.begin);
-        // A sub-buffer with neither header nor events tells no time.
+        // A sub-buffer without header and events has no clock.
         self.last = (trusted && clock != 0).then_some((number, clock));
         if c.verdict == Verdict::Committed {
             self.sure = self.last;
@@ -469,7 +471,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Events that were told of as lost by an earlier read.
+    /// Number of lost events that an earlier read reported.
     fn told(&self) -> u64 {
         self.end.map_or(0, |end| lost_events(&end.told))
     }
@@ -483,7 +485,7 @@ impl<'a> Planner<'a> {
         self.out.gaps.push(Gap { stream: Some(self.index), place, cause, events: None, bytes });
     }
 
-    /// Announced reservations of the session; none where its region is lost.
+    /// Reads the announced reservations of the session; empty if the session region is lost.
     pub(crate) fn announced(&mut self) -> Result<Vec<Announced>, Error> {
         let Some((region, table)) = self.threads else {
             self.out.notes.push(format!(
@@ -506,7 +508,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The counters of lost events, as gaps.
+    /// Adds the counters of lost events as gaps.
     fn lost(&mut self) {
         use lastwords_abi::stream as abi;
         let causes = [
@@ -542,7 +544,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Order of packets, and running totals of discarded events that only rise.
+    /// Sorts the packets, and makes their totals of discarded events never decrease.
     fn totals(&mut self) {
         self.out.packets.sort_by_key(|p| p.number);
         let total = self.control.lost_events();

@@ -1,4 +1,4 @@
-//! Packets on demand.
+//! Loads the planned packets of a stream on demand.
 
 use super::data::Stream;
 use super::packet::Header;
@@ -7,7 +7,7 @@ use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_trace::source::{PacketInfo, PacketReader};
 
-/// Reads the planned packets of one stream; one sub-buffer at a time is in memory.
+/// Reads the planned packets of one stream; keeps one sub-buffer in memory.
 pub(crate) struct Reader<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) packets: std::slice::Iter<'a, Packet>,
@@ -27,12 +27,12 @@ impl PacketReader for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// Number of the packet that is next.
+    /// Number of the next packet.
     pub(crate) fn next_number(&self) -> Option<u64> {
         self.packets.as_slice().first().map(|packet| packet.number)
     }
 
-    /// None where the image no longer has it, or a living writer came round to it.
+    /// Loads one packet; none if the image no longer has it or if a writer has overwritten it.
     fn deliver(&mut self, packet: &Packet, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let end = packet.pieces.last().map_or(HEADER_LEN, |p| p.1);
         if packet.as_is {
@@ -63,7 +63,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The running total, which may have grown since the sub-buffer was closed.
+    /// Writes the running total of discarded events into the header; it may have grown since the sub-buffer was closed.
     fn put_discarded(&self, packet: &Packet, bytes: &mut [u8]) {
         let word = match self.stream.identity.order {
             ByteOrder::Little => packet.discarded.to_le_bytes(),
@@ -75,7 +75,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Header as it should be, then the pieces one behind the other.
+    /// Writes a new header, then the pieces one after the other.
     fn compose(&self, packet: &Packet, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(HEADER_LEN, 0);

@@ -1,15 +1,15 @@
-//! A region, as its header describes it.
+//! A region as described by its header.
 
 use lastwords_bytes::ByteOrder;
 use std::sync::Arc;
 
-/// A region whose header holds.
+/// A region whose header is valid.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     pub(crate) address: u64,
-    /// Its length, as its header says.
+    /// Length in bytes, from the header.
     pub(crate) size: u64,
-    /// How much of it the image has, up to the last byte.
+    /// Number of bytes from the start of the region to the last byte that the image has.
     pub(crate) held: u64,
     pub(crate) kind: u32,
     pub(crate) index: u32,
@@ -17,20 +17,20 @@ pub(crate) struct Region {
     pub(crate) order: ByteOrder,
     pub(crate) minor: u16,
     pub(crate) word_size: u32,
-    /// What follows the header and is covered by its checksum.
+    /// Bytes after the header that the header's checksum covers.
     pub(crate) fixed: Vec<u8>,
-    /// The file it lies in.
+    /// Name of the file that contains the region.
     pub(crate) name: Arc<str>,
-    /// Where in that file.
+    /// Offset of the region in that file, bytes.
     pub(crate) offset: u64,
-    /// Its checksum did not hold at first: what was done about it.
+    /// If the header was damaged: a message about its repair.
     pub(crate) mended: Option<String>,
-    /// The reserved words of its header are 0, as this version has them.
+    /// All reserved words of the header are 0, as in this version of the format.
     pub(crate) reserved_is_zero: bool,
 }
 
 impl Region {
-    /// What it is called in messages.
+    /// Name of the region in messages: file and offset.
     pub(crate) fn place(&self) -> String {
         format!("{}+{:#x}", self.name, self.offset)
     }

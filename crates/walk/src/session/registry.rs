@@ -1,6 +1,7 @@
-//! The registry region: what events look like.
+//! Reads the registry region, which has the descriptions of events.
 //!
-//! A record that does not verify costs itself: the walk goes on at the next place, 8-aligned, where a record verifies.
+//! A damaged record costs that record: the walk continues at the next 8-aligned offset where the checksum of a record
+//! is right.
 
 use super::info::Module;
 use super::layout::{field, part};
@@ -16,30 +17,30 @@ use std::collections::BTreeMap;
 
 /// Most bytes of records that are read.
 const MAX_BYTES: u64 = 1 << 26;
-/// Largest record that is looked for behind damage.
+/// Longest record that is accepted, bytes.
 const MAX_RECORD: usize = 1 << 20;
-/// Bytes that may be summed in the search behind damage, as a multiple of the region's.
+/// Limit of the bytes checksummed while searching after damage, as a multiple of the bytes of records.
 const SEARCH_FACTOR: u64 = 64;
 
-/// What the registry says.
+/// The contents of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// By channel and event id.
+    /// Descriptions of events, by channel and event id.
     pub(crate) events: BTreeMap<(u32, u16), EventClass>,
     /// User-defined contexts, by channel and index.
     pub(crate) contexts: BTreeMap<(u32, u16), Field>,
     pub(crate) modules: Vec<Module>,
     pub(crate) env: BTreeMap<String, String>,
-    /// Descriptions that found no room.
+    /// Number of descriptions that did not fit.
     pub(crate) dropped: u64,
-    /// Names of threads that found no room.
+    /// Number of thread names that did not fit.
     names_dropped: u64,
-    /// Offsets of runs of bytes in the region that are no records, and their lengths.
+    /// Damaged parts: offset in the region and length, bytes. Length 0 marks damage that cost nothing.
     pub(crate) damage: Vec<(u64, u64)>,
     pub(crate) notes: Vec<String>,
 }
 
-/// One description.
+/// A decoded record.
 enum Record {
     Event(u32, EventClass),
     Context(u32, u16, Field),
@@ -59,8 +60,8 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Regis
 }
 
 impl Registry {
-    /// Where names of threads were left out, a thread id may have been used again by a thread without a name: each name says that
-    /// there may be another.
+    /// If thread names were left out, a thread without a name may have reused the thread id. Each thread's name gets
+    /// `...` to show that.
     fn mark_names(&mut self) {
         if self.names_dropped == 0 {
             return;
@@ -86,7 +87,7 @@ fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Regi
     let all = usize::try_from(held.min(MAX_BYTES)).unwrap_or(0);
     let bytes = readable(image, region, begin, all, budget)?;
     let mut records = Records { what: &what, region, bytes: &bytes, registry, budget, searched: 0 };
-    // An unset end is that of a registry just made.
+    // An end of 0 means that the registry was just created.
     let said = if end == 0 { begin } else { end };
     let limit = said.saturating_sub(begin);
     if said < begin || said > region.size {
@@ -108,7 +109,7 @@ fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Regi
     records.walk(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// The bytes from `offset` on up to `len`, or up to the first that the image does not have.
+/// Reads up to `len` bytes from `offset` on, up to the first byte that the image does not have.
 fn readable(image: &dyn Image, region: &Region, offset: u64, len: usize, budget: &Budget) -> Result<Vec<u8>, Error> {
     budget.bytes(&region.name, len as u64)?;
     let mut bytes = vec![0u8; len];
@@ -122,16 +123,16 @@ fn readable(image: &dyn Image, region: &Region, offset: u64, len: usize, budget:
 struct Records<'a> {
     what: &'a str,
     region: &'a Region,
-    /// From [`abi::RECORDS_OFF`] on.
+    /// Bytes of the region from [`abi::RECORDS_OFF`] on.
     bytes: &'a [u8],
     registry: &'a mut Registry,
     budget: &'a Budget,
-    /// Bytes summed in vain.
+    /// Number of bytes whose checksum was computed and did not match.
     searched: u64,
 }
 
 impl Records<'_> {
-    /// Reads all records below `limit`, and those behind it that verify and tell of ids not known.
+    /// Reads all records before `limit`, and the valid records that directly follow.
     fn walk(&mut self, limit: usize) -> Result<(), Error> {
         let mut at = 0usize;
         while at < self.bytes.len() {
@@ -148,7 +149,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Length of the record at `at`, if its checksum holds.
+    /// Length of the record at `at`, if its checksum is right.
     fn verified(&mut self, at: usize) -> Option<usize> {
         let r = Reader::new(self.what, self.bytes, self.region.order);
         let len = usize::try_from(field!(r, at, RecordHeader, len, u32_at).ok()?).ok()?;
@@ -162,7 +163,7 @@ impl Records<'_> {
         Some(len)
     }
 
-    /// The next place behind `at` where a record verifies, or `limit`. What lies between is damage.
+    /// Offset of the next valid record after `at`, or `limit`. The bytes up to there are marked as damaged.
     fn search(&mut self, at: usize, limit: usize) -> usize {
         let mut to = at;
         loop {
@@ -186,7 +187,8 @@ impl Records<'_> {
         self.registry.damage.push((offset, len as u64));
     }
 
-    /// Takes in a verified record. The checksum covers the body alone: a kind that does not fit the body is one bit off.
+    /// Decodes a record whose checksum is right. The checksum covers only the body, so if the body does not fit the
+    /// kind, kinds that differ in one bit are tried.
     fn record(&mut self, at: usize, len: usize) {
         let r = Reader::new(self.what, self.bytes, self.region.order).based(abi::RECORDS_OFF as u64);
         let kind = field!(r, at, RecordHeader, kind, u16_at).unwrap_or(0);
@@ -208,7 +210,7 @@ impl Records<'_> {
                 self.insert(record, at);
                 return;
             }
-            // A later minor version may have kinds that this program does not know.
+            // A later minor version may define kinds that this program does not know.
             if kind > abi::KIND_ENV && self.region.minor > VERSION_MINOR {
                 return;
             }
@@ -241,7 +243,8 @@ impl Records<'_> {
             }
             Record::Env(key, value) => {
                 match self.registry.env.get_mut(&key) {
-                    // A later thread has the id of an earlier one, and no event tells which of them recorded it.
+                    // Two threads had the same id at different times, and an event does not tell which of them recorded
+                    // it.
                     Some(names) if key.starts_with(abi::ENV_THREAD) => add_name(names, &value),
                     _ => _ = self.registry.env.insert(key, value),
                 }
@@ -254,10 +257,11 @@ impl Records<'_> {
     }
 }
 
-/// Most bytes of the names of a thread id.
+/// Most bytes of the joined names of a thread id.
 const MOST_NAMES: usize = 200;
 
-/// Adds a name to those that a thread id had, `one|other`, unless it is among them. `...` stands for names beyond [`MOST_NAMES`].
+/// Appends a name to the names that a thread id had (`one|other`) unless it is there already. Names beyond
+/// [`MOST_NAMES`] become `...`.
 fn add_name(names: &mut String, name: &str) {
     let name = if names.len().saturating_add(name.len()) < MOST_NAMES { name } else { "..." };
     if !names.split('|').any(|known| known == name) {
@@ -265,12 +269,12 @@ fn add_name(names: &mut String, name: &str) {
     }
 }
 
-/// Where the next record begins.
+/// Offset of the next record.
 fn next(at: usize, len: usize) -> usize {
     at.saturating_add(len).checked_next_multiple_of(8).unwrap_or(usize::MAX)
 }
 
-/// A record's body, all of it.
+/// Decodes the body of a record; the body must be used up completely.
 fn parse(kind: u16, body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Error> {
     let record = match kind {
         abi::KIND_EVENT => event(body, budget)?,

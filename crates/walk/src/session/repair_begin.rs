@@ -1,4 +1,5 @@
-//! When an open sub-buffer was begun: its header has no checksum yet, and its events count from there.
+//! Repairs the begin clock of an open sub-buffer. Its header has no checksum yet, and the clocks of its events count
+//! from the begin.
 
 use super::events::full_clock;
 use super::packet::Header;
@@ -7,8 +8,8 @@ use lastwords_abi::packet::{HEADER_LEN, at};
 use lastwords_ctf::session::{ChannelDecoder, Position};
 
 impl Planner<'_> {
-    /// Puts one wrong bit right where that alone leads to `last`, the clock of an event that the half's control words tell.
-    /// The sub-buffer is in the planner's buffer, up to `end`.
+    /// Corrects one wrong bit of the begin clock if that makes an event have the clock `last`, from the half's control
+    /// words. The sub-buffer's bytes up to `end` are in the planner's buffer.
     pub(crate) fn repair_begin(&mut self, header: &mut Header, end: usize, last: u64) {
         let Some(decoder) = self.decoder.filter(|_| last != 0) else { return };
         let bytes = self.buf.get(..end).unwrap_or_default();
@@ -17,14 +18,14 @@ impl Planner<'_> {
         }
         let least = self.sure().map_or(0, |s| s.1);
         let flipped = (0..u64::BITS).map(|bit| header.begin ^ 1u64.wrapping_shl(bit));
-        // Where several do, they differ in bits that the events' own replace.
+        // If several bits fit, they are among the low bits, which the events' own clocks replace.
         let right = flipped.filter(|begin| *begin >= least && leads_to(decoder, bytes, *begin, last)).max();
         if let Some(begin) = right {
             self.begun(header, begin, "by the clock of the last event in the control words");
         }
     }
 
-    /// The first event of a lockless sub-buffer has the whole clock, and is not before the beginning.
+    /// The first event of a lockless sub-buffer has the full clock, which is not before the begin.
     pub(crate) fn repair_begin_by_event(&mut self, header: &mut Header, first: usize) {
         let bytes = self.buf.get(first..).unwrap_or_default();
         let Some(clock) = full_clock(bytes, self.stream.identity.order).filter(|_| first == HEADER_LEN) else { return };
@@ -46,7 +47,8 @@ impl Planner<'_> {
     }
 }
 
-/// Counted from `begin`, an event (or the beginning) has this clock, and none is earlier than the one before.
+/// True if an event (or the begin) has the clock `last` when clocks are counted from `begin`, and no event is earlier
+/// than the one before.
 fn leads_to(decoder: &ChannelDecoder, bytes: &[u8], begin: u64, last: u64) -> bool {
     let mut position = Position { offset: HEADER_LEN, clock: begin };
     let mut found = begin == last;

@@ -1,9 +1,10 @@
-//! Choosing between the regions that a damaged header may be of.
+//! Chooses among the regions that a damaged header may describe.
 //!
-//! Measured by flipping single bits and reading with and without repair. In a recorded session of 2.4 MB, 98,139 flips (every 199th
-//! bit) cost events in 10,480 images; repair saves events in 12 of them, 94,656 events in all: a header is small, and all of a
-//! stream or, with the registry, of a session depends on it. In the 72 KiB image of the tests it saves events in 280 of 3,049
-//! damaged images. In neither did a repair lose an event, or accept a wrong one.
+//! The effect was measured by flipping single bits and reading with and without repair. In a recorded session of 2.4
+//! MB, 98,139 flips (every 199th bit) cost events in 10,480 images. Repair saves events in 12 of them, 94,656 events in
+//! all: a header is small, but all of a stream depends on it, or of a session with the registry's header. In the 72 KiB
+//! image of the tests, repair saves events in 280 of 3,049 damaged images. In neither case did a repair lose an event
+//! or accept a wrong one.
 
 use super::layout::Geometry;
 use super::packet::{Header, Identity};
@@ -15,15 +16,15 @@ use lastwords_bytes::Reader;
 use lastwords_image::Image;
 use std::mem::offset_of;
 
-/// Sub-buffers of a half whose headers are looked at.
+/// Number of sub-buffers of a half whose headers are checked.
 const LOOKED_AT: u64 = 64;
-/// What is said of a header in which a bit was flipped back.
+/// Note about a header in which one bit was flipped back.
 pub(crate) const FLIPPED: &str = "the only bit that explains it is taken for flipped back";
-/// What is said of a header that is used as it stands.
+/// Note about a header that is used unchanged.
 pub(crate) const AS_IT_STANDS: &str =
     "one bit is wrong, of the checksum or where it cannot be told; it is read as it stands";
 
-/// The most likely of `tries`, given the regions that are sound.
+/// Chooses the most likely region of `tries`, given the valid regions.
 pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region], image: &dyn Image) -> Option<Region> {
     tries.retain(is_sane);
     prefer(&mut tries, |t| sound.iter().any(|s| s.session == t.session));
@@ -32,7 +33,8 @@ pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region], image: &dyn Image
     prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || siblings(t, sound).any(|s| same_ring(s, t)));
     prefer(&mut tries, |t| t.kind != abi::KIND_STREAM || has_its_sub_buffers(t, image));
     let certain = tries.len() == 1;
-    // The bit may be any of several: that it be none of importance is as likely as that the first is right.
+    // Several bits explain the damage. A wrong bit that matters to nothing is as likely as the first repair, so prefer
+    // the unchanged header.
     let as_it_stands = tries.iter().position(|t| t.mended.as_deref() == Some(AS_IT_STANDS));
     let chosen = (!tries.is_empty()).then(|| tries.swap_remove(as_it_stands.unwrap_or(0)))?;
     if certain {
@@ -43,7 +45,7 @@ pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region], image: &dyn Image
     Some(Region { mended: Some(mended.into()), ..chosen })
 }
 
-/// Keeps those that `wanted` holds for, if there are any.
+/// Keeps the tries that satisfy `wanted`, if there are any.
 fn prefer(tries: &mut Vec<Region>, wanted: impl Fn(&Region) -> bool) {
     if tries.iter().any(&wanted) {
         tries.retain(wanted);
@@ -54,7 +56,7 @@ fn siblings<'a>(of: &'a Region, sound: &'a [Region]) -> impl Iterator<Item = &'a
     sound.iter().filter(|s| s.session == of.session && s.kind == of.kind)
 }
 
-/// A sub-buffer in its data says that it is this stream's.
+/// True if a sub-buffer header in the region's data belongs to this stream.
 fn has_its_sub_buffers(region: &Region, image: &dyn Image) -> bool {
     let Ok(g) = Geometry::parse(region) else { return false };
     let identity = Identity {
@@ -77,14 +79,14 @@ fn has_its_sub_buffers(region: &Region, image: &dyn Image) -> bool {
         })
 }
 
-/// Streams of one channel have rings of one shape.
+/// True if both streams have the same ring geometry, as all streams of a channel have.
 fn same_ring(a: &Region, b: &Region) -> bool {
     let (Ok(a), Ok(b)) = (Geometry::parse(a), Geometry::parse(b)) else { return false };
     let shape = |g: &Geometry| (g.channel, g.mode, g.size, g.count, g.page_size, g.slots_off, g.data_off);
     shape(&a) == shape(&b)
 }
 
-/// Nothing in the header contradicts itself.
+/// True if the fields of the header do not contradict each other.
 fn is_sane(region: &Region) -> bool {
     let fits = match region.kind {
         abi::KIND_SESSION => session_is_sane(region),
@@ -96,7 +98,7 @@ fn is_sane(region: &Region) -> bool {
     fits && indexed && matches!(region.word_size, 4 | 8) && region.reserved_is_zero
 }
 
-/// A geometry as recorders make it: tables and data one behind the other, to the region's end.
+/// True if the geometry is as recorders make it: tables and data adjacent, up to the end of the region.
 fn stream_is_sane(region: &Region) -> bool {
     let Ok(g) = Geometry::parse(region) else { return false };
     let [first, second] = g.slots_off;

@@ -1,4 +1,5 @@
-//! The trace's schema from session region and registry; contexts found out where the session region does not tell.
+//! Builds the trace's schema from session region and registry. If the session region is lost, the contexts are found by
+//! trial.
 
 use super::common_context;
 use super::data::Stream;
@@ -16,29 +17,30 @@ use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Sub-buffers of a channel by which its contexts are tried.
+/// Number of sub-buffers of a channel with which its contexts are tried.
 const SAMPLES: usize = 4;
-/// All combinations of the contexts that there are.
+/// Number of combinations of contexts.
 const COMBINATIONS: u32 = 2 * context::USER;
 
-/// A schema, compiled, and how far it can be trusted.
+/// A schema with compiled decoders, and its uncertain channels.
 pub(crate) struct Resolved {
     pub(crate) schema: Schema,
-    /// In order of the schema's channels; none where no event of the channel is described.
+    /// In the order of the schema's channels; none if no event of the channel is described.
     pub(crate) decoders: Vec<Option<ChannelDecoder>>,
-    /// Sub-buffers of these channels must be walked even where they are whole.
+    /// By channel: the sub-buffers must be walked even if their checksums are right.
     pub(crate) thorough: Vec<bool>,
 }
 
 impl Resolved {
-    /// The decoder of a channel, by its id.
+    /// The decoder of a channel id.
     pub(crate) fn decoder(&self, channel: u32) -> Option<&ChannelDecoder> {
         let position = self.schema.channels.iter().position(|c| c.id == channel)?;
         self.decoders.get(position)?.as_ref()
     }
 }
 
-/// Makes the schema. `streams` are all streams of the session, `pool` are sub-buffers that were found by themselves.
+/// Builds the schema. `streams` are all streams of the session, `pool` has the sub-buffers that were found without a
+/// region.
 pub(crate) fn resolve(
     info: &Info,
     clock: Clock,
@@ -107,12 +109,12 @@ struct Sample {
     begin: u64,
 }
 
-/// Sub-buffers by which the contexts of a channel are tried.
+/// Sub-buffers with which the contexts of a channel are tried.
 #[derive(Default)]
 struct Samples {
-    /// Those whose events fill them exactly.
+    /// Committed sub-buffers: their events fill them exactly.
     whole: Vec<Sample>,
-    /// Those that were being written, or where dead threads left holes: their events may not go to the end.
+    /// Sub-buffers that were being written or have holes of dead threads: their events may end early.
     open: Vec<Sample>,
 }
 
@@ -122,7 +124,7 @@ struct Resolver<'a> {
     id: u32,
     budget: &'a Budget,
     notes: &'a mut Vec<String>,
-    /// The schema of this channel is not sure.
+    /// The schema of this channel is uncertain.
     doubt: bool,
 }
 
@@ -165,7 +167,8 @@ impl Resolver<'_> {
         self.registry.contexts.iter().filter(|(key, _)| key.0 == self.id).map(|(_, field)| field)
     }
 
-    /// The declared contexts if the samples decode with them, else what those with which they do have in common.
+    /// Returns the declared contexts if the samples decode with them, else the fields that all fitting combinations
+    /// have in common.
     fn contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Vec<Field> {
         let id = self.id;
         let trusted = |bits: &u32| samples.whole.is_empty() || self.decodes(*bits, channel, samples);
@@ -195,7 +198,8 @@ impl Resolver<'_> {
         fields
     }
 
-    /// The combinations with which the samples decode; those without samples decode farthest.
+    /// Returns the combinations with which all whole samples decode; without whole samples, those with which the most
+    /// bytes decode.
     fn fitting(&self, channel: &Channel, samples: &Samples) -> Vec<u32> {
         let described = self.user().next().is_some();
         let all = if described { COMBINATIONS } else { context::USER };
@@ -203,13 +207,13 @@ impl Resolver<'_> {
             false => (0..all).filter(|bits| self.decodes(*bits, channel, samples)).collect(),
             true => self.farthest(all, channel, samples),
         };
-        // Who describes a context of their own uses it; and a thread's name is text.
+        // A program that registers a context of its own uses it; and a thread's name is text.
         prefer(&mut fitting, |bits| !described || bits & context::USER != 0);
         prefer(&mut fitting, |bits| self.is_text(bits, channel, samples));
         fitting
     }
 
-    /// What would be the thread's name is text in all samples, or there is none.
+    /// True if the field at the place of the thread's name is text in all samples, or there is no such field.
     fn is_text(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
         let Some(at) = common_context::offset_of("procname", &self.fields(bits)) else { return true };
         let decoder = self.decoder(bits, channel);
@@ -231,7 +235,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// The combinations with which most bytes of the open samples decode, if any do.
+    /// The combinations with which the most bytes of the open samples decode, if any bytes do.
     fn farthest(&self, all: u32, channel: &Channel, samples: &Samples) -> Vec<u32> {
         let reach = |bits: u32| {
             let decoder = self.decoder(bits, channel);
@@ -249,7 +253,7 @@ impl Resolver<'_> {
         ChannelDecoder::new(&trial, self.order)
     }
 
-    /// A few sub-buffers of the channel.
+    /// Loads a few sub-buffers of the channel.
     fn samples(&self, streams: &[Stream], pool: &Pool<'_>) -> Samples {
         let mut samples = Samples::default();
         for loose in pool.loose.iter().filter(|l| l.identity.channel == self.id) {
@@ -272,7 +276,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Keeps those that `wanted` holds for, if there are any.
+/// Keeps the combinations that satisfy `wanted`, if there are any.
 fn prefer(fitting: &mut Vec<u32>, wanted: impl Fn(u32) -> bool) {
     if fitting.iter().any(|bits| wanted(*bits)) {
         fitting.retain(|bits| wanted(*bits));

@@ -1,4 +1,4 @@
-//! The session region: identity, control, clock, channels, processes.
+//! Reads the session region: identity, control words, clock, channels, processes.
 
 use super::clock::{Clock, Sample};
 use super::info::{ChannelInfo, Info, Process, Snapshot};
@@ -9,19 +9,19 @@ use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;
 use std::mem::offset_of;
 
-/// What a session region says.
+/// The contents of a session region.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SessionRegion {
     pub(crate) info: Info,
-    /// [`Control::flip`]; none where the control page cannot be read.
+    /// [`Control::flip`]; none if the control page cannot be read.
     pub(crate) flip: Option<u32>,
     pub(crate) clock: Clock,
     pub(crate) threads: Option<ThreadTable>,
-    /// What could not be read.
+    /// Messages about parts that cannot be read.
     pub(crate) lost: Vec<String>,
 }
 
-/// Offsets of the parts.
+/// Offsets of the parts, bytes from the start of the region.
 struct Parts {
     control: u64,
     clock: u64,
@@ -30,7 +30,7 @@ struct Parts {
     threads: ThreadTable,
 }
 
-/// Reads all of it; each part that cannot be read is said and costs that part.
+/// Reads all parts. A part that cannot be read adds a message and does not affect the others.
 pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> SessionRegion {
     let mut session = SessionRegion::default();
     let parts = match identity(region, &mut session.info) {
@@ -83,9 +83,9 @@ fn identity(region: &Region, info: &mut Info) -> Result<Parts, Error> {
     })
 }
 
-/// Fills in the state; returns the flip word.
+/// Fills in the session's state; returns the flip word.
 fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &mut Info) -> Result<u32, Error> {
-    // The rules behind the control words are not needed.
+    // The rules that follow the control words are not needed.
     let bytes = part(image, region, at, offset_of!(Control, rules), budget)?;
     let what = region.place();
     let r = Reader::new(&what, &bytes, region.order).based(at);

@@ -1,15 +1,15 @@
-//! The checksum of a region's header, and the single bits that may be wrong where it does not hold.
+//! The checksum of a region's header, and the single bits that may be wrong if the checksum does not match.
 //!
-//! The sum adds words with rotations, so that a wrong bit can look like one in a dozen
-//! other places: what the fields may hold decides between them.
+//! The checksum adds words with rotations, so flipping any of about a dozen bits can give the same sum. The caller
+//! decides by the plausibility of the fields.
 
 use lastwords_abi::region::{HEADER_SIZE, RegionHeader, checksum};
 use std::mem::offset_of;
 
-/// Bytes of the header that its checksum covers.
+/// Number of header bytes that the header's checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
 
-/// The checksum of header and fixed part: the header up to the checksum, continued over what follows the header.
+/// Checksum of a region's header: the header up to the checksum field, then the fixed part after the header.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     checksum(&covered(bytes))
 }
@@ -20,8 +20,8 @@ fn covered(bytes: &[u8]) -> Vec<u8> {
     [head, fixed].concat()
 }
 
-/// Header and fixed part with one bit flipped so that the checksum holds: every way to do it. `bytes` unchanged is one
-/// where the wrong bit may be in the checksum itself.
+/// Returns every version of header and fixed part that has one flipped bit and the checksum `check`. `bytes` unchanged
+/// is among them if the wrong bit may be in the checksum itself.
 pub(crate) fn mended(bytes: &[u8], check: u64) -> Vec<Vec<u8>> {
     let mut all = covered(bytes);
     let mut found = Vec::new();

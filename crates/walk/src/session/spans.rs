@@ -1,4 +1,4 @@
-//! The table of open spans.
+//! Reads the table of open spans.
 
 use super::layout::{field, part};
 use super::region::Region;
@@ -8,22 +8,22 @@ use lastwords_image::Image;
 use lastwords_trace::source::OpenSpan;
 use std::cmp::Reverse;
 
-/// Spans read at a time.
+/// Number of spans read at a time.
 const BATCH: usize = 256;
-/// How often entries that change while they are read are read.
+/// Most attempts to read an entry that changes while it is read.
 const TRIES: usize = 8;
 
-/// Open spans and how many found no entry.
+/// The open spans of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     pub(crate) open: Vec<OpenSpan>,
     pub(crate) dropped: u64,
     pub(crate) notes: Vec<String>,
-    /// Entries that were being written.
+    /// Number of entries that were being written.
     unfinished: usize,
 }
 
-/// Reads the table, as far as the image has it.
+/// Reads the table of open spans, as far as the image has it.
 pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans {
     let mut spans = Spans::default();
     let capacity = match control(image, region, budget, &mut spans) {
@@ -46,12 +46,13 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Spans
         let entries = counted(spans.unfinished as u64, "entry", "entries");
         spans.notes.push(format!("{entries} of the table of open spans was being written and is not listed"));
     }
-    // Those that a thread is in first, then the newest.
+    // Spans that a thread is in come first, then the newest spans.
     spans.open.sort_by_key(|span| (span.threads == 0, Reverse((span.opened, span.id))));
     spans
 }
 
-/// Sets the ages of the spans: the time from their opening to the last sign of life, `end` ticks, or the newest opening.
+/// Sets the age of each span, ns: the time from its opening to `end` (ticks) or to the newest opening, whichever is
+/// later.
 pub(crate) fn set_ages(spans: &mut [OpenSpan], end: u64, frequency: u64) {
     let end = spans.iter().map(|span| span.opened).fold(end, u64::max);
     for span in spans {
@@ -111,8 +112,8 @@ fn entries(
     let offset = abi::SPANS_OFF.saturating_add(skip) as u64;
     let what = region.place();
     let read = || part(image, region, offset, count.saturating_mul(size_of::<Span>()), budget);
-    // Entries of a running session change: the fields are of the first reading, the text of the second, and the third tells
-    // whether the entry was the same all the time.
+    // Entries of a running session change. Each entry is read three times: the fields come from the first reading and
+    // the text from the second; the third shows whether the entry changed in between.
     let (mut before, mut text, mut after) = (read()?, read()?, read()?);
     for entry in 0..count {
         let base = entry.saturating_mul(size_of::<Span>());
@@ -137,12 +138,12 @@ fn entries(
 /// An entry of the table.
 enum Entry {
     Free,
-    /// It was being written, or another span took its place meanwhile.
+    /// The entry was being written, or another span took the entry between the readings.
     Changing,
     Open(OpenSpan),
 }
 
-/// The entry as three readings, one after the other, have it.
+/// Decodes an entry from three readings, made one after the other.
 fn whole([before, text, after]: &[Reader<'_>; 3], base: usize, notes: &mut Vec<String>) -> Result<Entry, Error> {
     let id = field!(before, base, Span, id, u64_at)?;
     let inside = field!(before, base, Span, inside, u32_at)?;
@@ -192,7 +193,7 @@ fn span(
     })
 }
 
-/// Process and thread of a word.
+/// Splits a word into process id and thread id.
 fn thread(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, (word & 0xffff_ffff) as u32)
 }

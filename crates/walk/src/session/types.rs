@@ -1,21 +1,21 @@
-//! Field types in registry records.
+//! Decodes field types in registry records.
 
 use lastwords_abi::registry::field as abi;
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_trace::schema::FieldClass;
 
-/// u16 length and that many bytes.
+/// Reads a u16 length and that many bytes.
 pub(crate) fn bytes<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Error> {
     let len = r.u16()?;
     r.take(usize::from(len))
 }
 
-/// u16 length and that many bytes of text; what is not UTF-8 is replaced.
+/// Reads a u16 length and that many bytes of text; invalid UTF-8 is replaced.
 pub(crate) fn text(r: &mut Reader<'_>) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(bytes(r)?).into_owned())
 }
 
-/// A field's type.
+/// Reads the type of a field.
 pub(crate) fn class(r: &mut Reader<'_>, budget: &Budget) -> Result<FieldClass, Error> {
     nested(r, budget, 0)
 }

@@ -1,4 +1,4 @@
-//! Reading up to where a consumer of a living session chose: what lies behind is left for its next read.
+//! Reads a living session up to an end that a consumer chose; later events are left for its next read.
 
 use super::data::Stream;
 use super::end::End;
@@ -14,13 +14,13 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How far the streams of one session are read. Other sessions are read whole.
+/// Where to stop reading the streams of one session. Other sessions are read to their end.
 #[derive(Clone, Copy)]
 pub struct Upto<'a> {
     /// UUID of the session.
     pub session: [u8; 16],
-    /// Says where each stream ends now, by index of the stream; a stream without an end is not read. It is called right before
-    /// the streams are copied, and again where writers were faster than the copying: the last answer counts.
+    /// Returns the current end of each stream, by index of the stream; streams without an end are not read. It is
+    /// called right before the streams are copied, and again if writers overtook the copying: the last result counts.
     pub look: &'a (dyn Fn() -> Vec<Option<End>> + Sync),
 }
 
@@ -30,14 +30,14 @@ impl std::fmt::Debug for Upto<'_> {
     }
 }
 
-/// How often streams are copied at most, where writers were faster, and for how long that is tried.
+/// Most attempts to copy the streams if writers overtake the copying, and the longest time spent on attempts.
 const COPIES: usize = 16;
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Bytes of streams from which on threads gain more than they cost.
+/// Size of the streams, in bytes, from which copying on several threads is faster than on one.
 const WORTH_THREADS: u64 = 4 << 20;
 
 impl Upto<'_> {
-    /// Copies all streams and gives their ends. Rings that come round soonest are copied first.
+    /// Copies all streams and returns their ends. The smallest rings are copied first, because they wrap soonest.
     pub(crate) fn freeze(
         &self,
         streams: &mut [Stream],
@@ -63,7 +63,7 @@ impl Upto<'_> {
                 };
                 let wanted = Wanted { halves: &[end.half], new_only: true, threads };
                 let frozen = match Frozen::of(stream, file, &wanted, budget) {
-                    // Planning meets and tells it.
+                    // Planning finds the same error and reports it.
                     Err(error) if error.kind == lastwords_bytes::Kind::Short => return Ok((None, false)),
                     frozen => frozen?,
                 };
@@ -84,7 +84,7 @@ impl Upto<'_> {
 }
 
 impl Planner<'_> {
-    /// Takes the control words as they were when reading was to end there. False where nothing is to be read.
+    /// Sets the control words to their state at `end`. False if there is nothing to read.
     pub(crate) fn stop_at(&mut self, end: &End) -> bool {
         self.control.lost = end.lost_since();
         let g = self.stream.geometry;
@@ -95,10 +95,10 @@ impl Planner<'_> {
             words.attempt = end.position;
         }
         if !g.is_lockless() && !end.is_over {
-            // What is being written lies behind the end: the next read has it.
+            // Events in flight lie after the end; the next read returns them.
             words.attempt = end.position;
         }
-        // That of an event behind the end.
+        // It may be the clock of an event after the end.
         words.last_clock = 0;
         let first = words.first;
         if first > end.position {

@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 }
 
-/// A line with an event.
+/// A line with an event, or an object in one.
 pub(super) struct Line(Vec<(String, Value)>);
 
 impl Line {
@@ -77,6 +77,11 @@ impl Line {
     pub(super) fn number(&self, name: &str) -> Option<i128> {
         let Value::Number(number) = self.member(name)? else { return None };
         Some(*number)
+    }
+
+    /// The object that is its member of this name.
+    pub(super) fn object(&self, name: &str) -> Self {
+        Self(self.members(name))
     }
 
     pub(super) fn members(&self, name: &str) -> Vec<(String, Value)> {
@@ -109,19 +114,16 @@ pub(super) fn events(text: &str) -> Result<Vec<Event>, String> {
     lines(text)?.iter().map(|line| event(line).ok_or_else(|| format!("{:?}", line.0))).collect()
 }
 
-/// Whether the first line says that something was lost: of the whole, or of one of its traces.
-pub(super) fn says_losses(text: &str) -> Option<bool> {
+/// What the first line says of each trace.
+pub(super) fn traces(text: &str) -> Option<Vec<Line>> {
     let Value::Record(head) = serde_json::from_str(text.lines().next()?).ok()? else { return None };
-    let head = Line(head);
-    if let Some(Value::Bool(losses)) = head.member("losses") {
-        return Some(*losses);
-    }
-    let Value::List(traces) = head.member("traces")? else { return None };
-    let of_trace = |trace: &Value| match trace {
-        Value::Record(members) => {
-            members.iter().find(|(name, _)| name == "losses").map(|(_, is)| *is == Value::Bool(true))
-        }
-        _ => None,
-    };
-    traces.iter().map(of_trace).try_fold(false, |any, losses| Some(any | losses?))
+    let Value::List(traces) = Line(head).member("traces")?.clone() else { return None };
+    let of_trace = |trace| if let Value::Record(members) = trace { Some(Line(members)) } else { None };
+    traces.into_iter().map(of_trace).collect()
+}
+
+/// Whether the first line says that something of a trace was lost.
+pub(super) fn says_losses(text: &str) -> Option<bool> {
+    let losses = |trace: &Line| if let Value::Bool(is) = trace.member("losses")? { Some(*is) } else { None };
+    traces(text)?.iter().map(losses).try_fold(false, |any, losses| Some(any | losses?))
 }

@@ -374,7 +374,7 @@ fn bare(name: &str) -> &str {
 fn enumeration(integer: &Integer) -> String {
     let (least, most) = if integer.signed { (i64::MIN.into(), i64::MAX.into()) } else { (0, u64::MAX.into()) };
     let mut text = String::new();
-    for mapping in &integer.mappings {
+    for mapping in integer.mappings.iter() {
         for Range { lower, upper } in &mapping.ranges {
             let (lower, upper) = ((*lower).max(least), (*upper).min(most));
             if lower > upper {

@@ -6,8 +6,8 @@ use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{
-    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Length, Mapping, Optional, Range, Role, Scope,
-    Struct, Text, Variant, VariantOption,
+    Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Labels, Length, Mapping, Optional, Range, Role,
+    Scope, Struct, Text, Variant, VariantOption,
 };
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -314,14 +314,14 @@ fn all_of(signed: bool) -> RangeInclusive<i128> {
 }
 
 /// Labels and their ranges, sorted, within `bounds`.
-fn mappings(object: &Object, key: &str, bounds: &RangeInclusive<i128>) -> Result<Vec<Mapping>, Wrong> {
+fn mappings(object: &Object, key: &str, bounds: &RangeInclusive<i128>) -> Result<Labels, Wrong> {
     let mut mappings: Vec<Mapping> = map(object, key)?
         .into_iter()
         .flatten()
         .map(|(label, value)| Ok(Mapping { label: label.clone(), ranges: ranges(value, bounds)? }))
         .collect::<Result<_, Wrong>>()?;
     mappings.sort_by(|a, b| a.label.cmp(&b.label));
-    Ok(mappings)
+    Ok(mappings.into())
 }
 
 /// Ranges within `bounds`, one at least.

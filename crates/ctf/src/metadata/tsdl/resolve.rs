@@ -8,8 +8,8 @@ use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
-    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Mapping, Origin, Path, Range, Role,
-    Scope, StreamClass, Struct, TraceClass, VariantOption,
+    self, Bits, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Labels, Mapping, Origin, Path, Range,
+    Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
 };
 use lastwords_trace::schema::EnvValue;
 use std::collections::{HashMap, HashSet};
@@ -464,7 +464,7 @@ fn text(length: Option<class::Length>, encoding: Encoding) -> FieldClass {
 }
 
 /// One mapping a label, sorted.
-fn mappings(labels: &[(String, Range)]) -> Vec<Mapping> {
+fn mappings(labels: &[(String, Range)]) -> Labels {
     let mut mappings: std::collections::BTreeMap<&str, Vec<Range>> = std::collections::BTreeMap::new();
     for (label, range) in labels {
         mappings.entry(label).or_default().push(*range);

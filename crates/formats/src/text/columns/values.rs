@@ -164,7 +164,7 @@ impl Visitor for Values<'_, '_> {
             Look::Signed => signed(self.out(), value.cast_signed()),
             Look::Enum(mappings, _, is_signed, _) => {
                 let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-                match mappings.iter().find(|mapping| mapping.names(wide)) {
+                match mappings.first(wide) {
                     Some(mapping) => self.put_text(mapping.label.as_bytes(), in_message),
                     None if is_signed => signed(self.out(), value.cast_signed()),
                     None => unsigned(self.out(), value),

@@ -15,6 +15,7 @@ pub use self::writer::Out;
 pub(crate) use self::writer::Pieces;
 
 use self::writer::Count;
+use crate::record::signature;
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
 /// A value that an event can carry.
@@ -198,6 +199,10 @@ impl<T: Field + ?Sized> Field for &T {
 pub trait Given<S: Site> {
     /// The names joined with the types of the values.
     const FIELDS: &'static [FieldDesc];
+    /// The description of the event.
+    const DESC: &'static EventDesc = &EventDesc { fields: Self::FIELDS, ..S::EVENT };
+    /// Tells it from an event of that site whose values have other types.
+    const SIGNATURE: u32 = signature::of(Self::FIELDS);
     /// The values as they are passed on.
     type Short<'a>: Values + Copy
     where

@@ -172,10 +172,12 @@ fn micro(event: Printed) -> Printed {
 
 fn judge_json(kernel: &Kernel, raw: Vec<Printed>, text: Vec<Printed>, file: &Path) -> Result<&'static str, String> {
     let (mut found, mut texts) = (Vec::new(), Vec::new());
-    for line in json::lines(&read(file)?)? {
-        let (event, text) = of_json(&line).ok_or("JSON lacks a member")?;
+    let lines = read(file)?;
+    let traces = json::traces(&lines).ok_or("JSON without a head")?;
+    for line in json::lines(&lines)? {
+        let (event, text) = of_json(&line, &traces).ok_or("JSON lacks a member")?;
         texts.push(Printed { name: String::new(), rest: text.trim_end().to_owned(), ..event.clone() });
-        found.push(Found { event, fields: line.members("fields") });
+        found.push(Found { event, fields: with_buf(line.members("fields")) });
     }
     same_fields(raw, found, |printed, fields| raw::are(printed, fields, &kernel.symbols))?;
     if kernel.texts.is_empty() {
@@ -260,6 +262,12 @@ fn name_of(event: &str) -> String {
     event.rsplit(':').next().unwrap_or_default().to_owned()
 }
 
+/// CTF and JSON have the message of `print` as the kernel prints it, under a name of its own.
+fn with_buf(fields: Vec<(String, Value)>) -> Vec<(String, Value)> {
+    let renamed = |(name, value)| (if name == "msg" { "buf".to_owned() } else { name }, value);
+    fields.into_iter().map(renamed).collect()
+}
+
 fn of_ctf(event: Event) -> Found {
     let context = |name: &str| event.contexts.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
     let (Some(Value::Text(comm)), Some(Value::Number(pid))) = (context("comm"), context("pid")) else {
@@ -267,24 +275,27 @@ fn of_ctf(event: Event) -> Found {
     };
     let (instance, name, rest) = (String::new(), name_of(&event.name), String::new());
     let cpu = event.cpu.expect("a CPU");
-    // CTF has the message of `print` as the kernel prints it, under a name of its own.
-    let renamed = |(name, value)| (if name == "msg" { "buf".to_owned() } else { name }, value);
-    let fields = event.fields.into_iter().map(renamed).collect();
+    let fields = with_buf(event.fields);
     Found { event: Printed { instance, comm, pid, cpu, ns: event.ns, name, rest }, fields }
 }
 
-/// The event, and what the kernel prints behind its time.
-fn of_json(line: &json::Line) -> Option<(Printed, String)> {
+/// The event, and what the kernel prints behind its time. `traces`: what the first line says of the trace arrays.
+fn of_json(line: &json::Line, traces: &[json::Line]) -> Option<(Printed, String)> {
+    let trace = traces.get(usize::try_from(line.number("trace")?).ok()?)?;
+    let (clock, context, ns) = (trace.object("clock"), line.object("context"), line.number("ticks")?);
+    let since = clock.number("offset_seconds")? * 1_000_000_000 + clock.number("offset_ticks")?;
+    let time: jiff::Timestamp =
+        line.text("time")?.parse().ok().filter(|_| clock.number("frequency") == Some(1_000_000_000))?;
     let event = Printed {
-        instance: line.text("array")?.to_owned(),
-        comm: line.text("comm")?.to_owned(),
-        pid: line.number("pid")?,
+        instance: trace.text("name").filter(|name| *name != "ftrace").unwrap_or_default().to_owned(),
+        comm: context.text("comm")?.to_owned(),
+        pid: context.number("pid")?,
         cpu: line.number("cpu")?.try_into().ok()?,
-        ns: nanoseconds(line.text("time")?).filter(|ns| line.number("ticks") == Some(*ns))?,
+        ns: Some(ns).filter(|ns| time.as_nanosecond() == ns + since)?,
         name: name_of(line.text("event")?),
         rest: String::new(),
     };
-    Some((event, line.text("text")?.to_owned()))
+    Some((event, context.text("text")?.to_owned()))
 }
 
 /// `comm-pid   [cpu] flags   12.000345: name: rest`
