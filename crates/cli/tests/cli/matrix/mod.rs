@@ -107,9 +107,10 @@ fn judge(place: &Place, source: &Source, verb: &str, format: &str, ran: &Ran, ou
             is_named.then(|| format!("{reader}, without the session")).ok_or("the session is left out silently".into())
         }
         Truth::Both(part, kernel) => {
-            let (of_part, of_kernel) = match outputs.as_slice() {
-                [merged] if format == "text" => behind(place, merged, part.events.len())?,
-                outputs => outputs.iter().cloned().partition(|output| is_of(part, output, &place.at(out))),
+            let (of_part, of_kernel) = match (format, outputs.as_slice()) {
+                ("text" | "json", [merged]) => parted(place, part, merged)?,
+                ("perfetto", [merged]) => (vec![merged.clone()], vec![merged.clone()]),
+                (_, outputs) => outputs.iter().cloned().partition(|output| is_of(part, output, &place.at(out))),
             };
             let reader = one(place, source, part, format, &of_part)?;
             let mut readers = vec![reader, kernel::judge(kernel, verb, format, &of_kernel)?];
@@ -194,16 +195,26 @@ fn is_of(part: &Part, output: &Path, out: &Path) -> bool {
     below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))
 }
 
-/// The lines of a session in a text, and those of a kernel's trace behind them, each as a file.
-fn behind(place: &Place, merged: &Path, count: usize) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
+/// The lines of a session in a merged file, and those of a kernel's trace, each as a file. A head of JSON is in both.
+fn parted(place: &Place, part: &Part, merged: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
     let text = std::fs::read_to_string(merged).map_err(|e| e.to_string())?;
-    let at = text.match_indices('\n').nth(count - 1).map_or(text.len(), |(at, _)| at + 1);
-    let write = |name: &str, text: &str| {
-        let file = place.at(name);
-        std::fs::write(&file, text).unwrap();
-        vec![file]
+    let own = json::traces(&text).and_then(|traces| traces.iter().position(|t| t.text("name") == Some(part.name)));
+    let (mut session, mut kernel) = (String::new(), String::new());
+    for (at, line) in text.lines().enumerate() {
+        let is_head = own.is_some() && at == 0;
+        // In text, the kernel's trace is behind the session.
+        let is_of_session = own.map_or(at < part.events.len(), |own| json::trace_of(line) == Some(own));
+        for (to, has_it) in [(&mut session, is_of_session), (&mut kernel, !is_of_session)] {
+            if has_it || is_head {
+                *to += &format!("{line}\n");
+            }
+        }
+    }
+    let write = |name: &str, text: String| {
+        std::fs::write(place.at(name), text).unwrap();
+        vec![place.at(name)]
     };
-    Ok((write("of-session", &text[..at]), write("of-kernel", &text[at..])))
+    Ok((write("of-session", session), write("of-kernel", kernel)))
 }
 
 /// Judges the one file or folder that was written of a trace, or of several; the reader.
