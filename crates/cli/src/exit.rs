@@ -23,7 +23,7 @@ pub(crate) struct Facts {
     /// What is lost by the accounts of the traces.
     pub(crate) losses: Losses,
     /// The worst of what could not be had.
-    pub(crate) lacking: Option<Severity>,
+    pub(crate) worst_failure: Option<Severity>,
     /// Something could not be read or written, and was told of.
     pub(crate) failed: bool,
     /// No event was left by what was selected.
@@ -33,8 +33,8 @@ pub(crate) struct Facts {
 impl Facts {
     /// How the verb ends.
     pub(crate) fn outcome(self) -> Outcome {
-        let losses = self.losses.any || self.lacking >= Some(Severity::Loss);
-        match self.failed || self.nothing || self.losses.undescribed || self.lacking == Some(Severity::Error) {
+        let losses = self.losses.any || self.worst_failure >= Some(Severity::Loss);
+        match self.failed || self.nothing || self.losses.undescribed || self.worst_failure == Some(Severity::Error) {
             _ if self.strict && losses => Outcome::Losses,
             true => Outcome::Negative,
             false => Outcome::Done,
@@ -62,7 +62,9 @@ mod tests {
     #[test]
     fn a_loss_is_3_only_where_it_is_asked_for() {
         let lost = |any| Losses { any, ..Losses::default() };
-        let of = |strict, any, lacking| Facts { strict, losses: lost(any), lacking, ..Facts::default() }.outcome();
+        let of = |strict, any, worst_failure| {
+            Facts { strict, losses: lost(any), worst_failure, ..Facts::default() }.outcome()
+        };
         assert_eq!([of(false, true, None), of(true, false, None)], [Outcome::Done; 2]);
         assert_eq!([of(true, true, None), of(true, false, Some(Severity::Loss))], [Outcome::Losses; 2]);
         assert_eq!([of(false, false, Some(Severity::Note)), of(false, true, Some(Severity::Loss))], [Outcome::Done; 2]);

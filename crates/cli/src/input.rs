@@ -55,7 +55,7 @@ pub(crate) struct Traces {
     /// The traces: sessions of ours, then those of LTTng, folders of CTF, and trace arrays of kernels.
     pub(crate) all: Vec<Trace>,
     /// The worst of what could not be had, which was said on stderr.
-    pub(crate) lacking: Option<Severity>,
+    pub(crate) worst_failure: Option<Severity>,
     /// What that was, in words.
     pub(crate) faults: Vec<String>,
     /// Sessions or instances were named.
@@ -143,10 +143,10 @@ impl Input {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
         let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.kernel.is_some());
         // Where nothing is left, the worst of them is the error.
-        let (found, mut lacking) = (!opened.origins.is_empty(), opened.failures);
-        let worst = lacking.iter().enumerate().max_by_key(|(at, lack)| (lack.severity, std::cmp::Reverse(*at)));
-        let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| lacking.remove(at).why);
-        for open::Failure { severity, why } in &lacking {
+        let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
+        let worst = failures.iter().enumerate().max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));
+        let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at).why);
+        for open::Failure { severity, why } in &failures {
             match severity {
                 Severity::Note => say::note(format_args!("passed over: {why}")),
                 Severity::Loss | Severity::Error => say::error(why),
@@ -178,8 +178,8 @@ impl Input {
         Ok(Traces {
             origins: opened.origins,
             all,
-            lacking: lacking.iter().map(|lack| lack.severity).max(),
-            faults: lacking.iter().filter(|l| l.severity > Severity::Note).map(|l| l.why.clone()).collect(),
+            worst_failure: failures.iter().map(|failure| failure.severity).max(),
+            faults: failures.iter().filter(|f| f.severity > Severity::Note).map(|f| f.why.clone()).collect(),
             is_named: !self.sessions.is_empty(),
         })
     }
@@ -268,7 +268,7 @@ impl Traces {
             let has_lttng = kept.iter().filter(is_own).any(|trace| trace.lttng().is_some());
             if origin.machine.as_ref().is_some_and(|machine| machine.tracing.arrays.is_empty()) && !has_lttng {
                 why = Some(format!("{}: no trace array of ftrace can be read", origin.path.display()));
-                self.lacking = self.lacking.max(Some(Severity::Error));
+                self.worst_failure = self.worst_failure.max(Some(Severity::Error));
             }
             for array in self.wanted(own, has_lttng, arrays) {
                 if array.ftrace().is_some_and(|ftrace| ftrace.ring.is_some()) {

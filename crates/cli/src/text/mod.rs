@@ -22,7 +22,7 @@ use std::io::{self, Write};
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Look {
+pub(crate) enum LineStyle {
     /// Time, level, CPU, thread, name, then the message or the fields
     Fields,
     /// As the kernel's `trace` file
@@ -38,7 +38,7 @@ pub(crate) enum Look {
 /// How text is written.
 pub(crate) struct Form<'a> {
     /// How lines look; none: fields for sessions, as babeltrace2 for CTF, and for a kernel's trace what its own options say.
-    pub(crate) look: Option<Look>,
+    pub(crate) style: Option<LineStyle>,
     /// Whose time of day it is.
     pub(crate) zone: Zone,
     /// The kernel's log stands among its events.
@@ -58,10 +58,10 @@ pub(crate) struct Told {
     pub(crate) is_closed: bool,
 }
 
-impl Look {
+impl LineStyle {
     /// The style of packets, which are not those of a kernel's ftrace.
-    fn of_packets(look: Option<Self>, traces: &Traces) -> anyhow::Result<Style> {
-        Ok(match look {
+    fn of_packets(style: Option<Self>, traces: &Traces) -> anyhow::Result<Style> {
+        Ok(match style {
             None if traces.sessions().next().is_none() => Style::Babeltrace,
             None | Some(Self::Fields) => Style::Fields,
             Some(Self::Ftrace) => Style::Ftrace,
@@ -73,8 +73,8 @@ impl Look {
         })
     }
 
-    fn of_kernel(look: Option<Self>) -> anyhow::Result<ftrace::Style> {
-        Ok(match look {
+    fn of_kernel(style: Option<Self>) -> anyhow::Result<ftrace::Style> {
+        Ok(match style {
             None => ftrace::Style::AsSet,
             Some(Self::Ftrace) => ftrace::Style::Default,
             Some(Self::Fields) => ftrace::Style::Fields,
@@ -103,9 +103,9 @@ struct Run<'a> {
 /// # Errors
 /// A style is not one of a trace's; `out` cannot be written.
 pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut dyn Write) -> anyhow::Result<Told> {
-    let style = if traces.is_ftrace() { Style::Fields } else { Look::of_packets(form.look, traces)? };
+    let style = if traces.is_ftrace() { Style::Fields } else { LineStyle::of_packets(form.style, traces)? };
     if traces.has_arrays() {
-        Look::of_kernel(form.look)?;
+        LineStyle::of_kernel(form.style)?;
     }
     // babeltrace2 prints what `recover` writes: CTF 1.8.
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
@@ -177,7 +177,7 @@ impl Run<'_> {
         Ok(ftrace::Options {
             snapshot: choice.snapshot,
             cpu,
-            style: Look::of_kernel(self.form.look)?,
+            style: LineStyle::of_kernel(self.form.style)?,
             events: choice.events,
             since: choice.since,
             until: choice.until,

@@ -5,7 +5,7 @@ use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Traces};
 use crate::pager::Pager;
 use crate::select::Events;
-use crate::text::{self, Form, Look};
+use crate::text::{self, Form, LineStyle};
 use crate::verbs::settle;
 use lastwords_formats::text::Zone;
 use lastwords_open::accounts_after_reading;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
     /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say
     #[arg(long, value_enum, value_name = "STYLE")]
-    style: Option<Look>,
+    style: Option<LineStyle>,
 
     /// Times of day of Greenwich, not of the machine's zone
     #[arg(long)]
@@ -66,7 +66,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let form = Form {
-        look: args.style,
+        style: args.style,
         zone: if args.utc { Zone::utc() } else { Zone::local() },
         with_log: args.with_log,
         title: (!out.is_program()).then_some("report"),
@@ -79,7 +79,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     let facts = Facts {
         strict: args.strict,
         losses,
-        lacking: traces.lacking,
+        worst_failure: traces.worst_failure,
         failed: told.notes.unreadable > 0,
         nothing: !is_closed && chosen.tell_empty(traces, told.totals.events),
     };

@@ -1,6 +1,7 @@
 //! Several inputs: some that cannot be had, some that are the same.
 
 use crate::child::{EVENTS, THREADS, start};
+use crate::matrix::made;
 use crate::recovery::assert_whole;
 use crate::support::{Place, small, tool};
 
@@ -169,4 +170,33 @@ fn a_snapshot_that_could_not_be_written_is_not_taken() {
     }
     place.ok(&["snapshot", "record", "-o", "deep/er/out"]);
     assert_eq!(taken(), 2);
+}
+
+/// Traces that are read together have an account each, and a loss is told in that of its own trace.
+#[test]
+fn each_trace_has_its_own_account() {
+    let place = Place::new();
+    made::write(&place.at("whole"), 1, 0);
+    made::write(&place.at("lossy"), 1, 5);
+    for args in [
+        &["report", "whole", "lossy"][..],
+        &["recover", "whole", "lossy", "-o", "copies"],
+        &["recover", "whole", "lossy", "-o", "lines", "--to", "json"],
+        &["convert", "whole", "lossy", "-o", "merged.json"],
+        &["convert", "whole", "lossy", "-o", "merged.txt"],
+    ] {
+        let ran = place.run(&[args, &["--strict"]].concat());
+        assert_eq!(ran.status, 3, "{args:?}: {}", ran.err);
+        let account = |name: &str| {
+            let heading = format!("{name}: sub-buffers: 6 committed; ");
+            ran.err
+                .lines()
+                .find_map(|line| line.strip_prefix(&heading))
+                .unwrap_or_else(|| panic!("{args:?}: {}", ran.err))
+        };
+        assert_eq!((account("whole"), account("lossy")), ("nothing lost", "with losses"), "{args:?}: {}", ran.err);
+    }
+    let report = place.json(&["inspect", "--json", "whole", "lossy"]);
+    let evidence = |at: usize| &report["traces"][at]["evidence"];
+    assert_eq!([&evidence(0)["lost_events"], &evidence(1)["lost_events"]], [0, 10], "{report}");
 }

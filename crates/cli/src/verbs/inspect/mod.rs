@@ -48,7 +48,7 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         write(&report, &mut text)?;
         say::print(text);
     }
-    Ok(Facts { lacking: traces.lacking, failed, ..Facts::default() }.outcome())
+    Ok(Facts { worst_failure: traces.worst_failure, failed, ..Facts::default() }.outcome())
 }
 
 /// Writes the reports for people.

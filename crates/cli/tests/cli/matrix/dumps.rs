@@ -7,7 +7,7 @@ use crate::support::{Place, tool};
 use std::path::{Path, PathBuf};
 
 /// How many there are.
-pub(super) const COUNT: usize = 3;
+pub(super) const COUNT: usize = 4;
 
 /// Unpacks a file that `zstd --long=27` packed; where it is then.
 fn unpacked(place: &Place, file: &Path, name: &str) -> PathBuf {
@@ -66,11 +66,15 @@ pub(super) fn sources(place: &Place, cases: &Path) -> Vec<Source> {
     unpacked(place, &process.join("core-gcore.zst"), "ust.core");
     let of_kernel = lttng(place, &kernel, "lttng", "truth/snap/snapshot-1-20261121-025424-0/kernel");
     let of_process = lttng(place, &process, "ust", "truth/snap/snapshot-1-20261121-030556-0/ust/uid/0/64-bit");
+    let crash = cases.join("ust-shm-crash");
+    tool("tar", &["xf", &crash.join("shm.tar").to_string_lossy(), "-C", &place.path().to_string_lossy()]);
+    let of_crash = lttng(place, &crash, "shm", "truth/lttng-crash/crash-20261121-030546/ust/uid/0/64-bit");
     let metadata = of_process.join("metadata").to_string_lossy().into_owned();
     let source = |name, inputs: Vec<String>, truth| Source { name, inputs, lost: 0, truth };
     vec![
         source("a vmcore with ftrace", vec!["ftrace.elf".into()], ftrace(place, &basic, program.into())),
         source("a vmcore with LTTng", vec!["lttng.elf".into()], packets(of_kernel)),
         source("a core with LTTng", vec!["ust.core".into(), "--metadata".into(), metadata], packets(of_process)),
+        source("a folder of LTTng's shared memory after a crash", vec!["./shm".into()], packets(of_crash)),
     ]
 }

@@ -114,6 +114,12 @@ pub(super) fn events(text: &str) -> Result<Vec<Event>, String> {
     lines(text)?.iter().map(|line| event(line).ok_or_else(|| format!("{:?}", line.0))).collect()
 }
 
+/// The position of the trace of an event's line.
+pub(super) fn trace_of(line: &str) -> Option<usize> {
+    let Value::Record(members) = serde_json::from_str(line).ok()? else { return None };
+    usize::try_from(Line(members).number("trace")?).ok()
+}
+
 /// What the first line says of each trace.
 pub(super) fn traces(text: &str) -> Option<Vec<Line>> {
     let Value::Record(head) = serde_json::from_str(text.lines().next()?).ok()? else { return None };

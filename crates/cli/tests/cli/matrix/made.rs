@@ -100,7 +100,7 @@ fn fragments() -> String {
 }
 
 /// Writes the trace into a new folder; its events. `lost`: events that the packets say were discarded, on each CPU.
-pub(super) fn write(folder: &Path, version: u8, lost: u64) -> Vec<Event> {
+pub(crate) fn write(folder: &Path, version: u8, lost: u64) -> Vec<Event> {
     std::fs::create_dir(folder).unwrap();
     let metadata = if version == 1 { TSDL.to_owned() } else { fragments() };
     std::fs::write(folder.join("metadata"), metadata).unwrap();

@@ -8,7 +8,7 @@ mod dumps;
 mod event;
 mod json;
 mod kernel;
-mod made;
+pub(crate) mod made;
 pub(crate) mod perfetto;
 mod sources;
 mod table;
@@ -58,7 +58,7 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
     if ran.status == 1 {
         let is_written = place.at(&out).exists();
         return match ran.out.is_empty() && !is_written {
-            true => Ok(Cell::Refused(ran.err.trim_end().trim_start_matches("error: ").to_owned())),
+            true => Ok(Cell::Refused(why(&ran.err))),
             false => Err(format!("it was refused after something was written: {}{}", ran.out, ran.err)),
         };
     }
@@ -67,6 +67,12 @@ fn cell(place: &Place, source: &Source, verb: &str, format: &str) -> Result<Cell
         remove(&place.at(&out));
     }
     judged.map(Cell::Equal)
+}
+
+/// The error in what was said on stderr, without the notes before it.
+fn why(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+    lines.join("\n").trim_start_matches("error: ").to_owned()
 }
 
 /// Judges what a verb wrote; the readers.
@@ -95,18 +101,37 @@ fn judge(place: &Place, source: &Source, verb: &str, format: &str, ran: &Ran, ou
             one(place, source, &Part { name: "", events, style }, format, &outputs).map(str::to_owned)
         }
         Truth::Kernel(kernel) => kernel::judge(kernel, verb, format, &outputs).map(str::to_owned),
+        Truth::Both(_, kernel) if format == "trace-dat" => {
+            let is_named = ran.err.contains("note: session some is not in it");
+            let reader = kernel::judge(kernel, verb, format, &outputs)?;
+            is_named.then(|| format!("{reader}, without the session")).ok_or("the session is left out silently".into())
+        }
+        Truth::Both(part, kernel) => {
+            let (of_part, of_kernel) = match (format, outputs.as_slice()) {
+                ("text" | "json", [merged]) => parted(place, part, merged)?,
+                ("perfetto", [merged]) => (vec![merged.clone()], vec![merged.clone()]),
+                (_, outputs) => outputs.iter().cloned().partition(|output| is_of(part, output, &place.at(out))),
+            };
+            let reader = one(place, source, part, format, &of_part)?;
+            let mut readers = vec![reader, kernel::judge(kernel, verb, format, &of_kernel)?];
+            readers.dedup();
+            Ok(readers.join(" and "))
+        }
     }
 }
 
 /// The exit status and the words say whether something was lost.
 fn account(source: &Source, ran: &Ran, verb: &str) -> Result<(), String> {
     let said = format!("{}{}", if verb == "report" { "" } else { &ran.out }, ran.err);
+    let is_one = match &source.truth {
+        Truth::Packets(parts) => parts.len() == 1,
+        Truth::Kernel(_) => true,
+        Truth::Both(..) => false,
+    };
     let words = match (source.lost, verb) {
         (0, _) => "lost",
         (_, "report") => "with losses",
-        (lost, _) if !matches!(&source.truth, Truth::Packets(parts) if parts.len() > 1) => {
-            &format!("{lost} events lost")
-        }
+        (lost, _) if is_one => &format!("{lost} events lost"),
         _ => "events lost",
     };
     // One line of the account tells of a trace, and the instance `extra` of the kernel's trace lost nothing.
@@ -151,13 +176,7 @@ fn each(
 ) -> Result<String, String> {
     let mut readers = Vec::new();
     for part in parts {
-        let is_of_it = |output: &&PathBuf| {
-            if parts.len() == 1 {
-                return true;
-            }
-            let below = output.strip_prefix(out).ok().and_then(|below| below.components().next());
-            below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))
-        };
+        let is_of_it = |output: &&PathBuf| parts.len() == 1 || is_of(part, output, out);
         let of_it: Vec<PathBuf> = outputs.iter().filter(is_of_it).cloned().collect();
         readers.push(one(place, source, part, format, &of_it)?);
     }
@@ -168,6 +187,34 @@ fn each(
         }
         false => Err(format!("{outputs:?} were written")),
     }
+}
+
+/// What `recover` and `convert` wrote of a trace bears its name.
+fn is_of(part: &Part, output: &Path, out: &Path) -> bool {
+    let below = output.strip_prefix(out).ok().and_then(|below| below.components().next());
+    below.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|stem| stem == part.name))
+}
+
+/// The lines of a session in a merged file, and those of a kernel's trace, each as a file. A head of JSON is in both.
+fn parted(place: &Place, part: &Part, merged: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), String> {
+    let text = std::fs::read_to_string(merged).map_err(|e| e.to_string())?;
+    let own = json::traces(&text).and_then(|traces| traces.iter().position(|t| t.text("name") == Some(part.name)));
+    let (mut session, mut kernel) = (String::new(), String::new());
+    for (at, line) in text.lines().enumerate() {
+        let is_head = own.is_some() && at == 0;
+        // In text, the kernel's trace is behind the session.
+        let is_of_session = own.map_or(at < part.events.len(), |own| json::trace_of(line) == Some(own));
+        for (to, has_it) in [(&mut session, is_of_session), (&mut kernel, !is_of_session)] {
+            if has_it || is_head {
+                *to += &format!("{line}\n");
+            }
+        }
+    }
+    let write = |name: &str, text: String| {
+        std::fs::write(place.at(name), text).unwrap();
+        vec![place.at(name)]
+    };
+    Ok((write("of-session", session), write("of-kernel", kernel)))
 }
 
 /// Judges the one file or folder that was written of a trace, or of several; the reader.

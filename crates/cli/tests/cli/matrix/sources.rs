@@ -35,6 +35,8 @@ pub(super) enum Truth {
     Packets(Vec<Part>),
     /// A kernel's trace.
     Kernel(Kernel),
+    /// A session and a kernel's trace, whose clock's relation to real time is not known.
+    Both(Part, Kernel),
 }
 
 /// A trace.
@@ -77,7 +79,7 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         Source { name, inputs, lost, truth }
     };
-    let kernel = Kernel {
+    let kernel = || Kernel {
         file: place.at("kernel.dat"),
         symbols: vec![(0xffff_ffff_8100_0000, "do_work".into())],
         texts: Vec::new(),
@@ -95,8 +97,14 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         source("LTTng's shared memory", &["shm"], steps_lost, packets("shm", &steps, Style::Babeltrace(None))),
         source("a folder of CTF 1.8", &["ctf"], 2 * lost, packets("ctf", &ctf, babeltrace("ctf"))),
         source("a folder of CTF 2", &["ctf2"], 2 * lost, packets("ctf2", &ctf2, babeltrace("ctf2"))),
-        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(kernel)),
+        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(kernel())),
         source("a session and a folder of CTF", &["./session", "ctf"], session_lost + 2 * lost, Truth::Packets(both)),
+        source(
+            "a session and a trace.dat file",
+            &["./session", "kernel.dat"],
+            session_lost + kernel_lost,
+            Truth::Both(part("some", &session, Style::Fields), kernel()),
+        ),
     ]
 }
 
