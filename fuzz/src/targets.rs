@@ -431,7 +431,7 @@ pub fn json_end_to_end(data: &[u8]) {
     let (mut out, traces) = (Vec::new(), traces_of(sessions));
     let all = lastwords_formats::select::Selection::default();
     let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut |_| ());
-    let _ = perfetto::packets::write(&traces, &all, &mut sink(), &read::unwatched, &mut |_| ());
+    let _ = perfetto::write(&traces, None, &all, &mut sink(), &read::unwatched, &mut |_| ());
     let text = String::from_utf8(out).expect("JSON is UTF-8");
     assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
 }

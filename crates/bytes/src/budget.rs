@@ -1,61 +1,61 @@
-//! Limits on work that hostile bytes ask for.
+//! Limits the work that untrusted bytes can cause.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where a [`Budget`] begins. One number a resource.
+/// The initial limits of a [`Budget`], one for each resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes read from the image, or produced by decompression.
+    /// Bytes read from the image or produced by decompression.
     pub bytes: u64,
-    /// Events decoded.
+    /// Number of events decoded.
     pub events: u64,
-    /// Structures looked at: regions, records, sub-buffers, table entries.
+    /// Number of structures examined: regions, records, sub-buffers, table entries.
     pub steps: u64,
-    /// Nesting.
+    /// Levels of nesting.
     pub depth: u64,
 }
 
 impl Limits {
-    /// What an input of any size may cost: about a second of work.
+    /// Limits for an input of any size: about a second of work.
     const FLOOR: Self = Self { bytes: 1 << 29, events: 1 << 24, steps: 1 << 22, depth: 64 };
 
-    /// What an input may cost besides, by its size in bytes. Real dumps of kernels and cores take less than a tenth of it.
+    /// Additional limits by the size of the input in bytes. Real dumps of kernels and cores use less than a tenth.
     fn of_size(len: u64) -> Self {
         Self { bytes: len.saturating_mul(64), events: len.saturating_mul(4), steps: len / 8, depth: 0 }
     }
 }
 
 impl Default for Limits {
-    /// What an input of any size may cost.
+    /// The limits for an input of any size.
     fn default() -> Self {
         Self::FLOOR
     }
 }
 
-/// What is left of the [`Limits`]. Shared: threads that work on one image spend from the same budget.
+/// The remaining [`Limits`]. Threads that work on one image share a budget.
 ///
-/// A budget is in proportion to its input. It begins with what an input of any size may cost; each function that opens a file
-/// admits the file's size.
+/// A budget is proportional to its input. It starts with the limits for an input of any size; each function that opens
+/// a file admits the file's size.
 #[derive(Debug)]
 pub struct Budget {
     bytes: AtomicU64,
     events: AtomicU64,
     steps: AtomicU64,
     depth: u64,
-    /// How often the size of an input counts.
+    /// Multiplier of the limits for admitted inputs.
     factor: u64,
 }
 
 impl Default for Budget {
-    /// A budget for an input that has yet to be opened.
+    /// The budget for an input that is not open yet.
     fn default() -> Self {
         Self { factor: 1, ..Self::new(Limits::FLOOR) }
     }
 }
 
 impl Budget {
-    /// A budget with all of `limits` left, whatever the input's size.
+    /// Creates a budget of exactly `limits`, whatever the size of the input.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// A budget for an input of `len` bytes that is in memory, or open already.
+    /// Creates the budget for an input of `len` bytes that is in memory or already open.
     #[must_use]
     pub fn for_input(len: u64) -> Self {
         let budget = Self::default();
@@ -75,7 +75,7 @@ impl Budget {
         budget
     }
 
-    /// The same for `factor` times as much work, of what is left and of each input that is yet to be admitted.
+    /// Multiplies what is left by `factor`, and also the limits for each input admitted later.
     #[must_use]
     pub fn times(self, factor: u64) -> Self {
         let Limits { bytes, events, steps, depth } = self.left();
@@ -83,8 +83,8 @@ impl Budget {
         Self { factor: self.factor.saturating_mul(factor), ..Self::new(Limits { bytes, events, steps, depth }) }
     }
 
-    /// Adds what an input of `len` bytes may cost. Of a compressed or sparse input, `len` is the size of the container, or the most
-    /// that its format can hold in a container of that size.
+    /// Adds the limits for an input of `len` bytes. For a compressed or sparse input, `len` is the size of the
+    /// container, or the most that the format can store in a container of that size.
     pub fn admit(&self, len: u64) {
         let Limits { bytes, events, steps, .. } = Limits::of_size(len);
         for (left, more) in [(&self.bytes, bytes), (&self.events, events), (&self.steps, steps)] {
@@ -93,39 +93,39 @@ impl Budget {
         }
     }
 
-    /// Takes `n` bytes.
+    /// Spends `n` bytes.
     ///
     /// # Errors
-    /// Fewer are left; nothing is taken then.
+    /// Fewer bytes are left; then nothing is spent.
     pub fn bytes(&self, what: &str, n: u64) -> Result<(), Error> {
         spend(&self.bytes, n).ok_or_else(|| Error::budget(what, "bytes", n))
     }
 
-    /// Takes `n` events.
+    /// Spends `n` events.
     ///
     /// # Errors
-    /// Fewer are left; nothing is taken then.
+    /// Fewer events are left; then nothing is spent.
     pub fn events(&self, what: &str, n: u64) -> Result<(), Error> {
         spend(&self.events, n).ok_or_else(|| Error::budget(what, "events", n))
     }
 
-    /// Takes `n` steps.
+    /// Spends `n` steps.
     ///
     /// # Errors
-    /// Fewer are left; nothing is taken then.
+    /// Fewer steps are left; then nothing is spent.
     pub fn steps(&self, what: &str, n: u64) -> Result<(), Error> {
         spend(&self.steps, n).ok_or_else(|| Error::budget(what, "steps", n))
     }
 
-    /// Checks a nesting of `depth`.
+    /// Checks a nesting depth.
     ///
     /// # Errors
-    /// It is deeper than the limit.
+    /// The depth exceeds the limit.
     pub fn depth(&self, what: &str, depth: u64) -> Result<(), Error> {
         if depth > self.depth { Err(Error::budget(what, "levels of nesting", depth)) } else { Ok(()) }
     }
 
-    /// What is left.
+    /// The remaining limits.
     #[must_use]
     pub fn left(&self) -> Limits {
         Limits {
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(tenfold.left().bytes, 10 * (floor.bytes + (64 << 20)));
         tenfold.admit(u64::MAX);
         assert_eq!(tenfold.left().bytes, u64::MAX);
-        // Limits that were given stay.
+        // Limits given to `new` do not grow.
         let fixed = Budget::new(Limits { bytes: 10, ..floor });
         fixed.admit(1 << 20);
         assert_eq!(fixed.left().bytes, 10);

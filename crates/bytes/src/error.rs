@@ -1,55 +1,55 @@
-//! Errors that say where, what stood there and what was expected.
+//! Errors with a location, the value found and the value expected.
 
 use std::fmt;
 
-/// What kind of failure an [`Error`] is.
+/// Kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The bytes end too early.
     Short,
-    /// A value is not one that may stand there.
+    /// A value is invalid.
     Value,
-    /// A limit of the [`Budget`](crate::Budget) is reached.
+    /// A limit of the [`Budget`](crate::Budget) was reached.
     Budget,
-    /// The operating system refused.
+    /// The operating system returned an error.
     Io,
 }
 
-/// A located failure.
+/// An error with its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The file or structure.
+    /// Name of the file or structure.
     pub what: String,
     /// Offset in it, bytes.
     pub offset: u64,
-    /// What was found there, where it is a number.
+    /// The value found, if it is a number.
     pub value: Option<u64>,
-    /// What was expected, or for [`Kind::Io`] what the system said.
+    /// Description of the expected value; for [`Kind::Io`], the system's message.
     pub expected: String,
-    /// What kind of failure it is.
+    /// Kind of the error.
     pub kind: Kind,
 }
 
 impl Error {
-    /// `value` stands at `offset` of `what`, where `expected` should.
+    /// Error: `what` has `value` at `offset` instead of `expected`.
     #[must_use]
     pub fn value(what: &str, offset: u64, value: u64, expected: &str) -> Self {
         Self { what: what.into(), offset, value: Some(value), expected: expected.into(), kind: Kind::Value }
     }
 
-    /// `left` bytes are left at `offset` of `what`, fewer than `expected` says.
+    /// Error: `what` has only `left` bytes at `offset` instead of `expected`.
     #[must_use]
     pub fn short(what: &str, offset: u64, left: u64, expected: &str) -> Self {
         Self { what: what.into(), offset, value: Some(left), expected: expected.into(), kind: Kind::Short }
     }
 
-    /// The limit named `limit` is reached; `value` was asked for.
+    /// Error: the limit named `limit` was reached by a request for `value`.
     #[must_use]
     pub fn budget(what: &str, limit: &str, value: u64) -> Self {
         Self { what: what.into(), offset: 0, value: Some(value), expected: limit.into(), kind: Kind::Budget }
     }
 
-    /// The operating system's refusal.
+    /// Error of the operating system.
     #[must_use]
     pub fn io(what: &str, offset: u64, error: &std::io::Error) -> Self {
         Self { what: what.into(), offset, value: None, expected: error.to_string(), kind: Kind::Io }

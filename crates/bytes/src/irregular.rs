@@ -1,10 +1,10 @@
-//! Paths that lead to something else than a regular file.
+//! Names for paths that are no regular files.
 
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 
-/// Names the kind of a path that is no regular file; `None` if it is one. Files are opened after this was asked: to open a
-/// FIFO waits for a writer that may never come.
+/// Describes the kind of a path that is no regular file; `None` for a regular file. Call it before opening a path:
+/// opening a FIFO waits for a writer that may never come.
 #[must_use]
 pub fn irregular(kind: FileType) -> Option<&'static str> {
     match kind {

@@ -1,7 +1,7 @@
-//! Bounded readers over hostile bytes: endian-typed fields, located errors, a [`Budget`].
+//! Bounded readers for untrusted bytes: integers of either byte order, located errors, a [`Budget`].
 //!
-//! A [`Reader`] never reads outside the bytes it was made of, and a sub-reader never outside its parent. Every failure
-//! says where it was, what stood there and what was expected.
+//! A [`Reader`] never reads outside of its bytes, and a sub-reader never outside of its parent. Every error has the
+//! place, the value found and the value expected.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,4 +1,4 @@
-//! The reader.
+//! The bounded reader.
 
 use crate::error::Error;
 
@@ -11,9 +11,9 @@ pub enum ByteOrder {
     Big,
 }
 
-/// Reads fields in order from bytes that it does not trust.
+/// Reads fields in order from untrusted bytes.
 ///
-/// `offset` in errors counts from where the outermost reader began, so that it can be found in the file.
+/// Offsets in errors count from the start of the outermost reader, so that the place can be found in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     what: &'a str,
@@ -28,7 +28,7 @@ macro_rules! integers {
         #[doc = concat!("The next ", $text, ".")]
         ///
         /// # Errors
-        /// Fewer bytes are left; the reader stays where it was.
+        /// Fewer bytes are left; the reader does not move.
         #[inline]
         pub fn $name(&mut self) -> Result<$type, Error> {
             let value = self.$at(self.at)?;
@@ -39,7 +39,7 @@ macro_rules! integers {
         #[doc = concat!("The ", $text, " at an offset of this reader; it does not move.")]
         ///
         /// # Errors
-        /// The bytes end before it does.
+        /// The bytes end before the end of the number.
         #[inline]
         pub fn $at(&self, offset: usize) -> Result<$type, Error> {
             match self.bytes.get(offset..).and_then(|b| b.first_chunk::<$size>()) {
@@ -54,13 +54,13 @@ macro_rules! integers {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`, which are called `what` in errors.
+    /// Creates a reader of `bytes`, which are called `what` in errors.
     #[must_use]
     pub fn new(what: &'a str, bytes: &'a [u8], order: ByteOrder) -> Self {
         Self { what, bytes, base: 0, at: 0, order }
     }
 
-    /// The same, with errors counting from `base`, the place of the first byte in the file or structure.
+    /// Sets the offset of the first byte in the file or structure, for errors.
     #[must_use]
     pub fn based(mut self, base: u64) -> Self {
         self.base = base;
@@ -77,105 +77,105 @@ impl<'a> Reader<'a> {
         i64, i64_at, i64, 8, "i64";
     }
 
-    /// The next `len` bytes.
+    /// Returns the next `len` bytes.
     ///
     /// # Errors
-    /// Fewer are left; the reader stays where it was.
+    /// Fewer bytes are left; the reader does not move.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
         let taken = self.bytes_at(self.at, len)?;
         self.at = self.at.saturating_add(len);
         Ok(taken)
     }
 
-    /// `len` bytes at an offset of this reader; it does not move.
+    /// Returns `len` bytes at an offset in this reader, which does not move.
     ///
     /// # Errors
-    /// The bytes end before.
+    /// The bytes end too early.
     pub fn bytes_at(&self, offset: usize, len: usize) -> Result<&'a [u8], Error> {
         let rest = self.bytes.get(offset..).unwrap_or_default();
         rest.get(..len).ok_or_else(|| self.short(offset, &format!("{len} bytes")))
     }
 
-    /// `N` bytes at an offset of this reader; it does not move.
+    /// Returns `N` bytes at an offset in this reader, which does not move.
     ///
     /// # Errors
-    /// The bytes end before.
+    /// The bytes end too early.
     pub fn array_at<const N: usize>(&self, offset: usize) -> Result<[u8; N], Error> {
         let rest = self.bytes.get(offset..).unwrap_or_default();
         rest.first_chunk::<N>().copied().ok_or_else(|| self.short(offset, &format!("{N} bytes")))
     }
 
-    /// A reader of the next `len` bytes, which this one passes over.
+    /// Splits off a reader of the next `len` bytes and skips them here.
     ///
     /// # Errors
-    /// Fewer are left.
+    /// Fewer bytes are left.
     pub fn sub(&mut self, len: usize) -> Result<Reader<'a>, Error> {
         let base = self.offset();
         let bytes = self.take(len)?;
         Ok(Reader { what: self.what, bytes, base, at: 0, order: self.order })
     }
 
-    /// Text of fixed size: up to the first NUL, or all; what is not UTF-8 is replaced.
+    /// Text in a field of fixed size, up to the first NUL or the end; invalid UTF-8 is replaced.
     ///
     /// # Errors
-    /// The bytes end before.
+    /// The bytes end too early.
     pub fn text_at(&self, offset: usize, len: usize) -> Result<String, Error> {
         let raw = self.bytes_at(offset, len)?;
         let text = raw.split(|b| *b == 0).next().unwrap_or_default();
         Ok(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Passes over `len` bytes.
+    /// Skips `len` bytes.
     ///
     /// # Errors
-    /// Fewer are left.
+    /// Fewer bytes are left.
     pub fn skip(&mut self, len: usize) -> Result<(), Error> {
         self.take(len).map(drop)
     }
 
-    /// Bytes up to a multiple of `align` (counted in this reader) are passed over, or all that are left.
+    /// Skips to a multiple of `align`, counted in this reader, or to the end.
     pub fn align(&mut self, align: usize) {
         let next = self.at.checked_next_multiple_of(align).unwrap_or(self.bytes.len());
         self.at = next.min(self.bytes.len());
     }
 
-    /// An error at the reader's place: `value` stands there.
+    /// Error at the reader's offset: `value` was found there.
     #[must_use]
     pub fn unexpected(&self, value: u64, expected: &str) -> Error {
         Error::value(self.what, self.offset(), value, expected)
     }
 
-    /// Where it is, counted from the outermost beginning.
+    /// Current offset, counted from the start of the outermost reader.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.base.saturating_add(u64::try_from(self.at).unwrap_or(u64::MAX))
     }
 
-    /// Where it is, counted from its own beginning.
+    /// Current offset, counted from the start of this reader.
     #[must_use]
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes left.
+    /// Number of bytes left.
     #[must_use]
     pub fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// Bytes of the whole.
+    /// Number of bytes in total.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// There are no bytes at all.
+    /// True if the reader has no bytes at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The name in errors.
+    /// Name of the bytes in errors.
     #[must_use]
     pub fn what(&self) -> &'a str {
         self.what

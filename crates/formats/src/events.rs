@@ -224,6 +224,9 @@ impl Used {
 pub(crate) trait Line {
     /// Appends the event, which is of the stream at a position of [`Chosen::readers`].
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>);
+
+    /// Appends what is left behind the last event.
+    fn end(&mut self, _out: &mut Vec<u8>) {}
 }
 
 /// Writes what `line` makes of each chosen event.
@@ -288,6 +291,7 @@ fn put_lines(
     let buffer = Vec::with_capacity(2 * CHUNK);
     let mut writer = Writer { filter, line, put, notes, buffer, totals, used, failed: None };
     run(&mut readers, &mut writer);
+    writer.line.end(&mut writer.buffer);
     writer.totals.streams = writer.used.count();
     match writer.failed {
         Some(error) => Err(crate::Error::Output(error)),

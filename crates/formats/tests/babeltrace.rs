@@ -6,7 +6,7 @@ use lastwords_ctf::read::unwatched;
 use lastwords_ctf::{Version, write as ctf};
 use lastwords_formats::Totals;
 use lastwords_formats::json;
-use lastwords_formats::perfetto::packets;
+use lastwords_formats::perfetto;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_trace::evidence::Verdict;
@@ -141,6 +141,6 @@ fn damaged_packets_make_a_whole_trace() {
         }
         let (all, traces) = (Selection::default(), read(&source, Version::V2));
         json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("JSON");
-        packets::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("Perfetto");
+        perfetto::write(&traces, None, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("Perfetto");
     }
 }

@@ -237,6 +237,39 @@ fn indexed(index: &[u8]) -> (Vec<String>, Vec<String>) {
     (text.lines().map(str::to_owned).collect(), remarks)
 }
 
+/// Packets of two stream classes in one file: each message says which id stands there, and what was expected.
+#[test]
+fn a_packet_of_another_stream_class_is_told_by_its_id() {
+    let u8 = r#""type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian""#;
+    let member = |name: &str, role: &str| format!(r#"{{"name":"{name}","field-class":{{{u8},"roles":["{role}"]}}}}"#);
+    let header = member("class", "data-stream-class-id");
+    let context = member("size", "packet-total-length");
+    let class = |id: u8| {
+        format!(
+            r#"{{"type":"data-stream-class","id":{id},"packet-context-field-class":{{"type":"structure","member-classes":[{context}]}}}}"#
+        )
+    };
+    let event = |id: u8| {
+        let field = format!(r#"{{"name":"n","field-class":{{{u8}}}}}"#);
+        format!(
+            r#"{{"type":"event-record-class","data-stream-class-id":{id},"payload-field-class":{{"type":"structure","member-classes":[{field}]}}}}"#
+        )
+    };
+    let trace = format!(
+        r#"{{"type":"trace-class","packet-header-field-class":{{"type":"structure","member-classes":[{header}]}}}}"#
+    );
+    let preamble = r#"{"type":"preamble","version":2}"#.to_owned();
+    let fragments = [preamble, trace, class(3), class(7), event(3), event(7)];
+    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
+    let folder = folder(metadata.as_bytes(), &[("s", &[3, 24, 1, 7, 24, 2, 5, 24, 3])]);
+    let (text, remarks) = report(folder.path());
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(remarks.len(), 2, "{remarks:?}");
+    let has = |end: &str| remarks.iter().any(|remark| remark.ends_with(end));
+    assert!(has("stream class id 7, expected 3 as in the stream's other packets"), "{remarks:?}");
+    assert!(has("stream class id 5, expected one that the trace has"), "{remarks:?}");
+}
+
 /// An index is a help: what it says wrongly changes no event, or is told.
 #[test]
 fn an_index_that_lies() {

@@ -1,8 +1,8 @@
-//! A bounded cache: what was used since the hand last passed stays (the clock algorithm).
+//! A bounded cache that evicts with the clock algorithm: values used since the hand's last pass stay.
 
 use std::collections::HashMap;
 
-/// Keeps the newest of what was computed from a number.
+/// Caches values that are computed from a number.
 #[derive(Debug)]
 pub struct Cache<V> {
     slots: Vec<Slot<V>>,
@@ -19,20 +19,20 @@ struct Slot<V> {
 }
 
 impl<V: Clone> Cache<V> {
-    /// An empty cache of at most `most` values (at least one).
+    /// Creates an empty cache of at most `most` values (at least one).
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { slots: Vec::new(), places: HashMap::new(), hand: 0, most: most.max(1) }
     }
 
-    /// What is kept of `key`.
+    /// Returns the cached value of `key`.
     pub fn find(&mut self, key: u64) -> Option<V> {
         let slot = self.slots.get_mut(*self.places.get(&key)?)?;
         slot.used = true;
         Some(slot.value.clone())
     }
 
-    /// Keeps `value` of `key`; something that was not used of late may go.
+    /// Stores the value of `key`; may evict a value that was not used recently.
     pub fn keep(&mut self, key: u64, value: V) {
         let slot = Slot { key, value, used: false };
         let place = match self.places.get(&key) {
@@ -51,9 +51,9 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// The place of something that was not used since the hand passed.
+    /// Index of a slot that was not used since the hand's last pass.
     fn free(&mut self) -> usize {
-        // Two rounds at most: the first takes every mark away.
+        // At most two rounds: the first clears all marks.
         for _ in 0..self.slots.len().saturating_mul(2) {
             let place = self.hand;
             self.hand = self.hand.saturating_add(1);

@@ -1,4 +1,4 @@
-//! Cores that systemd-coredump compressed with zstd: decompressed to an unlinked temporary file, zero pages left out.
+//! Decompresses cores that systemd-coredump compressed with zstd, to an unlinked temporary file without zero pages.
 
 use crate::file::Backing;
 use crate::{Progress, Watch};
@@ -13,15 +13,16 @@ pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 const CHUNK: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// Largest window of a frame, as the zstd tool has by default: 128 MiB.
+/// Largest window of a frame: 128 MiB, the default of the zstd tool.
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// Memory is pages of zeroes, which cost little and compress to nothing, and others, which compress to a tenth: by how much the bytes
-/// of each count.
+/// Weights of output bytes for the budget. Zero pages cost little and compress to almost nothing; other pages compress
+/// to about a tenth.
 const ZEROES: u64 = 64;
 const DATA: u64 = 2;
 
-/// Decompresses `source`, and admits the bytes that are not zero to the budget. What comes before damage or a premature end is kept, and the damage told in `notes`.
+/// Decompresses `source`, and admits the bytes that are not zero to the budget. If the data are damaged or end early,
+/// the part before is kept and `notes` has the error.
 pub(crate) fn decompress(
     source: &Backing,
     budget: &Budget,
@@ -58,7 +59,7 @@ pub(crate) fn decompress(
     Backing::of(out, &name)
 }
 
-/// The first bytes that `source` comes to, `most` at most, as a file; what cannot be decompressed ends it.
+/// Decompresses the first bytes of `source`, at most `most`, to a file; damage ends the output.
 pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
     let name = source.name.to_string();
     let io = |e: std::io::Error| Error::io(&name, 0, &e);
@@ -73,7 +74,7 @@ pub(crate) fn head(source: &Backing, most: usize) -> Result<Backing, Error> {
     Backing::of(out, &name)
 }
 
-/// Writes all but pages of zeroes; returns how many bytes.
+/// Writes all pages except zero pages; returns the number of bytes written.
 fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<u64> {
     let (mut offset, mut written) = (at, 0u64);
     for page in bytes.chunks(PAGE) {
@@ -86,7 +87,7 @@ fn write_sparse(out: &File, bytes: &[u8], at: u64) -> std::io::Result<u64> {
     Ok(written)
 }
 
-/// Where large temporary files go: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not memory.
+/// Folder for large temporary files: `$TMPDIR`, else `/var/tmp`, which unlike `/tmp` is not in memory.
 fn temporary_folder() -> PathBuf {
     match std::env::var_os("TMPDIR") {
         Some(folder) => folder.into(),
@@ -95,7 +96,7 @@ fn temporary_folder() -> PathBuf {
     }
 }
 
-/// Reads a file from its start by offset, counting.
+/// Reads a file sequentially by offset and counts the bytes.
 struct Counted<'a> {
     file: &'a File,
     at: u64,

@@ -1,4 +1,4 @@
-//! What a process core says of the process: who it was, what killed it, what it had mapped.
+//! Reads the notes of a process core: identity of the process, the signal that killed it, mapped files.
 
 use crate::elf::{Note, next_note};
 use lastwords_bytes::{Budget, Error, Reader};
@@ -32,10 +32,10 @@ mod siginfo {
     pub(super) const ADDR: usize = 16;
 }
 
-/// Bytes of a row of NT_FILE: start, end and page offset.
+/// Length of a row of NT_FILE: start, end and page offset, bytes.
 const FILE_ROW: u64 = 24;
 
-/// What the notes of a core say. What a note did not say is none or empty.
+/// The facts in a core's notes. Facts that no note has are none or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CoreInfo {
     /// `e_machine` of the file: 62 x86-64, 183 AArch64.
@@ -44,19 +44,19 @@ pub struct CoreInfo {
     pub pid: Option<i32>,
     /// User id.
     pub uid: Option<u32>,
-    /// Name of the main thread or program, 15 bytes at most.
+    /// Name of the main thread or program, at most 15 bytes.
     pub comm: String,
-    /// Start of the command line, 79 bytes at most.
+    /// Start of the command line, at most 79 bytes.
     pub args: String,
-    /// The signal that killed it.
+    /// Signal that killed the process.
     pub signal: Option<i32>,
     /// `si_code` of that signal.
     pub code: Option<i32>,
     /// `si_addr` of SIGSEGV, SIGBUS, SIGILL and SIGFPE.
     pub address: Option<u64>,
-    /// Threads, by id; the one that died first.
+    /// Ids of the threads; the thread that died comes first.
     pub threads: Vec<i32>,
-    /// Files that were mapped.
+    /// Mapped files.
     pub files: Vec<MappedFile>,
 }
 
@@ -65,7 +65,7 @@ pub struct CoreInfo {
 pub struct MappedFile {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after the mapping.
     pub end: u64,
     /// Offset in the file, bytes.
     pub offset: u64,
@@ -74,7 +74,7 @@ pub struct MappedFile {
 }
 
 impl CoreInfo {
-    /// Adds what a segment of notes says; what cannot be read is said in `notes`.
+    /// Adds the facts of a segment of notes; unreadable notes are reported in `notes`.
     pub(crate) fn add(&mut self, mut reader: Reader<'_>, budget: &Budget, notes: &mut Vec<String>) {
         loop {
             match next_note(&mut reader, budget) {
@@ -102,7 +102,7 @@ impl CoreInfo {
         }
     }
 
-    /// Takes the thread of a `struct elf_prstatus`, and the signal of the first.
+    /// Adds the thread of a `struct elf_prstatus`; the first one also gives the signal.
     fn status(&mut self, body: &Reader<'_>) -> Result<(), Error> {
         let signal = body.i16_at(elf_prstatus::CURSIG)?;
         let thread = body.i32_at(elf_prstatus::PID)?;
@@ -113,7 +113,7 @@ impl CoreInfo {
         Ok(())
     }
 
-    /// Takes what a `struct elf_prpsinfo` says of the process.
+    /// Adds the facts of a `struct elf_prpsinfo`.
     fn process(&mut self, body: &Reader<'_>) -> Result<(), Error> {
         use elf_prpsinfo as at;
         self.uid = Some(body.u32_at(at::UID)?);
@@ -123,7 +123,7 @@ impl CoreInfo {
         Ok(())
     }
 
-    /// Takes the signal of a `siginfo_t`.
+    /// Adds the signal of a `siginfo_t`.
     fn signal_info(&mut self, body: &Reader<'_>) -> Result<(), Error> {
         const FAULTS: [i32; 4] = [4, 7, 8, 11];
         let signal = body.i32_at(siginfo::SIGNO)?;
@@ -135,7 +135,8 @@ impl CoreInfo {
         Ok(())
     }
 
-    /// Count and page size, then start, end and page offset of each, then their paths with NULs between.
+    /// Format of NT_FILE: count and page size; start, end and page offset of each mapping; then their paths, separated
+    /// by NULs.
     fn mapped_files(&mut self, mut body: Reader<'_>, budget: &Budget) -> Result<(), Error> {
         let (count, page) = (body.u64()?, body.u64()?);
         let table = count.checked_mul(FILE_ROW).and_then(|n| usize::try_from(n).ok());

@@ -1,4 +1,4 @@
-//! ELF64 program headers and notes, both byte orders. Layout: System V gABI, chapters 4 and 5.
+//! Parses ELF64 program headers and notes in both byte orders. Layout: System V gABI, chapters 4 and 5.
 
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 
@@ -8,24 +8,24 @@ pub(crate) const MAGIC: [u8; 4] = *b"\x7fELF";
 pub(crate) const HEADER_LEN: usize = 64;
 /// `e_type` of a core.
 const ET_CORE: u16 = 4;
-/// `e_phnum`: the number stands in section 0's `sh_info`.
+/// Value of `e_phnum` if the number is in `sh_info` of section 0.
 const PN_XNUM: u16 = 0xffff;
-/// Bytes of a program header.
+/// Size of a program header, bytes.
 pub(crate) const PROGRAM_HEADER_LEN: u64 = 56;
 /// `p_type`: loadable.
 pub(crate) const PT_LOAD: u32 = 1;
 /// `p_type`: notes.
 pub(crate) const PT_NOTE: u32 = 4;
-/// `p_type`: those that systems and processors define for themselves begin here.
+/// `p_type`: first of the values that systems and processors define themselves.
 const PT_OTHERS: u32 = 0x6000_0000;
-/// `p_flags`: to be read, written and executed.
+/// `p_flags`: readable, writable and executable.
 const FLAGS_MAX: u32 = 7;
-/// Bytes of a section header, and of all names of a core's sections: gdb gives many the same.
+/// Size of a section header, and most bytes of a core's section names; gdb gives many sections the same name.
 const SECTION_LEN: u64 = 64;
 const NAMES_MAX: u64 = 4096;
 /// Offset of `sh_info` in a section header.
 const SH_INFO: usize = 44;
-/// Most program headers that are looked at: Linux allows 2^31 - 1 mappings at most, by default 65,530.
+/// Most program headers that are read. Linux allows at most 2^31 - 1 mappings, by default 65,530.
 pub(crate) const MAX_PROGRAM_HEADERS: u64 = 1 << 22;
 
 /// Offsets in the file header (`Elf64_Ehdr`).
@@ -41,7 +41,7 @@ mod ehdr {
     pub(super) const SHNUM: usize = 60;
 }
 
-/// What the file header says.
+/// The fields of the file header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileHeader {
     pub(crate) order: ByteOrder,
@@ -59,7 +59,7 @@ pub(crate) struct ProgramHeader {
     pub(crate) kind: u32,
     pub(crate) offset: u64,
     pub(crate) address: u64,
-    /// `p_paddr`: 0 in process cores.
+    /// `p_paddr`; 0 in process cores.
     pub(crate) physical: u64,
     pub(crate) file_size: u64,
     pub(crate) memory_size: u64,
@@ -68,7 +68,7 @@ pub(crate) struct ProgramHeader {
 }
 
 impl FileHeader {
-    /// Reads the header of a core; `what` is the file's name.
+    /// Parses the header of a core; `what` is the name of the file.
     pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
         use ehdr as at;
         let probe = Reader::new(what, bytes, ByteOrder::Little);
@@ -105,22 +105,22 @@ impl FileHeader {
         })
     }
 
-    /// Where the section headers stand, and their names before them: offset and length, none where there are none.
+    /// Offset and length of the section headers and of the names before them; none without section headers.
     pub(crate) fn sections(&self) -> Option<(u64, u64)> {
         let len = u64::from(self.sections).saturating_mul(SECTION_LEN);
-        // More than the field holds are counted in the first of them.
+        // If there are more section headers than the field can count, their number is in the first of them.
         let len = if self.count == PN_XNUM { u64::MAX } else { len };
         let at = Some(self.section_headers_at).filter(|at| *at > 0)?;
         Some((at.saturating_sub(NAMES_MAX), len.saturating_add(NAMES_MAX)))
     }
 
-    /// What is wrong with the size of a program header: there is but one that it can have.
+    /// Error about the size of a program header, which has only one valid value.
     pub(crate) fn wrong_entry(&self, what: &str) -> Option<Error> {
         let entry = u64::from(self.entry);
         (entry != PROGRAM_HEADER_LEN).then(|| Error::value(what, ehdr::PHENTSIZE as u64, entry, "e_phentsize 56"))
     }
 
-    /// How many program headers there are; `read` gives file bytes.
+    /// Number of program headers; `read` reads bytes of the file.
     pub(crate) fn count(
         &self,
         what: &str,
@@ -141,7 +141,7 @@ impl FileHeader {
 }
 
 impl ProgramHeader {
-    /// The next program header.
+    /// Parses the next program header.
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let kind = reader.u32()?;
         let flags = reader.u32()?;
@@ -152,7 +152,8 @@ impl ProgramHeader {
         Ok(Self { kind, offset, address, physical, file_size, memory_size, flags, align })
     }
 
-    /// It can be one: a loadable segment or one of notes whose fields go together, or of a kind that is of no use here.
+    /// True if the header is plausible: a loadable or note segment with consistent fields, or a kind that is not used
+    /// here.
     pub(crate) fn is_plausible(&self) -> bool {
         let sized =
             self.offset.checked_add(self.file_size).is_some() && self.address.checked_add(self.memory_size).is_some();
@@ -167,7 +168,7 @@ impl ProgramHeader {
         self.align == 0 || self.align.is_power_of_two()
     }
 
-    /// It has memory or notes.
+    /// True if the segment has memory or notes.
     pub(crate) fn has_bytes(&self) -> bool {
         matches!(self.kind, PT_LOAD | PT_NOTE) && self.memory_size.max(self.file_size) > 0
     }
@@ -181,7 +182,7 @@ pub(crate) struct Note<'a> {
     pub(crate) body: Reader<'a>,
 }
 
-/// The next note, or none at the end; a note that does not fit is an error and ends the walk.
+/// Parses the next note; none at the end. A note that does not fit is an error and ends the iteration.
 pub(crate) fn next_note<'a>(reader: &mut Reader<'a>, budget: &Budget) -> Result<Option<Note<'a>>, Error> {
     if reader.left() < 12 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Files that are read at offsets.
+//! Files that are read with `pread`.
 
 use crate::flattened::Index;
 use lastwords_bytes::{Budget, Error, irregular};
@@ -15,22 +15,22 @@ pub(crate) struct Backing {
     pub(crate) file: File,
     pub(crate) len: u64,
     pub(crate) name: Arc<str>,
-    /// Where the bytes are, in a flattened stream.
+    /// For a flattened stream: the index of the file in it, and the stream.
     flattened: Option<Box<(Index, Backing)>>,
 }
 
-/// What came of reading: how many bytes are there, and whether more failed to be read.
+/// Result of a read.
 pub(crate) enum Got {
     All,
-    /// The file ended after so many bytes.
+    /// The file ended after this many bytes.
     Ended(usize),
-    /// Reading failed after so many bytes.
+    /// Reading failed after this many bytes.
     Failed(usize),
 }
 
 impl Backing {
-    /// Opens `path` for reading, and admits its size to the budget. With `follow` false only a regular file is opened: neither a
-    /// symbolic link nor a device.
+    /// Opens `path` for reading, and admits its size to the budget. If `follow` is false, only a regular file is
+    /// opened: no symbolic link and no device.
     pub(crate) fn open(path: &Path, follow: bool, budget: &Budget) -> Result<Self, Error> {
         let name = path.display().to_string();
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -48,14 +48,14 @@ impl Backing {
         Ok(file)
     }
 
-    /// The memory of a process, at `/proc/PID/mem`. It has no end.
+    /// Opens the memory of a process, at `/proc/PID/mem`. It has no end.
     pub(crate) fn of_memory(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|e| Error::io(&name, 0, &e))?;
         Ok(Self { file, len: u64::MAX, name: name.into(), flattened: None })
     }
 
-    /// A file that is open already.
+    /// Wraps a file that is already open.
     pub(crate) fn of(mut file: File, name: &str) -> Result<Self, Error> {
         let kind = file.metadata().map_err(|e| Error::io(name, 0, &e))?.file_type();
         if kind.is_dir() {
@@ -64,19 +64,19 @@ impl Backing {
         if let Some(what) = irregular(kind).filter(|_| kind.is_fifo() || kind.is_socket()) {
             return Err(Error::io(name, 0, &std::io::Error::other(format!("{what}: it cannot be read at places"))));
         }
-        // The end found by seeking is right for block devices too.
+        // Seeking finds the end of block devices too.
         let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
         Ok(Self { file, len, name: name.into(), flattened: None })
     }
 
-    /// The file that a flattened stream holds.
+    /// Opens the file inside a flattened stream.
     pub(crate) fn flattened(self, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
         let index = Index::read(&self, budget, notes)?;
         let file = self.file.try_clone().map_err(|e| Error::io(&self.name, 0, &e))?;
         Ok(Self { file, len: index.len, name: self.name.clone(), flattened: Some(Box::new((index, self))) })
     }
 
-    /// Bytes that are stored: of a flattened stream, its own size.
+    /// Number of bytes stored; for a flattened stream, the size of the stream.
     pub(crate) fn stored(&self) -> u64 {
         self.flattened.as_ref().map_or(self.len, |flattened| flattened.1.len)
     }
@@ -100,7 +100,7 @@ impl Backing {
         Got::All
     }
 
-    /// Fills `buf` from `offset` on, or says why not.
+    /// Fills `buf` from `offset` on, or returns an error.
     pub(crate) fn read_all(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let len = buf.len();
         match self.read(offset, buf) {
@@ -112,7 +112,7 @@ impl Backing {
         }
     }
 
-    /// The first offset from `offset` on that is not in a hole of a sparse file.
+    /// First offset at or after `offset` that is not in a hole of a sparse file.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         use rustix::fs::{SeekFrom as To, seek};
         if let Some(flattened) = &self.flattened {

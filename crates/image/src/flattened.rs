@@ -1,7 +1,8 @@
-//! makedumpfile's flattened stream (`-F`): the file it would have written, as records of an offset and bytes there.
+//! Reads makedumpfile's flattened stream (`-F`): the file it would have written, as records of an offset and the bytes
+//! there.
 //!
-//! Big-endian always. A record may write again what an earlier one wrote; the last one counts. An end record says that
-//! nothing is missing; without one, what no record wrote is missing and not zero.
+//! The stream is always big-endian. If two records write the same bytes, the later one counts. An end record shows that
+//! the stream is complete. Without one, bytes that no record wrote are missing, not zero.
 
 use crate::file::{Backing, Got};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
@@ -9,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// The first bytes of the stream.
 pub(crate) const MAGIC: [u8; 16] = *b"makedumpfile\0\0\0\0";
-/// The header is padded to so many bytes.
+/// Size of the header with padding, bytes.
 const HEADER_LEN: u64 = 4096;
-/// Bytes of a record before its data.
+/// Length of a record before its data, bytes.
 const RECORD_LEN: u64 = 16;
 /// `type` of the header.
 const FLATTENED: u64 = 1;
 
-/// Bytes of the inner file and where the stream has them.
+/// A range of the inner file and its location in the stream.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     start: u64,
@@ -24,19 +25,19 @@ struct Extent {
     at: u64,
 }
 
-/// Where each part of the inner file is.
+/// Location of each part of the inner file.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// By rising `start`, without overlap.
+    /// Sorted by `start`, without overlap.
     extents: Vec<Extent>,
-    /// Bytes of the inner file.
+    /// Length of the inner file, bytes.
     pub(crate) len: u64,
-    /// The end record was there.
+    /// True if the end record was found.
     complete: bool,
 }
 
 impl Index {
-    /// Reads the records' heads. What is missing or damaged is said in `notes`.
+    /// Reads the heads of all records. Missing or damaged parts are reported in `notes`.
     pub(crate) fn read(stream: &Backing, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
         let mut head = [0u8; 32];
         stream.read_all(0, &mut head)?;
@@ -75,7 +76,7 @@ impl Index {
         Ok(Self { extents, len, complete })
     }
 
-    /// The first offset from `offset` on that some record wrote; the inner file's end if there is none.
+    /// First offset at or after `offset` that some record wrote; the end of the inner file if there is none.
     pub(crate) fn next_data(&self, offset: u64) -> u64 {
         let behind = self.extents.partition_point(|e| e.start.saturating_add(e.len) <= offset);
         self.extents.get(behind).map_or(self.len.max(offset), |extent| extent.start.max(offset))
@@ -117,11 +118,12 @@ impl Index {
     }
 }
 
-/// Bytes of the stream that were read at once: records may be short. The window grows as long as records follow each other.
+/// Bytes of the stream that were read at once, because records may be short. The window grows while records are read in
+/// order.
 struct Window {
     at: u64,
     bytes: Vec<u8>,
-    /// Bytes to read next.
+    /// Number of bytes of the next read.
     next: usize,
 }
 
@@ -156,13 +158,13 @@ impl Window {
     }
 }
 
-/// Adds an extent, which covers what earlier ones have of it.
+/// Adds an extent; it replaces overlapping parts of earlier ones.
 fn put(extents: &mut BTreeMap<u64, Extent>, new: Extent) {
     if new.len == 0 {
         return;
     }
     let end = new.start.saturating_add(new.len);
-    // The last one that begins before the end of the new one; done when it ends before it.
+    // Find the last extent that begins before the new one's end; stop at one that ends before the new one.
     while let Some((&start, &old)) = extents.range(..end).next_back() {
         let old_end = old.start.saturating_add(old.len);
         if old_end <= new.start {
@@ -215,7 +217,7 @@ mod tests {
             let mut bytes = stream(&records, end);
             let cut = if end { 0 } else { cut.min(bytes.len() - 4096) };
             bytes.truncate(bytes.len() - cut);
-            // What of each record is left, as a file written in order.
+            // The expected bytes: the remaining records, written to a file in order.
             let mut place = 4096;
             for (offset, data) in &records {
                 place += 16;

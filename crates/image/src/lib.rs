@@ -1,10 +1,10 @@
-//! Memory images behind one trait: process cores, processes that live, folders of region files, plain files, dumps of
-//! physical memory; holes included.
+//! Memory images behind one trait: process cores, running processes, folders of region files, plain files, dumps of
+//! physical memory.
 //!
-//! An [`Image`] is read at addresses. What it does not have is a hole with a cause, never zeroes: a page that the kernel
-//! left out of a core, the end that a truncated file lacks, a block that cannot be read.
+//! An [`Image`] is read by address. Missing bytes are a hole with a cause, never zeros: a page that the kernel left out
+//! of a core, the end of a truncated file, an unreadable block.
 //!
-//! All reading is by `pread`, so that a file that shrinks while it is read is a hole and not a signal.
+//! All files are read with `pread`, so a file that shrinks while it is read gives a hole and not a signal.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -35,21 +35,21 @@ pub use open::{Kind, Opened, open};
 
 use std::fmt;
 
-/// Why an image does not have some bytes.
+/// The reason why an image lacks some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoleCause {
-    /// Whoever wrote the image left them out.
+    /// The writer of the image left them out.
     Excluded,
     /// The file ends before them.
     Truncated,
     /// They cannot be read.
     Bad,
-    /// The image knows nothing of that address.
+    /// The image has no such address.
     Unmapped,
 }
 
 impl HoleCause {
-    /// One lower-case word.
+    /// Name of the cause, in lower case.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -61,12 +61,12 @@ impl HoleCause {
     }
 }
 
-/// The first address of a read that the image does not have.
+/// The first missing address of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
-    /// Where it begins.
+    /// First missing address.
     pub address: u64,
-    /// Why it is there.
+    /// Cause of the hole.
     pub cause: HoleCause,
 }
 
@@ -78,23 +78,23 @@ impl fmt::Display for Hole {
 
 impl std::error::Error for Hole {}
 
-/// A run of addresses.
+/// A range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     /// First address.
     pub address: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
-    /// The file that holds it, for messages.
+    /// Name of the file that has the bytes, for messages.
     pub name: std::sync::Arc<str>,
-    /// Offset in that file of the first byte.
+    /// Offset of the first byte in that file.
     pub offset: u64,
-    /// None where the image has the bytes.
+    /// None if the image has the bytes; else why it lacks them.
     pub hole: Option<HoleCause>,
 }
 
 impl Range {
-    /// First address behind it.
+    /// First address after the range.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.address.saturating_add(self.len)
@@ -103,28 +103,28 @@ impl Range {
 
 /// A memory image.
 pub trait Image: Send + Sync {
-    /// What it is called in messages.
+    /// Name of the image in messages.
     fn name(&self) -> &str;
 
-    /// What it has and what it lacks, by rising address, without overlap.
+    /// The ranges that the image has or knows to be missing, sorted by address, without overlap.
     fn ranges(&self) -> &[Range];
 
-    /// Addresses are those of the recorded process, so that pointers in the image can be followed.
+    /// True if addresses are those of the recorded process, so that pointers in the image can be followed.
     fn is_virtual(&self) -> bool;
 
     /// Fills `buf` with the bytes at `address`.
     ///
     /// # Errors
-    /// A byte is not there; `buf` is filled up to the hole's address.
+    /// A byte is missing; `buf` is filled up to the hole's address.
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole>;
 
-    /// The first address from `address` on, below `end`, that may hold something but zeroes; `end` if there is none.
+    /// First address at or after `address`, below `end`, that may be non-zero; `end` if there is none.
     fn next_data(&self, address: u64, end: u64) -> u64 {
         address.min(end)
     }
 }
 
-/// Fills `buf` by parts: `read_some` reads from an address on and says how many bytes, at least one.
+/// Fills `buf` in parts. `read_some` reads from an address on and returns the number of bytes, at least one.
 fn read_parts(
     address: u64,
     buf: &mut [u8],
@@ -139,19 +139,19 @@ fn read_parts(
     Ok(())
 }
 
-/// What a long piece of work tells whoever watches.
+/// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
-    /// What is being done, a few words.
+    /// Name of the operation, a few words.
     pub what: &'a str,
-    /// Bytes done.
+    /// Number of bytes done.
     pub done: u64,
-    /// Bytes in all, where it is known.
+    /// Total number of bytes, if known.
     pub total: Option<u64>,
 }
 
-/// Told of progress; may be called from several threads.
+/// Callback for progress; may be called from several threads.
 pub type Watch<'a> = &'a (dyn Fn(Progress<'_>) + Sync);
 
-/// Watches nothing.
+/// Ignores progress.
 pub fn unwatched(_: Progress<'_>) {}

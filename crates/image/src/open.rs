@@ -1,4 +1,4 @@
-//! Opening whatever a path names.
+//! Opens a path of any kind.
 
 use crate::core::CoreInfo;
 use crate::elf::{self, FileHeader, PT_LOAD, PT_NOTE, ProgramHeader};
@@ -10,7 +10,7 @@ use lastwords_bytes::{Budget, Error, Reader, irregular};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a path was found to be.
+/// Kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A folder of region files.
@@ -19,14 +19,14 @@ pub enum Kind {
     Core,
     /// A process core, compressed with zstd.
     CompressedCore,
-    /// The memory of a process that lives.
+    /// The memory of a running process.
     Process,
-    /// A file that is no container: a region, or several one behind the other.
+    /// A file that is no container: one or several regions.
     Plain,
 }
 
 impl Kind {
-    /// A few words for people.
+    /// Name of the kind in messages.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -39,18 +39,18 @@ impl Kind {
     }
 }
 
-/// An image and what is known of it.
+/// An image, and facts about its container.
 #[derive(Clone)]
 pub struct Opened {
     /// The image.
     pub image: Arc<dyn Image>,
-    /// What it is.
+    /// Kind of the path.
     pub kind: Kind,
-    /// What a core says of its process.
+    /// For a core: facts about the process.
     pub core: Option<CoreInfo>,
-    /// The container is cut, or its own structures are damaged.
+    /// True if the container is truncated, or its own structures are damaged.
     pub is_damaged: bool,
-    /// Remarks: what is missing or damaged in the container itself.
+    /// Notes about missing or damaged parts of the container itself.
     pub notes: Vec<String>,
 }
 
@@ -67,9 +67,10 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Files of a folder that are looked at.
+/// Most files of a folder that are opened.
 const MAX_FILES: usize = 1 << 16;
-/// Distance of the files of a folder in its made-up address space, beyond their length; keeps reads from running on.
+/// Distance between the files of a folder in the image's artificial address space, so that a read cannot run into the
+/// next file.
 const FILE_GAP: u64 = 1 << 30;
 
 /// Opens a session folder, a core (compressed or not), the memory of a process (`/proc/PID/mem`) or a plain file.
@@ -119,7 +120,8 @@ fn plain(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     Opened { image: Arc::new(image), kind: Kind::Plain, core: None, is_damaged: false, notes }
 }
 
-/// An ELF file that says it is no core: if it was one, its pages lie where they may in a core.
+/// Opens an ELF file whose header says that it is no core. In case it was one, its pages are mapped as in a core
+/// without headers.
 fn headless(file: Backing, name: &str, notes: Vec<String>) -> Opened {
     let head = elf::HEADER_LEN as u64;
     let segments = orphans::segments(&file, &[(head, file.len.saturating_sub(head))], std::iter::empty());
@@ -134,7 +136,7 @@ fn folder(path: &Path, name: &str, budget: &Budget) -> Result<Opened, Error> {
         let kind = entry.file_type().map_err(|e| Error::io(name, 0, &e))?;
         match irregular(kind) {
             None => paths.push(entry.path()),
-            // Folders may stand beside regions for reasons of their own.
+            // Folders may be beside region files for other reasons.
             Some(_) if kind.is_dir() => {}
             Some(what) => notes.push(format!("{}: {what}; it is not read", entry.path().display())),
         }

@@ -1,27 +1,28 @@
-//! Bytes of a core that no program header leads to: its headers are damaged, and what they described is still in the file.
+//! Finds bytes of a core that no program header leads to: the headers are damaged, but the segments are still in the
+//! file.
 //!
-//! Whoever writes a core puts segments one behind the other, each a multiple of a page. So the pages of such a run are found
-//! by one number, the offset in the file of any page modulo a page's size: 0 in cores of the kernel, where the headers end in
-//! those of gdb. They are given addresses that no process has.
+//! Writers of cores store segments one after the other; each is a multiple of a page. So one number locates all pages
+//! of such a run: the file offset of a page modulo the page size. It is 0 in cores of the kernel; in cores of gdb,
+//! pages start at the end of the headers. The pages get addresses that no process has.
 
 use crate::HoleCause;
 use crate::file::{Backing, Got};
 use crate::segments::Segment;
 
-/// The smallest page that Linux has.
+/// Smallest page size of Linux.
 const PAGE: u64 = 4096;
-/// Where the file's first page is put; no architecture has mappings from here on.
+/// Address of the file's first page; no architecture has mappings from here on.
 const BASE: u64 = 1 << 60;
-/// A run of zeroes up to this length is padding: the kernel pads its notes to a page.
+/// Longest run of zeros that is padding: the kernel pads its notes to a page.
 const PADDING_MAX: u64 = 1 << 16;
-/// Bytes that are read to see where pages begin, all in all and at once.
+/// Number of bytes searched for page starts, in total and at once.
 const SAMPLE: u64 = 64 << 20;
 const PIECE: usize = 1 << 20;
-/// What the first page of a mapped program or library begins with, and the alignment at which it is looked for.
+/// First bytes of a mapped program or library, and the alignment at which they are searched.
 const PROGRAM: [u8; 7] = *b"\x7fELF\x02\x01\x01";
 const STEP: u64 = 8;
 
-/// The runs of a file that none of `parts` (offset and length) has.
+/// Runs of a file that are in none of `parts` (offset and length).
 pub(crate) fn gaps(len: u64, mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     parts.sort_unstable();
     parts.push((len, 0));
@@ -36,7 +37,7 @@ pub(crate) fn gaps(len: u64, mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     gaps
 }
 
-/// The gaps that hold more than padding.
+/// The gaps that contain more than padding.
 pub(crate) fn orphans(file: &Backing, parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     let mut runs = gaps(file.len, parts);
     runs.retain(|(at, len)| *len >= PAGE && !is_padding(file, *at, *len));
@@ -48,7 +49,7 @@ fn is_padding(file: &Backing, at: u64, len: u64) -> bool {
     len <= PADDING_MAX && matches!(file.read(at, &mut bytes), Got::All) && bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Segments of the whole pages of runs. `known`: offsets of pages in the file.
+/// Segments of the whole pages in `runs`. `known` has file offsets of known pages.
 pub(crate) fn segments(file: &Backing, runs: &[(u64, u64)], known: impl Iterator<Item = u64>) -> Vec<Segment> {
     let phase = most(known.map(|at| at & (PAGE - 1))).unwrap_or_else(|| phase(file, runs));
     let segment = |&(at, len): &(u64, u64)| {
@@ -61,7 +62,7 @@ pub(crate) fn segments(file: &Backing, runs: &[(u64, u64)], known: impl Iterator
     runs.iter().filter_map(segment).collect()
 }
 
-/// The value that occurs most often; of several, the lowest.
+/// The most frequent value; the lowest if there are several.
 fn most(values: impl Iterator<Item = u64>) -> Option<u64> {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
@@ -69,7 +70,7 @@ fn most(values: impl Iterator<Item = u64>) -> Option<u64> {
     best.first().copied()
 }
 
-/// Where pages begin, by those of programs and libraries that were mapped.
+/// Finds the offset of pages modulo the page size, from the starts of mapped programs and libraries.
 fn phase(file: &Backing, runs: &[(u64, u64)]) -> u64 {
     let (mut places, mut left) = (Vec::new(), SAMPLE);
     for (at, len) in runs {

@@ -1,4 +1,4 @@
-//! The memory of a process that lives, read through `/proc` while it runs on.
+//! Reads the memory of a running process through `/proc`.
 
 use crate::HoleCause;
 use crate::file::Backing;
@@ -8,16 +8,16 @@ use lastwords_bytes::{Budget, Error};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The path is `/proc/PID/mem`.
+/// True if the path is `/proc/PID/mem`.
 pub(crate) fn is_memory(path: &Path) -> bool {
     let words: Vec<&str> = path.iter().filter_map(|word| word.to_str()).collect();
     matches!(words[..], ["/", "proc", pid, "mem"] if pid == "self" || pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Opens the memory at `path`, which is `/proc/PID/mem`: what the process may write, for there its sessions are.
+/// Opens the memory at `path`, which is `/proc/PID/mem`. Only writable memory is mapped: sessions are there.
 ///
 /// # Errors
-/// The process is gone, is another user's or may not be looked at; the budget is spent.
+/// The process has exited, belongs to another user or may not be inspected; or the budget is spent.
 pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Opened, Error> {
     let name = path.display().to_string();
     let maps = path.with_file_name("maps");
@@ -30,7 +30,8 @@ pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Opened, Error> {
     Ok(Opened { image: Arc::new(image), kind: Kind::Process, core: None, is_damaged: false, notes: Vec::new() })
 }
 
-/// A line of `maps` (`START-END rwxp OFFSET DEVICE INODE PATH`), where it is of memory that can be read and written.
+/// Parses a line of `maps` (`START-END rwxp OFFSET DEVICE INODE PATH`); none if the memory is not readable and
+/// writable.
 fn mapping(line: &str) -> Option<Segment> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

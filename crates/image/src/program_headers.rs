@@ -1,7 +1,6 @@
-//! The program headers of an ELF core, of a process or of a kernel, and what they point to.
+//! Reads the program headers of an ELF core, of a process or of a kernel, and the segments they describe.
 //!
-//! Where the file header does not lead to the table, or not to all of it, the headers are looked for where every writer of
-//! cores puts them.
+//! If the file header does not lead to the table, or not to all of it, the headers are searched at their usual place.
 
 use crate::HoleCause;
 use crate::elf::{FileHeader, HEADER_LEN, MAX_PROGRAM_HEADERS, PROGRAM_HEADER_LEN, PT_LOAD, ProgramHeader};
@@ -10,40 +9,40 @@ use crate::orphans;
 use crate::segments::Segment;
 use lastwords_bytes::{Budget, Error, Reader};
 
-/// Bytes of notes that are read of one core; a core of 10,000 threads has 100 MB.
+/// Most bytes of notes that are read of one core; a core of 10,000 threads has 100 MB.
 const MAX_NOTES: u64 = 1 << 28;
-/// How often the segments together may have the bytes of the file. Writers of dumps give each byte one place in memory.
+/// Most times that segments together may map the bytes of the file. Writers of dumps map each byte once.
 const MAX_SHARED: u64 = 4;
-/// Program headers read at a time.
+/// Number of program headers read at a time.
 const BATCH: u64 = 1024;
 
 /// A table of program headers that is being read.
 pub(crate) struct Table<'a> {
     file: &'a Backing,
-    /// The segments found, at the addresses that the caller gave them.
+    /// The segments found, at the addresses that the caller chose.
     pub(crate) segments: Vec<Segment>,
-    /// Remarks on what is missing or damaged.
+    /// Notes about missing or damaged parts.
     pub(crate) notes: Vec<String>,
-    /// Something of the file is damaged or missing.
+    /// True if a part of the file is damaged or missing.
     pub(crate) is_damaged: bool,
     note_bytes: u64,
-    /// Bytes of the file that segments have, and segments that are left out because others have had too many.
+    /// Number of file bytes that segments map, and number of segments left out because that is too many.
     held: u64,
     left_out: u64,
-    /// Segments that the file's end cuts, the address of the first, and the bytes that the file would have with all.
+    /// Number of segments cut by the end of the file, address of the first, and length of the complete file in bytes.
     cut: (u64, u64, u64),
 }
 
-/// Program headers, and where they stand.
+/// Program headers and their offset in the file.
 struct Headers {
     at: u64,
     headers: Vec<ProgramHeader>,
-    /// Offset of the first that cannot be one, and how many cannot.
+    /// Offset of the first implausible header, and the number of implausible ones.
     odd: Option<(u64, u64)>,
 }
 
 impl Headers {
-    /// How many lead to bytes that a file of `len` bytes has.
+    /// Number of headers whose bytes are in a file of `len` bytes.
     fn leading(&self, len: u64) -> usize {
         let end = |header: &ProgramHeader| header.offset.saturating_add(header.file_size);
         self.headers.iter().filter(|header| header.has_bytes() && end(header) <= len).count()
@@ -51,14 +50,14 @@ impl Headers {
 }
 
 impl<'a> Table<'a> {
-    /// Nothing read yet.
+    /// Creates an empty table.
     pub(crate) fn new(file: &'a Backing) -> Self {
         let (segments, notes) = (Vec::new(), Vec::new());
         Self { file, segments, notes, is_damaged: false, note_bytes: 0, held: 0, left_out: 0, cut: (0, 0, 0) }
     }
 
-    /// Reads the table. A table that the file does not hold whole is read as far as it goes; one to which the file header does
-    /// not lead is read where it stands.
+    /// Reads the table. A truncated table is read up to the end of the file. If the file header does not lead to the
+    /// table, it is read at its usual place.
     pub(crate) fn program_headers(
         &mut self,
         header: &FileHeader,
@@ -84,8 +83,8 @@ impl<'a> Table<'a> {
         self.mend(header, count, budget)
     }
 
-    /// The headers of a file whose bytes are not all led to by those that its header names: behind the `count` that it names, or
-    /// where they usually stand.
+    /// Searches headers when those that the file header names do not cover the file: after the `count` that it names,
+    /// or at the usual place.
     fn mend(&mut self, header: &FileHeader, count: u64, budget: &Budget) -> Result<Vec<ProgramHeader>, Error> {
         let (name, at) = (self.file.name.clone(), header.program_headers_at);
         let mut best = self.read(header, at, count, true, budget)?;
@@ -114,7 +113,7 @@ impl<'a> Table<'a> {
         self.notes.push(note);
     }
 
-    /// Reads `count` headers from `at` on; with `more` also those behind them, up to the first that cannot be one.
+    /// Reads `count` headers from `at` on. With `more`, also those that follow, up to the first implausible one.
     fn read(
         &mut self,
         header: &FileHeader,
@@ -161,7 +160,7 @@ impl<'a> Table<'a> {
         Ok(read)
     }
 
-    /// Adds what a loadable segment holds, at `address`: its virtual or its physical one.
+    /// Adds the bytes of a loadable segment at `address`, its virtual or physical address.
     pub(crate) fn load(&mut self, header: &ProgramHeader, address: u64) {
         let ProgramHeader { offset, file_size, memory_size, .. } = *header;
         let len = memory_size.max(file_size);
@@ -184,7 +183,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Adds the pages that no header leads to, of a process's core.
+    /// Adds the pages of a process core that no header leads to.
     pub(crate) fn orphans(&mut self, header: &FileHeader, headers: &[ProgramHeader]) {
         let read = Headers { at: header.program_headers_at, headers: headers.to_vec(), odd: None };
         let runs = orphans::orphans(self.file, parts(header, &read));
@@ -200,7 +199,7 @@ impl<'a> Table<'a> {
         self.segments.extend(orphans::segments(self.file, &runs, pages));
     }
 
-    /// Says what the file's end cuts, and which segments share too many bytes, once for all segments.
+    /// Reports the segments cut by the end of the file, and those that share too many bytes, once for all segments.
     pub(crate) fn tell_cut(&mut self) {
         if self.left_out > 0 {
             let (name, count) = (self.file.name.clone(), self.left_out);
@@ -218,7 +217,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The bytes of a segment of notes, as far as the file holds them; none where there are too many already.
+    /// The bytes of a note segment, as far as the file has them; none if there were already too many.
     pub(crate) fn note_segment(&mut self, header: &ProgramHeader, budget: &Budget) -> Result<Option<Vec<u8>>, Error> {
         let len = header.file_size.min(self.file.len.saturating_sub(header.offset));
         self.note_bytes = self.note_bytes.saturating_add(len);
@@ -233,7 +232,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The parts of a file that its headers know: they themselves, segments, and the section headers at its end with their names.
+/// The known parts of a file: the headers, the segments, and the section headers at its end with their names.
 fn parts(header: &FileHeader, read: &Headers) -> Vec<(u64, u64)> {
     let table = (read.headers.len() as u64).saturating_mul(PROGRAM_HEADER_LEN);
     let mut parts = vec![(0, HEADER_LEN as u64), (read.at, table)];

@@ -1,21 +1,21 @@
-//! The one implementation of [`Image`]: runs of addresses backed by runs of files.
+//! An [`Image`] of address ranges that are stored in files.
 
 use crate::file::{Backing, Got};
 use crate::{Hole, HoleCause, Image, Range};
 
-/// A run of addresses, its first `held` bytes in a file.
+/// A range of addresses whose first `held` bytes are in a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub(crate) address: u64,
-    /// Addresses it takes.
+    /// Number of addresses.
     pub(crate) len: u64,
-    /// Bytes that the file has of it; at most `len`.
+    /// Number of bytes that the file has; at most `len`.
     pub(crate) held: u64,
-    /// Which of the files.
+    /// Index of the file.
     pub(crate) file: usize,
-    /// Where in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// Why the rest is not there.
+    /// Cause of the hole after `held` bytes.
     pub(crate) rest: HoleCause,
 }
 
@@ -25,7 +25,7 @@ impl Segment {
     }
 }
 
-/// Files at addresses.
+/// Files mapped at addresses.
 #[derive(Debug)]
 pub(crate) struct Segments {
     name: String,
@@ -36,8 +36,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Makes the image; where segments overlap, the one that begins first keeps the bytes. Returns, besides, how many
-    /// overlapped.
+    /// Creates the image. If segments overlap, the one that begins first keeps the bytes. Also returns the number of
+    /// overlapping segments.
     pub(crate) fn new(name: &str, files: Vec<Backing>, mut segments: Vec<Segment>, is_virtual: bool) -> (Self, usize) {
         segments.sort_by_key(|s| s.address);
         let mut kept: Vec<Segment> = Vec::with_capacity(segments.len());
@@ -62,14 +62,14 @@ impl Segments {
         (Self { name: name.into(), files, segments: kept, ranges, is_virtual }, overlaps)
     }
 
-    /// The segment that holds `address`.
+    /// The segment that contains `address`.
     fn find(&self, address: u64) -> Option<&Segment> {
         let behind = self.segments.partition_point(|s| s.address <= address);
         let segment = self.segments.get(behind.checked_sub(1)?)?;
         (address < segment.end()).then_some(segment)
     }
 
-    /// Fills the front of `buf` from the one segment that holds `address`; how many bytes.
+    /// Fills the front of `buf` from the segment that contains `address`; returns the number of bytes.
     fn read_some(&self, address: u64, buf: &mut [u8]) -> Result<usize, Hole> {
         let unmapped = Hole { address, cause: HoleCause::Unmapped };
         let segment = self.find(address).ok_or(unmapped)?;

@@ -58,7 +58,7 @@ pub enum Error {
         /// Number of invalid texts that were found: from an earlier boot, or copies.
         rejected: usize,
     },
-    /// Neither the container nor VMCOREINFO tells a known machine.
+    /// Neither the container nor VMCOREINFO names a known machine.
     Machine {
         /// Name of the image.
         image: String,

@@ -1,4 +1,4 @@
-//! The checksum of docs/ABI.md, section 2, word by word.
+//! Computes the checksum of docs/ABI.md, section 2, word by word.
 
 const LANES: [u64; 8] = [
     0x9e37_79b9_7f4a_7c15,
@@ -11,7 +11,7 @@ const LANES: [u64; 8] = [
     0xa076_1d64_78bd_642f,
 ];
 
-/// The sum of `bytes`.
+/// The checksum of `bytes`.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut lanes = LANES;
@@ -35,7 +35,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::checksum;
 
-    /// The vectors of docs/ABI.md, computed there by a Python program.
+    /// The test vectors of docs/ABI.md, which a Python program computed.
     #[test]
     fn the_vectors_of_the_page_hold() {
         let all: Vec<u8> = (0..=255).collect();

@@ -1,20 +1,20 @@
-//! ELF64 core files (System V gABI, chapters 4 and 5), and zstd frames that compress nothing (RFC 8878).
+//! Writes ELF64 core files (System V gABI, chapters 4 and 5), and zstd frames without compression (RFC 8878).
 
 use crate::put::Order;
 
-/// Memory at an address.
+/// A segment of memory.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// Virtual address.
     pub address: u64,
-    /// Bytes in the file.
+    /// Bytes stored in the file.
     pub bytes: Vec<u8>,
-    /// Bytes in memory; what the file does not have is missing from the core.
+    /// Length in memory; bytes that the file lacks are missing from the core.
     pub memory: u64,
 }
 
 impl Segment {
-    /// A segment that is wholly in the file.
+    /// A segment that is stored completely in the file.
     #[must_use]
     pub fn new(address: u64, bytes: &[u8]) -> Self {
         Self { address, bytes: bytes.to_vec(), memory: bytes.len() as u64 }
@@ -26,7 +26,7 @@ const PHDR: usize = 56;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 
-/// A core file of these segments. It has one note, of an unknown kind.
+/// Writes a core file of these segments, with one note of an unknown kind.
 #[must_use]
 pub fn core(order: Order, segments: &[Segment]) -> Vec<u8> {
     let o = order;
@@ -82,7 +82,7 @@ fn note(o: Order) -> Vec<u8> {
     n
 }
 
-/// A zstd frame of raw blocks, and run-length blocks where bytes repeat.
+/// Writes a zstd frame of raw blocks, and of run-length blocks where all bytes are equal.
 #[must_use]
 pub fn zstd(bytes: &[u8]) -> Vec<u8> {
     const BLOCK: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! A finished session: its regions, and the files they make.
+//! A finished session: its regions, and the files made from them.
 
 use std::fs;
 use std::io;
@@ -11,18 +11,18 @@ use crate::put::Order;
 /// A region.
 #[derive(Debug, Clone)]
 pub struct Region {
-    /// Name of its file.
+    /// Name of the region's file.
     pub name: String,
-    /// Its bytes.
+    /// Bytes of the region.
     pub bytes: Vec<u8>,
 }
 
-/// Where a sub-buffer lies.
+/// Location of a sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
     /// Index of the stream.
     pub stream: u32,
-    /// Half.
+    /// Index of the half.
     pub half: usize,
     /// Number of the sub-buffer.
     pub number: u64,
@@ -30,11 +30,11 @@ pub struct Spot {
     pub region: usize,
     /// Offset in the region.
     pub at: usize,
-    /// Bytes.
+    /// Length, bytes.
     pub len: usize,
 }
 
-/// All that a session left in memory.
+/// The memory of a session.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// Byte order.
@@ -43,17 +43,17 @@ pub struct Image {
     pub regions: Vec<Region>,
     /// Pages of paged streams: address and bytes.
     pub pages: Vec<(u64, Vec<u8>)>,
-    /// The sub-buffers that hold something.
+    /// The sub-buffers that have content.
     pub spots: Vec<Spot>,
 }
 
-/// Where regions lie in the address space of the process that a core is made of.
+/// Address of the first region in the address space of the core.
 const REGIONS_BASE: u64 = 0x7f00_0000_0000;
-/// Where the heap lies.
+/// Address of the heap.
 const HEAP_BASE: u64 = 0x5600_0000_0000;
 
 impl Image {
-    /// All regions one behind the other.
+    /// All regions, concatenated.
     #[must_use]
     pub fn arena(&self) -> Vec<u8> {
         self.regions.iter().flat_map(|r| r.bytes.iter().copied()).collect()
@@ -71,10 +71,10 @@ impl Image {
         self.offset_of(spot.region) + spot.at
     }
 
-    /// Writes one file a region.
+    /// Writes one file for each region.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn write_folder(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         self.regions.iter().try_for_each(|r| fs::write(folder.join(&r.name), &r.bytes))
@@ -83,12 +83,12 @@ impl Image {
     /// Writes all regions into one file.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the operating system.
     pub fn write_arena(&self, file: &Path) -> io::Result<()> {
         fs::write(file, self.arena())
     }
 
-    /// A core of the process: regions in mappings apart from each other, the heap's pages, and memory that means nothing.
+    /// A core of the process: the regions in separate mappings, the pages of the heap, and unrelated memory.
     #[must_use]
     pub fn core(&self) -> Vec<u8> {
         let mut segments = vec![Segment::new(0x40_0000, &[0x90; 5000])];
@@ -103,7 +103,7 @@ impl Image {
         elf::core(self.order, &segments)
     }
 
-    /// Takes pages for `data` from the heap, in no order, and writes their addresses at `table`.
+    /// Takes pages for `data` from the heap in shuffled order, and writes their addresses at `table`.
     pub(crate) fn add_pages(&mut self, region: &mut [u8], table: usize, data: &[u8]) {
         let pages = data.len() / rg::PAGE;
         let base = HEAP_BASE + (self.pages.len() * 2 * rg::PAGE) as u64;

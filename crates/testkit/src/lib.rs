@@ -1,7 +1,7 @@
-//! Independent witnesses for tests of the recovery side: writers of synthetic sessions with the list of events that a
-//! right reader must find, and a naive reader written from docs/ABI.md alone.
+//! Independent oracles for tests of the recovery side: writers of synthetic sessions with the list of events that a
+//! correct reader must find, and a naive reader written only from docs/ABI.md.
 //!
-//! A development dependency only. Nothing here uses `lastwords-abi`: the numbers are those of the page, and
+//! Used only as a development dependency. Nothing here uses `lastwords-abi`: the numbers are those of docs/ABI.md, and
 //! `tests/check_abi.rs` compares the two.
 #![forbid(unsafe_code)]
 

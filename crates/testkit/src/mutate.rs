@@ -1,41 +1,41 @@
-//! Structured damage: every field of an image, and the values that break readers.
+//! Structured damage: lists every field of an image, with values that are likely to break readers.
 
 use crate::checksum::checksum;
 use crate::image::Image;
 use crate::layout::{packet as pk, region as rg, registry as rc, session as se, spans as sp, stream as st};
 use crate::put::Order;
 
-/// What a field says, as far as a reader can be led astray by it.
+/// Meaning of a field, as far as it can mislead a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// How much there is.
+    /// A length or count.
     Length,
-    /// Where it is.
+    /// An offset.
     Offset,
-    /// Anything else.
+    /// Another value.
     Other,
 }
 
 /// A field in an arena.
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// Region, shape and field.
+    /// Names of region, structure and field.
     pub name: String,
     /// Offset in the arena.
     pub at: usize,
-    /// Bytes: 1, 2, 4 or 8.
+    /// Size of the field in bytes: 1, 2, 4 or 8.
     pub width: usize,
-    /// What it says.
+    /// Meaning of the field.
     pub role: Role,
-    /// Index of its region.
+    /// Index of the region.
     pub region: usize,
 }
 
-/// Edge values tried for each field.
+/// Number of edge values that are tried for each field.
 pub const EDGES: usize = 12;
 
 impl Field {
-    /// The `n`th edge value, given the value that stands there and the bytes of the region.
+    /// Edge value number `n`, given the current value and the length of the region.
     #[must_use]
     pub fn edge(&self, n: usize, now: u64, region: u64) -> u64 {
         let top = u64::MAX >> (64 - 8 * self.width);
@@ -57,19 +57,19 @@ impl Field {
     }
 }
 
-/// A mutable copy of an arena that knows where its regions are.
+/// A mutable copy of an arena with the offsets of its regions.
 #[derive(Debug, Clone)]
 pub struct Arena {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// Byte order.
     pub order: Order,
-    /// Offset and length of each region, and bytes behind its header that the checksum covers.
+    /// For each region: offset, length, and number of bytes after the header that the checksum covers.
     pub regions: Vec<(usize, usize, usize)>,
 }
 
 impl Arena {
-    /// The arena of an image.
+    /// Copies the arena of an image.
     #[must_use]
     pub fn new(image: &Image) -> Self {
         let fixed = |bytes: &[u8]| image.order.at32(bytes, rg::FIXED_LEN_AT).unwrap_or(0) as usize;
@@ -102,13 +102,13 @@ impl Arena {
         }
     }
 
-    /// The `n`th edge value of a field.
+    /// Edge value number `n` of a field.
     #[must_use]
     pub fn edge(&self, field: &Field, n: usize) -> u64 {
         field.edge(n, self.value(field), self.regions[field.region].1 as u64)
     }
 
-    /// Puts right checksums into a region's header, so that a reader believes what was changed. `fixed` is what it covers.
+    /// Recomputes the checksum in a region's header, so that a reader accepts the changes.
     pub fn seal(&mut self, region: usize) {
         let (at, len, _) = self.regions[region];
         let r = &mut self.bytes[at..at + len];
@@ -118,7 +118,7 @@ impl Arena {
         self.order.put64(r, rg::CHECK_AT, checksum(&covered));
     }
 
-    /// Puts right checksums into the records of a registry region, as far as their lengths make sense.
+    /// Recomputes the checksums of the records of a registry region, up to the first invalid length.
     pub fn seal_records(&mut self, region: usize) {
         let (at, len, _) = self.regions[region];
         let (o, r) = (self.order, &mut self.bytes[at..at + len]);
@@ -131,7 +131,7 @@ impl Arena {
         }
     }
 
-    /// Puts the right checksum at the end of a sub-buffer, for the content that its header says.
+    /// Recomputes the checksum at the end of a sub-buffer, for the content size in its header.
     pub fn seal_packet(&mut self, at: usize, size: usize) {
         let packet = &mut self.bytes[at..at + size];
         let bits = self.order.at64(packet, pk::CONTENT_SIZE_AT).unwrap_or(0);
@@ -141,7 +141,7 @@ impl Arena {
     }
 }
 
-/// Collects fields of one region.
+/// Collects the fields of one region.
 struct List<'a> {
     fields: &'a mut Vec<Field>,
     region: usize,
@@ -296,7 +296,7 @@ const SPAN: &[(&str, usize, usize, Role)] = &[
     ("text", sp::TEXT_AT, 8, Other),
 ];
 
-/// Every field of an image's arena that a reader looks at, tables by their first entries and those in use.
+/// Lists every field of an image that a reader uses. Of tables, only the first entries and those in use are listed.
 #[must_use]
 pub fn fields(image: &Image) -> Vec<Field> {
     let arena = Arena::new(image);

@@ -1,4 +1,4 @@
-//! Integers into bytes, in either byte order.
+//! Encodes integers in either byte order.
 
 /// The byte order of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,21 +52,21 @@ impl Order {
         bytes[at..at + 8].copy_from_slice(&self.u64(v));
     }
 
-    /// The u16 at `at`, if the bytes reach so far.
+    /// The u16 at `at`, if the bytes are long enough.
     #[must_use]
     pub fn at16(self, bytes: &[u8], at: usize) -> Option<u16> {
         let raw = bytes.get(at..)?.get(..2)?.try_into().ok()?;
         Some(if self == Self::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
     }
 
-    /// The u32 at `at`, if the bytes reach so far.
+    /// The u32 at `at`, if the bytes are long enough.
     #[must_use]
     pub fn at32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let raw = bytes.get(at..)?.get(..4)?.try_into().ok()?;
         Some(if self == Self::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
     }
 
-    /// The u64 at `at`, if the bytes reach so far.
+    /// The u64 at `at`, if the bytes are long enough.
     #[must_use]
     pub fn at64(self, bytes: &[u8], at: usize) -> Option<u64> {
         let raw = bytes.get(at..)?.get(..8)?.try_into().ok()?;
@@ -74,7 +74,7 @@ impl Order {
     }
 }
 
-/// Bytes that are put one behind the other: payloads, bodies of records.
+/// Builds packed bytes: payloads, bodies of records.
 #[derive(Debug, Clone)]
 pub struct Packed {
     order: Order,
@@ -82,7 +82,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// No bytes yet.
+    /// Starts with no bytes.
     #[must_use]
     pub fn new(order: Order) -> Self {
         Self { order, bytes: Vec::new() }
@@ -95,41 +95,41 @@ impl Packed {
         self
     }
 
-    /// Adds two.
+    /// Adds two bytes.
     #[must_use]
     pub fn u16(mut self, v: u16) -> Self {
         self.bytes.extend(self.order.u16(v));
         self
     }
 
-    /// Adds four.
+    /// Adds four bytes.
     #[must_use]
     pub fn u32(mut self, v: u32) -> Self {
         self.bytes.extend(self.order.u32(v));
         self
     }
 
-    /// Adds eight.
+    /// Adds eight bytes.
     #[must_use]
     pub fn u64(mut self, v: u64) -> Self {
         self.bytes.extend(self.order.u64(v));
         self
     }
 
-    /// Adds bytes as they are.
+    /// Adds bytes unchanged.
     #[must_use]
     pub fn raw(mut self, v: &[u8]) -> Self {
         self.bytes.extend(v);
         self
     }
 
-    /// Adds text and the NUL behind it.
+    /// Adds text and a NUL.
     #[must_use]
     pub fn string(self, v: &str) -> Self {
         self.raw(v.as_bytes()).u8(0)
     }
 
-    /// Adds text in a field of `size` bytes, cut or padded with NUL.
+    /// Adds text in a field of `size` bytes, truncated or padded with NULs.
     #[must_use]
     pub fn text(mut self, v: &str, size: usize) -> Self {
         let end = self.bytes.len() + size;
@@ -150,7 +150,7 @@ impl Packed {
         self.u16(u16::try_from(v.len()).unwrap_or(u16::MAX)).raw(v)
     }
 
-    /// What was put.
+    /// Returns the bytes.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.bytes

@@ -1,43 +1,43 @@
-//! A stream written as a recorder would, one step after the other, and what a right reader must find in it.
+//! Writes a stream step by step, as a recorder would, and keeps the events that a correct reader must find.
 //!
-//! docs/ABI.md, sections 5 to 8. Nothing here knows the recorder; the rules are those of the page.
+//! The rules are those of docs/ABI.md, sections 5 to 8. No code of the recorder is used.
 
 use crate::checksum::checksum;
 use crate::layout::{header as hd, packet as pk, session as se, stream as st};
 use crate::put::Order;
 
-/// An event: what is recorded, and what must be found.
+/// An event, as recorded and as it must be found.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Event {
-    /// All 64 bits.
+    /// Full clock of 64 bits.
     pub clock: u64,
-    /// Its class in the channel.
+    /// Id of its class in the channel.
     pub id: u16,
-    /// Contexts and payload.
+    /// Contexts and payload, encoded.
     pub body: Vec<u8>,
 }
 
-/// What must be said of a sub-buffer.
+/// The expected verdict on a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
-    /// Closed and whole.
+    /// Closed, with a valid checksum.
     Committed,
-    /// Not closed, whole.
+    /// Not closed, without holes.
     Open,
     /// With holes.
     Torn,
-    /// Passed over: an older lap's.
+    /// Skipped by the writer: belongs to an older lap.
     Stale,
 }
 
-/// A sub-buffer and what must be found in it.
+/// A sub-buffer and its expected contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sub {
     /// Number since the ring was begun.
     pub number: u64,
-    /// What must be said of it.
+    /// Expected verdict.
     pub expect: Expect,
-    /// Its events, each with its position.
+    /// Expected events with their positions.
     pub events: Vec<(u64, Event)>,
 }
 
@@ -52,28 +52,28 @@ pub struct Spec {
     pub channel: u32,
     /// CPU, or [`st::ANY_CPU`].
     pub cpu: u32,
-    /// How it is written.
+    /// A `RESERVATION_` number.
     pub reservation: u32,
-    /// Overwrite or discard.
+    /// A `MODE_` number: overwrite or discard.
     pub mode: u32,
     /// Bytes of a sub-buffer.
     pub size: u64,
-    /// Sub-buffers of a half.
+    /// Number of sub-buffers in a half.
     pub count: u64,
-    /// Headers carry the payload's size.
+    /// True if event headers have the size of the payload.
     pub payload_size: bool,
-    /// Data in pages of 4096.
+    /// True if the data are in pages of 4096 bytes.
     pub paged: bool,
     /// Byte order.
     pub order: Order,
 }
 
-/// A slot of a half.
+/// The slot of a sub-buffer in a half.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slot {
-    /// Bytes committed over all laps.
+    /// Number of bytes committed in all laps.
     pub committed: u64,
-    /// Position behind the last event.
+    /// Position after the last event.
     pub content_end: u64,
     /// Clock when the sub-buffer was left.
     pub end_clock: u64,
@@ -82,72 +82,72 @@ pub struct Slot {
 /// One half.
 #[derive(Debug, Clone)]
 pub struct Half {
-    /// Positions before it are not there.
+    /// Readers begin here; earlier positions do not exist.
     pub first: u64,
     /// Produced position.
     pub position: u64,
-    /// Owner in the reserve word.
+    /// Owner bits of the reserve word.
     pub owner: u64,
-    /// Swapped out.
+    /// True if the half was swapped out.
     pub closed: bool,
     /// Position of the last attempt.
     pub attempt: u64,
     /// Clock of the newest event.
     pub last_clock: u64,
-    /// All bytes before it, in its sub-buffer, are committed.
+    /// A position: all bytes before it in its sub-buffer are committed.
     pub contiguous: u64,
-    /// A consuming reader's.
+    /// Position up to which a consuming reader has read.
     pub consumed: u64,
-    /// The sub-buffers.
+    /// Data of the sub-buffers.
     pub data: Vec<u8>,
-    /// One for each place.
+    /// Slots, one for each place.
     pub slots: Vec<Slot>,
-    /// All sub-buffers ever begun.
+    /// All sub-buffers that were ever begun.
     subs: Vec<Sub>,
 }
 
-/// An announcement that was not withdrawn.
+/// An announced reservation that was not withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight {
-    /// Thread entry * 4 + level + 1.
+    /// Owner number: thread entry * 4 + level + 1.
     pub owner: u64,
-    /// Half.
+    /// Index of the half.
     pub half: usize,
-    /// Where it begins.
+    /// Position of the start.
     pub begin: u64,
-    /// Where it ends.
+    /// Position of the end.
     pub end: u64,
-    /// Position that a later recorder confirmed; 0 = none.
+    /// Position confirmed by a later recorder; 0 = none.
     pub confirmed: u64,
-    /// As in docs/ABI.md.
+    /// A state number of docs/ABI.md.
     pub state: u64,
 }
 
-/// Which header an event gets.
+/// The form of an event header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The one that a recorder would choose.
+    /// The form that a recorder would choose.
     Auto,
-    /// Tag 29.
+    /// Tag 29: with the full clock.
     Full,
-    /// Tag 30.
+    /// Tag 30: with the payload size.
     Size,
-    /// Tag 31.
+    /// Tag 31: with a u16 id.
     Id,
 }
 
-/// How far a recorder came that died while it moved to the next sub-buffer.
+/// The step at which a recorder died while it switched to the next sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadSwitch {
-    /// It had only reserved.
+    /// The recorder had only reserved the bytes.
     Reserved,
-    /// The new header is written, the old sub-buffer not left.
+    /// The new header is written; the old sub-buffer is not closed.
     HeaderWritten,
-    /// The old sub-buffer is left and closed; the announcement stands.
+    /// The old sub-buffer is closed; the announcement is not withdrawn.
     Left,
 }
 
-/// The owner of ordinary events.
+/// Owner number of reservations by living recorders.
 const LIVING: u64 = 1;
 
 /// A stream.
@@ -157,23 +157,23 @@ pub struct Ring {
     pub spec: Spec,
     /// Both halves.
     pub halves: [Half; 2],
-    /// Which one is written.
+    /// Index of the half that is written.
     pub live: usize,
-    /// Counters.
+    /// Counters of losses.
     pub lost: [u64; st::LOST],
     /// Announcements of dead recorders.
     pub in_flight: Vec<InFlight>,
 }
 
 impl Ring {
-    /// An empty ring.
+    /// Creates an empty ring.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
         let half = Half::new(&spec, 0);
         Self { halves: [half.clone(), half], spec, live: 0, lost: [0; st::LOST], in_flight: Vec::new() }
     }
 
-    /// Bytes of a half's data.
+    /// Length of a half's data, bytes.
     #[must_use]
     pub fn half_len(&self) -> u64 {
         self.spec.size * self.spec.count
@@ -187,12 +187,12 @@ impl Ring {
         &mut self.halves[self.live]
     }
 
-    /// Records an event; false when discard mode had no room.
+    /// Records an event; false if there was no room in discard mode.
     pub fn push(&mut self, event: &Event) -> bool {
         self.push_as(event, Form::Auto)
     }
 
-    /// Records an event with a header of that form.
+    /// Records an event with a header of the given form.
     pub fn push_as(&mut self, event: &Event, form: Form) -> bool {
         let Some((at, bytes)) = self.place(event, form) else { return false };
         self.reserve(at + bytes.len() as u64, LIVING);
@@ -203,7 +203,7 @@ impl Ring {
         true
     }
 
-    /// Lockless: a recorder dies when it has reserved `len` bytes and written some of them.
+    /// Lockless: a recorder dies after it reserved `len` bytes and wrote some of them.
     pub fn die_with_hole(&mut self, owner: u64, clock: u64, len: usize) {
         let event = Event { clock, id: 0, body: vec![0xdb; len.max(hd::FULL_LEN) - hd::FULL_LEN] };
         let Some((at, bytes)) = self.place(&event, Form::Full) else { return };
@@ -211,7 +211,7 @@ impl Ring {
         self.write(at, &vec![0xdb; bytes.len() / 2]);
     }
 
-    /// Lockless: a recorder dies when all bytes are there; `counted`: and committed.
+    /// Lockless: a recorder dies after it wrote all bytes; with `counted`, also after it committed them.
     pub fn die_copied(&mut self, owner: u64, event: &Event, counted: bool) {
         let Some((at, bytes)) = self.place(event, Form::Auto) else { return };
         self.announce(owner, at, at + bytes.len() as u64, se::STATE_COPIED);
@@ -223,7 +223,7 @@ impl Ring {
         }
     }
 
-    /// Lockless: a recorder announces, and dies before its compare-and-swap.
+    /// Lockless: a recorder dies after its announcement, before its compare-and-swap.
     pub fn die_announced(&mut self, owner: u64, len: u64) {
         let at = self.half().position;
         let half = self.live;
@@ -231,7 +231,7 @@ impl Ring {
         self.in_flight.push(InFlight { owner, half, begin: at, end: at + len, confirmed: 0, state });
     }
 
-    /// Lockless: a recorder dies while it moves to the next sub-buffer.
+    /// Lockless: a recorder dies while it switches to the next sub-buffer.
     pub fn die_switching(&mut self, owner: u64, clock: u64, how: DeadSwitch) {
         let (from, start) = (self.half().position, self.next_start());
         self.reclaim(start);
@@ -246,7 +246,7 @@ impl Ring {
         }
     }
 
-    /// Lockless: goes to the sub-buffer behind the next, because a living recorder is still in the next one's older lap.
+    /// Lockless: skips the next sub-buffer, because a living recorder is still writing in that place in an older lap.
     pub fn pass_over(&mut self, clock: u64) {
         let size = self.spec.size;
         let passed = self.next_start();
@@ -263,7 +263,7 @@ impl Ring {
         self.leave(from, clock);
     }
 
-    /// rseq, locked: a recorder dies in the middle of its copy.
+    /// rseq, locked: a recorder dies while it copies an event.
     pub fn die_attempting(&mut self, len: u64) {
         let at = self.half().position;
         self.half().attempt = at + len;
@@ -277,7 +277,7 @@ impl Ring {
         self.write_closing(at, clock, header_bytes);
     }
 
-    /// Closes the sub-buffer and, in lockless streams, begins the next.
+    /// Closes the sub-buffer and, in lockless streams, starts the next one.
     pub fn close(&mut self, clock: u64) {
         let from = self.half().position;
         if from.is_multiple_of(self.spec.size) {
@@ -293,13 +293,13 @@ impl Ring {
         }
     }
 
-    /// All that was recorded so far is cleared.
+    /// Clears all events recorded so far.
     pub fn clear(&mut self) {
         let half = self.half();
         half.first = half.position;
     }
 
-    /// Swaps live and spare.
+    /// Swaps the live and the spare half.
     pub fn swap(&mut self) {
         let beyond = self.halves[0].position.max(self.halves[1].position);
         let first = (beyond / self.half_len() + 3) * self.half_len();
@@ -309,7 +309,7 @@ impl Ring {
         self.halves[self.live] = Half::new(&self.spec, first);
     }
 
-    /// What must be found in a half: the sub-buffers of its window, in order, without what was cleared.
+    /// The expected contents of a half: the sub-buffers in its window, in order, without cleared events.
     #[must_use]
     pub fn truth(&self, half: usize) -> Vec<Sub> {
         let (h, size) = (&self.halves[half], self.spec.size);
@@ -345,7 +345,7 @@ impl Ring {
         f.confirmed >= f.end || (h.owner == f.owner && h.position == f.end)
     }
 
-    /// Makes room for an event; where it goes, and its bytes.
+    /// Makes room for an event; returns its position and its encoded bytes.
     fn place(&mut self, event: &Event, form: Form) -> Option<(u64, Vec<u8>)> {
         let size = self.spec.size;
         for _ in 0..3 {
@@ -462,7 +462,7 @@ impl Ring {
         }
     }
 
-    /// The place that `start` comes round to is made good where a dead recorder left a hole.
+    /// Completes the commit counter of the place for `start`, if a dead recorder left a hole there.
     fn reclaim(&mut self, start: u64) {
         let (size, len, half) = (self.spec.size, self.half_len(), self.live);
         let place = self.place_of(start / size);
@@ -556,8 +556,8 @@ impl Ring {
         h
     }
 
-    /// Completes the header of the sub-buffer whose content ends at `end`, up to `header_bytes`; with all of them, the
-    /// checksum too.
+    /// Completes the header of the sub-buffer whose content ends at `end`. Writes only the first `header_bytes`; if
+    /// that is the whole header, also writes the checksum.
     fn write_closing(&mut self, end: u64, clock: u64, header_bytes: usize) {
         let (order, size) = (self.spec.order, self.spec.size);
         let (number, content) = (end / size, end % size);

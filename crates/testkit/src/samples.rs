@@ -1,4 +1,4 @@
-//! Ready-made sessions that hold a bit of everything.
+//! Ready-made sessions with a variety of contents.
 
 use crate::layout::{session as se, stream as st};
 use crate::put::{Order, Packed};
@@ -6,14 +6,14 @@ use crate::ring::{DeadSwitch, Event, Form, Ring};
 use crate::schema::{Record, Type};
 use crate::session::{ChannelSpec, Session, Span};
 
-/// Ids of the events of every channel of [`small`] and [`describe`].
+/// Event with a number and a text. Every channel of [`small`] and [`describe`] has the three ids below.
 pub const NUMBERED: u16 = 0;
-/// Text, bytes, a sequence.
+/// Event with text, bytes, a sequence and other types.
 pub const VARIED: u16 = 1;
-/// An id that the first word of a header cannot hold.
+/// Event whose id does not fit into the first word of a header.
 pub const WIDE: u16 = 300;
 
-/// Describes three events in a channel: a number and a text; varied fields; an id over 28.
+/// Describes three events in a channel: a number and a text; varied fields; an event with an id above 28.
 pub fn describe(session: &mut Session, channel: u32) {
     let labels = vec![(-1, "below".to_owned()), (0, "zero".to_owned()), (7, "seven".to_owned())];
     let scalars = Type::Array { count: 3, element: Box::new(Type::Signed { size: 2, base: 10 }) };
@@ -36,7 +36,7 @@ pub fn describe(session: &mut Session, channel: u32) {
     session.event(channel, WIDE, "wide", &[("n", Type::U64)]);
 }
 
-/// The `n`th event of a stream, with these bytes of contexts: every form and length comes up.
+/// Event number `n` of a stream, with the given context bytes. Forms and lengths vary with `n`.
 #[must_use]
 pub fn event(order: Order, n: u32, clock: u64, contexts: &[u8]) -> Event {
     let body = Packed::new(order).raw(contexts);
@@ -52,7 +52,8 @@ pub fn event(order: Order, n: u32, clock: u64, contexts: &[u8]) -> Event {
     }
 }
 
-/// Records `count` events from `from` on, 1000 ticks apart, with a leap over the 27 bits now and then.
+/// Records `count` events, numbered from `from` on, 1000 ticks apart, with occasional leaps beyond the 27 bits of
+/// clock.
 pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
     let order = ring.spec.order;
     for n in from..from + count {
@@ -62,7 +63,7 @@ pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
     }
 }
 
-/// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless one with dead recorders, open spans.
+/// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless stream with dead recorders, open spans.
 #[must_use]
 pub fn small(order: Order) -> Session {
     let mut s = Session::new("small", se::RSEQ);
@@ -101,7 +102,7 @@ fn span(id: u64, parent: u64, name: &str) -> Span {
     Span { id, parent, opened: 12_345, opener: 4242 << 32 | 4243, entered: 0, level: 3, text }
 }
 
-/// One stream with `count` places of `size` bytes in which `closed` sub-buffers are closed and one is open.
+/// A session with one stream of `count` places of `size` bytes; `closed` sub-buffers are closed and one is open.
 #[must_use]
 pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Session {
     let mut s = Session::new("one", reservation);
@@ -118,7 +119,7 @@ pub fn one_stream(reservation: u32, size: u64, count: u64, closed: u64) -> Sessi
     s
 }
 
-/// As [`one_stream`], lockless, with a dead recorder's hole in each sub-buffer whose bit in `holes` is set.
+/// Same as [`one_stream`], lockless, with a dead recorder's hole in each sub-buffer whose bit in `holes` is set.
 #[must_use]
 pub fn with_holes(size: u64, count: u64, closed: u64, holes: u32) -> Session {
     let mut s = Session::new("holes", se::LOCKLESS);
@@ -141,7 +142,7 @@ pub fn with_holes(size: u64, count: u64, closed: u64, holes: u32) -> Session {
     s
 }
 
-/// A lockless session whose recorder died while it moved on to the next sub-buffer.
+/// A lockless session whose recorder died while it switched to the next sub-buffer.
 #[must_use]
 pub fn dead_switch(how: DeadSwitch, after: u32) -> Session {
     let mut s = one_stream(se::LOCKLESS, 1024, 4, 2);
@@ -151,7 +152,7 @@ pub fn dead_switch(how: DeadSwitch, after: u32) -> Session {
     s
 }
 
-/// A session whose streams keep their data in pages on the heap, for [`crate::image::Image::core`].
+/// A session whose streams have their data in pages on the heap, for [`crate::image::Image::core`].
 #[must_use]
 pub fn paged() -> Session {
     let mut s = Session::new("paged", se::LOCKED);

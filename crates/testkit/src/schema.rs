@@ -1,4 +1,4 @@
-//! Registry records as bytes: docs/ABI.md, section 4.
+//! Encodes registry records: docs/ABI.md, section 4.
 
 use crate::checksum::checksum;
 use crate::layout::registry as at;
@@ -7,7 +7,7 @@ use crate::put::{Order, Packed};
 /// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
-    /// Unsigned integer of `size` bytes, shown in `base`.
+    /// Unsigned integer of `size` bytes, displayed in `base`.
     Unsigned {
         /// Bytes.
         size: u8,
@@ -26,26 +26,26 @@ pub enum Type {
         /// Bytes.
         size: u8,
     },
-    /// One byte.
+    /// One byte, 0 or 1.
     Bool,
-    /// Text and NUL.
+    /// Text with a NUL.
     String,
-    /// Count and elements.
+    /// A count and that many elements.
     Sequence(Box<Type>),
-    /// Elements.
+    /// A fixed number of elements.
     Array {
-        /// How many.
+        /// Number of elements.
         count: u32,
-        /// Of what.
+        /// Type of the elements.
         element: Box<Type>,
     },
     /// Integer with labels.
     Enum {
         /// Bytes of the container.
         size: u8,
-        /// Of the container.
+        /// True if the container is signed.
         signed: bool,
-        /// Value and label.
+        /// Values and labels.
         labels: Vec<(i64, String)>,
     },
     /// Text of fixed size.
@@ -53,7 +53,7 @@ pub enum Type {
         /// Bytes.
         size: u32,
     },
-    /// Count and bytes.
+    /// A count and that many bytes.
     Bytes,
 }
 
@@ -96,35 +96,35 @@ pub enum Record {
         channel: u16,
         /// Event id.
         id: u16,
-        /// 1 error to 5 trace.
+        /// Severity, from 1 (error) to 5 (trace).
         level: u8,
         /// Provider and name.
         name: (String, String),
-        /// Format string of a marker, else empty.
+        /// Format string of a marker; else empty.
         format: String,
         /// Source file and line.
         source: (String, u32),
-        /// Names and types.
+        /// Names and types of the fields.
         fields: Vec<(String, Type)>,
     },
     /// A user-defined context.
     Context {
         /// Channel id.
         channel: u16,
-        /// Its place among the channel's.
+        /// Index among the channel's contexts.
         index: u16,
         /// Name.
         name: String,
-        /// Type, of fixed size.
+        /// Type; must have a fixed size.
         ty: Type,
     },
     /// A mapped module.
     Module {
-        /// Process.
+        /// Process id.
         pid: u32,
         /// Load bias, start and end of its text.
         addresses: [u64; 3],
-        /// Raw bytes.
+        /// Build id.
         build_id: Vec<u8>,
         /// Path.
         path: String,
@@ -133,13 +133,13 @@ pub enum Record {
     Env {
         /// Name.
         key: String,
-        /// Text.
+        /// Value of the property.
         value: String,
     },
 }
 
 impl Record {
-    /// Header, body and padding.
+    /// Encodes header, body and padding.
     #[must_use]
     pub fn encode(&self, order: Order) -> Vec<u8> {
         let (kind, body) = self.body(Packed::new(order));
@@ -168,7 +168,7 @@ impl Record {
     }
 }
 
-/// A record of any kind and body, padded to 8.
+/// Encodes a record of any kind and body, padded to a multiple of 8 bytes.
 #[must_use]
 pub fn raw_record(order: Order, kind: u16, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(at::RECORD_HEADER_LEN + body.len()).unwrap_or(u32::MAX);

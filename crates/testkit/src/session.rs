@@ -1,4 +1,4 @@
-//! Synthetic sessions: channels, rings and records put together into the regions of docs/ABI.md.
+//! Builds synthetic sessions: assembles channels, rings and records into the regions of docs/ABI.md.
 
 use crate::checksum::checksum;
 use crate::image::{Image, Region, Spot};
@@ -7,67 +7,67 @@ use crate::put::Order;
 use crate::ring::{Event, Ring, Spec};
 use crate::schema::{Record, Type};
 
-/// A channel to be made.
+/// Description of a channel.
 #[derive(Debug, Clone)]
 pub struct ChannelSpec {
     /// Name.
     pub name: String,
-    /// Overwrite or discard.
+    /// A `MODE_` number: overwrite or discard.
     pub mode: u32,
-    /// Bit 0: headers carry sizes.
+    /// Flags; bit 0: event headers have the size of the payload.
     pub flags: u32,
-    /// Bits of the contexts.
+    /// Bits of the contexts that are recorded.
     pub contexts: u32,
     /// Bytes of a sub-buffer.
     pub size: u64,
-    /// Sub-buffers of a half.
+    /// Number of sub-buffers in a half.
     pub count: u64,
-    /// Data in pages on the writer's heap.
+    /// True if the data are in pages on the writer's heap.
     pub paged: bool,
 }
 
 impl ChannelSpec {
-    /// An overwriting channel without contexts.
+    /// A channel in overwrite mode without contexts.
     #[must_use]
     pub fn new(name: &str, size: u64, count: u64) -> Self {
         Self { name: name.into(), mode: se::OVERWRITE, flags: 0, contexts: 0, size, count, paged: false }
     }
 }
 
-/// A span that is open.
+/// An open span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// Id.
     pub id: u64,
     /// Id of the parent, or 0.
     pub parent: u64,
-    /// Clock.
+    /// Clock when the span was opened.
     pub opened: u64,
-    /// `pid << 32 | tid`.
+    /// Process and thread that opened the span: `pid << 32 | tid`.
     pub opener: u64,
-    /// The same, or 0.
+    /// Process and thread that entered it last, or 0.
     pub entered: u64,
-    /// 1 to 5.
+    /// Severity, 1 to 5.
     pub level: u32,
     /// Target, name, fields.
     pub text: [String; 3],
 }
 
-/// The session's clock as it stands in memory.
+/// The session's clock area.
 #[derive(Debug, Clone)]
 pub struct ClockSpec {
-    /// Kind.
+    /// A `CLOCK_` number.
     pub kind: u32,
-    /// Ticks a second.
+    /// Ticks per second.
     pub frequency: u64,
-    /// Clock, monotonic, realtime, width, of three samples.
+    /// Three samples: clock, monotonic, realtime, width.
     pub samples: [[u64; 4]; 3],
-    /// Which is newest.
+    /// Index of the newest sample.
     pub newest: u32,
 }
 
 impl Default for ClockSpec {
-    /// CLOCK_MONOTONIC; wall time was 1,700,000,000 s when it was 0.
+    /// CLOCK_MONOTONIC; its zero was at a wall time of 1,700,000,000 s.
     fn default() -> Self {
         let sample = |t: u64| [t, t, 1_700_000_000_000_000_000 + t, 50];
         Self { kind: se::CLOCK_MONOTONIC, frequency: 1_000_000_000, samples: [sample(1), sample(5), [0; 4]], newest: 1 }
@@ -83,9 +83,9 @@ pub struct Session {
     pub uuid: [u8; 16],
     /// Name.
     pub name: String,
-    /// How streams are written unless said otherwise.
+    /// Default reservation algorithm of the streams.
     pub reservation: u32,
-    /// Entries of the thread table.
+    /// Number of entries in the thread table.
     pub threads: usize,
     /// Clock.
     pub clock: ClockSpec,
@@ -93,17 +93,17 @@ pub struct Session {
     pub channels: Vec<ChannelSpec>,
     /// Streams, in order of index.
     pub rings: Vec<Ring>,
-    /// Registry, in order.
+    /// Records of the registry, in order.
     pub records: Vec<Record>,
     /// Open spans.
     pub spans: Vec<Span>,
-    /// Entries of the span table; 0 = no such region.
+    /// Number of entries in the span table; 0 = no span region.
     pub span_capacity: usize,
     /// The session's flip word.
     pub flip: u32,
     /// State of the snapshot.
     pub snapshot: u32,
-    /// The stream swapped alone plus one.
+    /// Index plus one of the only stream that was swapped; 0 = all.
     pub snapshot_stream: u32,
 }
 
@@ -129,13 +129,13 @@ impl Session {
         }
     }
 
-    /// Adds a channel; its id.
+    /// Adds a channel; returns its id.
     pub fn channel(&mut self, spec: ChannelSpec) -> u32 {
         self.channels.push(spec);
         u32::try_from(self.channels.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Adds a stream to a channel; its index. Streams of one channel are to be added one after the other.
+    /// Adds a stream to a channel; returns its index. The streams of a channel must be added one after the other.
     pub fn stream(&mut self, channel: u32, cpu: u32, reservation: u32) -> usize {
         let c = &self.channels[channel as usize];
         let index = self.rings.len();
@@ -155,7 +155,7 @@ impl Session {
         index
     }
 
-    /// Describes an event of a channel.
+    /// Adds the description of an event of a channel.
     pub fn event(&mut self, channel: u32, id: u16, name: &str, fields: &[(&str, Type)]) {
         self.records.push(Record::Event {
             channel: u16::try_from(channel).unwrap_or(u16::MAX),
@@ -168,20 +168,20 @@ impl Session {
         });
     }
 
-    /// Swaps all streams and says that a snapshot was taken.
+    /// Swaps all streams and marks a snapshot as taken.
     pub fn snapshot(&mut self) {
         self.flip ^= 1;
         self.snapshot = se::SNAPSHOT_TAKEN;
         self.rings.iter_mut().for_each(Ring::swap);
     }
 
-    /// All events that a right reader finds in the live halves: index of the stream and the event.
+    /// All events that a correct reader finds in the live halves, with the index of their stream.
     #[must_use]
     pub fn live_events(&self) -> Vec<(u32, Event)> {
         self.events(|ring| ring.live)
     }
 
-    /// All events of the snapshot.
+    /// All events of the snapshot, with the index of their stream.
     #[must_use]
     pub fn snapshot_events(&self) -> Vec<(u32, Event)> {
         self.events(|ring| ring.live ^ 1)
@@ -196,7 +196,7 @@ impl Session {
         self.rings.iter().flat_map(with_index).collect()
     }
 
-    /// The regions.
+    /// Builds the regions.
     #[must_use]
     pub fn image(&self) -> Image {
         let mut image = Image { order: self.order, regions: Vec::new(), pages: Vec::new(), spots: Vec::new() };
@@ -411,7 +411,7 @@ impl Session {
     }
 }
 
-/// Puts the right checksum into a region's header.
+/// Writes the checksum into a region's header.
 pub fn seal(region: &mut [u8], order: Order, fixed_len: usize) {
     let mut covered = region[..rg::CHECK_AT].to_vec();
     covered.extend(&region[rg::HEADER_LEN..rg::HEADER_LEN + fixed_len]);
@@ -422,7 +422,7 @@ fn put_text(r: &mut [u8], at: usize, text: &str) {
     r[at..at + text.len()].copy_from_slice(text.as_bytes());
 }
 
-/// Bytes of the longest event header.
+/// Length of the longest event header, bytes.
 #[must_use]
 pub fn longest_header() -> usize {
     hd::FULL_LEN

@@ -1,34 +1,34 @@
-//! The trace's clock.
+//! The clock of a trace, and its conversion to nanoseconds.
 
-/// Nanoseconds in a second.
+/// Nanoseconds per second.
 const GIGA: u64 = 1_000_000_000;
 
-/// A clock: ticks, and how they relate to wall time.
+/// A clock: its ticks, and their relation to wall time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clock {
     /// `tsc`, `monotonic`, ...
     pub name: String,
-    /// What it is, for people.
+    /// Description for users.
     pub description: String,
-    /// Ticks a second.
+    /// Ticks per second.
     pub frequency: u64,
     /// Whole seconds from the epoch to tick 0; may be negative.
     pub offset_seconds: i64,
-    /// Ticks, less than `frequency`, from there to tick 0.
+    /// Additional ticks, less than `frequency`, from there to tick 0.
     pub offset_ticks: u64,
-    /// The offset leads to the Unix epoch.
+    /// True if the offset is relative to the Unix epoch.
     pub absolute: bool,
 }
 
 impl Clock {
-    /// Nanoseconds since the epoch of a reading, floored.
+    /// Converts a clock value to nanoseconds since the epoch, rounded down.
     #[must_use]
     pub fn nanoseconds(&self, ticks: u64) -> i128 {
         let (whole, _) = self.split(ticks);
         whole
     }
 
-    /// Nanoseconds, floored, and what is left over in 1 / frequency of a nanosecond.
+    /// Converts to nanoseconds, rounded down, and the remainder in units of 1 / frequency nanoseconds.
     fn split(&self, ticks: u64) -> (i128, u64) {
         let frequency = u128::from(self.frequency.max(1));
         let since = (u128::from(ticks) + u128::from(self.offset_ticks)) * u128::from(GIGA);
@@ -38,16 +38,16 @@ impl Clock {
     }
 }
 
-/// How ticks become nanoseconds.
+/// Rounding of the conversion from ticks to nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
     /// The exact quotient, floored: [`Clock::nanoseconds`].
     Floor,
-    /// As babeltrace2 2.0 and 2.1 compute it, in double precision: up to some nanoseconds off where the frequency is not 1 GHz.
+    /// Double precision, like babeltrace2 2.0 and 2.1: up to some nanoseconds off if the frequency is not 1 GHz.
     Double,
 }
 
-/// Converts readings of one clock to nanoseconds since the epoch without a division for each.
+/// Converts clock values to nanoseconds since the epoch without a division for each value.
 ///
 /// Results that do not fit an `i64` (the years 1677 to 2262) saturate.
 #[derive(Debug, Clone)]
@@ -58,22 +58,23 @@ pub struct Converter {
 
 #[derive(Debug, Clone)]
 enum Rule {
-    /// 1 GHz: an addition to the base.
+    /// Frequency 1 GHz: adds the ticks to the base.
     Add(i64),
-    /// In double precision, added to the base.
+    /// Double precision, added to the base.
     Double(i64),
-    /// Exact, by distance from an anchor.
+    /// Exact, by the distance from an anchor.
     Anchor(Anchor),
 }
 
-/// A reading whose conversion is known exactly; readings up to 2^33 ticks behind it cost two multiplications.
+/// A clock value with a known exact conversion. Values up to 2^33 ticks after it are converted with two
+/// multiplications.
 #[derive(Debug, Clone)]
 struct Anchor {
     ticks: u64,
     nanoseconds: i64,
-    /// What the floor dropped, in 1 / frequency of a nanosecond.
+    /// Remainder of the anchor's conversion, in units of 1 / frequency nanoseconds.
     rest: u64,
-    /// Distances below it are converted from here.
+    /// Values at a smaller distance are converted from this anchor.
     reach: u64,
     frequency: u64,
     /// floor((2^64 - 1) / frequency).
@@ -81,7 +82,7 @@ struct Anchor {
 }
 
 impl Converter {
-    /// A converter for one clock.
+    /// Creates a converter for one clock.
     #[must_use]
     pub fn new(clock: &Clock, rounding: Rounding) -> Self {
         let frequency = clock.frequency.max(1);
@@ -89,7 +90,7 @@ impl Converter {
         let rule = match (rounding, base) {
             (_, Some(base)) if frequency == GIGA => Rule::Add(base),
             (Rounding::Double, Some(_)) => Rule::Double(double_base(clock)),
-            // From a base that 64 bits do not hold, each reading is converted by itself.
+            // If the base does not fit 64 bits, each value is converted on its own.
             _ => Rule::Anchor(Anchor {
                 ticks: 0,
                 nanoseconds: 0,
@@ -102,7 +103,7 @@ impl Converter {
         Self { clock: clock.clone(), rule }
     }
 
-    /// Nanoseconds since the epoch of a reading.
+    /// Converts a clock value to nanoseconds since the epoch.
     #[inline]
     pub fn nanoseconds(&mut self, ticks: u64) -> i64 {
         match &mut self.rule {
@@ -120,7 +121,7 @@ impl Converter {
 }
 
 impl Anchor {
-    /// Exact: `distance * 10^9 + rest` fits 64 bits, and the reciprocal's quotient is at most one too small.
+    /// Exact: `distance * 10^9 + rest` fits 64 bits, and the quotient by the reciprocal is at most one too small.
     #[inline]
     fn convert(&self, ticks: u64) -> Option<i64> {
         let distance = ticks.wrapping_sub(self.ticks);
@@ -150,7 +151,7 @@ fn saturate(nanoseconds: i128) -> i64 {
     i64::try_from(nanoseconds).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// The greatest number where the quotient does not fit.
+/// Converts in double precision; saturates if the quotient does not fit.
 #[inline]
 fn double_nanoseconds(frequency: u64, ticks: u64) -> u64 {
     ((1e9 * ticks as f64) / frequency.max(1) as f64) as u64

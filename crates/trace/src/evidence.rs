@@ -1,24 +1,24 @@
-//! What was found and what was lost, with place, size and cause.
+//! Evidence of what was found and lost, with place, size and cause.
 
-/// What is said of one sub-buffer.
+/// The verdict on one sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// Closed, and its checksum (where the format has one) holds.
+    /// The sub-buffer was closed, and its checksum (if the format has one) is right.
     Committed,
-    /// The sub-buffer being written at the end: its committed part, which nothing but its structure vouches for.
+    /// The sub-buffer was being written at the end. Its committed part is proven only by its structure.
     Open,
-    /// Reservations that were never committed are in it; the events around them are recovered.
+    /// The sub-buffer has reservations that were never committed; the events around them are recovered.
     Torn,
-    /// What is there belongs to an older lap.
+    /// The place has a sub-buffer of an older lap.
     Stale,
-    /// It is damaged; events up to the damage may be recovered, under this verdict.
+    /// The sub-buffer is damaged; events up to the damage may be recovered with this verdict.
     Invalid,
-    /// The image does not have it, or not whole.
+    /// The image lacks the sub-buffer or a part of it.
     Missing,
 }
 
 impl Verdict {
-    /// One lower-case word, as in `--json`.
+    /// Name of the verdict in lower case, as in `--json`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -39,26 +39,26 @@ pub struct SubBuffer {
     pub stream: usize,
     /// Number of the sub-buffer since the ring was begun.
     pub sequence: u64,
-    /// What is said of it.
+    /// Verdict on the sub-buffer.
     pub verdict: Verdict,
-    /// Bytes of committed content, header included.
+    /// Length of committed content with header, bytes.
     pub content: u64,
-    /// Why, where the verdict is neither committed nor open; else empty.
+    /// Reason for a verdict other than committed and open; else empty.
     pub why: String,
 }
 
-/// Why something is not there.
+/// The cause of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The ring came round: overwrite mode.
+    /// Overwrite mode: the writer overwrote the oldest sub-buffer.
     Overwritten,
-    /// The ring came round before a consuming read had it.
+    /// The writer overwrote a sub-buffer before a consuming read had read it.
     Unread,
-    /// No room: discard mode.
+    /// Discard mode: there was no room.
     Discarded,
     /// Reserved by a thread that died before it committed.
     InFlight,
-    /// Larger than a sub-buffer.
+    /// The event was larger than a sub-buffer.
     TooBig,
     /// The recorder could not reserve (no entry, busy, or locked out).
     Refused,
@@ -66,18 +66,18 @@ pub enum Cause {
     Damaged,
     /// The image does not have the bytes.
     Missing,
-    /// Cleared by a user.
+    /// A user cleared the events.
     Cleared,
-    /// Given to a reader that consumed it.
+    /// A consuming reader has read the events.
     Consumed,
-    /// In a snapshot that was replaced or freed before it was consumed.
+    /// The events were in a snapshot that was replaced or freed before it was consumed.
     Dropped,
     /// The packets are there, but the description of their events is missing, so that nothing can read them.
     Undescribed,
 }
 
 impl Cause {
-    /// Lower-case words with hyphens, as in `--json`.
+    /// Name of the cause in lower case with hyphens, as in `--json`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -96,30 +96,32 @@ impl Cause {
         }
     }
 
-    /// It counts as a loss for `--strict`. What a recorder overwrote or had in flight at its death, and what somebody cleared,
-    /// consumed or dropped with a snapshot, does not; what was overwritten before it could be consumed does.
+    /// True if the cause counts as a loss for `--strict`. Events that the recorder overwrote or had in flight when it
+    /// died do not count, nor events that were cleared, consumed, or dropped with a snapshot. Events overwritten before
+    /// they could be consumed count.
     #[must_use]
     pub fn is_loss(self) -> bool {
         !matches!(self, Self::Overwritten | Self::Cleared | Self::Consumed | Self::Dropped | Self::InFlight)
     }
 }
 
-/// A gap: something that is not there.
+/// A gap: events or bytes that are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
-    /// Index of the stream, or none where it concerns the whole source.
+    /// Index of the stream; none if the gap concerns the whole source.
     pub stream: Option<usize>,
-    /// Position in the ring (bytes since it was begun) or offset in the file: `place` says which in words.
+    /// Description of the place: a position in the ring (bytes since it was begun) or an offset in the file.
     pub place: String,
-    /// Why.
+    /// Cause of the gap.
     pub cause: Cause,
-    /// Events lost, where it is known.
+    /// Number of lost events, if known.
     pub events: Option<u64>,
-    /// Bytes lost, where it is known.
+    /// Number of lost bytes, if known.
     pub bytes: Option<u64>,
 }
 
-/// A remark on the whole: a field that did not fit, a choice that was made. One sentence, with file, offset and value.
+/// A note about the whole source, such as a field that did not fit or a choice that was made. One sentence, with file,
+/// offset and value.
 pub type Note = String;
 
 /// All evidence of a source.
@@ -129,26 +131,26 @@ pub struct Evidence {
     pub sub_buffers: Vec<SubBuffer>,
     /// Gaps.
     pub gaps: Vec<Gap>,
-    /// Remarks.
+    /// Notes.
     pub notes: Vec<Note>,
 }
 
 impl Evidence {
-    /// Takes what other evidence says besides.
+    /// Appends other evidence.
     pub fn append(&mut self, other: Self) {
         self.sub_buffers.extend(other.sub_buffers);
         self.gaps.extend(other.gaps);
         self.notes.extend(other.notes);
     }
 
-    /// Events known to be lost: those of all gaps that `--strict` calls a loss.
+    /// Number of events known to be lost: those of all gaps that count as a loss for `--strict`.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         let losses = self.gaps.iter().filter(|gap| gap.cause.is_loss());
         losses.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
     }
 
-    /// Anything that `--strict` calls a loss.
+    /// True if anything counts as a loss for `--strict`.
     #[must_use]
     pub fn has_losses(&self) -> bool {
         self.gaps.iter().any(|g| g.cause.is_loss())

@@ -1,8 +1,8 @@
-//! Integers of whole bytes, in either byte order.
+//! Integers of whole bytes in either byte order.
 
 use lastwords_bytes::ByteOrder;
 
-/// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none where it does not fit.
+/// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none if `bytes` is too short.
 #[inline]
 pub fn take_integer(bytes: &mut &[u8], size: u8, order: ByteOrder) -> Option<u64> {
     match (size, order) {
@@ -24,7 +24,7 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// The value of a two's complement number of `size` bytes.
+/// Sign-extends a two's complement number of `size` bytes.
 #[inline]
 #[must_use]
 pub fn extend(raw: u64, size: u8) -> i64 {

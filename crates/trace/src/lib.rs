@@ -1,9 +1,10 @@
-//! The event model that all readers produce and all writers take.
+//! The event model that all readers produce and all writers consume.
 //!
-//! A trace has a class ([`class::TraceClass`]: clocks, streams, event record classes and their fields, in CTF's general model), streams,
-//! and an account of what was found and lost ([`evidence`]). Events are not turned into objects: a reader shows the values of an
-//! event's fields to a [`visit::Visitor`], in order. [`schema`] is the narrower description that our own recorder keeps of its
-//! events, and [`ftrace`] is what the kernel's own tracer has.
+//! A trace has a class ([`class::TraceClass`]: clocks, streams, event record classes and their fields, in CTF's general
+//! model), streams, and evidence of what was found and lost ([`evidence`]). Events are not converted to objects: a
+//! reader passes the values of an event's fields to a [`visit::Visitor`], in order. [`schema`] is the narrower
+//! description that this project's recorder keeps of its events, and [`ftrace`] is the model of the kernel's own
+//! tracer.
 #![forbid(unsafe_code)]
 
 pub mod class;

@@ -1,7 +1,7 @@
-//! The NUL that ends a string. Most strings are short: their first words are looked at in place, and only what is longer
-//! is worth a call.
+//! Finds the NUL that ends a string. Most strings are short, so the first words are checked inline, and only longer
+//! strings cause a function call.
 
-/// Words of eight bytes that are looked at in place.
+/// Number of 8-byte words that are checked inline.
 const WORDS: usize = 4;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const TOPS: u64 = 0x8080_8080_8080_8080;
@@ -14,7 +14,7 @@ pub fn find(bytes: &[u8]) -> Option<usize> {
     for word in 0..WORDS {
         let Some((first, behind)) = rest.split_first_chunk() else { break };
         let first = u64::from_le_bytes(*first);
-        // The lowest top bit that is set is that of the first zero byte; those above it may err.
+        // The lowest top bit that is set belongs to the first zero byte; higher ones may be wrong.
         let zeroes = first.wrapping_sub(ONES) & !first & TOPS;
         if zeroes != 0 {
             return Some(8 * word + zeroes.trailing_zeros() as usize / 8);

@@ -1,16 +1,17 @@
-//! Work on several things at once.
+//! Parallel map over a slice.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// How many threads the machine runs at a time for us.
+/// Number of threads that can run in parallel in this process.
 #[must_use]
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What `work` makes of each item and its position, in the order of the items, on at most so many threads.
+/// Calls `work` with each item and its index, on at most `threads` threads; returns the results in the order of the
+/// items.
 pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items.len()));
@@ -33,10 +34,10 @@ pub fn map<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(usize, &
     done.into_iter().map(|(_, made)| made).collect()
 }
 
-/// Messages that have been sent by [`map_telling`] and not been heard yet.
+/// Capacity of the channel of messages that [`map_telling`] has not delivered yet.
 const UNHEARD: usize = 64;
 
-/// As [`map`]; what `work` sends meanwhile comes to `hear`, on the calling thread.
+/// Same as [`map`]. Messages that `work` sends are passed to `hear` on the calling thread.
 pub fn map_telling<T: Sync, R: Send, M: Send>(
     items: &[T],
     threads: usize,

@@ -1,4 +1,4 @@
-//! What events look like: channels, event classes, fields.
+//! The description of a trace's events: channels, event classes, fields.
 
 use lastwords_bytes::ByteOrder;
 use std::collections::BTreeMap;
@@ -12,23 +12,23 @@ pub struct Schema {
     pub name: String,
     /// Byte order of packets.
     pub byte_order: ByteOrder,
-    /// Properties (`hostname`, `tracer_name`, ...), in order of key.
+    /// Properties (`hostname`, `tracer_name`, ...), by key.
     pub env: BTreeMap<String, EnvValue>,
     /// The trace's clock.
     pub clock: crate::clock::Clock,
-    /// Channels, by position; [`Channel::id`] need not equal the position.
+    /// Channels; [`Channel::id`] may differ from the index.
     pub channels: Vec<Channel>,
 }
 
-/// Key of the property that has the name of a thread: `thread_` and its id.
+/// Key of the property with the name of a thread: `thread_` and the thread's id.
 pub fn thread_key(id: impl std::fmt::Display) -> String {
     format!("thread_{id}")
 }
 
 impl Schema {
-    /// Names of threads by their ids, where the trace's properties have them.
+    /// Names of threads by their ids, if the trace's properties have them.
     ///
-    /// A thread id that was used again may have several names, `one|other`.
+    /// A thread id that was reused may have several names, `one|other`.
     pub fn thread_names(&self) -> std::collections::HashMap<i64, &str> {
         let prefix = thread_key("");
         let names = self.env.iter().filter_map(|(key, value)| match value {
@@ -53,16 +53,16 @@ pub enum EnvValue {
 pub struct Channel {
     /// Stream class id.
     pub id: u32,
-    /// Name, or empty where the source has none.
+    /// Name; empty if the source has none.
     pub name: String,
     /// Fields before each payload, packed.
     pub contexts: Vec<Field>,
-    /// Event classes, in order of id; of several with one id the first counts.
+    /// Event classes, in order of id. If several have the same id, the first one is used.
     pub events: Vec<EventClass>,
 }
 
 impl Channel {
-    /// The event classes that count: the first of each id.
+    /// The event classes in use: the first with each id.
     pub fn classes(&self) -> impl Iterator<Item = &EventClass> {
         let mut seen = std::collections::HashSet::new();
         self.events.iter().filter(move |class| seen.insert(class.id))
@@ -78,9 +78,9 @@ pub struct EventClass {
     pub name: String,
     /// Severity 1 (error) to 5 (trace); 0 = unknown.
     pub level: u8,
-    /// Markers: the format string, with `{}` where a field goes; else empty.
+    /// Format string of a marker, with `{}` for each field; empty for other events.
     pub format: String,
-    /// Source position, `file:line`, or empty.
+    /// Source location, `file:line`; may be empty.
     pub location: String,
     /// Payload fields, packed.
     pub fields: Vec<Field>,
@@ -91,11 +91,11 @@ pub struct EventClass {
 pub struct Field {
     /// Name.
     pub name: String,
-    /// Shape.
+    /// Type of the field.
     pub class: FieldClass,
 }
 
-/// The shape of a field's bytes; everything packed, without alignment.
+/// The type of a field. All fields are packed, without alignment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum FieldClass {
     /// Integer of 1, 2, 4 or 8 bytes.
@@ -104,7 +104,7 @@ pub enum FieldClass {
         size: u8,
         /// Two's complement.
         signed: bool,
-        /// 10 or 16: how it is shown.
+        /// Base for display: 10 or 16.
         base: u8,
     },
     /// Float of 4 or 8 bytes.
@@ -114,7 +114,7 @@ pub enum FieldClass {
     },
     /// One byte, 0 or 1.
     Bool,
-    /// UTF-8 up to and with a NUL.
+    /// UTF-8 text, terminated by a NUL.
     String,
     /// Fixed-size text, NUL-padded.
     Text {
@@ -127,12 +127,12 @@ pub enum FieldClass {
     Sequence(Box<FieldClass>),
     /// Elements of a scalar class.
     Array {
-        /// How many.
+        /// Number of elements.
         count: u32,
-        /// Of what.
+        /// Type of the elements.
         element: Box<FieldClass>,
     },
-    /// An integer with labels.
+    /// An integer with labels for values.
     Enum {
         /// Bytes.
         size: u8,
@@ -144,7 +144,7 @@ pub enum FieldClass {
 }
 
 impl FieldClass {
-    /// What an array or sequence may be of: integer, float, bool or enumeration, of a size that exists.
+    /// True for types that arrays and sequences may contain: integer, float, bool or enumeration, of a valid size.
     #[must_use]
     pub fn is_scalar(&self) -> bool {
         match self {
@@ -155,7 +155,7 @@ impl FieldClass {
         }
     }
 
-    /// Bytes, where every value has the same.
+    /// Size in bytes, if all values have the same size.
     #[must_use]
     pub fn fixed_size(&self) -> Option<usize> {
         match self {

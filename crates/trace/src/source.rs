@@ -1,4 +1,4 @@
-//! A recovered trace: schema, streams, packets on demand, evidence.
+//! The interface of a recovered trace: schema, streams, packets on demand, evidence.
 
 use crate::evidence::{Evidence, Verdict};
 use crate::schema::Schema;
@@ -6,37 +6,36 @@ use crate::schema::Schema;
 /// A stream: the packets of one channel and CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// Position of its channel in [`Schema::channels`].
+    /// Index of its channel in [`Schema::channels`].
     pub channel: usize,
     /// Instance id, unique in the trace.
     pub instance: u64,
-    /// CPU; none where the stream is not bound to one.
+    /// CPU; none if the stream is not bound to a CPU.
     pub cpu: Option<u32>,
 }
 
-/// Facts of one packet. The clock readings are ticks of the trace's clock.
+/// Facts about one packet. Clock values are ticks of the trace's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketInfo {
     /// Number of the packet in its stream.
     pub sequence: u64,
-    /// When it was begun; events decode from this reading on.
+    /// Clock at the start of the packet, which is the initial clock for decoding events.
     pub begin: u64,
-    /// When it was closed, or the time of its last event.
+    /// Clock when the packet was closed, or of its last event.
     pub end: u64,
-    /// Running total of discarded events of the stream at its end: the stream's lost events of all causes and, where a
-    /// gap before the end of this packet has a countable number of events, those too. In the last packet of a stream, all
-    /// that were lost since as well.
+    /// Total of the stream's discarded events at the end of the packet: lost events of all causes, and events of gaps
+    /// before the packet's end if their number is known. The last packet of a stream also includes all later losses.
     pub discarded: u64,
-    /// What is said of the sub-buffer.
+    /// Verdict on the sub-buffer.
     pub verdict: Verdict,
-    /// Offset in the packet's bytes of the first event.
+    /// Offset of the first event, bytes from the start of the packet.
     pub events_at: usize,
-    /// Whole bytes that the packet has in a file, content and padding; at least the length of the bytes delivered.
+    /// Size of the packet in a file, content and padding, bytes; at least the number of bytes delivered.
     pub packet_len: u64,
 }
 
 impl PacketInfo {
-    /// Facts of no packet: all 0.
+    /// All-zero facts.
     #[must_use]
     pub fn none() -> Self {
         Self { sequence: 0, begin: 0, end: 0, discarded: 0, verdict: Verdict::Open, events_at: 0, packet_len: 0 }
@@ -45,9 +44,12 @@ impl PacketInfo {
 
 /// Reads the packets of one stream in order.
 pub trait PacketReader {
-    /// Puts the next packet's content (header and context included, padding and trailer not) into `bytes`, in place of what
-    /// is there (the packet before: its memory is used again without being cleared), and returns its facts; none at the end. The header and context in `bytes` are those of docs/ABI.md, made whole: content size, end,
-    /// and discarded count are right even for a packet that was open. What cannot be read is evidence, not an error.
+    /// Replaces `bytes` with the next packet's content: header and context included, padding and trailer excluded.
+    /// Returns the packet's facts, or none after the last packet. `bytes` has the previous packet's memory, which is
+    /// reused without being cleared.
+    ///
+    /// Header and context are those of docs/ABI.md, completed: content size, end and discarded count are correct even
+    /// for a packet that was open. Unreadable packets are evidence, not errors.
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo>;
 
     /// What the last call of [`Self::next_packet`] met and could not put into a packet, where that is not evidence already; the second
@@ -66,9 +68,9 @@ pub struct Defect {
     pub what: String,
 }
 
-/// Gives the packets of a trace's streams.
+/// Provides the packets of a trace's streams.
 pub trait Packets: Send + Sync {
-    /// A reader of the packets of the stream at a position; of a stream that is not there it gives none.
+    /// Creates a reader of the packets of stream number `stream`; a reader without packets if there is no such stream.
     fn packets_of(&self, stream: usize) -> Box<dyn PacketReader + '_>;
 }
 
@@ -80,36 +82,37 @@ impl<S: Source + ?Sized> Packets for S {
 
 /// One session or instance recovered from an image.
 pub trait Source: Send + Sync {
-    /// What its events look like.
+    /// Description of the events.
     fn schema(&self) -> &Schema;
-    /// Its streams.
+    /// The streams.
     fn streams(&self) -> &[Stream];
-    /// A reader of one stream's packets; `stream` indexes [`Source::streams`].
+    /// Creates a reader of one stream's packets; `stream` is an index into [`Source::streams`].
     fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_>;
-    /// Verdicts, gaps and notes of the whole; complete from the start, so that it stands before the events.
+    /// Verdicts, gaps and notes of the whole source. Complete from the start, so that it can be shown before the
+    /// events.
     fn evidence(&self) -> &Evidence;
-    /// Spans that were open, where the source knows of them.
+    /// Spans that were open, if the source records them.
     fn open_spans(&self) -> &[OpenSpan] {
         &[]
     }
 }
 
-/// A span that was open at the end.
+/// A span that was open when recording ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenSpan {
     /// Id.
     pub id: u64,
-    /// Id of its parent, or 0.
+    /// Id of the parent span, or 0.
     pub parent: u64,
-    /// When it was opened, ticks.
+    /// Clock when the span was opened, ticks.
     pub opened: u64,
-    /// Nanoseconds from its opening to the last sign of life in the trace.
+    /// Time from opening to the latest time in the trace, nanoseconds.
     pub age: u64,
     /// Process and thread that opened it.
     pub opener: (u32, u32),
-    /// Process and thread that entered it last, if that thread is in it.
+    /// Process and thread that entered the span last, if that thread is still in it.
     pub entered: Option<(u32, u32)>,
-    /// Threads that are in it.
+    /// Number of threads that are in the span.
     pub threads: u32,
     /// Severity 1 to 5.
     pub level: u8,
@@ -117,6 +120,6 @@ pub struct OpenSpan {
     pub target: String,
     /// Name.
     pub name: String,
-    /// `key=value` joined by blanks.
+    /// `key=value` pairs joined by spaces.
     pub fields: String,
 }

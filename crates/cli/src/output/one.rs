@@ -51,19 +51,12 @@ fn check_stdout(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The traces fit into one file of the format.
+/// The kernels' traces fit into one file of the format.
 fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
-    if matches!(format, Format::Ctf | Format::Ctf2 | Format::Text | Format::Json) {
+    if !matches!(format, Format::TraceDat | Format::Perfetto) {
         return Ok(());
     }
     let traces = &job.traces;
-    if traces.has_arrays() && !traces.is_ftrace() {
-        bail!(
-            "one file of {} does not hold a kernel's trace and other traces together: use `lastwords recover`, which writes a \
-             file for each, --to text, or --session to choose",
-            format.word()
-        );
-    }
     let machines: Vec<_> = traces.origins.iter().filter(|origin| origin.machine.is_some()).collect();
     let used = machines.iter().filter(|origin| traces.arrays().any(|a| std::sync::Arc::ptr_eq(&a.origin, origin)));
     match used.count() {

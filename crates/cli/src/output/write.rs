@@ -7,18 +7,17 @@ use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
 use crate::table::plain;
-use crate::text::{self, bytes, log, relation, timeline_of};
+use crate::text::{self, bytes, log, relation};
 use anyhow::{Context, bail};
 use lastwords_ctf::read::{self, Trace};
 use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
-use lastwords_formats::ftrace::beside::{Beside, Task};
 use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
-use lastwords_formats::ftrace::log::{self as ftrace_log, Log};
-use lastwords_formats::ftrace::{Choice, dat, text::Summary};
+use lastwords_formats::ftrace::{dat, log as ftrace_log};
+use lastwords_formats::perfetto::{self, Task};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
-use lastwords_formats::{Totals, json, perfetto};
+use lastwords_formats::{Totals, json};
 use lastwords_open::{Account, Body, Ftrace, Losses, Machine, RecoveredSession, accounts_after_reading};
 use lastwords_trace::source::Source as _;
 use std::path::Path;
@@ -70,15 +69,23 @@ impl<'t> Writing<'_, 't> {
     }
 
     fn perfetto(&self) -> Written {
-        if !self.traces.has_arrays() {
-            return self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
-                to_file(self.path, |out| Ok(perfetto::packets::write(traces, selection, out, watch, take)?))
+        let kernel = self.traces.arrays().next().and_then(lastwords_open::Trace::ftrace);
+        let tasks = kernel.as_ref().map_or_else(Vec::new, |ftrace| tasks(ftrace.machine));
+        let is_alone = self.traces.is_ftrace();
+        self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
+            let kernel = kernel.as_ref().and_then(|ftrace| {
+                // Behind the packets are the trace array and the log.
+                let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
+                let (tracing, ring) = (&ftrace.machine.tracing, &**ftrace.ring?);
+                Some(perfetto::Kernel { trace, is_alone, tracing, ring, tasks: &tasks })
             });
-        }
-        self.ftrace(|machine, index, choice, log| {
-            let beside = beside(machine);
-            let write = perfetto::ftrace::write;
-            to_file(self.path, |out| Ok(write(out, &machine.tracing, index, choice, &beside, log)?))
+            if !perfetto::can_hold(traces, kernel.as_ref()) {
+                bail!(
+                    "one file of perfetto does not hold a kernel's trace and others where its clock's relation to real time is not known: \
+                     use `lastwords recover`, which writes a file for each"
+                );
+            }
+            to_file(self.path, |out| Ok(perfetto::write(traces, kernel.as_ref(), selection, out, watch, take)?))
         })
     }
 
@@ -107,16 +114,16 @@ impl<'t> Writing<'_, 't> {
     }
 
     fn trace_dat(&self) -> Written {
-        let mut packets = 0;
-        let written = self.ftrace(|machine, _, choice, _| {
-            let options =
-                dat::WriteOptions { snapshot: choice.snapshot, arrays: self.indices(), ..dat::WriteOptions::default() };
-            let totals = dat::write(self.path, &machine.tracing, &options);
-            let totals = totals.with_context(|| self.path.display().to_string())?;
-            packets = totals.packets;
-            Ok(Summary { events: totals.events, bytes: totals.bytes, faults: totals.faults, ..Summary::default() })
+        let arrays: Vec<Ftrace<'_>> = self.traces.arrays().filter_map(|array| array.ftrace()).collect();
+        let Some(Ftrace { machine, snapshot, .. }) = arrays.first() else { bail!("no trace array is chosen") };
+        let indices = arrays.iter().map(|array| array.index).collect();
+        let options = dat::WriteOptions { snapshot: *snapshot, arrays: indices, ..dat::WriteOptions::default() };
+        let totals = self.watched(0, |_| {
+            dat::write(self.path, &machine.tracing, &options).with_context(|| self.path.display().to_string())
         })?;
-        Ok((Totals { packets, ..written.0 }, written.1))
+        let cpus = arrays.iter().filter_map(|array| array.ring).flat_map(|ring| ring.cpus());
+        let streams = cpus.filter(|cpu| cpu.sub_buffers > 0).count() as u64;
+        Ok((Totals { streams, ..totals }, Notes::default()))
     }
 
     /// Runs a writer over all traces, in which those of ftrace are of `form` and have what is wanted of them.
@@ -170,40 +177,12 @@ impl<'t> Writing<'_, 't> {
             let bar = Shared::new(title, total);
             return work(&|bytes| bar.add(bytes));
         };
-        let _bar = self.bar(first.machine);
-        work(&read::unwatched)
-    }
-
-    /// Shows how far the rings of a kernel were read.
-    fn bar<'m>(&self, machine: &'m Machine) -> lastwords_open::Shown<'m> {
         let rings = self.traces.arrays().filter_map(|array| array.ftrace()?.ring);
-        machine.meter.show(rings, |total| {
-            let mut bar = Progress::new(self.path.display().to_string(), total);
+        let _bar = first.machine.meter.show(rings, |total| {
+            let mut bar = Progress::new(title, total);
             Box::new(move |done| bar.set(done))
-        })
-    }
-
-    /// Runs a writer over trace arrays of one machine; it is given the position of the first, which has the log.
-    fn ftrace(&self, write: impl FnOnce(&Machine, usize, &Choice, Log<'_>) -> anyhow::Result<Summary>) -> Written {
-        let arrays: Vec<Ftrace<'_>> = self.traces.arrays().filter_map(|array| array.ftrace()).collect();
-        let (Some(first), Some(Ftrace { machine, index, .. })) = (self.traces.arrays().next(), arrays.first()) else {
-            bail!("no trace array is chosen");
-        };
-        let lines = if self.job.with_log { log(first)? } else { Vec::new() };
-        let choice = self.chosen.choice(&arrays);
-        let rings = || arrays.iter().filter_map(|array| array.ring);
-        let bar = self.bar(machine);
-        let Summary { events, bytes, faults, notes } = write(machine, *index, &choice, timeline_of(first, &lines))?;
-        drop(bar);
-        notes.iter().for_each(|note| say::note(plain(note)));
-        let wants = |cpu: u32| choice.cpus.is_empty() || choice.cpus.contains(&cpu);
-        let cpus = rings().flat_map(|ring| ring.cpus());
-        let streams = cpus.filter(|cpu| cpu.sub_buffers > 0 && wants(cpu.cpu)).count() as u64;
-        Ok((Totals { streams, events, bytes, faults, ..Totals::default() }, Notes::default()))
-    }
-
-    fn indices(&self) -> Vec<usize> {
-        self.traces.arrays().filter_map(|array| Some(array.ftrace()?.index)).collect()
+        });
+        work(&read::unwatched)
     }
 
     /// The line of what was written.
@@ -252,12 +231,8 @@ fn tell(remarks: &Remarks) {
     remarks.iter().for_each(|remark| say::note(plain(remark)));
 }
 
-/// Tasks and clocks of a kernel's memory.
-fn beside(machine: &Machine) -> Beside {
-    let Some(kernel) = &machine.kernel else { return Beside::default() };
-    let tasks = kernel.tasks().rows.into_iter();
-    Beside {
-        tasks: tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect(),
-        moment: kernel.time().ok().map(|time| (time.uptime, time.wall)),
-    }
+/// Tasks of a kernel's memory.
+fn tasks(machine: &Machine) -> Vec<Task> {
+    let tasks = machine.kernel.as_ref().map(|kernel| kernel.tasks().rows).into_iter().flatten();
+    tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect()
 }

@@ -20,7 +20,7 @@ fn many(count: usize, each: impl Fn(usize) -> String) -> String {
 }
 
 /// Runs the verbs on an input in a child with limits; what of them went wrong.
-fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
+pub(crate) fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
     let out = place.at("out");
     let verbs: [&[&Path]; 3] = [
         &[Path::new("report"), input],

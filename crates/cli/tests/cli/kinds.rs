@@ -123,7 +123,7 @@ fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
             "a CTF trace is written as ctf, ctf2, json, text or perfetto",
         ),
         (&["convert", "ctf", "-o", "no.dat"], "is written as ctf, ctf2, json, text or perfetto"),
-        (&["convert", "a", "k.dat", "-o", "no.perfetto-trace"], "one file of perfetto does not hold"),
+        (&["convert", "a", "k.dat", "-o", "no.perfetto-trace"], "its clock's relation to real time is not known"),
         (&["convert", "a", "-o", "no.json", "--with-log"], "--with-log is for a kernel's memory"),
         (&["recover", "a", "-o", "no", "--last", "3"], "CTF is copied packet by packet"),
         (&["recover", "a", "k.dat", "-o", "no", "--cpu", "99"], "packet by packet"),
@@ -244,7 +244,7 @@ fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
     let all = events(&["a", "k.dat", "later"]);
     let time = |event: &serde_json::Value| event["time"].as_str().unwrap().to_owned();
     // The clock of one stream of the session goes back.
-    assert!(all.iter().filter(|event| event["channel"] != "errors").is_sorted_by_key(|event| time(event)));
+    assert!(all.iter().filter(|event| event["channel"] != "errors").is_sorted_by_key(time));
     let traces = all.iter().map(|event| event["trace"].as_u64().unwrap());
     let changes = traces.clone().zip(traces.skip(1)).filter(|(trace, next)| trace != next).count();
     assert!(changes > 4, "events of the traces alternate");

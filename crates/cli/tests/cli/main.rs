@@ -12,6 +12,7 @@ mod inputs;
 mod kinds;
 mod lttng;
 mod matrix;
+mod mutants;
 mod outputs;
 mod pipes;
 mod recovery;

@@ -73,6 +73,8 @@ pub enum Expected {
     EventClass,
     /// The id of a stream class. The value is the id.
     StreamClass,
+    /// The id of the stream class that the packets before have. The value is the id.
+    SameStreamClass(u64),
     /// 0xC1FC1FC1.
     Magic,
     /// A packet length in whole bytes. The value is the length in bits.
@@ -128,6 +130,9 @@ impl fmt::Display for Fault {
             Expected::Variable => write!(f, "found {value:#x}, expected the end of an integer of 64 bits"),
             Expected::EventClass => write!(f, "event id {value}, expected one that the stream class has"),
             Expected::StreamClass => write!(f, "stream class id {value}, expected one that the trace has"),
+            Expected::SameStreamClass(id) => {
+                write!(f, "stream class id {value}, expected {id} as in the stream's other packets")
+            }
             Expected::Magic => write!(f, "magic {value:#x}, expected 0xc1fc1fc1"),
             Expected::WholeBytes => write!(f, "packet length {value} bits, expected whole bytes"),
             Expected::Content => write!(f, "content length {value} bits, expected at most the packet's length"),

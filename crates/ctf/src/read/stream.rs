@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
-use crate::program::{Decoder, Event, Fault, MAX_ALIGNMENT, Packet, Part, Program};
+use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, Part, Program};
 use lastwords_trace::class::Clock;
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::{Defect, PacketInfo, PacketReader};
@@ -389,8 +389,9 @@ impl<'t> Reader<'t> {
         match self.program.packet(&mut self.decoder, &self.bytes) {
             Err(fault) => Next::Fault(self.fault(number, entry.offset, fault)),
             Ok(packet) if packet.class != self.stream.class => {
-                let fault =
-                    Fault { at: 0, value: packet.class as u64, expected: crate::program::Expected::StreamClass };
+                let id = |class: usize| self.program.class().streams.get(class).map(|stream| stream.id);
+                let expected = id(self.stream.class).map_or(Expected::StreamClass, Expected::SameStreamClass);
+                let fault = Fault { at: 0, value: id(packet.class).unwrap_or(0), expected };
                 Next::Fault(self.fault(number, entry.offset, fault))
             }
             Ok(packet) => {

@@ -4,7 +4,6 @@
 //! `kernel/trace/ring_buffer.c`, `trace_events.c` and `trace_output.c` of Linux 5.10 to 7.2, and of trace-cmd's
 //! `trace-cmd.dat.v6(5)` and `trace-cmd.dat.v7(5)`.
 
-pub mod beside;
 pub(crate) mod choice;
 pub mod ctf;
 pub mod dat;

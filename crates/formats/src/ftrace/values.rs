@@ -1,43 +1,13 @@
-//! The fields of an event as values, by their declarations.
+//! The fields of an event, by their declarations.
 //!
-//! [`columns`] reads the declarations once; [`Column::read`] takes a value from a payload. What a declaration can say is
+//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload. What a declaration can say is
 //! what `TRACE_EVENT`'s `__field`, `__array`, `__string`, `__dynamic_array` and their relatives write into a `format` file
 //! (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
-use super::page::{long, word};
-
-/// A value of a payload.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Datum<'p> {
-    Unsigned(u64),
-    Signed(i64),
-    Bool(bool),
-    /// Without its NUL.
-    Text(&'p [u8]),
-    Bytes(&'p [u8]),
-    Numbers(Numbers<'p>),
-    /// The payload does not hold it.
-    Outside,
-}
-
-/// Numbers of one size, one behind the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Numbers<'p> {
-    bytes: &'p [u8],
-    element: Element,
-    order: ByteOrder,
-}
-
-impl<'p> Numbers<'p> {
-    /// Each of them: [`Datum::Unsigned`] or [`Datum::Signed`].
-    pub(crate) fn each(self) -> impl Iterator<Item = Datum<'p>> {
-        let chunks = self.bytes.chunks_exact(usize::from(self.element.size.max(1)));
-        chunks.map(move |chunk| number(chunk, self.element.signed, self.order))
-    }
-}
+use super::page::word;
 
 /// An integer's shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,49 +178,14 @@ impl Column<'_> {
             }
         }
     }
-
-    /// The value of the field.
-    #[inline]
-    pub(crate) fn read<'p>(&self, payload: &'p [u8], order: ByteOrder) -> Datum<'p> {
-        let Some(bytes) = self.bytes(payload, order) else { return Datum::Outside };
-        match self.kind {
-            Kind::Number(element) => number(bytes, element.signed, order),
-            Kind::Argument => Datum::Signed(i64::from(long(bytes, 0, order) as u32 as i32)),
-            Kind::Bool => Datum::Bool(bytes.first().is_some_and(|b| *b != 0)),
-            Kind::Text => Datum::Text(bytes.split(|b| *b == 0).next().unwrap_or_default()),
-            Kind::Bytes => Datum::Bytes(bytes),
-            Kind::Numbers(element) => Datum::Numbers(Numbers { bytes, element, order }),
-        }
-    }
-}
-
-/// An integer of 1, 2, 4 or 8 bytes.
-#[inline]
-fn number(bytes: &[u8], signed: bool, order: ByteOrder) -> Datum<'static> {
-    let value = match bytes {
-        [one] => u64::from(*one),
-        [a, b] if order == ByteOrder::Little => u64::from(u16::from_le_bytes([*a, *b])),
-        [a, b] => u64::from(u16::from_be_bytes([*a, *b])),
-        four if four.len() == 4 => u64::from(word(four, 0, order)),
-        eight => long(eight, 0, order),
-    };
-    if !signed {
-        return Datum::Unsigned(value);
-    }
-    Datum::Signed(match bytes.len() {
-        1 => i64::from(value as u8 as i8),
-        2 => i64::from(value as u16 as i16),
-        4 => i64::from(value as u32 as i32),
-        _ => value as i64,
-    })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::ftrace::format_file;
 
-    const TEXT: &str = "name: sample\nID: 9\nformat:\n\
+    pub(crate) const TEXT: &str = "name: sample\nID: 9\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
         \tfield:char comm[4];\toffset:8;\tsize:4;\tsigned:1;\n\
         \tfield:__data_loc char[] name;\toffset:12;\tsize:4;\tsigned:1;\n\
@@ -261,7 +196,7 @@ mod tests {
         \tfield:unsigned short pair[2];\toffset:26;\tsize:4;\tsigned:0;\n\
         \tfield:struct page * page;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
 
-    fn payload() -> Vec<u8> {
+    pub(crate) fn payload() -> Vec<u8> {
         let mut out = vec![0; 40];
         out[8..12].copy_from_slice(b"ab\0x");
         out[12..16].copy_from_slice(&(3u32 << 16 | 40).to_le_bytes());
@@ -280,17 +215,19 @@ mod tests {
         let format = format_file::parse("test", TEXT).unwrap();
         let columns = columns(&format, 8);
         let payload = payload();
-        let got: Vec<Datum<'_>> = columns.iter().map(|c| c.read(&payload, ByteOrder::Little)).collect();
-        assert_eq!(got[0], Datum::Text(b"ab"));
-        assert_eq!(got[1], Datum::Text(b"me"));
-        let Datum::Numbers(list) = got[2] else { panic!("{:?}", got[2]) };
-        assert_eq!(list.each().collect::<Vec<_>>(), [Datum::Unsigned(5), Datum::Unsigned(6)]);
-        assert_eq!(got[3], Datum::Bool(true));
-        assert_eq!(got[4], Datum::Bytes(&[9, 8, 7]));
-        assert_eq!(got[5], Datum::Signed(-2));
-        let Datum::Numbers(pair) = got[6] else { panic!("{:?}", got[6]) };
-        assert_eq!(pair.each().collect::<Vec<_>>(), [Datum::Unsigned(1), Datum::Unsigned(2)]);
-        assert_eq!(got[7], Datum::Unsigned(u64::MAX));
+        let number = |size, signed| Element { size, signed };
+        let expected: [(Kind, &[u8]); 8] = [
+            (Kind::Text, b"ab\0x"),
+            (Kind::Text, b"me\0"),
+            (Kind::Numbers(number(4, false)), &[5, 0, 0, 0, 6, 0, 0, 0]),
+            (Kind::Bool, &[1]),
+            (Kind::Bytes, &[9, 8, 7]),
+            (Kind::Number(number(2, true)), &[0xfe, 0xff]),
+            (Kind::Numbers(number(2, false)), &[1, 0, 2, 0]),
+            (Kind::Number(number(8, false)), &[0xff; 8]),
+        ];
+        let got: Vec<_> = columns.iter().map(|c| (c.kind, c.bytes(&payload, ByteOrder::Little).unwrap())).collect();
+        assert_eq!(got, expected);
     }
 
     #[test]
@@ -302,7 +239,7 @@ mod tests {
             let short = &payload[..len];
             assert!(columns.iter().all(|c| c.bytes(short, ByteOrder::Little).is_none_or(|b| b.len() <= len)));
         }
-        assert_eq!(columns[0].read(&payload[..9], ByteOrder::Little), Datum::Outside);
-        assert_eq!(columns[1].read(&payload[..42], ByteOrder::Little), Datum::Outside);
+        assert_eq!(columns[0].bytes(&payload[..9], ByteOrder::Little), None);
+        assert_eq!(columns[1].bytes(&payload[..42], ByteOrder::Little), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A kernel's trace: bundles of events for each CPU, with what names tasks and clocks.
+//! A kernel's trace: bundles of events for each CPU, with what names tasks.
 //!
 //! Events that Perfetto knows are written as its own messages, so that it draws slices of the scheduler, interrupts, system
 //! calls and the function graph; others as `GenericFtraceEvent`, their fields by name. Times are those of the trace's
@@ -7,94 +7,21 @@
 mod class;
 
 use std::collections::HashMap;
-use std::io::Write;
 
-use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use lastwords_ctf::read::{Due, Reader, Trace};
+use lastwords_trace::class::Scope;
+use lastwords_trace::visit::{NodeId, Visitor};
 
 use super::proto::{Message, put_message};
-use super::{BOOTTIME, NEEDS_STATE, REALTIME, STATE_CLEARED, packet, put_packet};
-use crate::ftrace::Choice;
-use crate::ftrace::beside::Beside;
-use crate::ftrace::choice::{Chosen, Part};
-use crate::ftrace::log::{Log, LogLine};
+use super::table::Table;
+use super::{Kernel, NEEDS_STATE, STATE_CLEARED, packet, put_packet};
 use crate::ftrace::print::{Names, Show};
-use crate::ftrace::text::{At, Common, Options, Printer, Summary};
-use class::{Class, classes};
-use lastwords_ctf::{Error, Result};
+use class::{Class, Fields};
 
 /// Bytes of events after which a bundle is written.
 const BUNDLE: usize = 64 << 10;
-/// Bytes gathered before they are written.
-const CHUNK: usize = 128 << 10;
-/// Faults that a summary keeps.
-const MOST_NOTES: usize = 100;
 /// Symbols that are told to the reader; addresses of more stay numbers.
 const MOST_SYMBOLS: usize = 1 << 20;
-/// Id of the track of the kernel's log.
-const LOG_TRACK: u64 = 1;
-/// `TYPE_INSTANT` of `TrackEvent.Type`.
-const INSTANT: u64 = 3;
-
-/// Writes the chosen events of one trace array, and the log's records as marks on a track of their own.
-///
-/// # Errors
-/// There is no such array, or `out` cannot be written.
-pub fn write(
-    out: &mut dyn Write,
-    tracing: &Tracing,
-    array: usize,
-    choice: &Choice,
-    beside: &Beside,
-    mut log: Log<'_>,
-) -> Result<Summary> {
-    let mut chosen = Chosen::new(tracing, &[array], choice)?;
-    let options = Options { snapshot: choice.snapshot, ..Options::default() };
-    let (Some(of), Some(ring)) = (tracing.arrays.get(array), choice.ring(tracing, array)?) else {
-        return Ok(Summary::default());
-    };
-    let mut writer = Writer::new(tracing, of, ring, &options);
-    writer.head(tracing, ring, beside);
-    if !log.is_empty() {
-        writer.log_track();
-    }
-    log.skip_to(choice.since.unwrap_or(0));
-    if choice.last.is_some() {
-        log.skip_to(chosen.head().and_then(|part| part.merge.head()).unwrap_or(0));
-    }
-    let mut summary = Summary::default();
-    while let Some(part) = chosen.head() {
-        let Some(time) = part.merge.head() else { break };
-        while let Some((clock, line)) = log.before(Some(time)) {
-            writer.log_line(clock, line);
-        }
-        writer.event(part, time);
-        part.merge.advance();
-        summary.events += 1;
-        if writer.out.len() >= CHUNK {
-            writer.flush(out, &mut summary)?;
-        }
-    }
-    while let Some((clock, line)) = log.before(choice.until) {
-        writer.log_line(clock, line);
-    }
-    (0..writer.bundles.len()).for_each(|lane| writer.close(lane));
-    writer.flush(out, &mut summary)?;
-    out.flush().map_err(Error::Output)?;
-    (summary.faults, summary.notes) = chosen.faults();
-    summary.notes.extend(of_clock(of));
-    summary.notes.truncate(MOST_NOTES);
-    Ok(summary)
-}
-
-/// What is to be said of the clock, if anything.
-fn of_clock(array: &Array) -> Option<String> {
-    let clock = &array.clock;
-    (!array.clock_in_ns).then(|| {
-        format!(
-            "the trace's clock is {clock}, which does not count nanoseconds: Perfetto shows its readings as nanoseconds"
-        )
-    })
-}
 
 /// The events of one CPU that are not written yet.
 #[derive(Default)]
@@ -103,47 +30,114 @@ struct Bundle {
     events: Vec<u8>,
     /// Events are missing before the first.
     lost: bool,
+    /// How many events were missing until the last that came.
+    discarded: u64,
 }
 
-struct Writer<'a> {
-    tracing: &'a Tracing,
-    /// By id.
-    classes: Vec<Option<Class<'a>>>,
-    printer: Printer<'a>,
-    names: Names,
-    /// Addresses that were told to the reader, by number.
-    symbols: HashMap<u64, Option<u64>>,
-    /// `InternedData` that no packet has yet.
-    interned: Message,
-    /// By lane of the merge.
+/// Writes the events of a trace array.
+pub(super) struct Events<'t> {
+    kernel: &'t Kernel<'t>,
+    trace: &'t Trace,
+    /// The context's field with the task.
+    pid: Option<NodeId>,
+    table: Table,
+    /// By position of the event class; made when the first of a kind comes.
+    classes: Vec<Option<Class<'t>>>,
+    symbols: Symbols,
+    /// By stream.
     bundles: Vec<Bundle>,
-    out: Vec<u8>,
     packet: Message,
     event: Message,
     inner: Message,
-    scratch: Vec<u8>,
 }
 
-impl<'a> Writer<'a> {
-    fn new(tracing: &'a Tracing, array: &'a Array, ring: &dyn Ring, options: &'a Options) -> Self {
+/// Functions by name.
+struct Symbols {
+    names: Names,
+    /// Addresses that were told to the reader, by number.
+    known: HashMap<u64, Option<u64>>,
+    /// `InternedData` that no packet has yet.
+    interned: Message,
+}
+
+impl Symbols {
+    /// The number that stands for the name of a function; none where the address has no symbol.
+    fn number(&mut self, address: u64) -> Option<u64> {
+        if let Some(known) = self.known.get(&address) {
+            return *known;
+        }
+        if self.known.len() >= MOST_SYMBOLS {
+            return None;
+        }
+        let number = self.names.has(address).then_some(self.known.len() as u64 + 1);
+        self.known.insert(address, number);
+        let number = number?;
+        let name = self.functions(&[address]);
+        // `InternedData.kernel_symbols`.
+        self.interned.nested(26, |symbol| {
+            symbol.number(1, number);
+            symbol.text(2, &name);
+        });
+        Some(number)
+    }
+
+    /// The names of functions, or `0x…` where there is none.
+    fn functions(&mut self, addresses: &[u64]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for (index, address) in addresses.iter().enumerate() {
+            if index > 0 {
+                text.extend_from_slice(b" <- ");
+            }
+            self.names.show(&mut text, *address, Show::Bare);
+        }
+        text
+    }
+}
+
+/// Takes the number of one field.
+struct One {
+    node: Option<NodeId>,
+    value: u64,
+}
+
+impl Visitor for One {
+    fn integer(&mut self, node: NodeId, value: u64) {
+        if self.node == Some(node) {
+            self.value = value;
+        }
+    }
+}
+
+impl<'t> Events<'t> {
+    pub(super) fn new(kernel: &'t Kernel<'t>, trace: &'t Trace) -> Self {
+        let context = trace.program.code(Scope::CommonContext, 0, 0);
+        let pid = context.and_then(|code| code.nodes().iter().position(|node| node.name == "pid"));
         Self {
-            tracing,
-            classes: classes(tracing),
-            printer: Printer::new(tracing, array, ring, options),
-            names: Names::new(tracing, false),
-            symbols: HashMap::new(),
-            interned: Message::default(),
+            kernel,
+            trace,
+            pid: pid.and_then(|at| NodeId::try_from(at).ok()),
+            table: Table::new(),
+            classes: Vec::new(),
+            symbols: Symbols {
+                names: Names::new(kernel.tracing, false),
+                known: HashMap::new(),
+                interned: Message::default(),
+            },
             bundles: Vec::new(),
-            out: Vec::with_capacity(2 * CHUNK),
             packet: Message::default(),
             event: Message::default(),
             inner: Message::default(),
-            scratch: Vec::new(),
         }
     }
 
-    /// Machine, clocks, tasks, counters.
-    fn head(&mut self, tracing: &Tracing, ring: &dyn Ring, beside: &Beside) {
+    /// It is for the trace at this position.
+    pub(super) fn is_of(&self, trace: usize) -> bool {
+        self.kernel.trace == trace
+    }
+
+    /// Appends machine, tasks, counters.
+    pub(super) fn head(&mut self, out: &mut Vec<u8>) {
+        let Kernel { tracing, ring, .. } = self.kernel;
         // uname's words: system, host, release, version (several words), machine.
         let version = tracing.uname.split_once(&tracing.release).map_or("", |(_, rest)| rest.trim());
         let version = version.strip_suffix(&tracing.machine).unwrap_or(version).trim();
@@ -158,20 +152,8 @@ impl<'a> Writer<'a> {
             info.number(8, u64::from(tracing.cpus));
         });
         self.packet.number(packet::SEQUENCE_FLAGS, STATE_CLEARED);
-        put_packet(&mut self.out, &mut self.packet);
-        if let Some((boot, wall)) = beside.moment {
-            self.packet.nested(packet::CLOCK_SNAPSHOT, |snapshot| {
-                for (clock, reading) in [(BOOTTIME, boot), (REALTIME, wall)] {
-                    snapshot.nested(1, |one| {
-                        one.number(1, clock);
-                        one.number(2, reading);
-                    });
-                }
-                snapshot.number(2, BOOTTIME);
-            });
-            put_packet(&mut self.out, &mut self.packet);
-        }
-        self.tasks(tracing, beside);
+        put_packet(out, &mut self.packet);
+        self.tasks(out);
         self.packet.nested(packet::FTRACE_STATS, |stats| {
             stats.number(1, 2);
             for cpu in ring.cpus() {
@@ -184,16 +166,17 @@ impl<'a> Writer<'a> {
                 });
             }
         });
-        put_packet(&mut self.out, &mut self.packet);
+        put_packet(out, &mut self.packet);
     }
 
     /// `ProcessTree`: the tasks of the kernel's memory, and those whose thread group ftrace kept.
-    fn tasks(&mut self, tracing: &Tracing, beside: &Beside) {
+    fn tasks(&mut self, out: &mut Vec<u8>) {
+        let Kernel { tracing, tasks, .. } = self.kernel;
         let mut groups: HashMap<u32, (u32, &str)> = HashMap::new();
         for (pid, tgid) in &tracing.tgids {
             groups.insert(*pid, (*tgid, tracing.comms.get(pid).map_or("", String::as_str)));
         }
-        groups.extend(beside.tasks.iter().map(|task| (task.pid, (task.tgid, task.comm.as_str()))));
+        groups.extend(tasks.iter().map(|task| (task.pid, (task.tgid, task.comm.as_str()))));
         let mut sorted: Vec<(u32, (u32, &str))> = groups.into_iter().filter(|(pid, _)| *pid != 0).collect();
         sorted.sort_unstable();
         if sorted.is_empty() {
@@ -216,40 +199,69 @@ impl<'a> Writer<'a> {
                 });
             }
         });
-        put_packet(&mut self.out, &mut self.packet);
+        put_packet(out, &mut self.packet);
     }
 
-    /// Puts the next event into its CPU's bundle.
-    fn event(&mut self, part: &mut Part<'_>, time: u64) {
-        let (lane, cpu) = (part.merge.lane(), part.merge.cpu());
-        if part.merge.take_lost().is_some() {
-            self.close(lane);
-            if let Some(bundle) = self.bundles.get_mut(lane) {
-                bundle.lost = true;
-            }
+    /// Puts an event into the bundle of its stream, which is of this CPU.
+    pub(super) fn event(&mut self, stream: usize, cpu: u32, reader: &mut Reader<'_>, due: &Due, out: &mut Vec<u8>) {
+        let discarded = reader.packet().and_then(|packet| packet.discarded).unwrap_or(0);
+        if self.bundles.len() <= stream {
+            self.bundles.resize_with(stream + 1, Bundle::default);
         }
-        let payload = part.merge.payload();
-        let common = Common::read(payload, self.tracing.byte_order);
-        self.event.clear();
-        self.event.number(1, time);
-        self.event.number(2, u64::from(common.pid));
-        self.inner.clear();
-        let number = self.fill(payload, At { time, cpu, lane, common });
-        self.event.message(number, &self.inner);
-        if self.bundles.len() <= lane {
-            self.bundles.resize_with(lane + 1, Bundle::default);
+        if self.bundles.get(stream).is_some_and(|bundle| discarded > bundle.discarded) {
+            self.close(stream, out);
+            self.bundles.get_mut(stream).into_iter().for_each(|b| (b.lost, b.discarded) = (true, discarded));
         }
-        let Some(bundle) = self.bundles.get_mut(lane) else { return };
+        if !self.fill(reader, due) {
+            return;
+        }
+        let Some(bundle) = self.bundles.get_mut(stream) else { return };
         bundle.cpu = cpu;
         put_message(&mut bundle.events, 2, self.event.bytes());
         if bundle.events.len() >= BUNDLE {
-            self.close(lane);
+            self.close(stream, out);
         }
     }
 
-    /// Writes what a lane has gathered, and the symbols it speaks of.
-    fn close(&mut self, lane: usize) {
-        let Some(bundle) = self.bundles.get_mut(lane).filter(|bundle| !bundle.events.is_empty()) else { return };
+    /// Makes the `FtraceEvent` of an event; false where it cannot be decoded.
+    fn fill(&mut self, reader: &mut Reader<'_>, due: &Due) -> bool {
+        let (program, _) = (&self.trace.program, self.inner.clear());
+        let (Some(context), Some(code)) =
+            (program.code(Scope::CommonContext, 0, due.class), program.code(Scope::Payload, 0, due.class))
+        else {
+            return false;
+        };
+        let Some(described) = self.trace.class().streams.first().and_then(|class| class.events.get(due.class)) else {
+            return false;
+        };
+        if self.classes.len() <= due.class {
+            self.classes.resize_with(due.class + 1, || None);
+        }
+        let Some(place) = self.classes.get_mut(due.class) else { return false };
+        let made = || Class::new(described, code, self.kernel.tracing, &self.table);
+        let class = &*place.get_or_insert_with(made);
+        class.name.iter().for_each(|name| self.inner.text(1, name.as_bytes()));
+        let (_, decoder, part) = reader.parts();
+        let mut pid = One { node: self.pid, value: 0 };
+        let mut fields = Fields { class, message: &mut self.inner, symbols: &mut self.symbols, array: None };
+        // The reader has accepted the same bytes.
+        let Ok(at) = program.visit(decoder, context, &part, due.body, &mut pid) else { return false };
+        let is_whole = program.visit(decoder, class.code, &part, at, &mut fields).is_ok();
+        self.event.clear();
+        self.event.number(1, due.clock);
+        self.event.number(2, pid.value & u64::from(u32::MAX));
+        self.event.message(class.number, &self.inner);
+        is_whole
+    }
+
+    /// Writes what all streams have gathered.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        (0..self.bundles.len()).for_each(|stream| self.close(stream, out));
+    }
+
+    /// Writes what a stream has gathered, and the symbols it speaks of.
+    fn close(&mut self, stream: usize, out: &mut Vec<u8>) {
+        let Some(bundle) = self.bundles.get_mut(stream).filter(|bundle| !bundle.events.is_empty()) else { return };
         let mut head = Message::default();
         head.number(1, u64::from(bundle.cpu));
         if bundle.lost {
@@ -259,65 +271,13 @@ impl<'a> Writer<'a> {
         body.append(&mut bundle.events);
         bundle.lost = false;
         self.packet.octets(packet::FTRACE_EVENTS, &body);
-        if !self.interned.is_empty() {
-            self.packet.message(packet::INTERNED_DATA, &self.interned);
-            self.interned.clear();
+        let interned = &mut self.symbols.interned;
+        if !interned.is_empty() {
+            self.packet.message(packet::INTERNED_DATA, interned);
+            interned.clear();
         }
         self.packet.number(packet::SEQUENCE_FLAGS, NEEDS_STATE);
-        put_packet(&mut self.out, &mut self.packet);
-    }
-
-    /// The number that stands for the name of a function; none where the address has no symbol.
-    fn symbol(&mut self, address: u64) -> Option<u64> {
-        if let Some(known) = self.symbols.get(&address) {
-            return *known;
-        }
-        if self.symbols.len() >= MOST_SYMBOLS {
-            return None;
-        }
-        let number = self.names.has(address).then_some(self.symbols.len() as u64 + 1);
-        self.symbols.insert(address, number);
-        let number = number?;
-        self.scratch.clear();
-        self.names.show(&mut self.scratch, address, Show::Bare);
-        let mut symbol = Message::default();
-        symbol.number(1, number);
-        symbol.text(2, &self.scratch);
-        // `InternedData.kernel_symbols`.
-        self.interned.message(26, &symbol);
-        Some(number)
-    }
-
-    fn log_track(&mut self) {
-        self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
-            track.number(1, LOG_TRACK);
-            track.text(2, b"kernel log");
-        });
-        put_packet(&mut self.out, &mut self.packet);
-    }
-
-    fn log_line(&mut self, clock: u64, line: &LogLine) {
-        // A log that stands behind the events has no time on their clock.
-        let clock = if clock == u64::MAX { line.time } else { clock };
-        self.packet.number(packet::TIMESTAMP, clock);
-        self.packet.nested(packet::TRACK_EVENT, |event| {
-            event.number(9, INSTANT);
-            event.number(11, LOG_TRACK);
-            event.text(22, b"dmesg");
-            event.text(23, line.text.as_bytes());
-            event.nested(4, |level| {
-                level.text(10, b"level");
-                level.number(3, u64::from(line.level));
-            });
-        });
-        put_packet(&mut self.out, &mut self.packet);
-    }
-
-    fn flush(&mut self, out: &mut dyn Write, summary: &mut Summary) -> Result<()> {
-        out.write_all(&self.out).map_err(Error::Output)?;
-        summary.bytes += self.out.len() as u64;
-        self.out.clear();
-        Ok(())
+        put_packet(out, &mut self.packet);
     }
 }
 

@@ -1,8 +1,9 @@
-//! ELF64 vmcores: what `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E` and hypervisors write.
+//! Opens ELF64 vmcores, as written by `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E` and hypervisors.
 //!
-//! Real files differ from the gABI: QEMU's `e_ehsize` is 8, its section headers stand before the program headers, its
-//! VMCOREINFO note has type 0 and its loads have no virtual address; the load of the kernel's text in `/proc/vmcore` covers RAM
-//! that another load covers too. So only physical addresses count here, and what is covered twice is read once.
+//! Real files differ from the gABI. QEMU writes an `e_ehsize` of 8, section headers before the program headers, a
+//! VMCOREINFO note of type 0, and loads without virtual addresses. In `/proc/vmcore`, the load of the kernel's text
+//! covers RAM that another load also covers. So only physical addresses are used, and RAM that is covered twice is read
+//! once.
 
 use super::{Format, Machine, Physical};
 use crate::elf::{FileHeader, Note, PT_LOAD, PT_NOTE, ProgramHeader, next_note};
@@ -12,16 +13,16 @@ use crate::segments::Segments;
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::Arc;
 
-/// Notes that only processes have: NT_PRPSINFO, NT_AUXV, NT_FILE (include/uapi/linux/elf.h).
+/// Notes that only process cores have: NT_PRPSINFO, NT_AUXV, NT_FILE (include/uapi/linux/elf.h).
 const OF_PROCESSES: [u32; 3] = [3, 6, 0x4649_4c45];
 /// NT_PRSTATUS.
 const STATUS: u32 = 1;
 /// Most CPUs whose notes are kept.
 const MAX_CPUS: usize = 1 << 16;
-/// `p_paddr` of a load without one (`/proc/kcore`).
+/// `p_paddr` of a load without a physical address (`/proc/kcore`).
 const NO_ADDRESS: u64 = u64::MAX;
 
-/// What the notes say.
+/// The contents of the notes.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) vmcoreinfo: Option<Vec<u8>>,
@@ -31,7 +32,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Adds a segment of notes; what does not fit is remarked on.
+    /// Adds a segment of notes; malformed notes are reported in `remarks`.
     pub(super) fn add(&mut self, mut reader: Reader<'_>, budget: &Budget, remarks: &mut Vec<String>) {
         loop {
             match next_note(&mut reader, budget) {
@@ -68,7 +69,7 @@ pub(super) fn open(file: Backing, head: &[u8], budget: &Budget) -> Result<Option
     let headers = table.program_headers(&header, budget)?;
     let mut notes = Notes::default();
     for part in headers.iter().filter(|h| h.kind == PT_NOTE) {
-        // A note segment that the file lacks is no reason to lack the memory too.
+        // If the file lacks a note segment, the memory is still usable.
         match table.note_segment(part, budget) {
             Ok(Some(bytes)) => {
                 let reader = Reader::new(&name, &bytes, header.order).based(part.offset);
@@ -99,7 +100,7 @@ pub(super) fn open(file: Backing, head: &[u8], budget: &Budget) -> Result<Option
     }))
 }
 
-/// A vmcore, and not the core of a process: by its notes, or where those say nothing by its physical addresses.
+/// True for a vmcore, false for a process core: decided by its notes, or else by its physical addresses.
 fn is_vmcore(notes: &Notes, headers: &[ProgramHeader]) -> bool {
     if notes.vmcoreinfo.is_some() {
         return true;

@@ -1,6 +1,6 @@
-//! Dumps that are not read, by name: formats of other tools, and machines of other kinds.
+//! Names of unsupported dumps: formats of other tools, and other machines.
 
-/// First bytes of the files of other formats. LKCD and s390 have a number in the machine's byte order.
+/// First bytes of files of other formats. LKCD and s390 store a number in the machine's byte order.
 const FORMATS: [(&[u8], &str); 8] = [
     (&0xa819_0173_618f_23ed_u64.to_le_bytes(), "an LKCD dump"),
     (&0xa819_0173_618f_23ed_u64.to_be_bytes(), "an LKCD dump of a big-endian machine"),
@@ -28,20 +28,20 @@ const MACHINES: [(u16, &str); 12] = [
     (258, "loongarch64"),
 ];
 
-/// What a file of another format is called; none where its first bytes tell of none.
+/// Name of another format, recognized by a file's first bytes.
 pub(super) fn format(head: &[u8]) -> Option<&'static str> {
     FORMATS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name)
 }
 
-/// The first eight bytes as they stand, for an error.
+/// The first eight bytes as a number, for an error.
 pub(super) fn word(head: &[u8]) -> u64 {
     head.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// Further names that `uname -m` prints, of machines with the numbers of [`MACHINES`].
+/// More names that `uname -m` prints, for machines with the numbers in [`MACHINES`].
 const NAMES: [&str; 6] = ["armv6l", "armv7l", "i686", "mips64", "ppc64le", "s390"];
 
-/// The name of a machine by `e_machine`; none of those that are read.
+/// Name of an unsupported machine by `e_machine`; none for a supported one.
 pub(super) fn machine(number: u16) -> Option<String> {
     if super::Machine::of_elf(number).is_some() {
         return None;
@@ -50,8 +50,8 @@ pub(super) fn machine(number: u16) -> Option<String> {
     Some(known.map_or_else(|| format!("machine {number} of ELF"), |(_, name)| (*name).to_owned()))
 }
 
-/// Whether `uname -m` prints this name on a machine that is not read. Other names say nothing: QEMU writes `Unknown`, and a name may
-/// be damaged.
+/// True if `uname -m` prints this name on an unsupported machine. Other names tell nothing: QEMU writes `Unknown`, and
+/// a name may be damaged.
 pub(super) fn is_machine(name: &str) -> bool {
     MACHINES.iter().any(|(_, known)| *known == name) || NAMES.contains(&name)
 }

@@ -1,7 +1,7 @@
-//! LiME and AVML images: ranges of RAM, one behind the other, each with a header.
+//! Opens LiME and AVML images: ranges of RAM one after the other, each with a header.
 //!
-//! LiME's version 1 has the bytes as they are. AVML's version 2 has them as a snappy stream (its framing format: chunks of 64 KiB at
-//! most, each on its own), followed by the length of that stream.
+//! LiME's version 1 stores the bytes unchanged. AVML's version 2 stores them as a snappy stream (the framing format:
+//! independent chunks of at most 64 KiB), followed by the length of the stream.
 
 use super::{Format, Physical};
 use crate::file::{Backing, Got};
@@ -13,26 +13,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const LIME: [u8; 8] = *b"EMiL\x01\0\0\0";
 /// The first bytes of an AVML range.
 pub(super) const AVML: [u8; 8] = *b"AVML\x02\0\0\0";
-/// Bytes of a range's header.
+/// Length of a range's header, bytes.
 const HEADER_LEN: u64 = 32;
-/// Bytes behind an AVML range: the length of its stream.
+/// Length of the field after an AVML range, bytes: it has the length of the stream.
 const TRAILER_LEN: u64 = 8;
-/// Chunks of snappy's framing format.
+/// Chunk types of snappy's framing format.
 const COMPRESSED: u8 = 0;
 const PLAIN: u8 = 1;
-/// Not of snappy: a range of LiME, whose bytes stand in the file; and what a stream that ends too early lacks.
+/// Additional types, not of snappy: a LiME range, stored uncompressed in the file; and the missing part of a truncated
+/// stream.
 const RANGE: u8 = 2;
 const MISSING: u8 = 3;
-/// Chunks from here on may be passed over; those below, but for the two above, may not.
+/// Chunk types from here on may be skipped. Lower ones may not, except the two above.
 const SKIPPABLE: u8 = 0x80;
-/// Most bytes that a chunk comes to.
+/// Largest decompressed size of a chunk, bytes.
 const MOST: u64 = 1 << 16;
-/// By how much snappy makes memory smaller at most: 3 bytes copy 64.
+/// Best compression ratio of snappy: 3 bytes copy 64.
 const SMALLEST: u64 = 22;
-/// Chunks that are kept: 16 MiB.
+/// Number of decompressed chunks in the cache: 16 MiB.
 const KEPT: usize = 256;
 
-/// A range's header.
+/// The header of a range.
 struct Header {
     start: u64,
     len: u64,
@@ -59,7 +60,7 @@ fn header(file: &Backing, at: u64) -> Result<Option<Header>, Error> {
     Ok(Some(Header { start, len, compressed: magic == AVML }))
 }
 
-/// Opens a file that begins with a range of either kind.
+/// Opens a file that begins with a range of either format.
 pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
     let (mut notes, mut chunks) = (Vec::new(), Vec::new());
     let mut at = 0u64;
@@ -97,18 +98,18 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
     Ok(Physical { image, format, machine: None, foreign: None, order, vmcoreinfo: None, cpus: Vec::new(), notes })
 }
 
-/// A chunk of a snappy stream, or a range without one.
+/// A chunk of a snappy stream, or an uncompressed range.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
     address: u64,
     len: u64,
-    /// Where its bytes are, behind the checksum.
+    /// Offset of its bytes, after the checksum.
     at: u64,
     stored: u32,
     kind: u8,
 }
 
-/// A stream's chunks, found.
+/// The state of searching a stream's chunks.
 struct Scan<'a> {
     file: &'a Backing,
     chunks: &'a mut Vec<Chunk>,
@@ -116,13 +117,13 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Finds the chunks of `len` bytes of memory from `address` on; returns where the stream ends. A stream that the file does not
-    /// have whole ends behind the file.
+    /// Finds the chunks of `len` bytes of memory from `address` on; returns the offset of the end of the stream. A
+    /// truncated stream ends past the end of the file.
     fn stream(&mut self, at: u64, address: u64, len: u64) -> Result<u64, Error> {
         let (mut at, mut done) = (at, 0u64);
         while done < len {
             self.budget.steps(&self.file.name, 1)?;
-            // Type and length, a checksum, and of a compressed chunk the length it comes to.
+            // Fields: type and length, a checksum; for a compressed chunk also its decompressed length.
             let mut raw = [0u8; 11];
             if let Got::Ended(0..8) | Got::Failed(_) = self.file.read(at, &mut raw) {
                 return Ok(self.missing(at, address.saturating_add(done), len.saturating_sub(done)));
@@ -153,14 +154,15 @@ impl Scan<'_> {
         Ok(at)
     }
 
-    /// The stream ends too early at `at`, and lacks what is at `address`; where it would go on is behind the file.
+    /// Adds a missing chunk for `address`, because the stream is truncated at `at`; returns an offset past the end of
+    /// the file.
     fn missing(&mut self, at: u64, address: u64, len: u64) -> u64 {
         self.chunks.push(Chunk { address, len, at, stored: 0, kind: MISSING });
         u64::MAX
     }
 }
 
-/// A length of at most 21 bits, as snappy writes it.
+/// Decodes a length of at most 21 bits in snappy's format.
 fn varint_of(bytes: &[u8; 3]) -> u32 {
     let mut value = 0u32;
     for (byte, shift) in bytes.iter().zip([0, 7, 14]) {
@@ -172,10 +174,10 @@ fn varint_of(bytes: &[u8; 3]) -> u32 {
     value
 }
 
-/// Memory in chunks of snappy.
+/// An image whose memory is stored in chunks.
 struct Chunks {
     file: Backing,
-    /// By rising address.
+    /// Sorted by address.
     chunks: Vec<Chunk>,
     ranges: Vec<Range>,
     known: Mutex<Cache<Arc<[u8]>>>,
@@ -238,7 +240,7 @@ impl Chunks {
         Ok(bytes)
     }
 
-    /// Fills the front of `buf` from a range whose bytes stand in the file.
+    /// Fills the front of `buf` from an uncompressed range.
     fn read_range(&self, chunk: &Chunk, within: u64, buf: &mut [u8]) -> Result<usize, Hole> {
         let len = usize::try_from(chunk.len.saturating_sub(within)).unwrap_or(usize::MAX).min(buf.len());
         let hole = |done: usize, cause| {
@@ -252,7 +254,7 @@ impl Chunks {
         }
     }
 
-    /// The chunk that has `address`, and how far in it that is.
+    /// The chunk that contains `address`, and the offset in the chunk.
     fn find(&self, address: u64) -> Option<(&Chunk, u64)> {
         let behind = self.chunks.partition_point(|c| c.address <= address);
         let chunk = self.chunks.get(behind.checked_sub(1)?)?;
@@ -260,7 +262,7 @@ impl Chunks {
         (within < chunk.len).then_some((chunk, within))
     }
 
-    /// Fills the front of `buf` from the one chunk that has `address`; how many bytes.
+    /// Fills the front of `buf` from the chunk that contains `address`; returns the number of bytes.
     fn read_some(&self, address: u64, buf: &mut [u8]) -> Result<usize, Hole> {
         let hole = |cause| Hole { address, cause };
         let (chunk, within) = self.find(address).ok_or(hole(HoleCause::Unmapped))?;

@@ -1,7 +1,7 @@
-//! Physical memory of a machine, from a dump of it.
+//! Opens dumps of a machine's physical memory.
 //!
-//! The addresses of these images are physical: [`Physical::image`] answers for RAM, whatever the container. What the dump
-//! leaves out is a hole with its cause.
+//! Addresses of these images are physical: [`Physical::image`] contains RAM, whatever the container. Memory that the
+//! dump leaves out is a hole with its cause.
 
 mod elf;
 mod foreign;
@@ -15,13 +15,13 @@ use lastwords_bytes::{Budget, ByteOrder, Error};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a file compressed with zstd that show what it is: headers and notes.
+/// Number of decompressed bytes that show the kind of a zstd file: headers and notes.
 const ZSTD_HEAD: usize = 4 << 20;
 
-/// How files begin that hold the memory of a machine, ELF files and those that zstd compressed aside.
+/// First bytes of dumps of physical memory, other than ELF files and zstd files.
 pub const MAGICS: [&[u8]; 4] = [&kdump::MAGIC, &flattened::MAGIC, &lime::LIME, &lime::AVML];
 
-/// What kind of file holds the memory.
+/// Format of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// ELF64: `/proc/vmcore`, `/proc/kcore`, `makedumpfile -E`, a hypervisor's dump.
@@ -30,12 +30,12 @@ pub enum Format {
     Kdump,
     /// LiME, or AVML with or without compression.
     Lime,
-    /// Nothing but the bytes of RAM.
+    /// Plain bytes of RAM without a header.
     Raw,
 }
 
 impl Format {
-    /// A few words for people.
+    /// Name of the format in messages.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Format {
     }
 }
 
-/// The machine whose memory it is.
+/// The machine whose memory was dumped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// x86-64.
@@ -57,7 +57,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// By `e_machine` of an ELF file.
+    /// The machine of an `e_machine` value in an ELF file.
     #[must_use]
     pub fn of_elf(number: u16) -> Option<Self> {
         match number {
@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// By the name that `uname -m` prints.
+    /// The machine with this name in `uname -m`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         match name {
@@ -77,7 +77,7 @@ impl Machine {
         }
     }
 
-    /// The name that `uname -m` prints.
+    /// Name of the machine as `uname -m` prints it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,24 +87,24 @@ impl Machine {
     }
 }
 
-/// Physical memory, and what its container says besides.
+/// Physical memory, and facts from its container.
 #[derive(Clone)]
 pub struct Physical {
     /// The memory, at physical addresses.
     pub image: Arc<dyn Image>,
-    /// What kind of file it is.
+    /// Format of the dump.
     pub format: Format,
-    /// The machine, where the container names one.
+    /// The machine, if the container names it.
     pub machine: Option<Machine>,
-    /// The name of the machine that the container names, where it is no [`Machine`]: its memory is read, its kernel is not.
+    /// Name of an unsupported machine that the container names: its memory can be read, but not its kernel.
     pub foreign: Option<String>,
     /// Byte order of the machine.
     pub order: ByteOrder,
-    /// The text of the VMCOREINFO note, where there is one.
+    /// Text of the VMCOREINFO note, if there is one.
     pub vmcoreinfo: Option<Vec<u8>>,
-    /// The NT_PRSTATUS notes (struct elf_prstatus), one a CPU that left one.
+    /// The NT_PRSTATUS notes (struct elf_prstatus), one for each CPU that wrote one.
     pub cpus: Vec<Vec<u8>>,
-    /// Remarks: what is missing or damaged in the container itself.
+    /// Notes about missing or damaged parts of the container itself.
     pub notes: Vec<String>,
 }
 
@@ -121,10 +121,11 @@ impl std::fmt::Debug for Physical {
     }
 }
 
-/// Opens a dump of physical memory, also one that was compressed with zstd; none where the file is something else, such as a process core.
+/// Opens a dump of physical memory, also one compressed with zstd; none if the file is something else, such as a
+/// process core.
 ///
 /// # Errors
-/// The path cannot be read, the budget is spent, or the file says what it is and is too damaged to go on.
+/// The path cannot be read, the budget is spent, or the file is of a known format but too damaged to read.
 pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<Option<Physical>, Error> {
     let name = path.display().to_string();
     if std::fs::metadata(path).map_err(|e| Error::io(&name, 0, &e))?.is_dir() {
@@ -134,7 +135,7 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     if !starts_with(&file, &compressed::MAGIC) {
         return open_file(file, budget);
     }
-    // Whether to decompress all of it shows in its first bytes: magics, or the notes of an ELF file.
+    // The first bytes tell if the whole file must be decompressed: magics, or the notes of an ELF file.
     let quiet = Budget::for_input(ZSTD_HEAD as u64);
     let head = compressed::head(&file, ZSTD_HEAD)?;
     if !starts_with(&head, &flattened::MAGIC) && !matches!(of_file(head, &quiet), Ok(Some(_)) | Err(_)) {
@@ -148,19 +149,19 @@ pub fn open_physical(path: &Path, budget: &Budget, watch: Watch<'_>) -> Result<O
     Ok(physical)
 }
 
-/// Where a run of physical addresses stands in a file of raw memory.
+/// A range of physical addresses and its location in a file of raw memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRange {
     /// First physical address.
     pub address: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
-    /// Offset in the file of the first byte.
+    /// Offset of the first byte in the file.
     pub offset: u64,
 }
 
-/// Opens a file of raw memory: nothing tells that it is one, nor where its RAM was. Without `map` the whole file is RAM from
-/// address 0 on.
+/// Opens a file of raw memory. Such a file has neither a magic nor a memory map; without `map`, the whole file is RAM
+/// from address 0 on.
 ///
 /// # Errors
 /// The path cannot be read.
@@ -189,10 +190,10 @@ pub fn open_raw(path: &Path, map: &[RawRange], budget: &Budget) -> Result<Physic
     })
 }
 
-/// Opens the files of one split dump (`makedumpfile --split`), in any order; each may be flattened.
+/// Opens the files of one split dump (`makedumpfile --split`), in any order; each file may be flattened.
 ///
 /// # Errors
-/// As [`open_physical`]; and where a file is not kdump-compressed.
+/// Same as [`open_physical`]; or a file is not kdump-compressed.
 pub fn open_split(paths: &[&Path], budget: &Budget) -> Result<Physical, Error> {
     let mut notes = Vec::new();
     let mut files = Vec::new();

@@ -38,7 +38,7 @@ pub(super) struct Entry<'a> {
     pub(super) is_declaration: bool,
 }
 
-/// How the position of a bit field is counted.
+/// Position of a bit field, counted in one of two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bit {
     /// From the lowest bit of the member's location.

@@ -1,4 +1,4 @@
-//! One half of a stream: docs/ABI.md, section 8.
+//! Reads one half of a stream: docs/ABI.md, section 8.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::layout::{header as hd, packet as pk, region as rg, session as se, str
 use crate::put::Order;
 use crate::ring::Event;
 
-/// What is known of the half before its sub-buffers are looked at.
+/// Facts about a half that are known before its sub-buffers are read.
 struct Half<'a> {
     region: &'a Found<'a>,
     classes: &'a Classes,
@@ -18,18 +18,18 @@ struct Half<'a> {
     count: u64,
     channel: u32,
     lockless: bool,
-    /// Produced position.
+    /// Produced position, bytes.
     end: u64,
     attempt: u64,
     first: u64,
     contiguous: u64,
     data: Vec<u8>,
     slots: usize,
-    /// Successful reservations in flight here.
+    /// Reservations in flight in this half that succeeded.
     in_flight: Vec<&'a InFlight>,
 }
 
-/// The sub-buffers that a half holds, in order of number.
+/// Reads the sub-buffers of a half, in order of number.
 pub(super) fn read<'a>(
     region: &Found<'a>,
     half: usize,
@@ -108,7 +108,7 @@ impl<'a> Half<'a> {
         subs
     }
 
-    /// `before` is the clock of the last event before the sub-buffer.
+    /// Reads a sub-buffer. `before` is the clock of the last event before it.
     fn sub(&self, number: u64, before: u64) -> Sub {
         if self.lockless { self.lockless_sub(number, before) } else { self.plain_sub(number) }
     }
@@ -196,7 +196,7 @@ impl<'a> Half<'a> {
         sub
     }
 
-    /// The committed bytes are those that are not in flight.
+    /// True if the committed bytes equal the content without the bytes in flight.
     fn adds_up(&self, number: u64, committed: u64, content: u64, here: &[&InFlight]) -> bool {
         let all = content.wrapping_sub(pk::HEADER_LEN as u64);
         let holes: u64 = here
@@ -217,8 +217,8 @@ impl<'a> Half<'a> {
         sums.contains(&committed)
     }
 
-    /// The events up to `content`; with none from where the bytes do not make sense. `headless`: the clock to begin with
-    /// where there is no header.
+    /// Decodes the events up to `content`, or until bytes are invalid. `headless` is the initial clock of a sub-buffer
+    /// without a header.
     fn decoded(
         &self,
         number: u64,
@@ -277,7 +277,7 @@ impl<'a> Half<'a> {
     }
 }
 
-/// The data of a half, from the region or from the pages of its table.
+/// Data of a half, from the region or from the pages of its page table.
 fn data<'a>(region: &Found<'a>, half: usize, len: usize, memory: &Memory<'a>) -> Option<Vec<u8>> {
     let at = usize::try_from(region.u64(st::INFO_AT + st::DATA_OFF_AT + 8 * half)).ok()?;
     let page = region.u32(st::INFO_AT + st::PAGE_SIZE_AT) as usize;

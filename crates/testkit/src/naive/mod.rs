@@ -1,7 +1,8 @@
-//! A second reader of sessions: simple, slow, written from docs/ABI.md alone. It shares no code with the project's own
-//! reader, so that the two can be compared.
+//! A second reader of sessions: simple, slow, and written only from docs/ABI.md. It shares no code with the project's
+//! reader, so that the results of both can be compared.
 //!
-//! It reads memory at rest. A region whose checksum is wrong is left out; of damaged sub-buffers it gives nothing.
+//! It reads memory that does not change. Regions with a wrong checksum are skipped, and damaged sub-buffers give no
+//! events.
 
 mod half;
 mod registry;
@@ -17,16 +18,16 @@ use crate::ring::Event;
 
 pub use registry::Classes;
 
-/// What is said of a sub-buffer.
+/// The verdict on a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Closed, checksum right.
+    /// Closed, with a valid checksum.
     Committed,
-    /// Not closed, no hole.
+    /// Not closed, without holes.
     Open,
     /// With holes.
     Torn,
-    /// An older lap's.
+    /// Belongs to an older lap.
     Stale,
     /// Damaged.
     Invalid,
@@ -35,9 +36,9 @@ pub enum Verdict {
 /// A sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sub {
-    /// Number.
+    /// Number of the sub-buffer.
     pub number: u64,
-    /// What is said of it.
+    /// Verdict on the sub-buffer.
     pub verdict: Verdict,
     /// Events with their positions.
     pub events: Vec<(u64, Event)>,
@@ -54,7 +55,7 @@ pub struct Stream {
     pub cpu: u32,
     /// Sub-buffers of the live half.
     pub live: Vec<Sub>,
-    /// Sub-buffers of the snapshot, where there is one.
+    /// Sub-buffers of the snapshot; empty without one.
     pub snapshot: Vec<Sub>,
 }
 
@@ -70,14 +71,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Index of the stream and event, of all events in the live halves.
+    /// All events of the live halves, with the index of their stream.
     #[must_use]
     pub fn events(&self) -> Vec<(u32, Event)> {
         let of = |s: &Stream| flat(s.index, &s.live);
         self.streams.iter().flat_map(of).collect()
     }
 
-    /// The same of the snapshot.
+    /// All events of the snapshot, with the index of their stream.
     #[must_use]
     pub fn snapshot_events(&self) -> Vec<(u32, Event)> {
         let of = |s: &Stream| flat(s.index, &s.snapshot);
@@ -92,7 +93,7 @@ fn flat(index: u32, subs: &[Sub]) -> Vec<(u32, Event)> {
 /// Reads the sessions whose regions are in the files of a folder.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the operating system.
 pub fn read(folder: &Path) -> io::Result<Vec<Session>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -106,16 +107,16 @@ pub fn read(folder: &Path) -> io::Result<Vec<Session>> {
     Ok(read_files(&files.iter().map(Vec::as_slice).collect::<Vec<_>>()))
 }
 
-/// Reads the sessions whose regions lie at multiples of 4096 of these files (or pieces of memory).
+/// Reads the sessions whose regions are at multiples of 4096 in these files (or pieces of memory).
 #[must_use]
 pub fn read_files(files: &[&[u8]]) -> Vec<Session> {
     read_memory(files, &|_, _| None)
 }
 
-/// Gives so many bytes at an address of the writer's memory.
+/// Function that returns bytes of the writer's memory, by address and length.
 pub type Memory<'a> = dyn Fn(u64, usize) -> Option<&'a [u8]> + 'a;
 
-/// The same, for sessions with paged streams: `memory` gives bytes at an address of the writer.
+/// Same as [`read_files`], also for sessions with paged streams; `memory` reads the writer's memory.
 #[must_use]
 pub fn read_memory<'a>(files: &[&'a [u8]], memory: &Memory<'a>) -> Vec<Session> {
     let mut sessions: BTreeMap<[u8; 16], Vec<Found<'a>>> = BTreeMap::new();
@@ -133,7 +134,7 @@ pub fn read_memory<'a>(files: &[&'a [u8]], memory: &Memory<'a>) -> Vec<Session> 
     sessions.into_values().filter_map(|regions| session(&regions, memory)).collect()
 }
 
-/// A region that holds what its checksum covers.
+/// A region with a valid checksum.
 pub(crate) struct Found<'a> {
     bytes: &'a [u8],
     order: Order,

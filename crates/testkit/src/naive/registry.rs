@@ -1,4 +1,4 @@
-//! The registry as far as it says how long an event is.
+//! Reads the parts of the registry that determine the length of an event.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use crate::checksum::checksum;
 use crate::layout::{registry as at, session as se};
 use crate::put::Order;
 
-/// How many bytes a field has.
+/// Size of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
-    /// So many.
+    /// A fixed number of bytes.
     Fixed(usize),
-    /// Up to and with a NUL.
+    /// Text up to and including a NUL.
     String,
-    /// A count, and elements of so many.
+    /// A count, then elements of this many bytes.
     Counted(usize),
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// The shapes of all events: contexts of each channel, fields of each class.
+/// Sizes of all fields: the contexts of each channel, the payload fields of each event class.
 #[derive(Debug, Clone)]
 pub struct Classes {
     order: Order,
@@ -27,7 +27,7 @@ pub struct Classes {
     fields: BTreeMap<(u16, u16), Vec<Size>>,
 }
 
-/// Reads a record's body from front to back.
+/// Reads a record's body sequentially.
 struct Body<'a> {
     order: Order,
     rest: &'a [u8],
@@ -91,7 +91,7 @@ impl<'a> Body<'a> {
 }
 
 impl Classes {
-    /// Reads a registry region. `contexts` are the bits of each channel.
+    /// Reads a registry region. `contexts` has the context bits of each channel.
     #[must_use]
     pub fn read(region: &[u8], order: Order, contexts: &[u32]) -> Self {
         let mut user: BTreeMap<(u16, u16), Size> = BTreeMap::new();
@@ -139,7 +139,7 @@ impl Classes {
         Self { order, contexts: contexts.iter().enumerate().map(of_channel).collect(), fields }
     }
 
-    /// Bytes of contexts and fields of an event whose header ends where `bytes` begin.
+    /// Length of an event's contexts and fields, bytes; `bytes` begins after the event header.
     #[must_use]
     pub fn body_len(&self, channel: u32, id: u16, bytes: &[u8]) -> Option<usize> {
         let contexts = self.contexts.get(channel as usize)?;

@@ -1,6 +1,6 @@
 //! Finds the lists of rings whose own structure the image lacks.
 //!
-//! The array notes the size of a CPU's ring and the enabled events elsewhere. Events tell the CPU by bound tasks and by
+//! The array notes the size of a CPU's ring and the enabled events elsewhere. Events show the CPU by bound tasks and by
 //! the idle task. A snapshot is older than the live ring.
 
 use std::collections::{HashMap, HashSet};
@@ -114,7 +114,7 @@ impl Span {
     }
 }
 
-/// Number of events that tell this CPU, and number of events that tell any CPU.
+/// Number of events that point to this CPU, and number of events that point to any CPU.
 pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
     let tasks = told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
     let idle = told.idle.iter().map(|(cpu, count)| (*cpu, *count));

@@ -1,7 +1,7 @@
 //! Adds packets to sessions whose walk did not reach all structures of the tracer.
 //!
 //! A dump can lack structures of the tracer, because makedumpfile takes some for free memory, and still have the
-//! packets. A packet names its trace, stream and CPU; its number tells its place in the stream.
+//! packets. A packet names its trace, stream and CPU; its number is its place in the stream.
 
 use super::carve::{Candidate, Sets, candidates, packet, stream};
 use super::session::{Session, SetData};

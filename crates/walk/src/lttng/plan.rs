@@ -3,7 +3,7 @@
 //! Positions count all bytes ever reserved. Sub-buffer `k` of a ring of `n` is in slot `k mod n`, in lap `k / n`. The
 //! counters of a slot count the bytes committed there in all laps.
 
-/// What a tracer does when a ring is full.
+/// Policy of a tracer when a ring is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Overwrites the oldest sub-buffer.
@@ -57,7 +57,7 @@ pub struct Slot {
 pub struct Ring {
     /// Bytes of a sub-buffer: a power of two.
     pub sub_buffer_size: u64,
-    /// What the tracer does when the ring is full.
+    /// Policy of the tracer when the ring is full.
     pub mode: Mode,
     /// Size of the tracer's `long`, the type of positions: 8 or 4 bytes.
     pub word: u8,
@@ -75,7 +75,7 @@ pub struct Ring {
     pub held: Option<u64>,
 }
 
-/// How far a sub-buffer was written.
+/// Extent of the written part of a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     /// Written to the end and delivered: the tracer completed the header.
@@ -95,7 +95,7 @@ pub(super) struct KeptSubBuffer {
     pub(super) number: u64,
     /// Set of pages that contains the sub-buffer.
     pub(super) set: Option<u64>,
-    /// How far it was written.
+    /// Extent of the written part.
     pub(super) written: Written,
     /// True for the newest sub-buffer.
     pub(super) is_last: bool,

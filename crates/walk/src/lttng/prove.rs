@@ -31,7 +31,7 @@ impl Packet {
 
 impl Session {
     /// Decodes all packets. `decode` gets the bytes of each packet (header, events and padding), and whether it must
-    /// stop at an unlikely event because only the events tell where the packet ends. A packet that cannot be decoded
+    /// stop at an unlikely event because only the events show where the packet ends. A packet that cannot be decoded
     /// completely keeps the part that can be; an open packet ends with its last event. Returns the number of events.
     pub fn prove(&mut self, decode: &mut dyn FnMut(&[u8], bool) -> Proof) -> u64 {
         let mut events = 0u64;

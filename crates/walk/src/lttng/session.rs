@@ -93,7 +93,7 @@ pub enum Doubt {
     /// No property: the packet is proven.
     #[default]
     None,
-    /// The end: no counter tells how far the packet was written.
+    /// The end: no counter shows how far the packet was written.
     End,
     /// The pages after the first.
     Pages,
@@ -150,7 +150,7 @@ pub struct Session {
     pub is_cut: bool,
     /// The streams.
     pub streams: Vec<Stream>,
-    /// What was found and lost; stream numbers are indices into [`Session::streams`].
+    /// Evidence of what was found and lost; stream numbers are indices into [`Session::streams`].
     pub evidence: Evidence,
 }
 

@@ -172,7 +172,7 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
     Ok(found)
 }
 
-/// Message for a stream that does not tell its trace.
+/// Message for a stream whose trace is unknown.
 fn without_packets(raw: &Raw) -> String {
     match raw.stream.ring.produced {
         0 => "a stream in which nothing was recorded".to_owned(),
@@ -192,7 +192,7 @@ fn trace(streams: &[(String, Raw)]) -> Option<([u8; 16], Shape)> {
     Some((uuid, raw.shape))
 }
 
-/// Builds a session from the streams of a trace. If no stream tells its trace, only notes are added.
+/// Builds a session from the streams of a trace. If no stream names its trace, only notes are added.
 pub(super) fn session(group: Group, found: &mut Sessions, budget: &Budget) -> Result<(), Error> {
     let Group { mut streams, mut metadata, name, folder, mut lost } = group;
     let Some((uuid, shape)) = trace(&streams) else {

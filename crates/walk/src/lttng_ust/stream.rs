@@ -49,7 +49,7 @@ impl Mapping {
     }
 }
 
-/// A stream, with the identity that its packets tell.
+/// A stream, with the identity that its packets have.
 pub(super) struct Raw {
     pub(super) stream: Stream,
     pub(super) shape: Shape,

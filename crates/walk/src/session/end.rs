@@ -1,6 +1,6 @@
 //! The position where a consuming read of a living stream ends.
 
-/// Where a consuming read of a stream ends.
+/// The end of a consuming read of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct End {
     /// Index of the half that is read, 0 or 1.

@@ -29,15 +29,15 @@ impl Walked {
     }
 }
 
-/// How to treat an event header of zeros. It can be a real event: id 0 at a clock whose low 27 bits are 0. In memory
-/// that was never written, or was erased, it is none.
+/// Treatment of an event header of zeros. Such a header can be a real event: id 0 at a clock whose low 27 bits are 0.
+/// In memory that was never written, or was erased, it is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeros {
-    /// It is an event: a checksum covers it.
+    /// The header is an event: a checksum covers it.
     Event,
-    /// It is an event if the next event has another header or the walk ends there.
+    /// The header is an event if the next event has another header or the walk ends there.
     Doubted,
-    /// It is the end of the written memory.
+    /// The header is the end of the written memory.
     Unwritten,
 }
 

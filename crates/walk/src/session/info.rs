@@ -39,7 +39,7 @@ pub struct Info {
     pub recording: bool,
     /// True if the owner ended the session in good order.
     pub finished: bool,
-    /// How the session ended, as recorded in [`abi::Control::ending`]; see [`Info::survived`].
+    /// The way the session ended, as recorded in [`abi::Control::ending`]; see [`Info::survived`].
     pub ending: u32,
     /// State of the snapshot.
     pub snapshot: Snapshot,

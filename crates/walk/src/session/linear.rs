@@ -27,9 +27,9 @@ enum Form {
 /// The end of the data in a half.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Produced {
-    /// Offset after the last event in the current sub-buffer; none if unknown.
+    /// Number of the current sub-buffer.
     current: u64,
-    /// Offset in it behind the last event; none where it is not known.
+    /// Offset after the last event in the current sub-buffer; none if unknown.
     within: Option<u64>,
     /// Reason why the end is uncertain.
     doubt: Option<String>,

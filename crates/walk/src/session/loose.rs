@@ -201,7 +201,7 @@ impl Pool<'_> {
         }
         let mut orphans = Vec::new();
         for mut loose in streams.into_values() {
-            // The newest committed sub-buffer tells the channel and CPU of the stream.
+            // The newest committed sub-buffer gives the channel and CPU of the stream.
             let proven = loose.iter().rfind(|l| l.verdict == Verdict::Committed).or(loose.last());
             let Some(identity) = proven.map(|l| l.identity) else { continue };
             loose.retain(|l| (l.identity.channel, l.identity.cpu) == (identity.channel, identity.cpu));

@@ -58,7 +58,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
     pub(crate) budget: &'a Budget,
     pub(crate) control: Control,
-    /// Where reading ends, for a consuming read.
+    /// The end of a consuming read; none if the stream is read to its newest event.
     pub(crate) end: Option<End>,
     pub(crate) out: Outcome,
     pub(crate) buf: Vec<u8>,

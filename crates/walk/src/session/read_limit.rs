@@ -14,7 +14,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where to stop reading the streams of one session. Other sessions are read to their end.
+/// The ends for reading the streams of one session. Other sessions are read to their end.
 #[derive(Clone, Copy)]
 pub struct ReadLimit<'a> {
     /// UUID of the session.

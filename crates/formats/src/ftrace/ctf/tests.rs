@@ -6,6 +6,7 @@ use super::*;
 use crate::events::Note;
 use crate::ftrace::log::{self, LogLine, Relation};
 use crate::ftrace::samples::{FUNCTION, OPEN, PRINT, STACK, page, payload, ring, tracing, wake, words};
+use crate::ftrace::values::tests as values;
 use crate::select::Selection;
 use lastwords_ctf::Totals;
 use lastwords_ctf::read::{copy, unwatched};
@@ -168,6 +169,20 @@ fn lines_of_two_arrays_and_the_log_in_order() {
     let [zero, one, four] = [0, 1, 4].map(Value::from);
     assert_eq!(last, [(&zero, &zero, &four), (&zero, &json!(9), &zero), (&one, &json!(7), &zero)]);
     assert_eq!((&lines[7]["fields"]["text"], lines.len()), (&json!("two\nlines"), 8));
+}
+
+#[test]
+fn fields_of_each_kind() {
+    let format = crate::ftrace::format_file::parse("test", values::TEXT).unwrap();
+    let mut event = values::payload();
+    event[..2].copy_from_slice(&format.id.to_le_bytes());
+    let pages = vec![page(&[(100, event)], None)];
+    let mut made = tracing(ring(vec![pages], Stats::default()), ring(Vec::new(), Stats::default()));
+    made.formats.insert(format.id, format);
+    let (lines, faults) = lines(made, &Choice::default(), &Selection::default(), &[]);
+    let fields = json!({"comm": "ab", "name": "me", "list": [5, 6], "ok": true, "mac": "090807", "low": -2,
+        "pair": [1, 2], "page": u64::MAX});
+    assert_eq!((lines[1]["event"].as_str(), &lines[1]["fields"], faults.len()), (Some("test:sample"), &fields, 0));
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::io::Read;
 
 use lastwords_bytes::Error;
 
-use super::reader::Source;
+use super::reader::{Source, WHAT};
 
 /// Pieces that a CPU's data may have.
 const MOST: u32 = 1 << 24;
-/// Bytes of the largest piece: trace-cmd makes them of ten sub-buffers.
-const LARGEST: u32 = 1 << 24;
+/// Sub-buffers of the largest piece, and the bytes that a piece may have whatever they are: trace-cmd makes them of ten sub-buffers.
+const LARGEST: u32 = 16;
+const LARGEST_OF_ANY: u32 = 1 << 20;
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,13 +95,25 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Reads the list of pieces of data that stands in `offset .. offset + size`: those before the first that cannot be,
     /// and what is wrong with that one. `trace-cmd extract` does not count the four bytes of the number of pieces in `size`.
-    pub(super) fn read(source: &Source, algorithm: Algorithm, offset: u64, size: u64) -> (Self, Option<Error>) {
+    pub(super) fn read(
+        source: &Source,
+        algorithm: Algorithm,
+        page_size: u32,
+        (offset, size): (u64, u64),
+    ) -> (Self, Option<Error>) {
         let mut chunks = Self::default();
-        let wrong = if size < 4 { Ok(()) } else { chunks.list(source, algorithm, offset, size) };
+        let largest = page_size.saturating_mul(LARGEST).max(LARGEST_OF_ANY);
+        let wrong = if size < 4 { Ok(()) } else { chunks.list(source, algorithm, largest, (offset, size)) };
         (chunks, wrong.err())
     }
 
-    fn list(&mut self, source: &Source, algorithm: Algorithm, offset: u64, size: u64) -> Result<(), Error> {
+    fn list(
+        &mut self,
+        source: &Source,
+        algorithm: Algorithm,
+        largest: u32,
+        (offset, size): (u64, u64),
+    ) -> Result<(), Error> {
         let mut at = source.at(offset);
         let end = offset.saturating_add(size).saturating_add(4).min(source.length);
         let count = at.u32()?;
@@ -110,13 +123,14 @@ impl Chunks {
         let mut start = 0u64;
         for _ in 0..count {
             let (compressed, size) = (at.u32()?, at.u32()?);
-            if size > LARGEST || at.offset.saturating_add(u64::from(compressed)) > end {
+            if size > largest || at.offset.saturating_add(u64::from(compressed)) > end {
                 return Err(at.unexpected(u64::from(compressed), "a compressed piece that ends within its data"));
             }
             if u64::from(size) > u64::from(compressed).saturating_mul(algorithm.most()) {
                 let expected = format!("at most what {compressed} compressed bytes can be");
                 return Err(at.unexpected(u64::from(size), &expected));
             }
+            source.unpacked.bytes(WHAT, u64::from(size))?;
             self.all.push(Chunk { offset: at.offset, compressed, start, size });
             at.offset = at.offset.saturating_add(u64::from(compressed));
             start = start.saturating_add(u64::from(size));

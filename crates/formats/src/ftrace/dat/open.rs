@@ -18,7 +18,8 @@ use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
 
-/// Bytes of the largest sub-buffer that the kernel makes (`RB_WRITE_MASK`).
+/// Bytes of the smallest sub-buffer that the kernel makes, a page, and of the largest (`RB_WRITE_MASK`).
+const SMALLEST_PAGE: u32 = 1 << 12;
 const LARGEST_PAGE: u32 = 1 << 20;
 /// Bytes of the longest list of clocks.
 const LONGEST_CLOCKS: u64 = 1 << 12;
@@ -82,7 +83,8 @@ fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<
     let mut machine = sections::machine(source, begin.algorithm, &told);
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut told.buffers) {
-        source.budget.steps(WHAT, buffer.places.len() as u64)?;
+        // Each of the machine's CPUs has an entry in a copy of the file, whether or not it has data.
+        source.budget.steps(WHAT, (buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
@@ -146,6 +148,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
     for mut buffer in std::mem::take(&mut told.buffers) {
         let mut at = source.at(buffer.offset);
+        source.budget.steps(WHAT, u64::from(told.cpus.min(MOST_CPUS)))?;
         let places = instance_table(&mut at, cpus)?;
         buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
         arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
@@ -189,10 +192,11 @@ fn array(
     page_size: u32,
     (is_compressed, algorithm): (bool, Algorithm),
 ) -> Array {
-    if page_size > LARGEST_PAGE {
-        machine.note(format!("sub-buffers of {page_size} bytes: the kernel has none above {LARGEST_PAGE}"));
+    if !(SMALLEST_PAGE..=LARGEST_PAGE).contains(&page_size) {
+        let told = format!("sub-buffers of {page_size} bytes: the kernel's have {SMALLEST_PAGE} to {LARGEST_PAGE}");
+        machine.note(told);
     }
-    let page_size = page_size.clamp(64, LARGEST_PAGE);
+    let page_size = page_size.clamp(SMALLEST_PAGE, LARGEST_PAGE);
     let (mut cpus, mut data, mut wrong) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (cpu, offset, size) in places {
         let mut there = (*size).min(source.length.saturating_sub(*offset));
@@ -206,12 +210,12 @@ fn array(
         }
         machine.claimed = machine.claimed.saturating_add(there);
         let chunks = is_compressed.then(|| {
-            let (chunks, wrong) = Chunks::read(source, algorithm, *offset, there);
+            let (chunks, wrong) = Chunks::read(source, algorithm, page_size, (*offset, there));
             wrong.into_iter().for_each(|error| machine.note(error.to_string()));
             chunks
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
-        let mut stats = buffer.stats.iter().find(|(of, _)| of == cpu).map(|(_, stats)| *stats).unwrap_or_default();
+        let mut stats = buffer.stats.get(cpu).copied().unwrap_or_default();
         if stats.entries == 0 && bytes > 0 {
             // The recorder drained the ring: what the kernel counts as read is what stands here.
             stats.entries = std::mem::take(&mut stats.read);

@@ -1,5 +1,7 @@
 //! Options: clock, name of the machine, counters, buffers.
 
+use std::collections::BTreeMap;
+
 use lastwords_bytes::Error;
 use lastwords_trace::ftrace::Stats;
 
@@ -27,7 +29,7 @@ pub(super) struct Buffer {
     /// Version 7.
     pub(super) places: Vec<Place>,
     /// Its counters, by CPU.
-    pub(super) stats: Vec<(u32, Stats)>,
+    pub(super) stats: BTreeMap<u32, Stats>,
 }
 
 /// What the options of a file tell.
@@ -41,8 +43,8 @@ pub(super) struct Told {
     pub(super) uname: String,
     pub(super) cpus: u32,
     pub(super) buffers: Vec<Buffer>,
-    /// Counters: buffer, CPU.
-    pub(super) stats: Vec<(String, u32, Stats)>,
+    /// Counters: by buffer, by CPU.
+    stats: BTreeMap<String, BTreeMap<u32, Stats>>,
     /// The buffer whose counters follow, where one was named.
     stats_of: String,
     /// Sections: id and offset; version 7.
@@ -64,7 +66,9 @@ impl Told {
                 match text.trim().strip_prefix("Buffer: ") {
                     Some(name) => name.clone_into(&mut self.stats_of),
                     None => {
-                        self.stats.extend(statistics(&text).map(|(cpu, stats)| (self.stats_of.clone(), cpu, stats)))
+                        if let Some((cpu, stats)) = statistics(&text) {
+                            self.stats.entry(self.stats_of.clone()).or_default().entry(cpu).or_insert(stats);
+                        }
                     }
                 }
             }
@@ -104,11 +108,10 @@ impl Told {
 
     /// The counters told of a buffer: those behind its name, or those that nothing was said of. `trace-cmd record` puts
     /// them before each buffer, `extract` all before the first, with names.
-    pub(super) fn stats_before(&mut self, buffer: &str) -> Vec<(u32, Stats)> {
-        let named = self.stats.extract_if(.., |(of, ..)| of.is_empty() || of == buffer);
-        let mut found: Vec<_> = named.collect();
-        found.sort_by_key(|(of, ..)| of.is_empty());
-        found.into_iter().map(|(_, cpu, stats)| (cpu, stats)).collect()
+    pub(super) fn stats_before(&mut self, buffer: &str) -> BTreeMap<u32, Stats> {
+        let mut found = self.stats.remove("").unwrap_or_default();
+        found.extend(self.stats.remove(buffer).unwrap_or_default());
+        found
     }
 }
 

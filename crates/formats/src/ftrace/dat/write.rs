@@ -1,5 +1,6 @@
 //! The writer. The layout is worked out first, so that nothing is written twice and no sub-buffer is kept.
 
+use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -104,9 +105,10 @@ impl<W: Write> Counted<W> {
 /// The CPUs of a ring as they go into a file, from `offset` on, each at a multiple of the page size.
 fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<Place> {
     let rings = source.ring.map(Ring::cpus).unwrap_or_default();
+    let lanes: HashMap<u32, usize> = rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
     let mut places = Vec::new();
     for cpu in cpus {
-        let lane = rings.iter().position(|c| c.cpu == *cpu);
+        let lane = lanes.get(cpu).copied();
         offset = offset.next_multiple_of(page);
         let count = lane.map_or(0, |at| rings[at].sub_buffers as u64);
         let size = count * u64::from(source.sub_buffer_size);

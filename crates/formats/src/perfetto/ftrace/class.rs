@@ -1,11 +1,12 @@
-//! Kinds of events, and how each becomes a message.
+//! Kinds of events, and how the fields of each become a message.
 
+use lastwords_ctf::program::Code;
+use lastwords_trace::class::EventClass;
 use lastwords_trace::ftrace::{Format, Tracing};
+use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
-use super::Writer;
-use crate::ftrace::print::Show;
-use crate::ftrace::text::At;
-use crate::ftrace::values::{Column, Datum, columns};
+use super::Symbols;
+use crate::fields::{Role, roles};
 use crate::perfetto::proto::Message;
 use crate::perfetto::table::{Kind, Known, Table};
 
@@ -18,93 +19,111 @@ const SYS_ENTER: u32 = 329;
 /// `FtraceEvent.sys_exit`.
 const SYS_EXIT: u32 = 330;
 
-/// A field and what becomes of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Slot<'a> {
-    number: u32,
-    kind: Kind,
-    column: Column<'a>,
-    /// A function: its address becomes the number of its symbol, where it has one.
-    is_symbol: bool,
-    /// A device's number as the kernel has it.
-    is_device: bool,
+/// What becomes of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Perfetto has no place for it.
+    Nothing,
+    /// A field of Perfetto's message.
+    Own {
+        number: u32,
+        kind: Kind,
+        /// A function: its address becomes the number of its symbol, where it has one.
+        is_symbol: bool,
+        /// A device's number as the kernel has it.
+        is_device: bool,
+    },
+    /// A field of `GenericFtraceEvent`; of functions by their names.
+    Named { is_function: bool },
 }
 
 /// A kind of event.
-#[derive(Debug, Clone)]
-pub(super) enum Class<'a> {
-    /// Perfetto has a message for it.
-    Known { number: u32, slots: Vec<Slot<'a>> },
-    /// What programs and the kernel printed.
-    Print { ip: Option<Column<'a>> },
-    /// Of a system call by name: its number, and its arguments or result.
-    Call { number: u32, nr: Column<'a>, rest: Vec<Column<'a>> },
-    /// Any other.
-    Generic { name: String, slots: Vec<(Column<'a>, bool)> },
+#[derive(Debug)]
+pub(super) struct Class<'t> {
+    /// The field of `FtraceEvent` that its message is.
+    pub(super) number: u32,
+    /// The name of a `GenericFtraceEvent`.
+    pub(super) name: Option<&'t str>,
+    pub(super) code: &'t Code,
+    /// By node.
+    whats: Vec<What>,
+    roles: Vec<Role>,
 }
 
-/// By event id.
-pub(super) fn classes(tracing: &Tracing) -> Vec<Option<Class<'_>>> {
-    let last = tracing.formats.keys().next_back().map_or(0, |id| usize::from(*id) + 1);
-    let mut classes = vec![None; last];
-    let table = Table::new();
-    for (id, format) in &tracing.formats {
-        if let Some(place) = classes.get_mut(usize::from(*id)) {
-            *place = Some(class(format, tracing.word_size, &table));
+impl<'t> Class<'t> {
+    pub(super) fn new(event: &'t EventClass, code: &'t Code, tracing: &Tracing, table: &Table) -> Self {
+        let whole = event.name.as_deref().unwrap_or_default();
+        let (system, name) = whole.split_once(':').unwrap_or(("", whole));
+        let roles = roles(code);
+        let mut class = Self { number: GENERIC, name: Some(name), code, whats: Vec::new(), roles };
+        let own = |number, kind| What::Own { number, kind, is_symbol: false, is_device: false };
+        if system == "ftrace" && matches!(name, "print" | "bprint" | "bputs") {
+            class.fill(PRINT, |_, node| match node.name.as_str() {
+                "ip" => own(1, Kind::Unsigned),
+                "msg" => own(2, Kind::Text),
+                _ => What::Nothing,
+            });
+        } else if let Some(number) = call(system, name) {
+            // Newer kernels append copies of what pointers lead to.
+            let most = if number == SYS_ENTER { 6 } else { 1 };
+            class.fill(number, |at, node| match (at, &node.shape) {
+                (0, _) => own(1, Kind::Signed),
+                (_, Shape::Integer { length: 32 | 64, .. }) if at <= most => own(2, Kind::Unsigned),
+                _ => What::Nothing,
+            });
+        } else if let Some((number, known)) = table.find(system, name) {
+            let format = u16::try_from(event.id).ok().and_then(|id| tracing.formats.get(&id));
+            class.fill(number, |_, node| {
+                known.iter().find(|known| known.name == node.name).map_or(What::Nothing, |known| slot(known, format))
+            });
+        } else {
+            let is_function = |name: &str| matches!(name, "ip" | "parent_ip" | "func" | "caller" | "retaddr");
+            class.fill(GENERIC, |_, node| What::Named { is_function: system == "ftrace" && is_function(&node.name) });
+        }
+        class
+    }
+
+    /// Says what becomes of each field; the first is number 0.
+    fn fill(&mut self, number: u32, what: impl Fn(usize, &Node) -> What) {
+        self.number = number;
+        self.name = self.name.filter(|_| number == GENERIC);
+        let mut at = 0;
+        for (node, role) in self.code.nodes().iter().zip(&self.roles) {
+            let is_field = *role != Role::Hidden && !node.name.is_empty();
+            self.whats.push(if is_field { what(at, node) } else { What::Nothing });
+            at += usize::from(is_field);
         }
     }
-    classes
+
+    fn what(&self, node: NodeId) -> What {
+        self.whats.get(node as usize).copied().unwrap_or(What::Nothing)
+    }
+
+    /// A number is signed.
+    fn is_signed(&self, node: NodeId) -> bool {
+        let node = self.code.nodes().get(node as usize);
+        matches!(node.map(|node| &node.shape), Some(Shape::Integer { signed: true, .. }))
+    }
 }
 
-fn class<'a>(format: &'a Format, word_size: u8, table: &Table) -> Class<'a> {
-    let columns = columns(format, word_size);
-    if format.system == "ftrace" && matches!(format.name.as_str(), "print" | "bprint" | "bputs") {
-        return Class::Print { ip: columns.into_iter().find(|column| column.field.name == "ip") };
+/// The field of `FtraceEvent` of a system call's event.
+fn call(system: &str, name: &str) -> Option<u32> {
+    match system {
+        "syscalls" if name.starts_with("sys_enter_") => Some(SYS_ENTER),
+        "syscalls" if name.starts_with("sys_exit_") => Some(SYS_EXIT),
+        _ => None,
     }
-    if let Some(call) = call(format, &columns) {
-        return call;
-    }
-    if let Some((number, known)) = table.find(&format.system, &format.name) {
-        let slots = known.iter().filter_map(|known| slot(known, &columns)).collect();
-        return Class::Known { number, slots };
-    }
-    let of_ftrace = format.system == "ftrace";
-    let named = |column: Column<'_>| {
-        of_ftrace && matches!(column.field.name.as_str(), "ip" | "parent_ip" | "func" | "caller" | "retaddr")
-    };
-    let slots = columns.into_iter().map(|column| (column, named(column))).collect();
-    Class::Generic { name: format.name.clone(), slots }
 }
 
-fn call<'a>(format: &Format, columns: &[Column<'a>]) -> Option<Class<'a>> {
-    if format.system != "syscalls" {
-        return None;
-    }
-    let number = if format.name.starts_with("sys_enter_") {
-        SYS_ENTER
-    } else if format.name.starts_with("sys_exit_") {
-        SYS_EXIT
-    } else {
-        return None;
-    };
-    let (nr, rest) = columns.split_first()?;
-    // Newer kernels append copies of what pointers lead to.
-    let rest = rest.iter().filter(|column| column.field.size == 8 || column.field.size == 4);
-    let is_copy = |column: &&Column<'_>| column.field.declaration.starts_with("__data_loc");
-    Some(Class::Call { number, nr: *nr, rest: rest.filter(|c| !is_copy(c)).copied().collect() })
-}
-
-fn slot<'a>(known: &Known, columns: &[Column<'a>]) -> Option<Slot<'a>> {
-    let column = *columns.iter().find(|column| column.field.name == known.name)?;
-    let declaration = &column.field.declaration;
+fn slot(known: &Known, format: Option<&Format>) -> What {
+    let field = format.and_then(|format| format.fields.iter().find(|field| field.name == known.name));
     let is_function = matches!(known.name, "func" | "function" | "caller" | "shrink");
-    Some(Slot {
+    What::Own {
         number: known.number,
         kind: known.kind,
-        column,
         is_symbol: known.kind == Kind::Unsigned && is_function,
-        is_device: declaration.starts_with("dev_t "),
-    })
+        is_device: field.is_some_and(|field| field.declaration.starts_with("dev_t ")),
+    }
 }
 
 /// A device's number as user space has it (`new_encode_dev`).
@@ -113,139 +132,98 @@ fn device(kernel: u64) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-impl Writer<'_> {
-    /// Writes the event's fields into the inner message; its number in `FtraceEvent`.
-    pub(super) fn fill(&mut self, payload: &[u8], at: At) -> u32 {
-        let id = usize::from(at.common.id);
-        let Some(place) = self.classes.get_mut(id) else { return self.unknown(at) };
-        let Some(class) = place.take() else { return self.unknown(at) };
-        let number = match &class {
-            Class::Known { number, slots } => {
-                slots.iter().for_each(|slot| self.known(payload, slot));
-                *number
-            }
-            Class::Print { ip } => {
-                if let Some(ip) = ip {
-                    put_number(&mut self.inner, 1, ip.read(payload, self.tracing.byte_order));
-                }
-                self.scratch.clear();
-                let mut text = std::mem::take(&mut self.scratch);
-                self.printer.message(&mut text, payload, at);
-                self.inner.text(2, &text);
-                self.scratch = text;
-                PRINT
-            }
-            Class::Call { number, nr, rest } => {
-                self.call(payload, nr, rest, *number);
-                *number
-            }
-            Class::Generic { name, slots } => {
-                self.inner.text(1, name.as_bytes());
-                slots.iter().for_each(|(column, named)| self.generic(payload, column, *named));
-                GENERIC
-            }
-        };
-        if let Some(place) = self.classes.get_mut(id) {
-            *place = Some(class);
-        }
-        number
+/// Makes an event's message of its fields.
+pub(super) struct Fields<'a, 't> {
+    pub(super) class: &'a Class<'t>,
+    pub(super) message: &'a mut Message,
+    pub(super) symbols: &'a mut Symbols,
+    /// The array that is under way, and the node and values of its elements.
+    pub(super) array: Option<(NodeId, NodeId, Vec<u64>)>,
+}
+
+impl Fields<'_, '_> {
+    /// Puts a field of `GenericFtraceEvent`.
+    fn named(&mut self, node: NodeId, put: impl FnOnce(&mut Message)) {
+        let Some(node) = self.class.code.nodes().get(node as usize) else { return };
+        self.message.nested(2, |field| {
+            field.text(1, node.name.as_bytes());
+            put(field);
+        });
     }
 
-    fn unknown(&mut self, at: At) -> u32 {
-        self.inner.text(1, format!("unknown {}", at.common.id).as_bytes());
-        GENERIC
-    }
-
-    fn known(&mut self, payload: &[u8], slot: &Slot<'_>) {
-        let number = |value: u64| if slot.is_device { device(value) } else { value };
-        match (slot.column.read(payload, self.tracing.byte_order), slot.kind) {
-            (Datum::Unsigned(value), Kind::Unsigned) if slot.is_symbol => {
-                let told = self.symbol(value).unwrap_or(value);
-                self.inner.number(slot.number, told);
-            }
-            (Datum::Unsigned(address), Kind::Text) => {
-                if let Some(text) = self.names.text_at(address) {
-                    self.inner.text(slot.number, text.split(|b| *b == 0).next().unwrap_or_default());
-                }
-            }
-            (Datum::Unsigned(value), Kind::Unsigned | Kind::Signed) => self.inner.number(slot.number, number(value)),
-            (Datum::Signed(value), Kind::Unsigned | Kind::Signed) => self.inner.signed(slot.number, value),
-            (Datum::Bool(value), Kind::Unsigned | Kind::Signed) => self.inner.number(slot.number, u64::from(value)),
-            (Datum::Text(text), Kind::Text) => self.inner.text(slot.number, text),
-            (Datum::Text(bytes) | Datum::Bytes(bytes), Kind::Bytes) => self.inner.octets(slot.number, bytes),
-            (Datum::Numbers(numbers), Kind::Unsigned | Kind::Signed) => {
-                numbers.each().for_each(|one| put_number(&mut self.inner, slot.number, one));
-            }
-            _ => {}
+    fn put(&mut self, field: u32, value: u64, signed: bool) {
+        match signed {
+            true => self.message.signed(field, value.cast_signed()),
+            false => self.message.number(field, value),
         }
-    }
-
-    fn call(&mut self, payload: &[u8], nr: &Column<'_>, rest: &[Column<'_>], number: u32) {
-        let order = self.tracing.byte_order;
-        put_number(&mut self.inner, 1, nr.read(payload, order));
-        let mut left = if number == SYS_ENTER { 6 } else { 1 };
-        for column in rest {
-            if left > 0 {
-                left -= 1;
-                put_number(&mut self.inner, 2, column.read(payload, order));
-            }
-        }
-    }
-
-    /// `GenericFtraceEvent.Field`.
-    fn generic(&mut self, payload: &[u8], column: &Column<'_>, named: bool) {
-        let value = column.read(payload, self.tracing.byte_order);
-        let mut field = Message::default();
-        field.text(1, column.field.name.as_bytes());
-        match value {
-            Datum::Unsigned(address) if named => self.functions(&mut field, &[Datum::Unsigned(address)]),
-            Datum::Unsigned(value) => field.number(5, value),
-            Datum::Signed(value) => field.signed(4, value),
-            Datum::Bool(value) => field.number(5, u64::from(value)),
-            Datum::Text(text) => field.text(3, text),
-            Datum::Bytes(bytes) => {
-                let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                field.text(3, digits.as_bytes());
-            }
-            Datum::Numbers(numbers) if named => {
-                let numbers: Vec<Datum<'_>> = numbers.each().collect();
-                self.functions(&mut field, &numbers);
-            }
-            Datum::Numbers(numbers) => {
-                let words: Vec<String> = numbers.each().map(decimal).collect();
-                field.text(3, words.join(",").as_bytes());
-            }
-            Datum::Outside => return,
-        }
-        self.inner.message(2, &field);
-    }
-
-    /// The names of functions, or `0x…` where there is none.
-    fn functions(&mut self, field: &mut Message, addresses: &[Datum<'_>]) {
-        self.scratch.clear();
-        for (index, address) in addresses.iter().enumerate() {
-            let Datum::Unsigned(address) = *address else { continue };
-            if index > 0 {
-                self.scratch.extend_from_slice(b" <- ");
-            }
-            self.names.show(&mut self.scratch, address, Show::Bare);
-        }
-        field.text(3, &self.scratch);
     }
 }
 
-fn put_number(message: &mut Message, field: u32, value: Datum<'_>) {
-    match value {
-        Datum::Unsigned(value) => message.number(field, value),
-        Datum::Signed(value) => message.signed(field, value),
-        _ => {}
+impl Visitor for Fields<'_, '_> {
+    fn integer(&mut self, node: NodeId, value: u64) {
+        if let Some((_, element, values)) = &mut self.array {
+            *element = node;
+            return values.push(value);
+        }
+        let signed = self.class.is_signed(node);
+        match self.class.what(node) {
+            What::Own { number, kind: Kind::Unsigned, is_symbol: true, .. } if !signed => {
+                let told = self.symbols.number(value).unwrap_or(value);
+                self.message.number(number, told);
+            }
+            What::Own { number, kind: Kind::Text, .. } => {
+                if let Some(text) = self.symbols.names.text_at(value).filter(|_| !signed) {
+                    self.message.text(number, text.split(|b| *b == 0).next().unwrap_or_default());
+                }
+            }
+            What::Own { number, kind: Kind::Unsigned | Kind::Signed, is_device, .. } => {
+                self.put(number, if is_device && !signed { device(value) } else { value }, signed);
+            }
+            What::Named { is_function: true } if !signed => {
+                let text = self.symbols.functions(&[value]);
+                self.named(node, |field| field.text(3, &text));
+            }
+            What::Named { .. } if signed => self.named(node, |field| field.signed(4, value.cast_signed())),
+            What::Named { .. } => self.named(node, |field| field.number(5, value)),
+            What::Own { .. } | What::Nothing => {}
+        }
     }
-}
 
-fn decimal(value: Datum<'_>) -> String {
-    match value {
-        Datum::Unsigned(value) => value.to_string(),
-        Datum::Signed(value) => value.to_string(),
-        _ => String::new(),
+    fn text(&mut self, node: NodeId, bytes: &[u8]) {
+        match self.class.what(node) {
+            What::Own { number, kind: Kind::Text, .. } => self.message.text(number, bytes),
+            What::Own { number, kind: Kind::Bytes, .. } => self.message.octets(number, bytes),
+            What::Named { .. } => self.named(node, |field| field.text(3, bytes)),
+            What::Own { .. } | What::Nothing => {}
+        }
+    }
+
+    fn begin_array(&mut self, node: NodeId, _: u64) {
+        self.array = Some((node, node, Vec::new()));
+    }
+
+    fn end_array(&mut self, _: NodeId) {
+        let Some((node, element, values)) = self.array.take() else { return };
+        let is_bytes = self.class.roles.get(node as usize) == Some(&Role::Bytes);
+        let signed = self.class.is_signed(element);
+        match self.class.what(node) {
+            What::Own { number, kind: Kind::Bytes, .. } if is_bytes => {
+                self.message.octets(number, &values.iter().map(|value| *value as u8).collect::<Vec<_>>());
+            }
+            What::Own { number, kind: Kind::Unsigned | Kind::Signed, .. } if !is_bytes => {
+                values.iter().for_each(|value| self.put(number, *value, signed));
+            }
+            What::Named { is_function } => {
+                let join = |words: Vec<String>, between| words.join(between).into_bytes();
+                let text = match is_function && !signed {
+                    _ if is_bytes => join(values.iter().map(|value| format!("{value:02x}")).collect(), ""),
+                    true => self.symbols.functions(&values),
+                    false if signed => join(values.iter().map(|value| value.cast_signed().to_string()).collect(), ","),
+                    false => join(values.iter().map(u64::to_string).collect(), ","),
+                };
+                self.named(node, |field| field.text(3, &text));
+            }
+            What::Own { .. } | What::Nothing => {}
+        }
     }
 }

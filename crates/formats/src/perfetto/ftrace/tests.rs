@@ -1,10 +1,16 @@
 //! What is written is read again by a reader of protocol buffers that shares nothing with the writer.
 
 use super::*;
-use crate::ftrace::beside::Task;
-use crate::ftrace::log::Relation;
+use crate::ftrace::Choice;
+use crate::ftrace::ctf::{Form, Remarks, trace};
+use crate::ftrace::log::{self, LogLine, Relation};
 use crate::ftrace::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
-use lastwords_trace::ftrace::Stats;
+use crate::perfetto::{Task, can_hold, write};
+use crate::select::Selection;
+use lastwords_ctf::read::unwatched;
+use lastwords_trace::ftrace::{Stats, Tracing};
+use std::path::Path;
+use std::sync::Arc;
 
 /// A field's number, its bytes (of a message or text), or its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,23 +95,32 @@ fn sample() -> Tracing {
 
 #[test]
 fn bundles_names_and_the_log() {
-    let tracing = sample();
+    let tracing = Arc::new(sample());
     let tasks = vec![Task { pid: 7, tgid: 7, comm: "worker".into() }, Task { pid: 9, tgid: 7, comm: "helper".into() }];
-    let beside = Beside { tasks, moment: Some((1_000, 9_000)) };
-    let lines = [LogLine { time: 250, level: 3, facility: 0, text: "bad news".into() }];
+    let lines = vec![LogLine { time: 250, level: 3, facility: 0, text: "bad news".into() }];
+    let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
+    let traces = [
+        trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
+        log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
+    ];
+    let ring = &*tracing.arrays[0].live;
+    let kernel = Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &tasks };
     let mut out = Vec::new();
-    let log = Log::new(&lines, Relation::Ahead(0));
-    let summary = write(&mut out, &tracing, 0, &Choice::default(), &beside, log).unwrap();
-    assert_eq!((summary.events, summary.bytes), (5, out.len() as u64));
+    let totals =
+        write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
+            .unwrap();
+    assert_eq!((totals.events, totals.bytes), (6, out.len() as u64));
     let packets = messages(&read(&out), 1);
     assert!(packets.iter().all(|packet| number(packet, 10) == 1));
     let of = |field| packets.iter().flat_map(|packet| messages(packet, field)).collect::<Vec<_>>();
     let clocks: Vec<(u64, u64)> = messages(&of(6)[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
-    assert_eq!(clocks, [(6, 1_000), (1, 9_000)]);
+    assert_eq!(clocks, [(6, 0), (1, 8_000)]);
     let threads: Vec<(u64, u64)> = messages(&of(2)[0], 2).iter().map(|t| (number(t, 1), number(t, 3))).collect();
     assert_eq!(threads, [(9, 7), (7, 7)]);
     let mark = &of(11)[0];
     assert_eq!((number(mark, 9), text(mark, 23)), (3, "bad news".to_owned()));
+    let marked = packets.iter().find(|packet| !all(packet, 11).is_empty()).unwrap();
+    assert_eq!((number(marked, 8), number(marked, 58)), (250, 6), "in the clock of the kernel's events");
 
     let bundles = of(1);
     assert_eq!(bundles.len(), 2);
@@ -126,4 +141,42 @@ fn bundles_names_and_the_log() {
     assert_eq!((number(&symbols[0], 1), text(&symbols[0], 2)), (number(entry, 2), "do_work".to_owned()));
     let function = messages(&messages(&events[4], 327)[0], 2);
     assert_eq!((text(&function[0], 3), text(&function[1], 3)), ("do_work".to_owned(), "start_work".to_owned()));
+}
+
+#[test]
+fn a_kernel_and_others_have_one_clock() {
+    let tracing = Arc::new(sample());
+    let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
+    let lines = vec![LogLine { time: 250, level: 3, facility: 0, text: "x".into() }];
+    let traces = [
+        log::trace(path, lines, Relation::Ahead(0), &choice, Some(9_000)).unwrap(),
+        trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
+    ];
+    let ring = &*tracing.arrays[0].live;
+    let kernel = Kernel { trace: 1, is_alone: false, tracing: &tracing, ring, tasks: &[] };
+    let mut out = Vec::new();
+    write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}")).unwrap();
+    let packets = messages(&read(&out), 1);
+    let snapshots: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 6)).collect();
+    assert_eq!((snapshots.len(), number(&snapshots[0], 2)), (1, 1), "the clock of the file is real time");
+    let clocks: Vec<(u64, u64)> = messages(&snapshots[0], 1).iter().map(|c| (number(c, 1), number(c, 2))).collect();
+    assert_eq!(clocks, [(6, 0), (1, 8_000)]);
+    let mark = packets.iter().find(|packet| !all(packet, 11).is_empty()).unwrap();
+    assert_eq!((number(mark, 8), number(mark, 58)), (9_250, 1));
+    let bundles: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 1)).collect();
+    let times: Vec<u64> = bundles.iter().flat_map(|b| messages(b, 2)).map(|event| number(&event, 1)).collect();
+    assert_eq!(times, [100, 200, 300, 400, 500]);
+}
+
+#[test]
+fn clocks_of_one_file_are_related() {
+    let tracing = Arc::new(sample());
+    let made = |offset| {
+        let (path, choice) = (Path::new("vmcore"), Choice::default());
+        [0, 1].map(|array| trace(path, &tracing, array, &choice, offset, Form::Plain, &Remarks::default()).unwrap())
+    };
+    let ring = &*tracing.arrays[0].live;
+    let kernel = |is_alone| Kernel { trace: 0, is_alone, tracing: &tracing, ring, tasks: &[] };
+    assert!(can_hold(&made(Some(5)), Some(&kernel(false))) && can_hold(&made(None), Some(&kernel(true))));
+    assert!(!can_hold(&made(None), Some(&kernel(false))));
 }

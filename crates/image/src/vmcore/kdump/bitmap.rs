@@ -1,49 +1,49 @@
-//! Bitmaps of page frames, of which a chunk is read when it is asked for.
+//! Bitmaps of page frames; chunks are read on demand.
 
 use super::header::FileRange;
 use crate::file::{Backing, Got};
 use lastwords_bytes::{Budget, Error};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of a chunk.
+/// Size of a chunk, bytes.
 const CHUNK: u64 = 512;
-/// Page frames of a chunk.
+/// Number of page frames in a chunk.
 const CHUNK_BITS: u64 = CHUNK * 8;
-/// Bytes read at a time when counting.
+/// Number of bytes read at a time while counting.
 const BATCH: usize = 1 << 20;
 
-/// A bitmap, bit n of byte m for page frame 8 m + n.
+/// A bitmap; page frame 8 m + n is bit n of byte m.
 #[derive(Debug)]
 pub(super) struct Bitmap {
     at: u64,
-    /// Page frames that the file has bits for.
+    /// Number of page frames for which the file has bits.
     pub(super) len: u64,
-    /// The chunk that was read last: pages are asked for one after the other.
+    /// The chunk that was read last, because pages are usually read in order.
     last: Mutex<Option<Chunk>>,
 }
 
-/// A chunk, and the page frame of its first bit.
+/// The page frame of the chunk's first bit, and the chunk.
 type Chunk = (u64, [u8; CHUNK as usize]);
 
-/// Set bits before each chunk of a bitmap.
+/// Number of set bits before each chunk of a bitmap.
 #[derive(Debug)]
 pub(super) struct Counts(Vec<u64>);
 
 impl Counts {
-    /// Set bits of the whole bitmap.
+    /// Number of set bits in the whole bitmap.
     pub(super) fn total(&self) -> u64 {
         self.0.last().copied().unwrap_or(0)
     }
 }
 
 impl Bitmap {
-    /// The bitmap at `place`, as far as `file` has it, of page frames below `max`.
+    /// Creates the bitmap at `place`, as far as `file` has it, for page frames below `max`.
     pub(super) fn new(file: &Backing, place: FileRange, max: u64) -> Self {
         let held = place.len.min(file.len.saturating_sub(place.offset));
         Self { at: place.offset, len: held.saturating_mul(8).min(max), last: Mutex::default() }
     }
 
-    /// Counts all of it, once.
+    /// Counts the bits of the whole bitmap.
     pub(super) fn count(&self, file: &Backing, budget: &Budget) -> Result<Counts, Error> {
         budget.bytes(&file.name, self.len.div_ceil(8))?;
         let chunks = usize::try_from(self.len.div_ceil(CHUNK_BITS)).unwrap_or(usize::MAX);
@@ -53,7 +53,7 @@ impl Bitmap {
         while counts.len() <= chunks {
             let done = (counts.len() as u64).saturating_sub(1).saturating_mul(CHUNK);
             batch.fill(0);
-            // What cannot be read counts as nothing: those pages are holes.
+            // Unreadable bits count as zero: those pages are holes.
             let _ = file.read(self.at.saturating_add(done), &mut batch);
             for chunk in batch.chunks(CHUNK as usize).take(chunks.saturating_sub(counts.len()).saturating_add(1)) {
                 total = total.saturating_add(ones(chunk));
@@ -63,7 +63,7 @@ impl Bitmap {
         Ok(Counts(counts))
     }
 
-    /// The bit of a page frame; none where the file does not have it.
+    /// The bit of a page frame; none if the file lacks it.
     pub(super) fn is_set(&self, file: &Backing, pfn: u64) -> Option<bool> {
         let mut byte = [0u8; 1];
         if pfn >= self.len || !matches!(file.read(self.at.saturating_add(pfn >> 3), &mut byte), Got::All) {
@@ -72,7 +72,7 @@ impl Bitmap {
         Some(bit(&byte, pfn & 7))
     }
 
-    /// The chunk that has the bit of `pfn`, and the page frame of its first bit. Bits behind the end are 0.
+    /// The chunk with the bit of `pfn`, and the page frame of its first bit. Bits past the end are 0.
     pub(super) fn chunk(&self, file: &Backing, pfn: u64) -> Option<Chunk> {
         let index = pfn / CHUNK_BITS;
         let first = index.saturating_mul(CHUNK_BITS);
@@ -100,7 +100,7 @@ impl Bitmap {
         *last
     }
 
-    /// Whether the bit of `pfn` is set, and how many are before it.
+    /// True if the bit of `pfn` is set; and the number of set bits before it.
     pub(super) fn rank(&self, counts: &Counts, file: &Backing, pfn: u64) -> Option<(bool, u64)> {
         let before = *counts.0.get(usize::try_from(pfn / CHUNK_BITS).ok()?)?;
         let (first, chunk) = self.chunk(file, pfn)?;
@@ -112,7 +112,7 @@ impl Bitmap {
         Some((bit(rest, within & 7), count))
     }
 
-    /// The first set bit from `pfn` on, or the number of bits.
+    /// First set bit at or after `pfn`, or the number of bits.
     pub(super) fn next_set(&self, counts: &Counts, file: &Backing, pfn: u64) -> u64 {
         let mut at = pfn;
         while at < self.len {
@@ -131,14 +131,14 @@ impl Bitmap {
     }
 }
 
-/// How many bits of `bytes` are set.
+/// Number of set bits in `bytes`.
 fn ones(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let words: u64 = words.iter().map(|w| u64::from(u64::from_le_bytes(*w).count_ones())).sum();
     words.saturating_add(rest.iter().map(|b| u64::from(b.count_ones())).sum())
 }
 
-/// Bit `n`, below 8, of the first of `bytes`.
+/// Bit `n`, below 8, of the first byte.
 fn bit(bytes: &[u8], n: u64) -> bool {
     bytes.first().is_some_and(|b| b >> (n & 7) & 1 != 0)
 }

@@ -1,18 +1,18 @@
-//! Pages, decompressed.
+//! Decompresses pages.
 
 use super::header::Descriptor;
 use super::lzo;
 use std::sync::{Mutex, PoisonError};
 
-/// `flags` of a page: how it is compressed.
+/// Compression in the `flags` of a page.
 const ZLIB: u32 = 1;
 const LZO: u32 = 2;
 const SNAPPY: u32 = 4;
 const ZSTD: u32 = 0x20;
-/// All of them; other bits of `flags` say nothing of the page's bytes.
+/// Mask of the compression flags; other bits of `flags` do not affect the page's bytes.
 const ALL: u32 = ZLIB | LZO | SNAPPY | ZSTD;
 
-/// Decompressors, reused: their state is larger than a page.
+/// Decompressors for reuse: their state is larger than a page.
 #[derive(Default)]
 pub(super) struct Codecs(Mutex<Vec<Codec>>);
 
@@ -29,7 +29,7 @@ struct Codec {
 }
 
 impl Codecs {
-    /// Fills `page` with what `stored` is of it; none where it does not come to exactly a page.
+    /// Decompresses `stored` into `page`; none if the result is not exactly a page.
     pub(super) fn decompress(&self, descriptor: &Descriptor, stored: &[u8], page: &mut [u8]) -> Option<()> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = lock().pop();

@@ -1,27 +1,27 @@
-//! Headers of the kdump-compressed format, versions 1 to 6 (makedumpfile's IMPLEMENTATION; 64-bit machines).
+//! Parses the headers of the kdump-compressed format, versions 1 to 6 (makedumpfile's IMPLEMENTATION; 64-bit machines).
 
 use crate::vmcore::{Machine, foreign};
 use lastwords_bytes::{ByteOrder, Error, Reader};
 
 /// The first bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"KDUMP   ";
-/// Bytes of the first header that are read.
+/// Number of bytes read of the first header.
 pub(super) const HEADER_LEN: usize = 464;
-/// Bytes of the second header that are read.
+/// Number of bytes read of the second header.
 pub(super) const SUB_HEADER_LEN: usize = 104;
-/// Where the first header has the size of a block.
+/// Offset of the block size in the first header.
 pub(super) const BLOCK_SIZE_AT: u64 = disk_dump_header::BLOCK_SIZE as u64;
-/// `status`: the dump was cut short when space ran out.
+/// `status`: the dump was cut because space ran out.
 const INCOMPLETE: u32 = 8;
-/// Versions that are read.
+/// Supported versions.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=6;
-/// Blocks are pages: 512 bytes to 64 KiB.
+/// Valid block sizes; blocks are pages of 512 bytes to 64 KiB.
 const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=1 << 16;
 
 /// Offsets in `struct disk_dump_header` of 64-bit machines.
 mod disk_dump_header {
     pub(super) const HEADER_VERSION: usize = 8;
-    /// `struct new_utsname`: six names of this length, the machine's the fifth.
+    /// `struct new_utsname`: six names of this length; the fifth is the machine's.
     pub(super) const UTSNAME: usize = 12;
     pub(super) const NAME_LEN: usize = 65;
     pub(super) const MACHINE: usize = UTSNAME + 4 * NAME_LEN;
@@ -37,7 +37,7 @@ mod kdump_sub_header {
     pub(super) const SPLIT: usize = 12;
     pub(super) const START_PFN: usize = 16;
     pub(super) const END_PFN: usize = 24;
-    /// The size follows the offset, here and for notes.
+    /// Each offset is followed by the size, here and for notes.
     pub(super) const OFFSET_VMCOREINFO: usize = 32;
     pub(super) const OFFSET_NOTE: usize = 48;
     pub(super) const START_PFN_64: usize = 80;
@@ -52,39 +52,40 @@ mod page_desc {
     pub(super) const FLAGS: usize = 12;
 }
 
-/// Part of the file.
+/// A range of the file, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FileRange {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-/// What the two headers say.
+/// The fields of the two headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) order: ByteOrder,
     pub(super) version: u32,
-    /// QEMU leaves it out.
+    /// The machine; QEMU leaves it out.
     pub(super) machine: Option<Machine>,
-    /// Its name, where it is none of those.
+    /// Name of an unsupported machine.
     pub(super) foreign: Option<String>,
     pub(super) block_size: u64,
     pub(super) incomplete: bool,
     sub_header_blocks: u64,
     bitmap_blocks: u64,
-    /// The first page frame behind memory.
+    /// First page frame after the memory.
     pub(super) max_pfn: u64,
-    /// The page frames of this file, where it is one of several.
+    /// Range of page frames of this file, if the dump is split.
     pub(super) split: Option<(u64, u64)>,
     pub(super) vmcoreinfo: FileRange,
     pub(super) notes: FileRange,
 }
 
 impl Header {
-    /// Reads the first header.
+    /// Parses the first header.
     pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Self, Error> {
         use disk_dump_header as at;
-        // The version tells the byte order: a block size of 4096 read in the wrong one is a power of two as well.
+        // The version shows the byte order. The block size cannot: 4096 read in the wrong order is a power of two as
+        // well.
         let big = Reader::new(what, bytes, ByteOrder::Big);
         let is_big = VERSIONS.contains(&big.u32_at(at::HEADER_VERSION)?);
         let reader = if is_big { big } else { Reader::new(what, bytes, ByteOrder::Little) };
@@ -120,12 +121,12 @@ impl Header {
         })
     }
 
-    /// Where the second header is.
+    /// Offset of the second header.
     pub(super) fn sub_header_at(&self) -> u64 {
         self.block_size
     }
 
-    /// Adds what the second header says, as far as its version has it.
+    /// Adds the fields of the second header that its version has.
     pub(super) fn add_sub_header(&mut self, what: &str, bytes: &[u8]) -> Result<(), Error> {
         use kdump_sub_header as at;
         let reader = Reader::new(what, bytes, self.order).based(self.sub_header_at());
@@ -151,33 +152,33 @@ impl Header {
         Ok(())
     }
 
-    /// The bitmap of RAM.
+    /// Range of the bitmap of RAM.
     pub(super) fn ram_bitmap(&self) -> FileRange {
         let len = (self.bitmap_blocks >> 1).saturating_mul(self.block_size);
         FileRange { offset: self.sub_header_blocks.saturating_add(1).saturating_mul(self.block_size), len }
     }
 
-    /// The bitmap of the pages that are in the dump.
+    /// Range of the bitmap of dumped pages.
     pub(super) fn dumped_bitmap(&self) -> FileRange {
         let ram = self.ram_bitmap();
         FileRange { offset: ram.offset.saturating_add(ram.len), len: ram.len }
     }
 
-    /// Where the page descriptors begin.
+    /// Offset of the page descriptors.
     pub(super) fn descriptors_at(&self) -> u64 {
         self.sub_header_blocks.saturating_add(self.bitmap_blocks).saturating_add(1).saturating_mul(self.block_size)
     }
 }
 
-/// Bytes of a page descriptor.
+/// Size of a page descriptor, bytes.
 pub(super) const DESCRIPTOR_LEN: u64 = 24;
 
-/// Where a page's bytes are.
+/// Location of a page's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub(super) offset: u64,
     pub(super) size: u32,
-    /// How they are compressed; 0 is not at all.
+    /// Compression flags; 0 = not compressed.
     pub(super) flags: u32,
 }
 

@@ -1,6 +1,7 @@
-//! LZO1X, decompression only: written after the description of the format in the kernel's Documentation/staging/lzo.rst.
+//! Decompresses LZO1X; written from the description of the format in the kernel's Documentation/staging/lzo.rst.
 
-/// Decompresses `source` into `target`; none where it does not fill `target` exactly or is no LZO1X stream.
+/// Decompresses `source` into `target`; none if the result does not fill `target` exactly or `source` is no LZO1X
+/// stream.
 pub(super) fn decompress(source: &[u8], target: &mut [u8]) -> Option<()> {
     let mut stream = Stream { source, target, from: 0, to: 0 };
     stream.run()?;
@@ -14,12 +15,12 @@ struct Stream<'a> {
     to: usize,
 }
 
-/// What came before an instruction decides what codes below 16 mean.
+/// The kind of the previous instruction, which determines the meaning of codes below 16.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// A match without literals behind it, or nothing.
+    /// A match without literals after it, or no instruction.
     Match,
-    /// A match with one to three literals behind it.
+    /// A match with one to three literals after it.
     Few,
     /// A run of four or more literals.
     Run,
@@ -39,7 +40,7 @@ impl Stream<'_> {
         Some(())
     }
 
-    /// Carries out an instruction; the inner none is the end mark.
+    /// Executes an instruction; the inner none is the end mark.
     fn instruction(&mut self, before: Before) -> Option<Option<Before>> {
         let code = usize::from(self.byte()?);
         match code {
@@ -85,12 +86,12 @@ impl Stream<'_> {
         Some(usize::from(u16::from_le_bytes([self.byte()?, self.byte()?])))
     }
 
-    /// A byte above `low`, which has `bits` bits.
+    /// Reads a byte as the bits above `low`, which has `bits` bits.
     fn high(&mut self, low: usize, bits: u32) -> Option<usize> {
         Some(usize::from(self.byte()?) << bits | low)
     }
 
-    /// A length: in the code itself, or where that is 0 `most` and what follows.
+    /// Decodes a length: the code itself, or if that is 0, `most` plus the bytes that follow.
     fn length(&mut self, short: usize, most: usize) -> Option<usize> {
         if short != 0 {
             return Some(short);
@@ -111,7 +112,7 @@ impl Stream<'_> {
         Some(())
     }
 
-    /// Copies what was decompressed `distance` bytes ago, then literals.
+    /// Copies bytes from `distance` bytes back in the output, then literals.
     fn copy(&mut self, distance: usize, len: usize, literals: usize) -> Option<Option<Before>> {
         let start = self.to.checked_sub(distance)?;
         let end = self.to.checked_add(len)?;
@@ -121,7 +122,7 @@ impl Stream<'_> {
         if distance >= len {
             self.target.copy_within(start..start.checked_add(len)?, self.to);
         } else {
-            // It overlaps what it writes: byte by byte, so that a pattern repeats.
+            // Source and target overlap: copy byte by byte, so that a pattern repeats.
             for (from, to) in (start..).zip(self.to..end) {
                 let byte = *self.target.get(from)?;
                 *self.target.get_mut(to)? = byte;
@@ -138,12 +139,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes instructions, and what they come to, by the description's tables.
+    /// Writes instructions and the output they produce, from the tables of the description.
     #[derive(Default)]
     struct Writer {
         stream: Vec<u8>,
         plain: Vec<u8>,
-        /// Literals that the last instruction announced: 0 to 3, or 4 for a run.
+        /// Number of literals of the last instruction: 0 to 3, or 4 for a run.
         state: usize,
     }
 
@@ -171,7 +172,7 @@ mod tests {
             }
         }
 
-        /// A match of any form that fits, with `trail` behind it.
+        /// Writes a match in a form that fits, followed by the literals `trail`.
         fn copy(&mut self, distance: usize, len: usize, form: u8, trail: &[u8]) {
             let distance = 1 + distance % self.plain.len().max(1);
             let s = trail.len() as u8;

@@ -1,8 +1,9 @@
-//! The kdump-compressed format: page by page, only those that are asked for.
+//! Reads the kdump-compressed format; pages are decompressed on demand.
 //!
-//! Two bitmaps say which page frames are RAM and which of those were dumped; the descriptor of a dumped page stands at its rank
-//! among them. A page of RAM that was not dumped is excluded, not zero. Several page frames may share one descriptor's bytes
-//! (pages of zeroes do). A split dump is several files, each with all bitmaps and the descriptors of its own page frames.
+//! Two bitmaps tell which page frames are RAM, and which of those were dumped. The descriptor of a dumped page is at
+//! the page's rank among the dumped pages. A page of RAM that was not dumped is excluded, not zero. Several descriptors
+//! may share the bytes of one page, as those of zero pages do. A split dump consists of several files; each has all
+//! bitmaps, and the descriptors of its own page frames.
 
 mod bitmap;
 mod codec;
@@ -21,13 +22,13 @@ use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, FileRange, HEADER_LEN, H
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes of pages that are kept.
+/// Most bytes of decompressed pages in the cache.
 const KEPT: u64 = 16 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
 const MOST_NOTES: u64 = 64 << 20;
-/// By how much the format makes memory smaller, on the whole: real dumps are a quarter to an eighth of their pages.
+/// Best compression ratio assumed for the budget; real dumps have a ratio of 4 to 8.
 const SMALLEST: u64 = 8;
-/// Compressed pages may be longer than plain ones, if not by much.
+/// Most bytes by which a compressed page may be longer than a plain one.
 const MOST_GROWTH: u64 = 4096;
 
 /// One file of a dump.
@@ -38,14 +39,14 @@ struct DumpFile {
     ram: Bitmap,
     dumped: Bitmap,
     counts: Counts,
-    /// Page frames that this file has descriptors of.
+    /// Range of the page frames whose descriptors are in this file.
     start: u64,
     end: u64,
-    /// Dumped page frames before `start`.
+    /// Number of dumped page frames before `start`.
     skipped: u64,
 }
 
-/// The image: all files of a dump.
+/// The image of all files of a dump.
 #[derive(Debug)]
 struct Dump {
     name: String,
@@ -56,10 +57,10 @@ struct Dump {
     ranges: OnceLock<Vec<Range>>,
 }
 
-/// Opens the files of one dump; more than one where it is split.
+/// Opens the files of one dump; a split dump has several.
 ///
 /// # Errors
-/// A header is damaged, the files are not of one dump, or the budget is spent.
+/// A header is damaged, the files are not from the same dump, or the budget is spent.
 pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Error> {
     let mut remarks = Vec::new();
     let mut parts = Vec::new();
@@ -94,7 +95,7 @@ pub(super) fn open(files: Vec<Backing>, budget: &Budget) -> Result<Physical, Err
     Ok(Physical { image, format: Format::Kdump, machine, foreign, order, vmcoreinfo, cpus: notes.cpus, notes: remarks })
 }
 
-/// What of a split dump was not given.
+/// Messages about missing files of a split dump.
 fn missing_parts(parts: &[DumpFile]) -> Vec<String> {
     let mut next = 0u64;
     let mut remarks = Vec::new();
@@ -133,7 +134,7 @@ impl DumpFile {
         let (start, end) = header.split.unwrap_or((0, header.max_pfn));
         let skipped = dumped.rank(&counts, &file, start).map_or(0, |(_, rank)| rank);
         let part = Self { file, header, ram, dumped, counts, start, end, skipped };
-        // Pages are compressed, and those of zeroes stored once.
+        // Pages are compressed, and zero pages are stored once.
         let pages = part.counts.total().min(part.descriptors()).saturating_mul(part.header.block_size);
         budget.admit(pages.min(part.file.stored().saturating_mul(SMALLEST)));
         if !part.header.incomplete && part.is_cut() {
@@ -142,7 +143,7 @@ impl DumpFile {
         Ok(part)
     }
 
-    /// Adds the notes; returns the text of VMCOREINFO where the header points to it.
+    /// Adds the notes; returns the text of VMCOREINFO if the header has its location.
     fn notes(&self, notes: &mut Notes, budget: &Budget, remarks: &mut Vec<String>) -> Option<Vec<u8>> {
         match self.place(self.header.notes, budget) {
             Ok(bytes) => {
@@ -185,7 +186,7 @@ impl DumpFile {
         codecs.decompress(&descriptor, &stored, page).ok_or(HoleCause::Bad)
     }
 
-    /// The file ends inside the pages, by the last descriptors: pages stand in their order.
+    /// True if the file ends within the pages. The last descriptors show it, because pages are stored in order.
     fn is_cut(&self) -> bool {
         const LOOKED_AT: u64 = 64;
         let dumped = self.dumped.rank(&self.counts, &self.file, self.end.saturating_sub(1));
@@ -196,7 +197,7 @@ impl DumpFile {
         })
     }
 
-    /// How many descriptors the file has room for.
+    /// Number of descriptors that fit into the file.
     fn descriptors(&self) -> u64 {
         let room = self.file.len.saturating_sub(self.header.descriptors_at()).min(self.file.stored());
         room.checked_div(DESCRIPTOR_LEN).unwrap_or(0)
@@ -208,7 +209,7 @@ impl DumpFile {
         cause(self.file.read(at, &mut raw))?;
         let reader = Reader::new(&self.file.name, &raw, self.header.order).based(at);
         let descriptor = Descriptor::parse(&reader).map_err(|_| HoleCause::Bad)?;
-        // Descriptors that were not written any more when space ran out are zeroes.
+        // Descriptors that were not written because space ran out are zeros.
         if descriptor.offset == 0 { Err(HoleCause::Truncated) } else { Ok(descriptor) }
     }
 }
@@ -244,7 +245,7 @@ impl Dump {
         Ok(page)
     }
 
-    /// Runs of page frames of one kind.
+    /// Runs of page frames of the same state.
     fn all_ranges(&self) -> Vec<Range> {
         let mut ranges: Vec<Range> = Vec::new();
         for part in &self.parts {
@@ -293,7 +294,7 @@ impl Image for Dump {
         &self.name
     }
 
-    /// Page frames that are compressed have no offset of their own: `offset` is that of the file's page descriptors.
+    /// Compressed page frames have no offset of their own: `offset` is that of the file's page descriptors.
     fn ranges(&self) -> &[Range] {
         self.ranges.get_or_init(|| self.all_ranges())
     }

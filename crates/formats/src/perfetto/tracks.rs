@@ -1,22 +1,18 @@
 //! Sessions and CTF traces: an instant on its thread's track for each event, a slice for each time that a span was entered.
 
 use std::collections::HashMap;
-use std::io::Write;
 
 use lastwords_ctf::program::Code;
-use lastwords_ctf::read::{Due, Reader, Trace, Watch};
-use lastwords_trace::class::{Encoding, Origin, Scope};
-use lastwords_trace::clock::Rounding;
+use lastwords_ctf::read::{Due, Reader, Trace};
+use lastwords_trace::class::{Encoding, Scope};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 use super::proto::Message;
-use super::{BOOTTIME, REALTIME, packet, put_packet};
-use crate::events::{self, Chosen, Facts, Line, Note, channel};
+use super::{Timeline, packet, put_packet};
+use crate::events::{Facts, Line, channel};
 use crate::fields::{Role, roles};
-use crate::select::Selection;
 use crate::text::decoded;
-use crate::{Error, Result, Totals};
 
 /// Tracks that are told apart; events beyond stand on their stream's.
 const MOST_TRACKS: usize = 1 << 16;
@@ -44,48 +40,6 @@ enum Kind {
     Instant = 3,
 }
 
-/// Writes the selected events of `traces`, merged by time. What cannot be read goes to `notes`, and how many bytes were read to
-/// `watch`.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn write(
-    traces: &[Trace],
-    selection: &Selection,
-    out: &mut dyn Write,
-    watch: Watch<'_>,
-    notes: &mut dyn FnMut(Note),
-) -> Result<Totals> {
-    let clocks = || traces.iter().flat_map(|trace| &trace.class().clocks);
-    let absolute = clocks().all(|clock| clock.origin == Origin::UnixEpoch);
-    let clock = if absolute { REALTIME } else { BOOTTIME };
-    let mut head = Vec::new();
-    let mut packet = Message::default();
-    packet.nested(packet::CLOCK_SNAPSHOT, |snapshot| {
-        snapshot.nested(1, |one| {
-            one.number(1, clock);
-            one.number(2, 0);
-        });
-        snapshot.number(2, clock);
-    });
-    put_packet(&mut head, &mut packet);
-    out.write_all(&head).map_err(Error::Output)?;
-    let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
-    let mut tracks = Tracks {
-        traces,
-        streams: chosen.facts.clone(),
-        roles: HashMap::new(),
-        names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
-        clock,
-        known: HashMap::new(),
-        packet,
-        event: Message::default(),
-    };
-    let mut totals = events::write(chosen, &mut tracks, out, notes)?;
-    totals.bytes += head.len() as u64;
-    Ok(totals)
-}
-
 /// Whose events stand on a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
@@ -96,14 +50,15 @@ enum Owner {
 /// Trace, stream class, event class and scope of a structure.
 type Place = (usize, usize, usize, Scope);
 
-struct Tracks<'t> {
+/// Writes events as instants and slices.
+pub(super) struct Tracks<'t> {
     traces: &'t [Trace],
     streams: Vec<Facts>,
     /// How the fields of a scope look.
     roles: HashMap<Place, Vec<Role>>,
     /// By trace, names by thread id, for events whose contexts have none.
     names: Vec<HashMap<i64, &'t str>>,
-    clock: u64,
+    timeline: &'t Timeline,
     /// Ids, and whether the track has its thread's name.
     known: HashMap<Owner, (u64, bool)>,
     packet: Message,
@@ -126,6 +81,8 @@ struct Thread {
     name: Vec<u8>,
     /// The payload's field `name`.
     span: Option<Vec<u8>>,
+    /// The payload's field `text`.
+    text: Option<Vec<u8>>,
 }
 
 impl Line for Tracks<'_> {
@@ -143,9 +100,10 @@ impl Line for Tracks<'_> {
         }
         let channel = channel(class);
         let track = self.track(out, stream, &facts, &channel, &thread);
-        let (kind, name) = match (name, &thread.span) {
-            ("span:enter", Some(span)) => (Kind::Begin, span.as_slice()),
-            ("span:exit", Some(span)) => (Kind::End, span.as_slice()),
+        let (kind, name) = match (name, &thread.span, &thread.text) {
+            ("span:enter", Some(span), _) => (Kind::Begin, span.as_slice()),
+            ("span:exit", Some(span), _) => (Kind::End, span.as_slice()),
+            ("kernel:log", _, Some(text)) => (Kind::Instant, text.as_slice()),
             _ => (Kind::Instant, name.as_bytes()),
         };
         if kind == Kind::End {
@@ -157,15 +115,27 @@ impl Line for Tracks<'_> {
             self.event.text(22, channel.as_bytes());
             self.event.text(23, name);
         }
-        let time = event.nanoseconds.and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
-        self.packet.number(packet::TIMESTAMP, time.unwrap_or(0));
-        self.packet.number(packet::CLOCK_ID, self.clock);
+        self.packet.number(packet::TIMESTAMP, self.timeline.time(event.nanoseconds));
+        self.packet.number(packet::CLOCK_ID, self.timeline.clock);
         self.packet.message(packet::TRACK_EVENT, &self.event);
         put_packet(out, &mut self.packet);
     }
 }
 
-impl Tracks<'_> {
+impl<'t> Tracks<'t> {
+    pub(super) fn new(traces: &'t [Trace], streams: Vec<Facts>, timeline: &'t Timeline) -> Self {
+        Self {
+            traces,
+            streams,
+            roles: HashMap::new(),
+            names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
+            timeline,
+            known: HashMap::new(),
+            packet: Message::default(),
+            event: Message::default(),
+        }
+    }
+
     /// Puts an annotation for each field that is shown into the event, which is made anew.
     fn annotate(&mut self, facts: &Facts, trace: &Trace, reader: &mut Reader<'_>, event: &Due, thread: &mut Thread) {
         self.event.clear();
@@ -340,6 +310,7 @@ impl Visitor for Notes<'_, '_> {
         match self.own_name(node) {
             "procname" if !self.is_payload => self.thread.name = text,
             "name" if self.is_payload => self.thread.span = Some(text),
+            "text" if self.is_payload => self.thread.text = Some(text),
             _ => {}
         }
     }
