@@ -11,7 +11,7 @@ use lastwords_image::vmcore::Physical;
 use lastwords_walk::session::{self, Session};
 use std::sync::Arc;
 
-/// Adds what lies in the memory of a place: sub-buffers of sessions and of ftrace, packets of LTTng.
+/// Adds what lies in the memory of a location: sub-buffers of sessions and of ftrace, packets of LTTng.
 ///
 /// # Errors
 /// It cannot be read, or nothing is in it.

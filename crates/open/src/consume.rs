@@ -5,7 +5,7 @@ use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::{Context, bail};
 use lastwords::consume::{Bound, Consumer};
 use lastwords::remote_control::Handle;
-use lastwords_walk::session::{End, Upto};
+use lastwords_walk::session::{End, ReadLimit};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -61,7 +61,7 @@ pub fn consume<W: AsRef<str>, T>(
     open_all(candidates, options, &mut opened, &|location| {
         let mut reads = consumers.iter().zip(&looks);
         let (read, look) = reads.find(|(read, _)| read.folder == location.shown)?;
-        Some(Upto { session: read.session, look: &**look })
+        Some(ReadLimit { session: read.session, look: &**look })
     })?;
     drop(looks);
     let (done, traces, whole) = read(opened);

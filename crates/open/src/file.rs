@@ -1,4 +1,4 @@
-//! Opens one place: each file once, whatever is in it.
+//! Opens one location: each file once, whatever is in it.
 
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
@@ -10,11 +10,11 @@ use lastwords_image::vmcore::{self, Physical};
 use lastwords_image::{self as image, Kind};
 use lastwords_kernel::find;
 use lastwords_walk::lttng_ust;
-use lastwords_walk::session::Upto;
+use lastwords_walk::session::ReadLimit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens a place, and adds what is in it.
+/// Opens a location, and adds what is in it.
 ///
 /// # Errors
 /// It cannot be read, or nothing is in it.
@@ -22,10 +22,10 @@ pub(super) fn open(
     location: &Location,
     options: &Options<'_>,
     given: &Given,
-    upto: Option<Upto<'_>>,
+    limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    // One budget for all that is done with a place: each file that is opened adds to it by its size.
+    // One budget for all that is done with a location: each file that is opened adds to it by its size.
     let budget = &Arc::new(Budget::default().times(options.budget));
     match location.kind {
         _ if options.carve => carve::open(location, options, given, budget, opened),
@@ -37,14 +37,14 @@ pub(super) fn open(
                 let (physical, found) = *memory;
                 machine::open_memory(&location.shown, &physical, found?, options, Arc::clone(budget), opened)
             }
-            Source::Container(container) => of_container(location, container, options, given, budget, upto, opened),
+            Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
         },
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
         LocationKind::Ctf => of_ctf(location.path(), options, opened),
     }
 }
 
-/// The image that a place is.
+/// The image that a location is.
 pub(super) enum Source {
     /// The memory of a machine, and the kernel in it, or why there is none.
     Machine(Box<(Physical, anyhow::Result<find::FoundKernel>)>),
@@ -52,7 +52,7 @@ pub(super) enum Source {
     Container(image::Opened),
 }
 
-/// Opens the files of a place as what they are: raw memory where the options say so, a dump of a machine, or else a container.
+/// Opens the files of a location as what they are: raw memory where the options say so, a dump of a machine, or else a container.
 ///
 /// # Errors
 /// They cannot be read.
@@ -89,7 +89,7 @@ fn of_container(
     options: &Options<'_>,
     given: &Given,
     budget: &Arc<Budget>,
-    upto: Option<Upto<'_>>,
+    limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let path = location.path();
@@ -104,7 +104,7 @@ fn of_container(
         let found = lttng_ust::image(&container.image, budget, options.watch).with_context(named)?;
         others = of_user(found, given, options, opened);
     }
-    session::add(location, container, others, options, budget, upto, opened)
+    session::add(location, container, others, options, budget, limit, opened)
 }
 
 /// Streams of LTTng's user-space tracer, described.

@@ -67,7 +67,7 @@ pub use trace::{Body, Ftrace, Trace};
 
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
-use lastwords_walk::session::Upto;
+use lastwords_walk::session::ReadLimit;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// What could not be had, in the order of the inputs.
     pub failures: Vec<Failure>,
-    /// Errors of the place that is being opened.
+    /// Errors of the location that is being opened.
     errors: Vec<anyhow::Error>,
 }
 
@@ -218,7 +218,7 @@ pub fn open<W: AsRef<str>>(inputs: &[W], options: &Options<'_>) -> Result<Opened
     Ok(opened)
 }
 
-/// The places of all words, each once.
+/// The locations of all words, each once.
 fn resolve<W: AsRef<str>>(words: &[W], options: &Options<'_>, opened: &mut Opened) -> Result<Vec<Candidate>> {
     allow_many_files();
     let mut all = Vec::new();
@@ -241,16 +241,16 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Opens all places; `upto` says how far a place is to be read, where that is not all.
+/// Opens all locations; `limit` says how far a location is to be read, where that is not all.
 fn open_all<'u>(
     candidates: Vec<Candidate>,
     options: &Options<'_>,
     opened: &mut Opened,
-    upto: &dyn Fn(&Location) -> Option<Upto<'u>>,
+    limit: &dyn Fn(&Location) -> Option<ReadLimit<'u>>,
 ) -> Result<()> {
     let metadata = lttng::Given::read(options)?;
     for Candidate { location, is_named } in candidates {
-        let done = location.and_then(|location| file::open(&location, options, &metadata, upto(&location), opened));
+        let done = location.and_then(|location| file::open(&location, options, &metadata, limit(&location), opened));
         for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
             let severity = match is_named {
                 true => Severity::Error,

@@ -8,7 +8,7 @@ use lastwords::Ended;
 use lastwords::remote_control::Handle;
 use lastwords_bytes::Budget;
 use lastwords_image as image;
-use lastwords_walk::session::{Session, Upto};
+use lastwords_walk::session::{ReadLimit, Session};
 use lastwords_walk::{Recovered, sessions};
 use std::sync::Arc;
 
@@ -66,15 +66,15 @@ pub(super) fn add(
     others: Vec<(String, Body)>,
     options: &Options<'_>,
     budget: &Budget,
-    upto: Option<Upto<'_>>,
+    limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let shown = &location.shown;
     let summary =
         Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| Some(Handle::open(shown).ok()?.summary()));
-    let live = upto.is_none() && summary.as_ref().is_some_and(is_live_summary);
+    let live = limit.is_none() && summary.as_ref().is_some_and(is_live_summary);
     let details = summary.and_then(|summary| summary.details.ok());
-    let walk = lastwords_walk::Options { snapshot: options.snapshot, upto, live };
+    let walk = lastwords_walk::Options { snapshot: options.snapshot, limit, live };
     let found = sessions(container, &walk, budget, options.watch);
     let mut found = found.with_context(|| location.path().display().to_string())?;
     opened.notes.append(&mut found.notes);

@@ -13,7 +13,7 @@ use lastwords_testkit::layout::session as se;
 use lastwords_testkit::ring::{DeadSwitch, Event};
 use lastwords_testkit::samples;
 use lastwords_testkit::session::Session;
-use lastwords_walk::session::{End, Options, Upto};
+use lastwords_walk::session::{End, Options, ReadLimit};
 
 /// Reads the live half of one stream up to a position.
 fn read(session: &Session, stream: usize, position: u64) -> Found {
@@ -27,8 +27,8 @@ fn read_upto(session: &Session, stream: usize, end: End) -> Found {
     let mut streams = vec![None; session.rings.len()];
     streams[stream] = Some(end);
     let look = || streams.clone();
-    let upto = Some(Upto { session: session.uuid, look: &look });
-    walk_as(&image, &Options { upto, ..Options::default() }).expect("no error")
+    let limit = Some(ReadLimit { session: session.uuid, look: &look });
+    walk_as(&image, &Options { limit, ..Options::default() }).expect("no error")
 }
 
 /// Memory in which writers go on while it is read: after so many reads of sub-buffers it is as `later` has it.
@@ -221,8 +221,8 @@ fn bounds_are_those_of_when_the_rings_are_copied() {
             vec![Some(End { half, position, ..End::default() })]
         };
         let image: Arc<dyn Image> = moving.clone();
-        let upto = Some(Upto { session: before.uuid, look: &look });
-        let found = walk_as(&image, &Options { upto, ..Options::default() }).expect("no error");
+        let limit = Some(ReadLimit { session: before.uuid, look: &look });
+        let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
         let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
         assert_eq!(events(found), right, "{reservation}");
     }
@@ -238,8 +238,8 @@ fn what_writers_overwrite_meanwhile_is_told_to_the_byte() {
             let moving = Moving { now, later, reads_left: AtomicUsize::new(reads) };
             let image: Arc<dyn Image> = Arc::new(moving);
             let look = || vec![Some(End { half, position, ..End::default() })];
-            let upto = Some(Upto { session: session.uuid, look: &look });
-            let found = walk_as(&image, &Options { upto, ..Options::default() }).expect("no error");
+            let limit = Some(ReadLimit { session: session.uuid, look: &look });
+            let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
             let name = format!("reservation {reservation}, {more} more after {reads} reads");
             assert!(!found.evidence.iter().any(|s| s.contains("Missing") || s.contains("Stale")), "{name}: {found:?}");
             // Sub-buffers that were had, and what was lost, are all that was recorded.

@@ -7,7 +7,7 @@ use lastwords_bytes::Error;
 
 impl Planner<'_> {
     /// Plans the events before `end`; plans nothing if there is no end.
-    pub(crate) fn upto(mut self, end: Option<End>) -> Result<Outcome, Error> {
+    pub(crate) fn limit(mut self, end: Option<End>) -> Result<Outcome, Error> {
         self.end = end;
         self.run(|planner| match end {
             Some(end) if planner.stop_at(&end) => vec![end.half],

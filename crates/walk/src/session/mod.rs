@@ -22,6 +22,7 @@ mod loose;
 mod packet;
 mod pieces;
 mod plan;
+mod read_limit;
 mod reader;
 mod region;
 mod registry;
@@ -32,7 +33,6 @@ mod session_region;
 mod single_bit;
 mod spans;
 mod types;
-mod upto;
 
 use data::Stream as Data;
 use find::Rejected;
@@ -56,7 +56,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use end::End;
-pub use upto::Upto;
+pub use read_limit::ReadLimit;
 
 /// Selects the parts of a session to read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,7 +64,7 @@ pub struct Options<'a> {
     /// Read the snapshot instead of the live ring.
     pub snapshot: bool,
     /// Stop where a consuming read has to stop, instead of at the newest event.
-    pub upto: Option<Upto<'a>>,
+    pub limit: Option<ReadLimit<'a>>,
     /// The session may still be recording. Each stream is copied before it is analyzed, so that events found in it can
     /// still be delivered.
     pub live: bool,
@@ -264,8 +264,8 @@ impl Builder<'_> {
         let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
         let mut data = self.streams(&regions, &mut evidence);
         let threads = regions.session.as_ref().zip(session.threads);
-        let upto = self.options.upto.filter(|upto| upto.session == uuid);
-        let ends = upto.map(|upto| upto.freeze(&mut data, threads, self.budget)).transpose()?;
+        let limit = self.options.limit.filter(|limit| limit.session == uuid);
+        let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
         absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
         info.modules = std::mem::take(&mut registry.modules);
@@ -486,7 +486,7 @@ impl Planning<'_> {
         let budget = self.builder.budget;
         let plan = |stream| Planner::new(stream, index, decoder, thorough, self.threads, budget);
         if let Some(ends) = &self.ends {
-            return Ok((plan(stream).upto(ends.get(index).copied().flatten())?, None));
+            return Ok((plan(stream).limit(ends.get(index).copied().flatten())?, None));
         }
         let whole = |stream| plan(stream).run(|planner| self.halves(planner, stream));
         if !self.builder.options.live {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// The ends for reading the streams of one session. Other sessions are read to their end.
 #[derive(Clone, Copy)]
-pub struct Upto<'a> {
+pub struct ReadLimit<'a> {
     /// UUID of the session.
     pub session: [u8; 16],
     /// Returns the current end of each stream, by index of the stream; streams without an end are not read. It is
@@ -24,9 +24,9 @@ pub struct Upto<'a> {
     pub look: &'a (dyn Fn() -> Vec<Option<End>> + Sync),
 }
 
-impl std::fmt::Debug for Upto<'_> {
+impl std::fmt::Debug for ReadLimit<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Upto").field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("ReadLimit").field("session", &self.session).finish_non_exhaustive()
     }
 }
 
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Size of the streams, in bytes, from which copying on several threads is faster than on one.
 const WORTH_THREADS: u64 = 4 << 20;
 
-impl Upto<'_> {
+impl ReadLimit<'_> {
     /// Copies all streams and returns their ends. The smallest rings are copied first, because they wrap soonest.
     pub(crate) fn freeze(
         &self,
