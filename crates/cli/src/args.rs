@@ -1,5 +1,6 @@
 //! The command line's surface: what every verb shares.
 
+use crate::moment;
 use crate::paint::When;
 use crate::verbs::Verb;
 use clap::{CommandFactory, Parser};
@@ -37,6 +38,10 @@ was not named is a note.";
 
 /// Parses the process's arguments; ends the process with status 2 where they are wrong.
 pub(crate) fn parse() -> Args {
+    // Values are parsed one by one, and a moment is read in the zone that `--utc` chooses.
+    if std::env::args_os().any(|word| word == "--utc") {
+        moment::read_as_utc();
+    }
     Args::parse()
 }
 

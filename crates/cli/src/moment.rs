@@ -4,6 +4,7 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 const GIGA: i64 = 1_000_000_000;
 
@@ -43,8 +44,17 @@ fn midnight(at: i64) -> i64 {
     zoned(at).and_then(begin).and_then(|z| nanoseconds(z.timestamp())).unwrap_or(0)
 }
 
+/// The zone of dates and times of day, where it is not the machine's.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Moments are read as UTC, as times are printed (`--utc`). To be called before the command line is parsed.
+pub(crate) fn read_as_utc() {
+    // Nobody else sets it.
+    let _ = ZONE.set(TimeZone::UTC);
+}
+
 fn zone() -> TimeZone {
-    TimeZone::try_system().unwrap_or(TimeZone::UTC)
+    ZONE.get().cloned().unwrap_or_else(|| TimeZone::try_system().unwrap_or(TimeZone::UTC))
 }
 
 fn nanoseconds(at: Timestamp) -> Option<i64> {

@@ -1,7 +1,7 @@
 //! A trace that was found, and what it is read as.
 
 use crate::{Lttng, Machine, Origin, RecoveredSession};
-use lastwords_ctf::read::{self, Reader};
+use lastwords_ctf::read::{self, Next, Reader};
 use lastwords_ctf::{Error, Version};
 use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
@@ -9,6 +9,7 @@ use lastwords_formats::{Totals, text};
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, Ring};
+use lastwords_trace::parallel;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
@@ -112,27 +113,15 @@ impl Trace {
         trace.streams.iter().filter_map(|stream| read::cpu(&trace, stream)).collect()
     }
 
-    /// Nanoseconds since the epoch of its newest event, or of the end of its newest packet; none where that is not known.
+    /// Nanoseconds since the epoch of its newest event; none where that is not known. All events are passed over for it.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
         if let Some(ftrace) = self.ftrace() {
             return Some(ftrace.newest().saturating_add(ftrace.real_time()?));
         }
         let trace = self.packets(Version::V2)?.ok()?;
-        let mut newest = None;
-        for stream in &trace.streams {
-            let mut reader = Reader::new(&trace, stream).rounded(Rounding::Floor);
-            let ends = stream.packets.iter().map(|(_, entry)| entry.end).filter(|end| *end != u64::MAX);
-            let mut clock = ends.max();
-            let mut bytes = Vec::new();
-            let mut packets = stream.memory.as_ref().map(|memory| memory.source.packets_of(memory.stream));
-            while let Some(packet) = packets.as_mut().and_then(|packets| packets.next_packet(&mut bytes)) {
-                clock = clock.max(Some(packet.end));
-                bytes.clear();
-            }
-            newest = newest.max(clock.and_then(|clock| reader.nanoseconds(clock)));
-        }
-        newest
+        let newest = parallel::map(&trace.streams, parallel::cpus(), |_, stream| newest_of(&trace, stream));
+        newest.into_iter().flatten().max()
     }
 
     /// Writes the selected events as text: each kind of trace in the form that people read it in.
@@ -178,5 +167,20 @@ impl Ftrace<'_> {
             newest = newest.max(events.time());
         }
         i64::try_from(newest).unwrap_or(i64::MAX)
+    }
+}
+
+/// Nanoseconds since the epoch of the newest event of a stream, all of which are passed over.
+fn newest_of(trace: &read::Trace, stream: &read::Stream) -> Option<i64> {
+    let mut reader = Reader::new(trace, stream).rounded(Rounding::Floor);
+    let mut newest = None;
+    loop {
+        // Times that 64 bits do not hold are those of no event.
+        reader.ahead(usize::MAX, |_, time| newest = newest.max(time.filter(|time| *time < i64::MAX)));
+        match reader.advance() {
+            Next::Event(event) => newest = newest.max(reader.nanoseconds(event.clock)),
+            Next::End => return newest,
+            Next::Packet | Next::Loss(_) | Next::Fault(_) => {}
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
 use lastwords_formats::{Error, create_file, create_folder};
-use lastwords_open::{Account, Body, Losses, Trace};
+use lastwords_open::{Account, Body, Losses, Severity, Trace};
 use rustix::fs::Access;
 use serde::Serialize;
 use std::fs::{DirBuilder, File};
@@ -208,7 +208,8 @@ impl Job<'_> {
         }
         for family in left {
             for trace in self.traces.all.extract_if(.., |trace| Family::of(trace) == family) {
-                say::note(format_args!("{} is not in it: {}", plain(&name(&trace)), family.words()));
+                say::error(format_args!("{} is not in it: {}", plain(&name(&trace)), family.words()));
+                self.traces.worst_failure = Some(Severity::Error);
             }
         }
         for family in held {

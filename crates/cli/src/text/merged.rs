@@ -31,14 +31,9 @@ impl Run<'_> {
         let (traces, style, zone) = (self.packets.as_slice(), self.style, &self.form.zone);
         sources.push(Box::new(Packets { traces, style, selection, zone, kept: &kept }));
         for (array, lines) in timed.iter().zip(&logs) {
-            let cpus = &chosen.cpus;
-            let all = [None];
-            let some: Vec<Option<u32>> = cpus.iter().copied().map(Some).collect();
-            for cpu in if cpus.is_empty() { &all[..] } else { &some } {
-                let options = self.options(array, &chosen, *cpu)?;
-                let offset = real_time(array).unwrap_or(0);
-                sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
-            }
+            let options = self.options(array, &chosen)?;
+            let offset = real_time(array).unwrap_or(0);
+            sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
         }
         let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);

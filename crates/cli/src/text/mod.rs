@@ -19,6 +19,7 @@ use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
 use lastwords_open::{Ftrace, Trace};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -111,10 +112,13 @@ pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
     let packets = traces.packets(version)?;
     let mut run = Run { traces, packets, style, chosen, form, told: Told::default() };
-    let written = match (run.packets.is_empty(), !traces.has_arrays()) {
+    let arrays: Vec<&Trace> = traces.arrays().collect();
+    let is_first = |array: &&Trace| arrays.first().is_some_and(|first| Arc::ptr_eq(&array.origin, &first.origin));
+    let is_one_machine = arrays.iter().all(is_first);
+    let written = match (run.packets.is_empty(), arrays.is_empty()) {
         (false, true) => run.packets(out),
-        (true, _) => run.kernels(&traces.arrays().collect::<Vec<_>>(), out),
-        (false, false) => run.all(out),
+        (true, _) if is_one_machine => run.kernels(&arrays, out),
+        _ => run.all(out),
     };
     match written {
         Err(error) if is_closed(&error) => run.told.is_closed = true,
@@ -144,39 +148,35 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The arrays one behind the other, and of each the CPUs that were asked for.
+    /// The arrays one behind the other, each with the header that the kernel gives it.
     fn kernels(&mut self, arrays: &[&Trace], out: &mut dyn Write) -> anyhow::Result<()> {
         for array in arrays {
             let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
-            let lines = if self.form.with_log { log(array)? } else { Vec::new() };
-            let cpus = &self.chosen.cpus;
-            let cpus: Vec<Option<u32>> =
-                if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
-            let there = |cpu: &Option<u32>| cpu.is_none_or(|cpu| ring.cpus().iter().any(|own| own.cpu == cpu));
-            for cpu in cpus.into_iter().filter(there) {
-                let options = self.options(array, self.chosen, cpu)?;
-                let read = std::iter::once(ring).filter(|_| self.form.title.is_some());
-                let _bar = machine.meter.show(read, |total| {
-                    let mut bar = Progress::new(self.form.title.unwrap_or_default(), total);
-                    Box::new(move |done| bar.set(done))
-                });
-                let log = timeline_of(array, &lines);
-                let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
-                self.told.add(&summary);
-                let used = |own: &&lastwords_trace::ftrace::CpuRing| {
-                    own.sub_buffers > 0 && cpu.is_none_or(|cpu| own.cpu == cpu)
-                };
-                self.told.totals.streams += ring.cpus().iter().filter(used).count() as u64;
+            let wants = |cpu: u32| self.chosen.cpus.is_empty() || self.chosen.cpus.contains(&cpu);
+            if !ring.cpus().iter().any(|own| wants(own.cpu)) {
+                continue;
             }
+            let lines = if self.form.with_log { log(array)? } else { Vec::new() };
+            let options = self.options(array, self.chosen)?;
+            let read = std::iter::once(ring).filter(|_| self.form.title.is_some());
+            let _bar = machine.meter.show(read, |total| {
+                let mut bar = Progress::new(self.form.title.unwrap_or_default(), total);
+                Box::new(move |done| bar.set(done))
+            });
+            let log = timeline_of(array, &lines);
+            let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
+            self.told.add(&summary);
+            let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && wants(own.cpu));
+            self.told.totals.streams += used.count() as u64;
         }
         Ok(())
     }
 
-    fn options(&self, array: &Trace, chosen: &Chosen, cpu: Option<u32>) -> anyhow::Result<ftrace::Options> {
+    fn options(&self, array: &Trace, chosen: &Chosen) -> anyhow::Result<ftrace::Options> {
         let choice = chosen.choice(array.ftrace().as_slice());
         Ok(ftrace::Options {
             snapshot: choice.snapshot,
-            cpu,
+            cpus: choice.cpus,
             style: LineStyle::of_kernel(self.form.style)?,
             events: choice.events,
             since: choice.since,

@@ -114,11 +114,11 @@ struct How<'a> {
 fn write(args: &Common, how: &How<'_>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     let Common { to, events, with_log, force, json, strict, .. } = args;
     let How { output, count, carve, is_one } = *how;
-    let worst_failure = traces.worst_failure;
     let (to, with_log, json, force) = (*to, *with_log, *json, *force);
-    let job = Job { traces, events, to, output, with_log, json, force, count, carve };
+    let job = Job { traces: &mut *traces, events, to, output, with_log, json, force, count, carve };
     let done = if is_one { output::one(job)? } else { output::each(job)? };
     let (strict, losses, failed, nothing) = (*strict, done.losses, done.failed, done.nothing);
+    let worst_failure = traces.worst_failure;
     Ok((Facts { strict, losses, worst_failure, failed, nothing }.outcome(), !failed))
 }
 

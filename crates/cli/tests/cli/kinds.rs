@@ -109,9 +109,9 @@ fn a_folder_is_searched_for_every_kind() {
 fn what_a_format_does_not_hold_is_named_or_refused_before_it_is_written() {
     let place = place();
     let ran = place.run(&["recover", "a", "ctf", "k.dat", "--to", "trace-dat", "-o", "some"]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(ran.status, 1, "only some of what was named is in it: {}", ran.err);
     for name in ["session small", "ctf"] {
-        let note = format!("note: {name} is not in it: a session, of LTTng too, or a CTF trace is written as");
+        let note = format!("error: {name} is not in it: a session, of LTTng too, or a CTF trace is written as");
         assert!(ran.err.contains(&note), "{}", ran.err);
     }
     assert_eq!(std::fs::read_dir(place.at("some")).unwrap().count(), 1, "the file with all instances");

@@ -102,7 +102,7 @@ fn judge(place: &Place, source: &Source, verb: &str, format: &str, ran: &Ran, ou
         }
         Truth::Kernel(kernel) => kernel::judge(kernel, verb, format, &outputs).map(str::to_owned),
         Truth::Both(_, kernel) if format == "trace-dat" => {
-            let is_named = ran.err.contains("note: session some is not in it");
+            let is_named = ran.err.contains("error: session some is not in it");
             let reader = kernel::judge(kernel, verb, format, &outputs)?;
             is_named.then(|| format!("{reader}, without the session")).ok_or("the session is left out silently".into())
         }
@@ -137,7 +137,9 @@ fn account(source: &Source, ran: &Ran, verb: &str) -> Result<(), String> {
     // One line of the account tells of a trace, and the instance `extra` of the kernel's trace lost nothing.
     let is_none = |line: &str| line.contains("nothing lost") || line.contains("nothing else lost");
     let is_none_lost = said.lines().any(|line| is_none(line) && !line.contains("extra"));
-    let status = if source.lost == 0 { 0 } else { 3 };
+    // A trace that was named and is left out is a loss, whose message is judged with what was written.
+    let is_left_out = ran.err.contains(" is not in it: ");
+    let status = if source.lost == 0 && !is_left_out { 0 } else { 3 };
     let is_right = said.contains(words) && is_none_lost == (source.lost == 0);
     match ran.status == status && is_right {
         true => Ok(()),

@@ -58,7 +58,7 @@ pub struct Options {
     /// The snapshot in place of the live ring.
     pub snapshot: bool,
     /// One CPU, as `per_cpu/cpuN/trace` has it.
-    pub cpu: Option<u32>,
+    pub cpus: Vec<u32>,
     /// The form of an event's text.
     pub style: Style,
     /// Only events that one of these globs matches: `sched_*`, or with the system `sched:*`; empty = all.
@@ -168,16 +168,16 @@ fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
     let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
-        header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), false);
+        header::unused_snapshot(&mut buffer, array, !options.cpus.is_empty(), false);
         out.write(0, &buffer, &mut summary)?;
         return Ok(summary);
     };
-    let lanes = lanes(ring, options.cpu)?;
+    let lanes = lanes(ring, &options.cpus)?;
     let mut printer = Printer::new(tracing, array, ring, options);
     if !options.no_header {
         let is_empty = is_empty(tracing, ring, &lanes);
         if options.snapshot && is_empty {
-            header::unused_snapshot(&mut buffer, array, options.cpu.is_some(), true);
+            header::unused_snapshot(&mut buffer, array, !options.cpus.is_empty(), true);
         } else {
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
@@ -188,11 +188,13 @@ fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options
 }
 
 /// Positions in [`Ring::cpus`] to show.
-fn lanes(ring: &dyn Ring, cpu: Option<u32>) -> Result<Vec<usize>> {
-    let Some(wanted) = cpu else { return Ok((0..ring.cpus().len()).collect()) };
-    match ring.cpus().iter().position(|c| c.cpu == wanted) {
-        Some(at) => Ok(vec![at]),
-        None => Err(Error::Schema(format!("CPU {wanted}: the ring has none of this number"))),
+fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
+    let is_wanted = |cpu: u32| wanted.is_empty() || wanted.contains(&cpu);
+    let lanes = ring.cpus().iter().enumerate().filter(|(_, cpu)| is_wanted(cpu.cpu));
+    let lanes: Vec<usize> = lanes.map(|(at, _)| at).collect();
+    match wanted.first().filter(|_| lanes.is_empty()) {
+        Some(none) => Err(Error::Schema(format!("CPU {none}: the ring has none of this number"))),
+        None => Ok(lanes),
     }
 }
 

@@ -74,18 +74,18 @@ CPU:0 [LOST 3 EVENTS]
 fn selections() {
     let tracing = two_cpus();
     let lines = |options: Options| text(&tracing, &Options { no_header: true, ..options }).1.events;
-    assert_eq!(lines(Options { cpu: Some(1), ..Options::default() }), 2);
+    assert_eq!(lines(Options { cpus: vec![1], ..Options::default() }), 2);
     assert_eq!(lines(Options { events: vec!["sched:bro*".into()], ..Options::default() }), 1);
     assert_eq!(lines(Options { events: vec!["wake".into()], last: Some(2), ..Options::default() }), 2);
     assert_eq!(lines(Options { since: Some(1_000_000_500), until: Some(1_000_004_000), ..Options::default() }), 3);
-    assert!(write_trace(&mut Vec::new(), &tracing, 0, &Options { cpu: Some(7), ..Options::default() }).is_err());
+    assert!(write_trace(&mut Vec::new(), &tracing, 0, &Options { cpus: vec![7], ..Options::default() }).is_err());
     assert!(write_trace(&mut Vec::new(), &tracing, 2, &Options::default()).is_err());
 }
 
 #[test]
 fn other_forms() {
     let tracing = two_cpus();
-    let form = |style| text(&tracing, &Options { style, cpu: Some(1), no_header: true, ..Options::default() }).0;
+    let form = |style| text(&tracing, &Options { style, cpus: vec![1], no_header: true, ..Options::default() }).0;
     assert_eq!(form(Style::Raw), "8 1 1000000500 type: 300\n7 1 1000004000 type: 301\n");
     assert!(
         form(Style::Fields)
