@@ -104,6 +104,8 @@ pub(crate) struct Filter<'t> {
     selection: &'t Selection,
     /// By stream: all of its events are wanted.
     all: Vec<bool>,
+    /// By stream: its events stand beside others.
+    beside: Vec<bool>,
     /// By stream and event class: events of it are wanted.
     classes: Vec<Vec<bool>>,
     once: Option<Once<'t>>,
@@ -123,20 +125,28 @@ impl<'t> Filter<'t> {
         let classes: Vec<Vec<bool>> = facts.iter().map(classes).collect();
         let is_whole = |of: &Vec<bool>| timeless && once.is_none() && of.iter().all(|wanted| *wanted);
         let all = facts.iter().zip(&classes).map(|(facts, of)| is_selected(traces, facts) || is_whole(of)).collect();
-        Self { selection, all, classes, once, passed_over: 0 }
+        let is_beside = |facts: &Facts| traces.get(facts.trace).is_some_and(|trace| trace.is_beside);
+        let beside = facts.iter().map(is_beside).collect();
+        Self { selection, all, beside, classes, once, passed_over: 0 }
     }
 
     /// The event is wanted. To be asked of every event, in order.
     #[inline]
     pub(crate) fn wants(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         let is_wanted = self.all.get(stream).copied().unwrap_or(true) || self.judge(stream, reader, event);
-        is_wanted && (self.passed_over == 0 || self.pass_over())
+        is_wanted && (self.passed_over == 0 || self.pass_over(stream))
     }
 
     #[cold]
-    fn pass_over(&mut self) -> bool {
-        self.passed_over -= 1;
+    fn pass_over(&mut self, stream: usize) -> bool {
+        self.passed_over -= self.count(stream);
         false
+    }
+
+    /// What an event of the stream counts.
+    #[inline]
+    fn count(&self, stream: usize) -> u64 {
+        u64::from(!self.beside.get(stream).copied().unwrap_or(false))
     }
 
     fn judge(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
@@ -155,7 +165,9 @@ struct Counter<'t> {
 
 impl Sink for Counter<'_> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
-        self.events += u64::from(self.filter.wants(stream, reader, event));
+        if self.filter.wants(stream, reader, event) {
+            self.events += self.filter.count(stream);
+        }
         true
     }
 
@@ -314,7 +326,7 @@ impl<L: Line> Sink for Writer<'_, '_, L> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if self.filter.wants(stream, reader, event) {
             self.line.line(stream, reader, event, &mut self.buffer);
-            self.totals.events += 1;
+            self.totals.events += self.filter.count(stream);
             self.failed = (self.put)(&mut self.buffer, event.nanoseconds.unwrap_or(0)).err();
         }
         self.failed.is_none()

@@ -1,8 +1,8 @@
-//! Writers: CTF 1.8 and CTF 2 folders, text, JSON lines; ftrace's text and trace.dat files, and the reader of the latter;
-//! and the evidence, as text and as data.
+//! Writers of text, JSON lines and Perfetto traces, ftrace's own text and trace.dat files, and the reader of the latter; and the evidence, as
+//! text and as data.
 //!
-//! Each takes [`lastwords_trace::source::Source`]s and returns [`Totals`]. CTF copies packets without decoding them where
-//! their verdict allows; text and JSON decode and merge the streams by time.
+//! Writers take [`lastwords_ctf::read::Trace`]s, select events of them, merge these by time, and return [`Totals`]. A kernel's trace array
+//! becomes such a trace in [`ftrace::ctf`].
 #![forbid(unsafe_code)]
 
 pub mod events;

@@ -31,6 +31,8 @@ pub struct Trace {
     pub account: Option<Evidence>,
     /// Its events were selected when it was made, by CPU, name and time: all of them are wanted.
     pub is_selected: bool,
+    /// Its events stand beside those of others, as a kernel's log beside its trace, and are not counted.
+    pub is_beside: bool,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
@@ -101,7 +103,7 @@ impl Trace {
         let name = name(&class, Path::new(""));
         let budget = Arc::new(Budget::for_input(streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)));
         let program = Arc::new(Program::new(class, &budget)?);
-        Ok(Self { path, program, streams, account: Some(account), is_selected: false, name })
+        Ok(Self { path, program, streams, account: Some(account), is_selected: false, is_beside: false, name })
     }
 
     /// Bytes of the packets of all streams.
@@ -226,6 +228,7 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         streams,
         account: None,
         is_selected: false,
+        is_beside: false,
         name,
     })
 }

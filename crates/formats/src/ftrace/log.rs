@@ -177,7 +177,9 @@ pub fn trace(
     let bytes = lines.iter().map(|line| line.text.len() as u64).sum();
     let source: Arc<dyn Packets> = Arc::new(Records(lines));
     let stream = ctf::in_memory(&source, 0, 0, LOG.to_owned(), None, bytes);
-    ctf::selected(path, class, vec![stream], Evidence::default())
+    let mut trace = ctf::selected(path, class, vec![stream], Evidence::default())?;
+    trace.is_beside = true;
+    Ok(trace)
 }
 
 /// What the trace of the log and its stream are called.

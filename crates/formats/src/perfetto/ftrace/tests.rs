@@ -109,7 +109,7 @@ fn bundles_names_and_the_log() {
     let totals =
         write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
             .unwrap();
-    assert_eq!((totals.events, totals.bytes), (6, out.len() as u64));
+    assert_eq!((totals.events, totals.bytes), (5, out.len() as u64));
     let packets = messages(&read(&out), 1);
     assert!(packets.iter().all(|packet| number(packet, 10) == 1));
     let of = |field| packets.iter().flat_map(|packet| messages(packet, field)).collect::<Vec<_>>();
