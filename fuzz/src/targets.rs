@@ -10,7 +10,8 @@ use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
-use lastwords_formats::ftrace::{dat, format_file, print, text as ftrace_text};
+use lastwords_formats::ftrace::ctf::{Form, Remarks, trace};
+use lastwords_formats::ftrace::{Choice, dat, format_file, print, text as ftrace_text};
 use lastwords_formats::{evidence, json, perfetto, text};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
@@ -448,7 +449,7 @@ pub fn text_end_to_end(data: &[u8]) {
     }
 }
 
-/// A trace.dat file: every array as text.
+/// A trace.dat file: every array as text, and as what goes through the visitor.
 pub fn trace_dat(data: &[u8]) {
     let scratch = file_of(data);
     let Ok(tracing) = dat::open(scratch.path()) else { return };
@@ -457,6 +458,24 @@ pub fn trace_dat(data: &[u8]) {
             let options = ftrace_text::Options { style, ..ftrace_text::Options::default() };
             let _ = ftrace_text::write_trace(&mut std::io::sink(), &tracing, array, &options);
         }
+    }
+    let tracing = Arc::new(tracing);
+    for form in [Form::Lines, Form::Plain, Form::Folder(Version::V1_8)] {
+        let (path, choice, remarks) = (scratch.path(), Choice::default(), Remarks::default());
+        let of = |array| trace(path, &tracing, array, &choice, None, form, &remarks).ok();
+        let traces: Vec<_> = (0..tracing.arrays.len().min(8)).filter_map(of).collect();
+        let (mut out, all) = (Vec::new(), lastwords_formats::select::Selection::default());
+        let mut decoded = |note| {
+            // What is made of pages decodes, but for times that do not fit.
+            let note = format!("{note:?}");
+            assert!(!note.contains("not decoded") || note.contains("expected a time"), "{note}");
+        };
+        let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut decoded);
+        let text = String::from_utf8(out).expect("JSON is UTF-8");
+        assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
+        let Some(ring) = tracing.arrays.first().map(|array| &*array.live) else { continue };
+        let kernel = perfetto::Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[] };
+        let _ = perfetto::write(&traces, Some(&kernel), &all, &mut sink(), &read::unwatched, &mut |_| ());
     }
 }
 

@@ -3,6 +3,7 @@
 mod each;
 mod lttng;
 mod one;
+mod room;
 mod write;
 
 use crate::account;
@@ -16,7 +17,7 @@ use lastwords_formats::{Error, create_file, create_folder};
 use lastwords_open::{Account, Body, Losses, Trace};
 use rustix::fs::Access;
 use serde::Serialize;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -230,29 +231,6 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Makes room for a file or folder.
-    ///
-    /// # Errors
-    /// It exists, and is not to be replaced or is not what this program writes.
-    fn room(&self, path: &Path) -> anyhow::Result<()> {
-        let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
-        let shown = path.display();
-        if is_stdout(path) || (meta.is_dir() && path.read_dir().is_ok_and(|mut entries| entries.next().is_none())) {
-            return Ok(());
-        }
-        if !self.force {
-            bail!("{shown} exists: choose another name or pass --force");
-        }
-        match meta.is_dir() {
-            true if !path.join("metadata").is_file() => {
-                bail!("{shown}: not a folder of CTF; --force does not remove it")
-            }
-            true => std::fs::remove_dir_all(path),
-            false => std::fs::remove_file(path),
-        }
-        .with_context(|| format!("{shown}: cannot be removed"))
-    }
-
     /// Tells of something that was written.
     fn tell(&self, line: Line, done: &mut Done) {
         if !self.json && !is_stdout(self.output) {
@@ -367,7 +345,12 @@ fn to_file<T: Default>(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow
             written => written,
         };
     }
-    let mut out = BufWriter::new(create_file(path)?);
+    let file = if room::is_device(path) {
+        File::options().write(true).open(path).with_context(|| path.display().to_string())?
+    } else {
+        create_file(path)?
+    };
+    let mut out = BufWriter::new(file);
     let written = write(&mut out).with_context(|| path.display().to_string())?;
     out.flush().with_context(|| path.display().to_string())?;
     Ok(written)

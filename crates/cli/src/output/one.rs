@@ -20,8 +20,8 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     job.check()?;
     job.traces.check_readable()?;
     let chosen = job.events.choose(job.traces)?;
-    job.room(job.output)?;
     check_together(&job, format)?;
+    job.check_room(job.output)?;
     let mut done = Done::default();
     if format.ctf_version().is_some() {
         folders(&job, &chosen, format, &mut done)?;
@@ -79,6 +79,7 @@ fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> a
     }
     let is_one = units.len() + usize::from(!lttng.all.is_empty()) == 1;
     if !is_one || !lttng.all.is_empty() {
+        job.make_room(job.output)?;
         folder(job.output)?;
     }
     let mut taken = Taken::default();

@@ -40,7 +40,7 @@ impl<'t> Writing<'_, 't> {
     /// # Errors
     /// The path is taken or cannot be written; the traces cannot be written together.
     pub(super) fn run(&self, format: Format) -> anyhow::Result<(Line, Vec<Account<'t>>)> {
-        self.job.room(self.path)?;
+        self.job.make_room(self.path)?;
         let (totals, notes) = match format {
             Format::Text => self.text()?,
             Format::Json => self.json()?,

@@ -169,6 +169,55 @@ fn the_ending_of_the_output_names_the_format() {
 }
 
 #[test]
+fn force_replaces_neither_inputs_nor_what_is_not_ours() {
+    let place = place();
+    std::fs::create_dir(place.at("in")).unwrap();
+    place.ok(&["convert", "a", "-o", "in/ctf"]);
+    let all = |folder: &str| {
+        let mut files: Vec<_> = std::fs::read_dir(place.at(folder)).unwrap().map(|e| e.unwrap().path()).collect();
+        files.sort();
+        files.iter().map(|path| (path.clone(), std::fs::read(path).unwrap_or_default())).collect::<Vec<_>>()
+    };
+    let before = all("in/ctf");
+    std::os::unix::fs::symlink(place.at("in/ctf"), place.at("link")).unwrap();
+    // The input itself, through a link, and a folder that it lies in.
+    for args in [
+        ["convert", "in/ctf", "-o", "in/ctf"],
+        ["convert", "in/ctf", "-o", "link"],
+        ["convert", "link", "-o", "in/ctf"],
+        ["recover", "in/ctf", "-o", "in"],
+        ["convert", "k.dat", "-o", "k.dat"],
+    ] {
+        let ran = place.run(&[&args[..], &["--force"]].concat());
+        assert!(ran.status == 1 && ran.err.contains("does not replace the input"), "{args:?}: {}", ran.err);
+        assert!(all("in/ctf") == before && place.at("k.dat").is_file(), "{args:?}");
+    }
+    // What is refused for another reason leaves what is in the way.
+    std::fs::copy(place.at("k.dat"), place.at("k2.dat")).unwrap();
+    std::fs::write(place.at("old.dat"), "old").unwrap();
+    assert_eq!(place.run(&["convert", "k.dat", "k2.dat", "-o", "old.dat", "--force"]).status, 1);
+    assert_eq!(std::fs::read(place.at("old.dat")).unwrap(), b"old");
+    // A folder with something else beside metadata and streams.
+    place.ok(&["convert", "a", "-o", "home"]);
+    std::fs::write(place.at("home/thesis"), "mine").unwrap();
+    let ran = place.run(&["convert", "a", "-o", "home", "--force"]);
+    assert!(ran.status == 1 && ran.err.contains("thesis in it is no part of a CTF trace"), "{}", ran.err);
+    assert!(place.at("home/thesis").is_file() && place.at("home/metadata").is_file());
+    // A FIFO is written into, and stays one.
+    let fifo = place.at("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || std::fs::read(fifo).unwrap()
+    });
+    place.ok(&["convert", "a", "-o", "fifo", "--to", "json", "--force"]);
+    assert!(reader.join().unwrap().starts_with(b"{\"schema\""));
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&fifo.symlink_metadata().unwrap().file_type()));
+    let ran = place.run(&["convert", "k.dat", "-o", "fifo", "--force"]);
+    assert!(ran.status == 1 && ran.err.contains("a device or a FIFO takes text, json and perfetto"), "{}", ran.err);
+}
+
+#[test]
 fn other_files_are_told_by_what_they_look_like() {
     let place = Place::new();
     for (bytes, words) in

@@ -1,0 +1,111 @@
+//! Room for a file or folder that is written: what is in the way, and whether it may be replaced.
+//!
+//! `--force` replaces a regular file, a link, and a folder that holds one CTF trace and nothing else. It never replaces an input, or a
+//! folder that an input lies in. Nothing is removed before all checks of the command line have passed.
+
+use super::{Format, Job, is_stdout};
+use anyhow::{Context, bail};
+use std::fs::{File, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// What a packet of CTF begins with, in either byte order.
+const MAGICS: [[u8; 4]; 2] = [[0xc1, 0xfc, 0x1f, 0xc1], [0xc1, 0x1f, 0xfc, 0xc1]];
+
+impl Job<'_> {
+    /// Whether a file or folder can be written at a path; nothing is removed.
+    ///
+    /// # Errors
+    /// Something is there that is not to be replaced.
+    pub(super) fn check_room(&self, path: &Path) -> anyhow::Result<()> {
+        let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
+        let shown = path.display();
+        if is_stdout(path) || is_empty_folder(path, &meta) {
+            return Ok(());
+        }
+        if is_device(path) {
+            return match self.to.or_else(|| Format::of_path(path)) {
+                Some(Format::Text | Format::Json | Format::Perfetto) => Ok(()),
+                _ => bail!("{shown}: a device or a FIFO takes text, json and perfetto; name a new file or folder"),
+            };
+        }
+        if !self.force {
+            bail!("{shown} exists: choose another name or pass --force");
+        }
+        if let Some(input) = self.input_in(path, &meta) {
+            bail!("{shown}: --force does not replace the input {}: choose another name", input.display());
+        }
+        match meta.is_dir() {
+            true if !path.join("metadata").is_file() => {
+                bail!("{shown}: not a folder of CTF; --force does not remove it")
+            }
+            true => match foreign(path, true)? {
+                Some(name) => bail!("{shown}: {name} in it is no part of a CTF trace; --force does not remove it"),
+                None => Ok(()),
+            },
+            false => Ok(()),
+        }
+    }
+
+    /// Makes room for a file or folder.
+    ///
+    /// # Errors
+    /// Something is there that is not to be replaced, or cannot be removed.
+    pub(super) fn make_room(&self, path: &Path) -> anyhow::Result<()> {
+        self.check_room(path)?;
+        let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
+        if is_stdout(path) || is_device(path) || is_empty_folder(path, &meta) {
+            return Ok(());
+        }
+        let removed = if meta.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        removed.with_context(|| format!("{}: cannot be removed", path.display()))
+    }
+
+    /// An input that is at the path, or lies below it.
+    fn input_in(&self, path: &Path, meta: &Metadata) -> Option<&Path> {
+        let real = path.canonicalize().ok();
+        let is_hit = |input: &&Path| {
+            let below =
+                input.canonicalize().ok().zip(real.as_ref()).is_some_and(|(input, real)| input.starts_with(real));
+            let is_same = |other: Metadata| (other.dev(), other.ino()) == (meta.dev(), meta.ino());
+            below || input.metadata().is_ok_and(is_same)
+        };
+        let traces = self.traces.all.iter().filter_map(|trace| Some(trace.ctf()?.path.as_path()));
+        self.traces.origins.iter().map(|origin| origin.path.as_path()).chain(traces).find(is_hit)
+    }
+}
+
+/// A device, a FIFO or a socket is at the path, or what a link there leads to is one: it is written into, never replaced.
+pub(super) fn is_device(path: &Path) -> bool {
+    let kind = path.metadata().map(|meta| meta.file_type());
+    kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device() || kind.is_fifo() || kind.is_socket())
+}
+
+fn is_empty_folder(path: &Path, meta: &Metadata) -> bool {
+    meta.is_dir() && path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// The first name in a folder that is neither metadata nor a stream of CTF, nor, at the top, a folder of index files.
+fn foreign(folder: &Path, is_top: bool) -> anyhow::Result<Option<String>> {
+    for entry in folder.read_dir().with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        let is_part = match entry.file_type()? {
+            kind if kind.is_dir() => is_top && name == "index" && foreign(&path, false)?.is_none(),
+            kind if kind.is_file() && is_top => name == "metadata" || is_stream(&path),
+            kind => kind.is_file() && path.extension().is_some_and(|extension| extension == "idx"),
+        };
+        if !is_part {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The file is empty, or begins as a packet of CTF.
+fn is_stream(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut head));
+    read.is_ok() && (head.is_empty() || head.first_chunk().is_some_and(|magic| MAGICS.contains(magic)))
+}
