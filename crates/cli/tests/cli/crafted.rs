@@ -157,10 +157,12 @@ fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// A class of numbers of CTF 2.
+const U8: &str = r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
+
 /// Metadata of CTF 2 behind its preamble.
 fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     const STREAM: &str = r#"{"type":"data-stream-class"}"#;
-    const U8: &str = r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
     let member = |name: &str, class: &str| format!(r#"{{"name":"{name}","field-class":{class}}}"#);
     let record = |members: &[String]| {
         let members = members.join(",");
