@@ -262,6 +262,49 @@ fn crafted_metadata() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Folders with many files: traces of one UUID, streams, packets; and a file of holes.
+#[test]
+fn crafted_folders() {
+    const ONE_BYTE: &str = "fields := struct { integer { size = 8; } x; }; };";
+    let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le;";
+    let place = Place::new();
+    let folder = |name: &str, metadata: &str| {
+        std::fs::create_dir_all(place.at(name)).expect("made");
+        std::fs::write(place.at(name).join("metadata"), metadata).expect("written");
+        place.at(name)
+    };
+    let plain = format!("{head} }}; event {{ name = e; {ONE_BYTE}");
+    for number in 0..1_500 {
+        let uuid = "uuid = \"01234567-89ab-cdef-0123-456789abcdef\"";
+        // Of each metadata there are three.
+        let metadata = format!("{head} {uuid}; }}; event {{ name = e{}; {ONE_BYTE}", number / 3);
+        std::fs::write(folder(&format!("uuid/{number}"), &metadata).join("s"), [1; 3]).expect("written");
+    }
+    let streams = folder("streams", &plain);
+    (0..scale(40_000)).for_each(|n| std::fs::write(streams.join(format!("s{n}")), [1; 3]).expect("written"));
+    let clock = "integer { size = 32; align = 8; map = clock.c.value; }";
+    let packets = folder(
+        "packets",
+        &format!(
+            "{head} packet.header := struct {{ {BYTE} stream_instance_id; }}; }}; clock {{ name = c; freq = 1000; }};
+            stream {{ packet.context := struct {{ {clock} timestamp_begin; {BYTE} packet_size; }}; }};
+            event {{ name = e; {ONE_BYTE}"
+        ),
+    );
+    for file in 0..2u32 {
+        let packet = |n: u32| [&[7][..], &(2 * n + file).to_le_bytes(), &[56, 1]].concat();
+        let bytes: Vec<u8> = (0..scale(200_000) as u32).flat_map(packet).collect();
+        std::fs::write(packets.join(format!("s{file}")), bytes).expect("written");
+    }
+    let holes = std::fs::File::create(folder("holes", &plain).join("s")).expect("made");
+    holes.set_len(1 << 40).expect("holes");
+    let mut wrong = Vec::new();
+    for name in ["uuid", "streams", "packets", "holes"] {
+        wrong.extend(run(&place, name, &place.at(name)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// A trace.dat file of version 7 with one option a buffer: sub-buffers of so many bytes, and CPUs' places. `is_packed`: the data is
 /// flagged as compressed.
 fn version_7(algorithm: &str, page: u32, buffers: &[Vec<(u64, u64)>], is_packed: bool, body: &[u8]) -> Vec<u8> {
