@@ -157,6 +157,20 @@ fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// A variant of many options, and a bit map of many names.
+fn of_many_names(class: &str) -> [String; 2] {
+    let option = |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{class}}}"#);
+    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
+    let variant =
+        format!(r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#, options.join(","));
+    let flags: Vec<String> = (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
+    let bit_map = format!(
+        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
+        flags.join(",")
+    );
+    [variant, bit_map]
+}
+
 /// Metadata of CTF 2 behind its preamble.
 fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     const STREAM: &str = r#"{"type":"data-stream-class"}"#;
@@ -182,15 +196,7 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     let optional = format!(
         r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
     );
-    let option = |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{U8}}}"#);
-    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
-    let variant =
-        format!(r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#, options.join(","));
-    let flags: Vec<String> = (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
-    let bit_map = format!(
-        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
-        flags.join(",")
-    );
+    let [variant, bit_map] = of_many_names(U8);
     vec![
         ("an array of 2^64 elements", with(&[record(&[member("a", &array("18446744073709551615", U8))])])),
         (
