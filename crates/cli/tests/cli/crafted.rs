@@ -160,6 +160,20 @@ fn tsdl_of_much_text() -> Vec<(&'static str, String)> {
 /// A class of numbers of CTF 2.
 const U8: &str = r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian"}"#;
 
+/// A variant of many options, and a bit map of many names.
+fn of_many_names(class: &str) -> [String; 2] {
+    let option = |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{class}}}"#);
+    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
+    let variant =
+        format!(r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#, options.join(","));
+    let flags: Vec<String> = (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
+    let bit_map = format!(
+        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
+        flags.join(",")
+    );
+    [variant, bit_map]
+}
+
 /// Metadata of CTF 2 behind its preamble.
 fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     const STREAM: &str = r#"{"type":"data-stream-class"}"#;
@@ -184,15 +198,7 @@ fn ctf2() -> Vec<(&'static str, Vec<String>)> {
     let optional = format!(
         r#"{{"type":"optional","selector-field-location":{{"path":["n"]}},"selector-field-ranges":[[0,1]],"field-class":{U8}}}"#
     );
-    let option = |n: usize| format!(r#"{{"selector-field-ranges":[[{n},{n}]],"field-class":{U8}}}"#);
-    let options: Vec<String> = (2..scale(200_000)).chain([1]).map(option).collect();
-    let variant =
-        format!(r#"{{"type":"variant","selector-field-location":{{"path":["n"]}},"options":[{}]}}"#, options.join(","));
-    let flags: Vec<String> = (0..scale(200_000)).map(|n| format!(r#""f{n}":[[{0},{0}]]"#, n % 8)).collect();
-    let bit_map = format!(
-        r#"{{"type":"fixed-length-bit-map","length":8,"byte-order":"little-endian","flags":{{{}}}}}"#,
-        flags.join(",")
-    );
+    let [variant, bit_map] = of_many_names(U8);
     vec![
         ("an array of 2^64 elements", with(&[record(&[member("a", &array("18446744073709551615", U8))])])),
         (
@@ -260,6 +266,49 @@ fn crafted_metadata() {
         std::fs::write(folder.join("stream"), &stream).expect("written");
         wrong.extend(run(&place, what, &folder));
         std::fs::remove_dir_all(folder).expect("removed");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Folders with many files: traces of one UUID, streams, packets; and a file of holes.
+#[test]
+fn crafted_folders() {
+    const ONE_BYTE: &str = "fields := struct { integer { size = 8; } x; }; };";
+    let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le;";
+    let place = Place::new();
+    let folder = |name: &str, metadata: &str| {
+        std::fs::create_dir_all(place.at(name)).expect("made");
+        std::fs::write(place.at(name).join("metadata"), metadata).expect("written");
+        place.at(name)
+    };
+    let plain = format!("{head} }}; event {{ name = e; {ONE_BYTE}");
+    for number in 0..1_500 {
+        let uuid = "uuid = \"01234567-89ab-cdef-0123-456789abcdef\"";
+        // Of each metadata there are three.
+        let metadata = format!("{head} {uuid}; }}; event {{ name = e{}; {ONE_BYTE}", number / 3);
+        std::fs::write(folder(&format!("uuid/{number}"), &metadata).join("s"), [1; 3]).expect("written");
+    }
+    let streams = folder("streams", &plain);
+    (0..scale(40_000)).for_each(|n| std::fs::write(streams.join(format!("s{n}")), [1; 3]).expect("written"));
+    let clock = "integer { size = 32; align = 8; map = clock.c.value; }";
+    let packets = folder(
+        "packets",
+        &format!(
+            "{head} packet.header := struct {{ {BYTE} stream_instance_id; }}; }}; clock {{ name = c; freq = 1000; }};
+            stream {{ packet.context := struct {{ {clock} timestamp_begin; {BYTE} packet_size; }}; }};
+            event {{ name = e; {ONE_BYTE}"
+        ),
+    );
+    for file in 0..2u32 {
+        let packet = |n: u32| [&[7][..], &(2 * n + file).to_le_bytes(), &[56, 1]].concat();
+        let bytes: Vec<u8> = (0..scale(200_000) as u32).flat_map(packet).collect();
+        std::fs::write(packets.join(format!("s{file}")), bytes).expect("written");
+    }
+    let holes = std::fs::File::create(folder("holes", &plain).join("s")).expect("made");
+    holes.set_len(1 << 40).expect("holes");
+    let mut wrong = Vec::new();
+    for name in ["uuid", "streams", "packets", "holes"] {
+        wrong.extend(run(&place, name, &place.at(name)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -53,6 +53,14 @@ fn inputs(place: &Place) -> Vec<(String, Files)> {
     paths.iter().map(|path| (path.file_name().expect("a name").display().to_string(), files(path))).collect()
 }
 
+fn write(files: &Files, input: &Path) {
+    for (below, bytes) in files {
+        let path = if below.as_os_str().is_empty() { input.to_path_buf() } else { input.join(below) };
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, bytes).expect("written");
+    }
+}
+
 /// Changes one of the files in one to four places.
 fn damage(files: &mut Files, rng: &mut Rng) {
     let chosen = rng.below(files.len());
@@ -91,13 +99,13 @@ fn damaged_inputs_end_within_limits() {
         let (name, mut files) = inputs[seed as usize % inputs.len()].clone();
         damage(&mut files, &mut rng);
         let mutant = place.at("mutant");
-        for (below, bytes) in &files {
-            let path = if below.as_os_str().is_empty() { mutant.clone() } else { mutant.join(below) };
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-            std::fs::write(path, bytes).expect("written");
-        }
+        write(&files, &mutant);
         let found = run(&place, &format!("seed {seed}, {name}"), &mutant);
-        found.iter().for_each(|line| println!("{line}"));
+        if !found.is_empty() {
+            let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mutant-{seed}"));
+            write(&files, &kept);
+            println!("{}: {found:#?}", kept.display());
+        }
         wrong.extend(found);
         std::fs::remove_dir_all(&mutant).or_else(|_| std::fs::remove_file(&mutant)).expect("removed");
     }

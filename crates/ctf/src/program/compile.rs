@@ -373,7 +373,7 @@ impl<'a> Compiler<'a> {
         if self.merge {
             match count {
                 Count::Fixed(bytes) => self.advance(bytes.checked_mul(8).ok_or(SchemaError::TooLong(bytes))?),
-                Count::Slot(_) => {
+                Count::Slot(..) => {
                     self.code.ops.push(Op::Stride { count, bits: 8 });
                     self.known = self.known.strided(8);
                 }
@@ -388,7 +388,7 @@ impl<'a> Compiler<'a> {
     fn count(&self, length: &Length) -> Result<Count, SchemaError> {
         Ok(match length {
             Length::Fixed(count) => Count::Fixed(*count),
-            Length::Of(path) => Count::Slot(self.slots.of(path)?.slot),
+            Length::Of(path) => Count::Slot(self.slots.of(path)?.slot, 0),
         })
     }
 
@@ -400,7 +400,7 @@ impl<'a> Compiler<'a> {
         {
             match count {
                 Count::Fixed(count) => self.advance(count.checked_mul(stride).ok_or(SchemaError::TooLong(count))?),
-                Count::Slot(_) => {
+                Count::Slot(..) => {
                     let bits = u32::try_from(stride).map_err(|_| SchemaError::TooLong(stride))?;
                     self.code.ops.push(Op::Stride { count, bits });
                     self.known = self.known.strided(stride);
@@ -411,11 +411,11 @@ impl<'a> Compiler<'a> {
         let begin = self.code.ops.len();
         let before = self.known;
         self.seal();
-        let weight = match count {
-            Count::Fixed(_) => 0,
-            Count::Slot(_) => u32::try_from(weight::of_element(array)).unwrap_or(u32::MAX),
+        let count = match count {
+            Count::Slot(slot, _) => Count::Slot(slot, u32::try_from(weight::of_element(array)).unwrap_or(u32::MAX)),
+            fixed @ Count::Fixed(_) => fixed,
         };
-        self.code.ops.push(Op::Loop { node, count, end: 0, weight });
+        self.code.ops.push(Op::Loop { node, count, end: 0 });
         self.known = Known::NOTHING;
         self.deeper(|this| this.field(&array.element, "", 0, true))?;
         self.seal();

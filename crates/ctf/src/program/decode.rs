@@ -129,11 +129,9 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 Op::Stride { count, bits } => self.stride(count, bits)?,
                 Op::Begin(node) => self.visitor.begin(node),
                 Op::End(node) => self.visitor.end(node),
-                Op::Loop { node, count, end, weight } => {
+                Op::Loop { node, count, end } => {
                     let end = end as usize;
                     self.repeat(node, count, next, end)?;
-                    let weight = self.count(count).saturating_mul(u64::from(weight));
-                    self.state.weight = self.state.weight.saturating_add(weight);
                     next = end;
                 }
                 Op::Choose { node, slot, choice, end } => {
@@ -321,7 +319,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
     fn count(&self, count: Count) -> u64 {
         match count {
             Count::Fixed(count) => count,
-            Count::Slot(slot) => self.state.slots.get(usize::from(slot)).copied().unwrap_or(0),
+            Count::Slot(slot, _) => self.state.slots.get(usize::from(slot)).copied().unwrap_or(0),
         }
     }
 
@@ -356,7 +354,9 @@ impl<V: Visitor> Runner<'_, '_, V> {
     }
 
     fn repeat(&mut self, node: NodeId, count: Count, begin: usize, end: usize) -> Result<(), Fault> {
+        let weight = if let Count::Slot(_, weight) = count { weight } else { 0 };
         let count = self.count(count);
+        self.state.weight = self.state.weight.saturating_add(count.saturating_mul(u64::from(weight)));
         if count > self.state.steps {
             return Err(self.window.fault(self.at, count, Expected::Length));
         }

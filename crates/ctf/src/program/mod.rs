@@ -192,6 +192,11 @@ impl Program {
         &self.class
     }
 
+    /// What pays for reading its packets.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// A decoder for the packets of one stream.
     #[must_use]
     pub fn decoder(&self) -> Decoder {

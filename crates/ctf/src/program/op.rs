@@ -42,13 +42,7 @@ pub(super) enum Op {
     /// It ends.
     End(NodeId),
     /// The ops up to `end` as often as `count` says.
-    Loop {
-        node: NodeId,
-        count: Count,
-        end: u32,
-        /// Text of an element, where the packet says how many there are.
-        weight: u32,
-    },
+    Loop { node: NodeId, count: Count, end: u32 },
     /// One of the cases of a choice; behind all of them, at `end`, it goes on.
     Choose { node: NodeId, slot: u16, choice: u32, end: u32 },
 }
@@ -67,7 +61,8 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Count {
     Fixed(u64),
-    Slot(u16),
+    /// The number of a slot. Of a loop's elements each becomes so much text.
+    Slot(u16, u32),
 }
 
 /// What a variant's or optional's selector can say.

@@ -9,6 +9,7 @@ use crate::Totals;
 use crate::metadata::{Version, emit};
 use crate::output::{create_file, create_folder};
 use lastwords_trace::parallel;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -32,30 +33,44 @@ pub fn copy(
         traces.iter().map(|trace| metadata_of(trace, version)).collect::<crate::Result<_>>()?;
     create_folder(out)?;
     let mut totals = Totals::default();
-    let mut names: Vec<PathBuf> = Vec::new();
+    let mut names = Names::default();
     for (trace, metadata) in traces.iter().zip(metadata) {
         let folder = match traces {
             [_] => out.to_path_buf(),
-            _ => unused(out, trace.path.file_name().map(Path::new).unwrap_or(Path::new("trace")), &names),
+            _ => names.unused(out, trace.path.file_name().map(Path::new).unwrap_or(Path::new("trace"))),
         };
         if folder != out {
             create_folder(&folder)?;
         }
-        names.push(folder.clone());
         totals.add(&copy_trace(trace, &metadata, &folder, watch, faults)?);
     }
     Ok(totals)
 }
 
-/// A path under `out` that no other trace has.
-fn unused(out: &Path, name: &Path, names: &[PathBuf]) -> PathBuf {
-    let mut path = out.join(name);
-    let mut number = 1;
-    while names.contains(&path) {
-        number += 1;
-        path = out.join(format!("{}-{number}", name.display()));
+/// Paths that are taken.
+#[derive(Default)]
+struct Names {
+    taken: HashSet<PathBuf>,
+    /// By path: the last number that was put behind it.
+    numbers: HashMap<PathBuf, u64>,
+}
+
+impl Names {
+    /// A path under `out` that is not taken; then it is.
+    fn unused(&mut self, out: &Path, name: &Path) -> PathBuf {
+        let first = out.join(name);
+        if self.taken.insert(first.clone()) {
+            return first;
+        }
+        let number = self.numbers.entry(first).or_insert(1);
+        loop {
+            *number += 1;
+            let path = out.join(format!("{}-{number}", name.display()));
+            if self.taken.insert(path.clone()) {
+                return path;
+            }
+        }
     }
-    path
 }
 
 /// The metadata of a copy: the same where it is of that version and in a file, else written anew.
@@ -74,15 +89,15 @@ fn copy_trace(
     watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
 ) -> crate::Result<Totals> {
-    let mut used: Vec<PathBuf> = Vec::new();
-    for stream in &trace.streams {
+    let mut names = Names::default();
+    let streams = trace.streams.iter().map(|stream| {
         let name = match &stream.memory {
             Some(memory) => OsStr::new(&memory.name),
             None => stream.files.first().and_then(|file| file.file_name()).unwrap_or_default(),
         };
-        used.push(unused(folder, Path::new(name), &used));
-    }
-    let streams: Vec<(&Stream, PathBuf)> = trace.streams.iter().zip(used).collect();
+        (stream, names.unused(folder, Path::new(name)))
+    });
+    let streams: Vec<(&Stream, PathBuf)> = streams.collect();
     let mut totals = Totals::default();
     let hear = |fault| {
         totals.faults += 1;

@@ -173,7 +173,12 @@ pub fn open(path: &Path) -> Result<Found, Error> {
             Err(fault) => found.faults.push(fault),
         }
     }
-    found.traces = joined(found.traces);
+    let (traces, spent) = joined(found.traces, &budget);
+    found.traces = traces;
+    if let Some(error) = spent {
+        let what = format!("{error}; traces of one UUID stay apart");
+        found.faults.push(Error::metadata(path, 0, what));
+    }
     Ok(found)
 }
 
@@ -233,11 +238,9 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
     })
 }
 
-/// Bytes that a file takes; those of its holes do not count.
+/// Bytes that a file takes; those of its holes do not count. Some file systems keep small files without a block.
 pub(super) fn stored(file: &Metadata) -> u64 {
-    let blocks = file.blocks().saturating_mul(512);
-    // Not every file system tells its blocks.
-    if blocks == 0 { file.len() } else { file.len().min(blocks) }
+    file.len().min(file.blocks().saturating_mul(512).max(1 << 16))
 }
 
 /// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no
@@ -327,11 +330,21 @@ impl Same {
     }
 }
 
-/// Makes one trace of those that have one identity, as far as one of their metadata decodes both.
-fn joined(traces: Vec<Trace>) -> Vec<Trace> {
+/// Makes one trace of those that have one identity, as far as one of their metadata decodes both. Each event record class that is
+/// compared takes a step of the budget: behind its end, which is the error, traces stay apart.
+fn joined(traces: Vec<Trace>, budget: &Budget) -> (Vec<Trace>, Option<lastwords_bytes::Error>) {
     let mut joined: Vec<Trace> = Vec::new();
+    let mut spent = None;
+    let mut pay = |one: &TraceClass, other: &TraceClass| {
+        let steps = classes(one).min(classes(other)) as u64;
+        spent.is_none() && budget.steps("metadata of one UUID", steps).map_err(|error| spent = Some(error)).is_ok()
+    };
     for trace in traces {
-        match joined.iter_mut().find(|other| are_parts(other.class(), trace.class())) {
+        let is_part = |other: &&mut Trace| {
+            let (one, other) = (other.class(), trace.class());
+            one.identity.uid.is_some() && one.identity == other.identity && pay(one, other) && are_parts(one, other)
+        };
+        match joined.iter_mut().find(is_part) {
             Some(other) => unite(other, trace),
             None => joined.push(trace),
         }
@@ -339,16 +352,14 @@ fn joined(traces: Vec<Trace>) -> Vec<Trace> {
     for trace in &mut joined {
         trace.streams.sort_by(|a, b| a.files.first().cmp(&b.files.first()));
     }
-    joined
+    (joined, spent)
 }
 
-/// Whether two metadata are of one trace: they have one identity, and the one with more classes decodes the packets of the other as
+/// Whether two metadata of one identity are of one trace: the one with more classes decodes the packets of the other as
 /// that does. Traces with the same UUID but other classes stay apart.
 fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
     let (larger, smaller) = if classes(other) > classes(one) { (other, one) } else { (one, other) };
-    one.identity.uid.is_some()
-        && one.identity == other.identity
-        && one.header == other.header
+    one.header == other.header
         && smaller.streams.iter().all(|stream| {
             let same = larger.streams.iter().find(|there| there.id == stream.id);
             same.is_some_and(|there| decodes(larger, there, smaller, stream))
@@ -366,18 +377,21 @@ fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, strea
         let clock = stream.clock.and_then(|at| class.clocks.get(at));
         clock.map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, clock.origin.clone()))
     };
-    let events: HashMap<u64, &EventClass> = there.events.iter().map(|event| (event.id, event)).collect();
-    time(larger, there) == time(smaller, stream)
+    let alike = time(larger, there) == time(smaller, stream)
         && there.packet_context == stream.packet_context
         && there.event_header == stream.event_header
-        && there.common_context == stream.common_context
-        && stream.events.iter().all(|event| {
-            events.get(&event.id).is_some_and(|there| {
-                there.name == event.name
-                    && there.specific_context == event.specific_context
-                    && there.payload == event.payload
-            })
+        && there.common_context == stream.common_context;
+    let events: HashMap<u64, &EventClass> = match alike {
+        true => there.events.iter().map(|event| (event.id, event)).collect(),
+        false => return false,
+    };
+    stream.events.iter().all(|event| {
+        events.get(&event.id).is_some_and(|there| {
+            there.name == event.name
+                && there.specific_context == event.specific_context
+                && there.payload == event.payload
         })
+    })
 }
 
 /// The larger metadata counts for both.

@@ -7,12 +7,17 @@ use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, Par
 use lastwords_trace::class::Clock;
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::{Defect, PacketInfo, PacketReader};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
 /// Bytes of a packet that are in memory at a time, and most bytes of one event.
 const WINDOW: usize = 256 << 10;
 const MAX_EVENT: usize = 64 << 20;
+/// Bytes that are zero, so many together, may be a hole of the file, of which a small file may have terabytes; and what each such byte
+/// takes of the budget.
+const HOLE: usize = 1 << 12;
+const COST: u64 = 8;
 
 /// A loss that a stream's packets tell of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +58,13 @@ pub(super) fn is_time(nanoseconds: &i64) -> bool {
     !matches!(*nanoseconds, i64::MIN | i64::MAX)
 }
 
-/// A window that nobody looks at any more, in place of `bytes`; those at which somebody still looks are kept in `old`.
-fn free<'a>(bytes: &'a mut Arc<Vec<u8>>, old: &mut Vec<Arc<Vec<u8>>>) -> Option<&'a mut Vec<u8>> {
+/// A window that nobody looks at any more, in place of `bytes`; those at which somebody still looks are kept in `old`, the oldest first.
+/// The oldest is the first that is let go.
+fn free<'a>(bytes: &'a mut Arc<Vec<u8>>, old: &mut VecDeque<Arc<Vec<u8>>>) -> Option<&'a mut Vec<u8>> {
     if Arc::get_mut(bytes).is_none() {
-        let free = old.iter_mut().position(|old| Arc::get_mut(old).is_some());
-        let next = free.map_or_else(Arc::default, |free| old.swap_remove(free));
-        old.push(std::mem::replace(bytes, next));
+        let is_free = old.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some());
+        let next = if is_free { old.pop_front() } else { None };
+        old.push_back(std::mem::replace(bytes, next.unwrap_or_default()));
     }
     Arc::get_mut(bytes)
 }
@@ -71,7 +77,7 @@ pub struct Reader<'t> {
     file: Option<(u32, File)>,
     bytes: Arc<Vec<u8>>,
     /// Windows before it; at some of them somebody still looks.
-    old: Vec<Arc<Vec<u8>>>,
+    old: VecDeque<Arc<Vec<u8>>>,
     /// Counts what has been in them.
     windows: u64,
     base: u64,
@@ -115,7 +121,7 @@ impl<'t> Reader<'t> {
             stream,
             file: None,
             bytes: Arc::default(),
-            old: Vec::new(),
+            old: VecDeque::new(),
             windows: 0,
             base: 0,
             content_end: 0,
@@ -325,10 +331,14 @@ impl<'t> Reader<'t> {
         let left = (self.content_end.div_ceil(8)).saturating_sub(self.base);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.window);
         self.windows += 1;
-        match free(&mut self.bytes, &mut self.old) {
-            Some(bytes) => read_at(file, path, offset.saturating_add(self.base), length, bytes),
-            None => Ok(()),
+        let Some(bytes) = free(&mut self.bytes, &mut self.old) else { return Ok(()) };
+        read_at(file, path, offset.saturating_add(self.base), length, bytes)?;
+        if length >= HOLE && bytes.iter().all(|byte| *byte == 0) {
+            let cost = (length as u64).saturating_mul(COST);
+            let paid = self.program.budget().bytes("what holes of the file hold", cost);
+            paid.map_err(|error| Error::io(path)(std::io::Error::other(error)))?;
         }
+        Ok(())
     }
 
     /// Puts the next packet of a stream in memory into the window, which holds it whole. Returns false at the end.
