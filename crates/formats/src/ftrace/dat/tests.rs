@@ -51,6 +51,26 @@ fn what_is_written_is_read_again() {
     }
 }
 
+/// A description that cannot be read is a loss, not a remark: without formats no event can be decoded.
+#[test]
+fn what_a_damaged_description_told_is_lost() {
+    let (_folder, path) = written(7);
+    let whole = std::fs::read(&path).unwrap();
+    for id in id::HEADER_INFO..=id::COMMAND_LINES {
+        let mut bytes = whole.clone();
+        // The section's own id stands where its option says.
+        let option = [&id.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
+        let at = bytes.windows(6).position(|window| window == option).unwrap() + 6;
+        let section = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        bytes[section] ^= 0x80;
+        std::fs::write(&path, bytes).unwrap();
+        let read = open(&path).unwrap();
+        let [gap] = read.evidence.gaps.as_slice() else { panic!("{:?}", read.evidence) };
+        assert!(gap.cause == Cause::Damaged && gap.place.starts_with(path.to_str().unwrap()), "{gap:?}");
+        assert!(read.evidence.has_losses());
+    }
+}
+
 #[test]
 fn chosen_arrays_alone_are_written() {
     let machine = machine();
