@@ -1,7 +1,7 @@
 //! What is damaged, cannot be read or is not searched in a folder or a trace of CTF is told, and counts.
 
-use crate::support::{Place, ran};
-use std::os::unix::fs::PermissionsExt;
+use crate::support::{Place, ran, small};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
@@ -51,4 +51,66 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
     std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0)).unwrap();
     let ran = report(&["ctf"]);
     assert!(ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"), "{ran:?}");
+}
+
+#[test]
+fn streams_of_ctf_without_good_metadata_are_a_loss() {
+    let place = Place::new();
+    small(&place, "all/a", 0);
+    let (folder, metadata) = (place.at("all/ctf"), place.at("all/ctf/metadata"));
+    let good = place.ok(&["report", "all"]);
+    ctf(&folder, 0, &[0]);
+    let text = std::fs::read_to_string(&metadata).unwrap();
+    for bad in [Some(vec![0xa5; 300]), Some(Vec::new()), None, Some(text.replace("/* CTF", "/~ CTF").into_bytes())] {
+        match &bad {
+            Some(bytes) => std::fs::write(&metadata, bytes).unwrap(),
+            None => std::fs::remove_file(&metadata).unwrap(),
+        }
+        for (args, status) in [(&["all"][..], 0), (&["all", "--strict"], 3)] {
+            let ran = place.run(&[&["report"], args].concat());
+            assert!(ran.status == status && ran.out == good, "{bad:?}: {ran:?}");
+            assert!(ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
+        }
+        let ran = place.run(&["report", "all/ctf"]);
+        assert!(ran.status == 1 && ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
+        assert!(!ran.err.contains("no session is in"), "{bad:?}: {}", ran.err);
+    }
+    // Other traces in the folder and below it are read all the same.
+    ctf(&place.at("all/ctf/below"), 0, &[0]);
+    for bad in [None, Some("junk")] {
+        let _ = bad.map(|text| std::fs::write(&metadata, text).unwrap());
+        let ran = place.run(&["report", "all/ctf", "--strict"]);
+        assert!(ran.status == 3 && ran.out.lines().count() == 2, "{bad:?}: {ran:?}");
+        assert!(ran.err.matches("error: all/ctf/metadata: ").count() == 1, "{bad:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn folders_too_deep_to_be_searched_are_a_loss() {
+    let place = Place::new();
+    ctf(&place.at("deep/ctf"), 0, &[0]);
+    let far = format!("deep/{}", "x/".repeat(40));
+    ctf(&place.at(&far), 0, &[0]);
+    for (args, status) in [(&["deep"][..], 0), (&["deep", "--strict"], 3)] {
+        let ran = place.run(&[&["report"], args].concat());
+        assert!(ran.status == status && ran.out.lines().count() == 2, "{ran:?}");
+        assert!(ran.err.contains("too deep in other folders to be searched"), "{}", ran.err);
+    }
+    std::fs::remove_dir_all(place.at("deep/ctf")).unwrap();
+    let ran = place.run(&["report", "deep"]);
+    assert!(ran.status == 1 && ran.err.contains("too deep"), "{ran:?}");
+}
+
+#[test]
+fn links_and_pipes_in_a_folder_are_told_once() {
+    let place = Place::new();
+    ctf(&place.at("all/ctf"), 0, &[0]);
+    ctf(&place.at("other"), 0, &[0]);
+    std::fs::create_dir(place.at("all/below")).unwrap();
+    symlink("../other", place.at("all/link")).unwrap();
+    symlink("../../other", place.at("all/below/link")).unwrap();
+    let ran = place.run(&["report", "all", "--strict"]);
+    assert!(ran.status == 0 && ran.out.lines().count() == 2, "{ran:?}");
+    let notes: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("note: ")).collect();
+    assert!(matches!(notes.as_slice(), [one] if one.contains("all/link and 1 more")), "{}", ran.err);
 }
