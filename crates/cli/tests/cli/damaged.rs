@@ -114,3 +114,18 @@ fn links_and_pipes_in_a_folder_are_told_once() {
     let notes: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("note: ")).collect();
     assert!(matches!(notes.as_slice(), [one] if one.contains("all/link and 1 more")), "{}", ran.err);
 }
+
+#[test]
+fn what_was_discarded_before_the_first_packet_is_a_loss() {
+    let place = Place::new();
+    ctf(&place.at("ctf"), 0, &[9]);
+    let ran = place.run(&["report", "ctf", "--strict"]);
+    assert!(ran.status == 3 && ran.out.lines().count() == 2, "{ran:?}");
+    assert!(ran.err.contains("discarded (9 events)"), "{}", ran.err);
+    let told = place.json(&["inspect", "ctf", "--json"]);
+    assert_eq!(told.to_string().matches("\"discarded_events\":9").count(), 1, "{told}");
+    // A copy tells of them as well, and once.
+    place.ok(&["recover", "ctf", "-o", "copy"]);
+    let ran = place.run(&["report", "copy", "--strict"]);
+    assert!(ran.status == 3 && ran.err.contains("discarded (9 events)"), "{ran:?}");
+}
