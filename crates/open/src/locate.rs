@@ -210,7 +210,10 @@ fn of_folder(
     let is_undescribed = has_streams && !folder.join("metadata").is_file();
     if is_undescribed {
         let metadata = folder.join("metadata");
-        let why = anyhow::anyhow!("{}: it is missing, and nothing else describes the streams of CTF beside it", metadata.display());
+        let why = anyhow::anyhow!(
+            "{}: it is missing, and nothing else describes the streams of CTF beside it",
+            metadata.display()
+        );
         found.push(Candidate::found(Err(why)));
     } else if has_streams {
         found.push(as_one(Ok(Location::new(folder, LocationKind::Ctf))));

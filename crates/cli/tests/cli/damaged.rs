@@ -50,7 +50,10 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
     // Nor is anything said of a description that LTTng's streams lack.
     std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0)).unwrap();
     let ran = report(&["ctf"]);
-    assert!(ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"), "{ran:?}");
+    assert!(
+        ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -128,4 +131,23 @@ fn what_was_discarded_before_the_first_packet_is_a_loss() {
     place.ok(&["recover", "ctf", "-o", "copy"]);
     let ran = place.run(&["report", "copy", "--strict"]);
     assert!(ran.status == 3 && ran.err.contains("discarded (9 events)"), "{ran:?}");
+}
+
+#[test]
+fn times_before_the_epoch_are_moved_for_perfetto() {
+    let place = Place::new();
+    ctf(&place.at("ctf"), -1000, &[0]);
+    let ran = place.run(&["convert", "ctf", "-o", "x.pftrace"]);
+    assert!(ran.status == 0 && ran.err.contains("later by 1000000000000 ns"), "{ran:?}");
+    let bytes = std::fs::read(place.at("x.pftrace")).unwrap();
+    for mut time in [1_000_000_000u64, 2_000_000_000] {
+        // `TracePacket.timestamp`, and a varint.
+        let mut field = vec![8 << 3];
+        while time > 0x7f {
+            field.push(time as u8 | 0x80);
+            time >>= 7;
+        }
+        field.push(time as u8);
+        assert!(bytes.windows(field.len()).any(|window| window == field), "{field:x?}");
+    }
 }

@@ -82,7 +82,9 @@ impl Machine {
             Some(format) => {
                 self.formats.insert(format.id, format);
             }
-            None => self.lose(Cause::Damaged, None, format!("system {system}: a format that cannot be read: {:.60?}", text)),
+            None => {
+                self.lose(Cause::Damaged, None, format!("system {system}: a format that cannot be read: {:.60?}", text))
+            }
         }
     }
 

@@ -298,6 +298,7 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: told.clocks.clone(),
+        real_time: told.real_time,
         arrays,
         evidence: Evidence { notes: machine.notes, gaps: machine.gaps, ..Evidence::default() },
     }

@@ -71,6 +71,28 @@ fn what_a_damaged_description_told_is_lost() {
     }
 }
 
+/// `trace-cmd record --date`: what the clock lacks to the real time.
+#[test]
+fn the_date_is_kept_and_is_that_of_trace_cmd() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("date.dat");
+    let machine = Tracing { real_time: Some(1_795_505_501_419_089_000), ..machine() };
+    for version in [6, 7] {
+        let _ = std::fs::remove_file(&path);
+        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+        assert_eq!(open(&path).unwrap().real_time, machine.real_time);
+        let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().expect("trace-cmd");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        // The first event is 1 ms after the clock's beginning.
+        assert!(shown.contains(" 1795505501.420089: "), "version {version}: {shown}");
+    }
+    let mut told = options::Told::default();
+    for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)] {
+        told.option(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
+        assert_eq!(told.real_time, date, "{text}");
+    }
+}
+
 #[test]
 fn chosen_arrays_alone_are_written() {
     let machine = machine();
