@@ -163,7 +163,10 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
 fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
     let mut others = Vec::new();
     let found = of_folder(folder, Candidate::named, 0, &mut others);
-    if let Some((first, rest)) = others.split_first() {
+    // What is opened as one session tells of its own.
+    let is_one = |location: &Location| location.kind == LocationKind::Session && location.path() == folder;
+    let is_session = found.iter().any(|candidate| candidate.location.as_ref().is_ok_and(is_one));
+    if let Some((first, rest)) = others.split_first().filter(|_| !is_session) {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         notes.push(format!(
             "passed over: {}{more}: links, pipes, sockets and devices in a folder are not followed; name what is wanted of them",
