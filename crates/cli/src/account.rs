@@ -69,6 +69,7 @@ impl Notes {
     pub(crate) fn take(&mut self, note: Note) {
         match note {
             Note::Loss(_, text) => say::warning(plain(&text)),
+            Note::Remark(text) => say::note(plain(&text)),
             Note::Fault(fault @ read::Error::SubBuffer { .. }) if self.undecoded.len() < LIMIT => {
                 self.undecoded.push(fault.to_string());
             }

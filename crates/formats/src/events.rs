@@ -18,6 +18,8 @@ pub enum Note {
     Loss(Loss, String),
     /// Something cannot be read.
     Fault(Error),
+    /// What is written differs from what was read.
+    Remark(String),
 }
 
 /// One stream that is read.

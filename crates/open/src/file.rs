@@ -138,6 +138,9 @@ fn of_lttng(
 fn of_ctf(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
     let found = read::open(path)?;
     opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
+    if found.traces.is_empty() {
+        return Ok(());
+    }
     let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Arc::new(trace)))).collect();
     opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
     Ok(())

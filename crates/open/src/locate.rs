@@ -144,7 +144,7 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
     let path = Path::new(word);
     let named = |error| vec![Candidate::named(Err(error))];
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => of_folder(path, Candidate::named, 0),
+        Ok(meta) if meta.is_dir() => of_whole_folder(path, notes),
         Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
             "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
         )),
@@ -152,19 +152,44 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
         Err(error) if word.contains('/') => {
             named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
         }
-        Err(_) => of_name(word, notes).map_or_else(named, |folder| of_folder(&folder, Candidate::named, 0)),
+        Err(_) => match of_name(word, notes) {
+            Ok(folder) => of_whole_folder(&folder, notes),
+            Err(error) => named(error),
+        },
     }
 }
 
-/// A folder that is opened as one, for which `as_one` stands, or all that is in it.
-fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate, depth: usize) -> Vec<Candidate> {
+/// A folder that was named. What was not looked at in it goes to `notes`.
+fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
+    let mut others = Vec::new();
+    let found = of_folder(folder, Candidate::named, 0, &mut others);
+    // What is opened as one session tells of its own.
+    let is_one = |location: &Location| location.kind == LocationKind::Session && location.path() == folder;
+    let is_session = found.iter().any(|candidate| candidate.location.as_ref().is_ok_and(is_one));
+    if let Some((first, rest)) = others.split_first().filter(|_| !is_session) {
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        notes.push(format!(
+            "passed over: {}{more}: links, pipes, sockets and devices in a folder are not followed; name what is wanted of them",
+            first.display()
+        ));
+    }
+    found
+}
+
+/// A folder that is opened as one, for which `as_one` stands, or all that is in it; what is neither a file nor a folder goes to `others`.
+fn of_folder(
+    folder: &Path,
+    as_one: fn(anyhow::Result<Location>) -> Candidate,
+    depth: usize,
+    others: &mut Vec<PathBuf>,
+) -> Vec<Candidate> {
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
         return match elsewhere(folder) {
             Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
             Err(error) => vec![as_one(Err(error))],
         };
     }
-    let (files, folders) = match listed(folder) {
+    let Listed { files, folders, others: mut odd } = match listed(folder) {
         Ok(listed) => listed,
         Err(error) => return vec![as_one(Err(error))],
     };
@@ -173,16 +198,34 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate, d
     if files.iter().any(|file| is_region(file)) && !is_ctf {
         return whole(LocationKind::Session);
     }
-    if files.iter().any(|file| sniff::is_lttng(file)) {
+    let kinds: Vec<Option<sniff::Kind>> = files.iter().map(|file| sniff::of_file(file)).collect();
+    if kinds.contains(&Some(sniff::Kind::Lttng)) {
         return whole(LocationKind::Lttng);
     }
     if is_ctf {
         return whole(LocationKind::Ctf);
     }
+    others.append(&mut odd);
     let has_session = folders.iter().any(|folder| is_likely(folder));
     let mut found = Vec::new();
-    for path in &files {
-        found.push(match sniff::of_file(path) {
+    // Streams whose metadata do not begin as such, or are not there.
+    let has_streams = kinds.contains(&Some(sniff::Kind::CtfStream));
+    let is_undescribed = has_streams && !folder.join("metadata").is_file();
+    if is_undescribed {
+        let metadata = folder.join("metadata");
+        let why = anyhow::anyhow!(
+            "{}: it is missing, and nothing else describes the streams of CTF beside it",
+            metadata.display()
+        );
+        found.push(Candidate::found(Err(why)));
+    } else if has_streams {
+        found.push(as_one(Ok(Location::new(folder, LocationKind::Ctf))));
+    }
+    for (path, kind) in files.iter().zip(kinds) {
+        if has_streams && (kind == Some(sniff::Kind::CtfStream) || path.ends_with("metadata")) {
+            continue;
+        }
+        found.push(match kind {
             Some(kind) if kind.is_input() => Candidate::found(Ok(Location::new(path, LocationKind::File))),
             _ if has_session => stray(path, "no session's folder"),
             kind => stray(path, &format!("{}, in which there is nothing to recover", sniff::words(kind))),
@@ -190,11 +233,16 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate, d
     }
     for path in &folders {
         if depth >= DEPTH_MAX {
-            found.push(stray(path, "too deep in other folders to be searched"));
+            let why = anyhow::anyhow!("{}: too deep in other folders to be searched", path.display());
+            found.push(Candidate::found(Err(why)));
             continue;
         }
-        let inside = of_folder(path, Candidate::found, depth.saturating_add(1));
-        let is_other = |candidate: &Candidate| candidate.kind().is_some_and(|kind| kind != LocationKind::Session);
+        let inside = of_folder(path, Candidate::found, depth.saturating_add(1), others);
+        // Another trace, or something that is damaged.
+        let is_other = |candidate: &Candidate| match candidate.kind() {
+            Some(kind) => kind != LocationKind::Session,
+            None => !candidate.is_nothing(),
+        };
         match has_session && !is_likely(path) && !inside.iter().any(is_other) {
             true => found.push(stray(path, "no session's folder")),
             false => found.extend(inside),
@@ -202,9 +250,12 @@ fn of_folder(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate, d
     }
     let kinds: Vec<LocationKind> = found.iter().filter_map(Candidate::kind).collect();
     match kinds.first() {
-        // The folders of one trace are opened together.
-        Some(kind @ (LocationKind::Lttng | LocationKind::Ctf)) if kinds.iter().all(|other| other == kind) => {
-            whole(*kind)
+        // The folders of one trace are opened together. What cannot be opened is told beside them.
+        Some(kind @ (LocationKind::Lttng | LocationKind::Ctf))
+            if kinds.iter().all(|other| other == kind) && !(has_streams && kinds.len() > 1) =>
+        {
+            found.retain(|candidate| candidate.location.is_err() && !candidate.is_nothing());
+            whole(*kind).into_iter().chain(found).collect()
         }
         None if !found.iter().all(Candidate::is_nothing) => found,
         None if depth == 0 || is_likely(folder) => whole(LocationKind::Session),
@@ -217,21 +268,28 @@ fn stray(path: &Path, what: &str) -> Candidate {
     Candidate::found(Err(Nothing::of(format!("{}: {what}", path.display()))))
 }
 
-/// The files and folders in a folder that are not hidden, in order.
-fn listed(folder: &Path) -> anyhow::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+/// What is in a folder and not hidden, in order.
+#[derive(Default)]
+struct Listed {
+    files: Vec<PathBuf>,
+    folders: Vec<PathBuf>,
+    /// What is neither: links, pipes, sockets, devices.
+    others: Vec<PathBuf>,
+}
+
+fn listed(folder: &Path) -> anyhow::Result<Listed> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("{}: cannot be read", folder.display()))?;
-    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    let mut found = Listed::default();
     for entry in entries.filter_map(Result::ok).filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
     {
         match entry.file_type() {
-            Ok(kind) if kind.is_file() => files.push(entry.path()),
-            Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-            _ => {}
+            Ok(kind) if kind.is_file() => found.files.push(entry.path()),
+            Ok(kind) if kind.is_dir() => found.folders.push(entry.path()),
+            _ => found.others.push(entry.path()),
         }
     }
-    files.sort();
-    folders.sort();
-    Ok((files, folders))
+    [&mut found.files, &mut found.folders, &mut found.others].into_iter().for_each(|paths| paths.sort());
+    Ok(found)
 }
 
 /// A file that bears the name of a session's region.
@@ -245,7 +303,7 @@ fn is_likely(folder: &Path) -> bool {
     let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
     own.is_some_and(|(_, own)| own.len() == OWN_LEN && own.bytes().all(|byte| byte.is_ascii_hexdigit()))
         || folder.join(PLACES_FILE).is_file()
-        || listed(folder).is_ok_and(|(files, _)| files.iter().any(|file| is_region(file)))
+        || listed(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
 }
 
 /// The session's folder says where its memory is: a memfd of a process, a device. What another user's folder says is only followed
@@ -406,7 +464,7 @@ mod tests {
     use super::*;
 
     fn of(folder: &Path) -> Vec<Candidate> {
-        of_folder(folder, Candidate::named, 0)
+        of_folder(folder, Candidate::named, 0, &mut Vec::new())
     }
 
     fn shown(folder: &Path) -> Vec<PathBuf> {

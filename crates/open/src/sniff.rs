@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Zstd,
     /// A stream of LTTng's user-space tracer.
     Lttng,
+    /// A stream of CTF: its folder has the metadata.
+    CtfStream,
     /// Something that holds no trace, in words.
     Other(&'static str),
 }
@@ -29,7 +31,7 @@ pub(super) enum Kind {
 impl Kind {
     /// It may hold a trace.
     pub(super) fn is_input(self) -> bool {
-        !matches!(self, Self::Other(_))
+        !matches!(self, Self::Other(_) | Self::CtfStream)
     }
 }
 
@@ -37,7 +39,7 @@ impl Kind {
 pub(super) fn of_file(path: &Path) -> Option<Kind> {
     // ET_CORE of `e_type`, in either byte order.
     const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
-    const OTHERS: [(&[u8], &str); 12] = [
+    const OTHERS: [(&[u8], &str); 10] = [
         (b"\x7fELF", "an ELF program"),
         (b"\x1f\x8b", "gzip data: decompress it first"),
         (b"\xfd7zXZ\0", "xz data: decompress it first"),
@@ -48,8 +50,6 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
         (b"\x89PNG", "a picture"),
         (b"SQLite format 3\0", "an SQLite database"),
         (b"PERFILE2", "a file of perf"),
-        (b"\xc1\x1f\xfc\xc1", "a stream of CTF: name its folder, which has the metadata"),
-        (b"\xc1\xfc\x1f\xc1", "a stream of CTF: name its folder, which has the metadata"),
     ];
     let mut head = Vec::new();
     File::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
@@ -59,6 +59,9 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     }
     if begins(&lttng_ust::MAGIC) {
         return Some(Kind::Lttng);
+    }
+    if begins(b"\xc1\x1f\xfc\xc1") || begins(b"\xc1\xfc\x1f\xc1") {
+        return Some(Kind::CtfStream);
     }
     if begins(b"\x28\xb5\x2f\xfd") {
         return Some(Kind::Zstd);
@@ -97,6 +100,7 @@ pub(super) fn words(kind: Option<Kind>) -> &'static str {
         Some(Kind::Core) => "an ELF core",
         Some(Kind::Zstd) => "zstd data",
         Some(Kind::Lttng) => "a stream of LTTng",
+        Some(Kind::CtfStream) => "a stream of CTF: name its folder, which has the metadata",
         None => "bytes that tell nothing of themselves",
     }
 }

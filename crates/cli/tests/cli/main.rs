@@ -6,6 +6,7 @@ mod consume;
 mod control;
 mod cores;
 mod crafted;
+mod damaged;
 mod errors;
 mod golden;
 mod inputs;

@@ -212,7 +212,13 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
     let program = Program::new(class, budget).map_err(|source| Error::Schema { path, source })?;
     let mut streams: Vec<Stream> = Vec::new();
     for file in data_files(folder, faults)? {
-        let index = index::of_file(&file, &program, budget)?;
+        let index = match index::of_file(&file, &program, budget) {
+            Ok(index) => index,
+            Err(fault) => {
+                faults.push(fault);
+                continue;
+            }
+        };
         faults.extend(index.fault);
         let Some(first) = index.first else { continue };
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();

@@ -429,7 +429,15 @@ impl<'t> Reader<'t> {
     }
 
     fn note_losses(&mut self, packet: &Packet) {
-        let Some(before) = self.before.filter(|_| !self.has_account) else { return };
+        if self.has_account {
+            return;
+        }
+        let Some(before) = self.before else {
+            // Before the first packet nothing says since when.
+            let count = packet.discarded.unwrap_or(0);
+            self.losses.extend((count > 0).then_some(Loss { packets: false, count, between: None }));
+            return;
+        };
         if let (Some(last), Some(next)) = (before.sequence, packet.sequence)
             && last.saturating_add(1) < next
         {

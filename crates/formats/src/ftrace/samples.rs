@@ -232,6 +232,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: "[local] global counter".into(),
+        real_time: None,
         arrays: vec![array("", top), array("extra", extra)],
         evidence: Evidence::default(),
     }

@@ -9,8 +9,8 @@ mod table;
 mod tracks;
 
 use lastwords_ctf::read::{Due, Reader, Trace, Watch};
-use lastwords_trace::class::Origin;
-use lastwords_trace::clock::Rounding;
+use lastwords_trace::class::{Clock, Origin};
+use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::ftrace::{Ring, Tracing};
 use std::io::Write;
 
@@ -59,13 +59,17 @@ struct Timeline {
 impl Timeline {
     /// Of these traces; none where the clock of a kernel's trace is not related to real time and others are to stand beside it.
     ///
-    /// The times of a kernel's events are readings of its clock, which Perfetto takes for the time since the boot.
+    /// The times of a kernel's events are readings of its clock, which Perfetto takes for the time since the boot. Perfetto has no times
+    /// before 0: where a clock begins before that, all times count from there.
     fn of(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
+        let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
+        // No reading is negative: a clock that does not begin before 0 gives no time before it.
+        let begins = |clock: &Clock| Converter::new(&clock.to_clock(), Rounding::Floor).nanoseconds(0);
+        let base = clocks.clone().map(begins).min().unwrap_or(0).min(0);
         let Some(kernel) = kernel else {
-            let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
-            let is_absolute = clocks.all(|clock| clock.origin == Origin::UnixEpoch);
+            let is_absolute = base == 0 && clocks.all(|clock| clock.origin == Origin::UnixEpoch);
             let clock = if is_absolute { REALTIME } else { BOOTTIME };
-            return Some(Self { clock, base: 0, snapshot: vec![(clock, 0)] });
+            return Some(Self { clock, base, snapshot: vec![(clock, 0)] });
         };
         let own = traces.get(kernel.trace)?.class().clocks.first()?;
         let clock = own.to_clock();
@@ -74,14 +78,14 @@ impl Timeline {
         match (kernel.is_alone, own.origin == Origin::UnixEpoch) {
             (true, true) => Some(Self { clock: BOOTTIME, base: since, snapshot: related.into() }),
             (true, false) => Some(Self { clock: BOOTTIME, base: 0, snapshot: Vec::new() }),
-            (false, true) => Some(Self { clock: REALTIME, base: 0, snapshot: related.into() }),
-            (false, false) => None,
+            (false, true) if base == 0 => Some(Self { clock: REALTIME, base: 0, snapshot: related.into() }),
+            (false, _) => None,
         }
     }
 
     /// A time on it; what is before its beginning is its beginning.
     fn time(&self, nanoseconds: Option<i64>) -> u64 {
-        nanoseconds.and_then(|time| u64::try_from(time.saturating_sub(self.base)).ok()).unwrap_or(0)
+        nanoseconds.and_then(|time| u64::try_from(i128::from(time) - i128::from(self.base)).ok()).unwrap_or(0)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -122,6 +126,12 @@ pub fn write(
     notes: &mut dyn FnMut(Note),
 ) -> Result<Totals> {
     let timeline = Timeline::of(traces, kernel).ok_or_else(|| Error::Schema("the clocks are not related".into()))?;
+    if kernel.is_none() && timeline.base < 0 {
+        let before = timeline.base.unsigned_abs();
+        notes(Note::Remark(format!(
+            "Perfetto has no times before the epoch: all times are later by {before} ns, those from the beginning of the earliest clock"
+        )));
+    }
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
     let of_kernel = kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?)));
     let facts = chosen.facts.clone();

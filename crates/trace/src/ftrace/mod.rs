@@ -150,6 +150,8 @@ pub struct Tracing {
     pub preempt_voluntary: bool,
     /// Clocks offered and, in brackets, the chosen one, as `trace_clock` has them, of the top level.
     pub clocks: String,
+    /// What the readings of clocks in nanoseconds lack to nanoseconds since the epoch, where a file tells it.
+    pub real_time: Option<i64>,
     /// The top level first, then the instances by name.
     pub arrays: Vec<Array>,
     /// What concerns the whole.

@@ -72,6 +72,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         machine: uname.machine,
         preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),
+        real_time: None,
         arrays: Vec::new(),
         evidence,
     }

@@ -120,7 +120,7 @@ fn lines(tracing: Tracing, choice: &Choice, selection: &Selection, records: &[Lo
     let (mut out, mut faults) = (Vec::new(), Vec::new());
     crate::json::write(&traces, selection, &mut out, &unwatched, &mut |note| match note {
         Note::Fault(fault) => faults.push(fault.to_string()),
-        Note::Loss(..) => panic!("the account tells of losses"),
+        Note::Loss(..) | Note::Remark(_) => panic!("the account tells of losses"),
     })
     .unwrap();
     let text = String::from_utf8(out).unwrap();

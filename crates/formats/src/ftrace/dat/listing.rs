@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Error, Reader};
+use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_trace::ftrace::{Format, HeaderPage};
 
 use super::symbols::Listed;
 use crate::ftrace::format_file;
 
-/// Most remarks on a file.
+/// Most remarks on a file, and most losses that are told each by itself.
 const MOST_NOTES: usize = 1000;
 
 /// What a file tells of the machine.
@@ -23,6 +24,8 @@ pub(super) struct Machine {
     pub(super) printk_formats: BTreeMap<u64, String>,
     pub(super) comms: BTreeMap<u32, String>,
     pub(super) notes: Vec<String>,
+    /// What of the file is lost, beside sub-buffers.
+    pub(super) gaps: Vec<Gap>,
     /// How many remarks found no room there.
     pub(super) more_notes: u64,
     /// Bytes of the file that CPUs' data were found in so far.
@@ -79,7 +82,9 @@ impl Machine {
             Some(format) => {
                 self.formats.insert(format.id, format);
             }
-            None => self.note(format!("system {system}: a format that cannot be read: {:.60?}", text)),
+            None => {
+                self.lose(Cause::Damaged, None, format!("system {system}: a format that cannot be read: {:.60?}", text))
+            }
         }
     }
 
@@ -87,6 +92,14 @@ impl Machine {
     pub(super) fn note(&mut self, note: String) {
         match self.notes.len() < MOST_NOTES {
             true => self.notes.push(note),
+            false => self.more_notes = self.more_notes.saturating_add(1),
+        }
+    }
+
+    /// Tells of a loss; of very many, the first.
+    pub(super) fn lose(&mut self, cause: Cause, bytes: Option<u64>, place: String) {
+        match self.gaps.len() < MOST_NOTES {
+            true => self.gaps.push(Gap { stream: None, place, cause, events: None, bytes }),
             false => self.more_notes = self.more_notes.saturating_add(1),
         }
     }

@@ -32,6 +32,7 @@ const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
 /// Ids of options. From 16 on, in version 7, also ids of sections.
 mod id {
     pub(super) const DONE: u16 = 0;
+    pub(super) const DATE: u16 = 1;
     pub(super) const CPU_STAT: u16 = 2;
     pub(super) const BUFFER: u16 = 3;
     pub(super) const TRACE_CLOCK: u16 = 4;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use lastwords_bytes::ByteOrder;
 use lastwords_bytes::Error as Located;
-use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
 
 use super::MAGIC;
@@ -42,7 +42,11 @@ struct Begin {
 /// The file cannot be read, is no trace.dat, of another version, compressed in a way that is not known, or cut off before
 /// its buffers are described; places are offsets in the file.
 pub fn open(path: &Path) -> Result<Tracing> {
-    read(path).map_err(Error::Input)
+    let mut tracing = read(path).map_err(Error::Input)?;
+    for gap in &mut tracing.evidence.gaps {
+        gap.place = format!("{}: {}", path.display(), gap.place);
+    }
+    Ok(tracing)
 }
 
 fn read(path: &Path) -> std::result::Result<Tracing, Located> {
@@ -201,17 +205,21 @@ fn array(
     for (cpu, offset, size) in places {
         let mut there = (*size).min(source.length.saturating_sub(*offset));
         if there < *size {
-            machine.note(format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are"));
+            let place = format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are");
+            machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
         }
         // The data of CPUs stand one behind the other: all together they are not more than the file.
         if there > source.length.saturating_sub(machine.claimed) {
-            machine.note(format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others"));
+            let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others");
+            machine.lose(Cause::Damaged, Some(there), place);
             there = 0;
         }
         machine.claimed = machine.claimed.saturating_add(there);
         let chunks = is_compressed.then(|| {
             let (chunks, wrong) = Chunks::read(source, algorithm, page_size, (*offset, there));
-            wrong.into_iter().for_each(|error| machine.note(error.to_string()));
+            if let Some(error) = wrong {
+                machine.lose(Cause::Damaged, None, format!("CPU {cpu}: its compressed data: {error}"));
+            }
             chunks
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
@@ -290,7 +298,8 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: told.clocks.clone(),
+        real_time: told.real_time,
         arrays,
-        evidence: Evidence { notes: machine.notes, ..Evidence::default() },
+        evidence: Evidence { notes: machine.notes, gaps: machine.gaps, ..Evidence::default() },
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Told {
     /// The program that wrote the file.
     pub(super) version: String,
     pub(super) uname: String,
+    /// Nanoseconds from the clocks' readings to the real time.
+    pub(super) real_time: Option<i64>,
     pub(super) cpus: u32,
     pub(super) buffers: Vec<Buffer>,
     /// Counters: by buffer, by CPU.
@@ -58,6 +60,7 @@ impl Told {
         let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
         match id {
             id::TRACE_CLOCK => (self.clocks, self.has_clock) = (text(), true),
+            id::DATE => self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000)),
             id::VERSION => self.version = text(),
             id::UNAME => self.uname = text(),
             id::CPU_COUNT => self.cpus = from.u32()?,
@@ -113,6 +116,11 @@ impl Told {
         found.extend(self.stats.remove(buffer).unwrap_or_default());
         found
     }
+}
+
+/// A number of `record --date`: hexadecimal digits behind 0x.
+fn microseconds(text: &str) -> Option<i64> {
+    i64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
 /// The word in brackets of a list such as `trace_clock` has.

@@ -172,6 +172,9 @@ pub(super) fn common_options(tracing: &Tracing, ring: Option<&dyn Ring>, chosen_
     use super::id;
     let text = |text: &str| [text.as_bytes(), b"\0"].concat();
     let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
+    if let Some(date) = tracing.real_time {
+        out.push((id::DATE, text(&format!("{:#x}", date / 1000))));
+    }
     if !tracing.uname.is_empty() || !tracing.release.is_empty() {
         let uname = match tracing.uname.as_str() {
             "" => format!("Linux (none) {} {}", tracing.release, tracing.machine),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use lastwords_bytes::Error;
+use lastwords_trace::evidence::Cause;
 
 use super::chunks::Algorithm;
 use super::id;
@@ -76,7 +77,19 @@ pub(super) fn options(source: &Source, algorithm: Algorithm, first: u64, told: &
     Ok(())
 }
 
-/// Reads the descriptions of the machine. One that is damaged is a note.
+/// What a description of the machine tells, in words.
+fn title(id: u16) -> &'static str {
+    match id {
+        id::HEADER_INFO => "the layout of sub-buffers",
+        id::FTRACE_EVENTS => "the formats of ftrace's own entries",
+        id::EVENT_FORMATS => "the formats of events",
+        id::KALLSYMS => "the names of addresses",
+        id::PRINTK => "the texts of trace_printk",
+        _ => "the names of tasks",
+    }
+}
+
+/// Reads the descriptions of the machine. What a damaged one tells is lost.
 pub(super) fn machine(source: &Source, algorithm: Algorithm, told: &Told) -> Machine {
     let mut machine = Machine::default();
     for (id, offset) in &told.sections {
@@ -93,7 +106,7 @@ pub(super) fn machine(source: &Source, algorithm: Algorithm, told: &Told) -> Mac
             }
         });
         if let Err(error) = outcome {
-            machine.note(error.to_string());
+            machine.lose(Cause::Damaged, None, format!("{}: {error}", title(*id)));
         }
     }
     machine

@@ -51,6 +51,48 @@ fn what_is_written_is_read_again() {
     }
 }
 
+/// A description that cannot be read is a loss, not a remark: without formats no event can be decoded.
+#[test]
+fn what_a_damaged_description_told_is_lost() {
+    let (_folder, path) = written(7);
+    let whole = std::fs::read(&path).unwrap();
+    for id in id::HEADER_INFO..=id::COMMAND_LINES {
+        let mut bytes = whole.clone();
+        // The section's own id stands where its option says.
+        let option = [&id.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
+        let at = bytes.windows(6).position(|window| window == option).unwrap() + 6;
+        let section = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        bytes[section] ^= 0x80;
+        std::fs::write(&path, bytes).unwrap();
+        let read = open(&path).unwrap();
+        let [gap] = read.evidence.gaps.as_slice() else { panic!("{:?}", read.evidence) };
+        assert!(gap.cause == Cause::Damaged && gap.place.starts_with(path.to_str().unwrap()), "{gap:?}");
+        assert!(read.evidence.has_losses());
+    }
+}
+
+/// `trace-cmd record --date`: what the clock lacks to the real time.
+#[test]
+fn the_date_is_kept_and_is_that_of_trace_cmd() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("date.dat");
+    let machine = Tracing { real_time: Some(1_795_505_501_419_089_000), ..machine() };
+    for version in [6, 7] {
+        let _ = std::fs::remove_file(&path);
+        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+        assert_eq!(open(&path).unwrap().real_time, machine.real_time);
+        let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().expect("trace-cmd");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        // The first event is 1 ms after the clock's beginning.
+        assert!(shown.contains(" 1795505501.420089: "), "version {version}: {shown}");
+    }
+    let mut told = options::Told::default();
+    for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)] {
+        told.option(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
+        assert_eq!(told.real_time, date, "{text}");
+    }
+}
+
 #[test]
 fn chosen_arrays_alone_are_written() {
     let machine = machine();

@@ -47,6 +47,7 @@ fn tracing() -> Tracing {
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: String::new(),
+        real_time: None,
         arrays: Vec::new(),
         evidence: Evidence::default(),
     }

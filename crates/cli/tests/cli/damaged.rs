@@ -1,0 +1,153 @@
+//! What is damaged, cannot be read or is not searched in a folder or a trace of CTF is told, and counts.
+
+use crate::support::{Place, ran, small};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+/// Writes a trace of CTF: a clock that begins so many seconds from the epoch, and streams of one packet with two events, each packet with
+/// a count of discarded events.
+fn ctf(folder: &Path, seconds: i64, discarded: &[u64]) {
+    let integer = |size: u32, map: &str| format!("integer {{ size = {size}; align = 8; byte_order = le; {map} }}");
+    let (int, long, time) = (integer(32, ""), integer(64, ""), integer(64, "map = clock.c.value;"));
+    let metadata = format!(
+        "/* CTF 1.8 */\ntrace {{ major = 1; minor = 8; byte_order = le; packet.header := struct {{ {int} magic; }}; }};\n\
+         clock {{ name = c; freq = 1000000000; offset_s = {seconds}; absolute = true; }};\n\
+         stream {{ packet.context := struct {{ {long} content_size; {long} packet_size; {long} events_discarded; }};\n\
+         event.header := struct {{ {time} timestamp; }}; }};\nevent {{ name = e; fields := struct {{ {long} v; }}; }};\n"
+    );
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("metadata"), metadata).unwrap();
+    for (stream, count) in discarded.iter().enumerate() {
+        let bits = 8 * (4 + 3 * 8 + 2 * 16);
+        let mut bytes = 0xc1fc_1fc1u32.to_le_bytes().to_vec();
+        let words = [bits, bits, *count, 1_000_000_000, 7, 2_000_000_000, 8];
+        words.iter().for_each(|word: &u64| bytes.extend(word.to_le_bytes()));
+        std::fs::write(folder.join(format!("chan_{stream}")), bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_stream_that_cannot_be_read_costs_only_itself() {
+    let place = Place::new();
+    let (folder, chan) = (place.at("ctf"), place.at("ctf/chan_1"));
+    ctf(&folder, 0, &[0, 0]);
+    for (path, mode) in [(place.path(), 0o755), (&folder, 0o755), (&chan, 0)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let report = |args: &[&str]| {
+        let mut command = place.command();
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        ran(command.arg("report").args(args).output().unwrap())
+    };
+    for (args, status) in [(&["ctf"][..], 1), (&["ctf", "--strict"], 3)] {
+        let ran = report(args);
+        assert!(ran.status == status && ran.out.lines().count() == 2, "{ran:?}");
+        assert!(ran.err.contains("error: ctf/chan_1: Permission denied"), "{}", ran.err);
+    }
+    // Nor is anything said of a description that LTTng's streams lack.
+    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0)).unwrap();
+    let ran = report(&["ctf"]);
+    assert!(
+        ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn streams_of_ctf_without_good_metadata_are_a_loss() {
+    let place = Place::new();
+    small(&place, "all/a", 0);
+    let (folder, metadata) = (place.at("all/ctf"), place.at("all/ctf/metadata"));
+    let good = place.ok(&["report", "all"]);
+    ctf(&folder, 0, &[0]);
+    let text = std::fs::read_to_string(&metadata).unwrap();
+    for bad in [Some(vec![0xa5; 300]), Some(Vec::new()), None, Some(text.replace("/* CTF", "/~ CTF").into_bytes())] {
+        match &bad {
+            Some(bytes) => std::fs::write(&metadata, bytes).unwrap(),
+            None => std::fs::remove_file(&metadata).unwrap(),
+        }
+        for (args, status) in [(&["all"][..], 0), (&["all", "--strict"], 3)] {
+            let ran = place.run(&[&["report"], args].concat());
+            assert!(ran.status == status && ran.out == good, "{bad:?}: {ran:?}");
+            assert!(ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
+        }
+        let ran = place.run(&["report", "all/ctf"]);
+        assert!(ran.status == 1 && ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
+        assert!(!ran.err.contains("no session is in"), "{bad:?}: {}", ran.err);
+    }
+    // Other traces in the folder and below it are read all the same.
+    ctf(&place.at("all/ctf/below"), 0, &[0]);
+    for bad in [None, Some("junk")] {
+        let _ = bad.map(|text| std::fs::write(&metadata, text).unwrap());
+        let ran = place.run(&["report", "all/ctf", "--strict"]);
+        assert!(ran.status == 3 && ran.out.lines().count() == 2, "{bad:?}: {ran:?}");
+        assert!(ran.err.matches("error: all/ctf/metadata: ").count() == 1, "{bad:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn folders_too_deep_to_be_searched_are_a_loss() {
+    let place = Place::new();
+    ctf(&place.at("deep/ctf"), 0, &[0]);
+    let far = format!("deep/{}", "x/".repeat(40));
+    ctf(&place.at(&far), 0, &[0]);
+    for (args, status) in [(&["deep"][..], 0), (&["deep", "--strict"], 3)] {
+        let ran = place.run(&[&["report"], args].concat());
+        assert!(ran.status == status && ran.out.lines().count() == 2, "{ran:?}");
+        assert!(ran.err.contains("too deep in other folders to be searched"), "{}", ran.err);
+    }
+    std::fs::remove_dir_all(place.at("deep/ctf")).unwrap();
+    let ran = place.run(&["report", "deep"]);
+    assert!(ran.status == 1 && ran.err.contains("too deep"), "{ran:?}");
+}
+
+#[test]
+fn links_and_pipes_in_a_folder_are_told_once() {
+    let place = Place::new();
+    ctf(&place.at("all/ctf"), 0, &[0]);
+    ctf(&place.at("other"), 0, &[0]);
+    std::fs::create_dir(place.at("all/below")).unwrap();
+    symlink("../other", place.at("all/link")).unwrap();
+    symlink("../../other", place.at("all/below/link")).unwrap();
+    let ran = place.run(&["report", "all", "--strict"]);
+    assert!(ran.status == 0 && ran.out.lines().count() == 2, "{ran:?}");
+    let notes: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("note: ")).collect();
+    assert!(matches!(notes.as_slice(), [one] if one.contains("all/link and 1 more")), "{}", ran.err);
+}
+
+#[test]
+fn what_was_discarded_before_the_first_packet_is_a_loss() {
+    let place = Place::new();
+    ctf(&place.at("ctf"), 0, &[9]);
+    let ran = place.run(&["report", "ctf", "--strict"]);
+    assert!(ran.status == 3 && ran.out.lines().count() == 2, "{ran:?}");
+    assert!(ran.err.contains("discarded (9 events)"), "{}", ran.err);
+    let told = place.json(&["inspect", "ctf", "--json"]);
+    assert_eq!(told.to_string().matches("\"discarded_events\":9").count(), 1, "{told}");
+    // A copy tells of them as well, and once.
+    place.ok(&["recover", "ctf", "-o", "copy"]);
+    let ran = place.run(&["report", "copy", "--strict"]);
+    assert!(ran.status == 3 && ran.err.contains("discarded (9 events)"), "{ran:?}");
+}
+
+#[test]
+fn times_before_the_epoch_are_moved_for_perfetto() {
+    let place = Place::new();
+    ctf(&place.at("ctf"), -1000, &[0]);
+    let ran = place.run(&["convert", "ctf", "-o", "x.pftrace"]);
+    assert!(ran.status == 0 && ran.err.contains("later by 1000000000000 ns"), "{ran:?}");
+    let bytes = std::fs::read(place.at("x.pftrace")).unwrap();
+    for mut time in [1_000_000_000u64, 2_000_000_000] {
+        // `TracePacket.timestamp`, and a varint.
+        let mut field = vec![8 << 3];
+        while time > 0x7f {
+            field.push(time as u8 | 0x80);
+            time >>= 7;
+        }
+        field.push(time as u8);
+        assert!(bytes.windows(field.len()).any(|window| window == field), "{field:x?}");
+    }
+}
