@@ -514,6 +514,7 @@ fn tracing() -> Tracing {
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: String::new(),
+        real_time: None,
         arrays: Vec::new(),
         evidence: lastwords_trace::evidence::Evidence::default(),
     }

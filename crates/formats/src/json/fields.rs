@@ -72,7 +72,7 @@ impl Visitor for Fields<'_, '_> {
                 number(self.out);
                 self.out.extend_from_slice(b",\"label\":");
                 let value = if *is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-                match mappings.iter().find(|mapping| mapping.names(value)) {
+                match mappings.first(value) {
                     Some(mapping) => text(self.out, mapping.label.as_bytes()),
                     None => self.out.extend_from_slice(b"null"),
                 }

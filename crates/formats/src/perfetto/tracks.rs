@@ -279,7 +279,7 @@ impl Visitor for Notes<'_, '_> {
             Shape::Bool => note.number(annotation::BOOL, u64::from(value != 0)),
             Shape::Integer { signed, mappings, .. } => {
                 let wide = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
-                match mappings.iter().find(|mapping| mapping.names(wide)) {
+                match mappings.first(wide) {
                     Some(mapping) => note.text(annotation::TEXT, mapping.label.as_bytes()),
                     None if *signed => note.signed(annotation::SIGNED, value.cast_signed()),
                     None => note.number(annotation::UNSIGNED, value),

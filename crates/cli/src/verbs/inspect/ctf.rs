@@ -24,7 +24,7 @@ pub(super) fn write(trace: &Report<'_>, text: &mut dyn Write) -> io::Result<()> 
             stream.packets,
             stream.events
         )?;
-        if stream.discarded_events + stream.discarded_packets > 0 {
+        if stream.discarded_events > 0 || stream.discarded_packets > 0 {
             write!(text, ", discarded {} events, {} packets", stream.discarded_events, stream.discarded_packets)?;
         }
         if let (Some(begin), Some(end)) = (stream.begin, stream.end) {
