@@ -208,19 +208,8 @@ fn of_folder(
     others.append(&mut odd);
     let has_session = folders.iter().any(|folder| is_likely(folder));
     let mut found = Vec::new();
-    // Streams whose metadata do not begin as such, or are not there.
     let has_streams = kinds.contains(&Some(sniff::Kind::CtfStream));
-    let is_undescribed = has_streams && !folder.join("metadata").is_file();
-    if is_undescribed {
-        let metadata = folder.join("metadata");
-        let why = anyhow::anyhow!(
-            "{}: it is missing, and nothing else describes the streams of CTF beside it",
-            metadata.display()
-        );
-        found.push(Candidate::found(Err(why)));
-    } else if has_streams {
-        found.push(as_one(Ok(Location::new(folder, LocationKind::Ctf))));
-    }
+    found.extend(has_streams.then(|| undescribed(folder, as_one)));
     for (path, kind) in files.iter().zip(kinds) {
         if has_streams && (kind == Some(sniff::Kind::CtfStream) || path.ends_with("metadata")) {
             continue;
@@ -262,6 +251,17 @@ fn of_folder(
         None => vec![stray(folder, "nothing in it can be recovered")],
         _ => found,
     }
+}
+
+/// A folder with streams of CTF whose metadata do not begin as such, or are not there.
+fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate) -> Candidate {
+    let metadata = folder.join("metadata");
+    if metadata.is_file() {
+        return as_one(Ok(Location::new(folder, LocationKind::Ctf)));
+    }
+    let path = metadata.display();
+    let why = anyhow::anyhow!("{path}: it is missing, and nothing else describes the streams of CTF beside it");
+    Candidate::found(Err(why))
 }
 
 fn stray(path: &Path, what: &str) -> Candidate {
