@@ -48,7 +48,7 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
         assert!(ran.err.contains("error: ctf/chan_1: Permission denied"), "{}", ran.err);
     }
     // Nor is anything said of a description that LTTng's streams lack.
-    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0o0)).unwrap();
     let ran = report(&["ctf"]);
     assert!(
         ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"),
