@@ -32,7 +32,7 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
     let place = Place::new();
     let (folder, chan) = (place.at("ctf"), place.at("ctf/chan_1"));
     ctf(&folder, 0, &[0, 0]);
-    for (path, mode) in [(place.path(), 0o755), (&folder, 0o755), (&chan, 0)] {
+    for (path, mode) in [(place.path(), 0o755), (&folder, 0o755), (&chan, 0o000)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let report = |args: &[&str]| {
@@ -48,7 +48,7 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
         assert!(ran.err.contains("error: ctf/chan_1: Permission denied"), "{}", ran.err);
     }
     // Nor is anything said of a description that LTTng's streams lack.
-    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0o0)).unwrap();
+    std::fs::set_permissions(place.at("ctf/metadata"), std::fs::Permissions::from_mode(0o000)).unwrap();
     let ran = report(&["ctf"]);
     assert!(
         ran.status == 1 && ran.err.contains("ctf/metadata: Permission") && !ran.err.contains("--metadata"),
