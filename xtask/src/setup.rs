@@ -14,7 +14,7 @@ mod babeltrace;
 pub(crate) mod mirror;
 mod tools;
 
-use tools::{State, TOOLS, Tool};
+use tools::{State, Tool};
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.check {
         install()?;
     }
-    let found: Vec<(&Tool, State)> = TOOLS.iter().map(|tool| (tool, tool.state())).collect();
+    let found: Vec<(&Tool, State)> = tools::needed().map(|tool| (tool, tool.state())).collect();
     for (tool, state) in &found {
         println!("{:<16} {state:<24} {}", tool.name, tool.why);
     }
@@ -70,10 +70,10 @@ fn by_hand(found: &[(&Tool, State)]) -> String {
 }
 
 fn install() -> Result<()> {
-    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !tool.state().is_found()).collect();
+    let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
     let packages = tools::packages(&missing);
     if !packages.is_empty() {
-        let found: Vec<(&Tool, State)> = TOOLS.iter().map(|tool| (tool, tool.state())).collect();
+        let found: Vec<(&Tool, State)> = tools::needed().map(|tool| (tool, tool.state())).collect();
         if !tools::has("apt-get") {
             bail!("not found: {}; there is no apt-get here, install their like by hand", packages.join(", "));
         }

@@ -33,7 +33,7 @@ const fn component(name: &'static str, probe: &'static [&'static str], why: &'st
 }
 
 /// All of them. Add a row for what a new test needs.
-pub(super) const TOOLS: &[Tool] = &[
+const TOOLS: &[Tool] = &[
     component("rustfmt", &["cargo", "fmt", "--version"], "step fmt"),
     component("clippy", &["cargo", "clippy", "--version"], "step clippy"),
     package("cc", &["cc", "--version"], "gcc", "C interface"),
@@ -65,6 +65,20 @@ pub(super) const TOOLS: &[Tool] = &[
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
 ];
+
+/// What Perfetto's trace processor is linked with. It is needed where that program is kept beside the repository.
+const PROTOBUF: Tool = package(
+    "libprotobuf",
+    &["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; ldconfig -p | grep -q 'libprotobuf.so.32 ' && echo 32.0"],
+    "libprotobuf32",
+    "Perfetto's trace processor",
+);
+
+/// The tools that are needed here.
+pub(super) fn needed() -> impl Iterator<Item = &'static Tool> {
+    let has_processor = crate::test::beside().join("tools").is_dir();
+    TOOLS.iter().chain(has_processor.then_some(&PROTOBUF))
+}
 
 /// Found, with its version, or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
