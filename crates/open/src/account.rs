@@ -138,5 +138,6 @@ fn of_ctf(trace: &read::Trace) -> Account<'static> {
         rows.extend(stream.packets.iter().enumerate().map(row));
     }
     account.evidence.to_mut().sub_buffers = rows;
+    account.faults = trace.unread;
     account
 }

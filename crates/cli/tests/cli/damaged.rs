@@ -57,6 +57,24 @@ fn a_stream_that_cannot_be_read_costs_only_itself() {
 }
 
 #[test]
+fn a_stream_file_that_is_cut_off_is_a_loss_of_its_trace() {
+    let place = Place::new();
+    ctf(&place.at("ctf"), 0, &[0, 0]);
+    let path = place.at("ctf/chan_1");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&bytes[..], &bytes[..40]].concat()).unwrap();
+    let ran = place.run(&["report", "ctf", "--strict"]);
+    assert!(ran.status == 3 && ran.out.lines().count() == 4 && !ran.err.contains("nothing lost"), "{ran:?}");
+    assert!(ran.err.contains("ctf/chan_1: packet at offset"), "{}", ran.err);
+    for (verb, format) in [("convert", "json"), ("recover", "ctf"), ("convert", "perfetto")] {
+        let ran = place.run(&[verb, "ctf", "--to", format, "-o", &format!("{verb}-{format}"), "--json", "--strict"]);
+        assert!(ran.status == 3 && ran.out.contains("\"losses\": true"), "{verb} {format}: {ran:?}");
+    }
+    let json = std::fs::read_to_string(place.at("convert-json")).unwrap();
+    assert!(json.lines().next().unwrap().contains("\"losses\":true"), "{json}");
+}
+
+#[test]
 fn streams_of_ctf_without_good_metadata_are_a_loss() {
     let place = Place::new();
     small(&place, "all/a", 0);

@@ -33,6 +33,8 @@ pub struct Trace {
     pub is_selected: bool,
     /// Its events stand beside those of others, as a kernel's log beside its trace, and are not counted.
     pub is_beside: bool,
+    /// Parts of its files that could not be read when the folder was searched: events of them are missing.
+    pub unread: u64,
     /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
     name: String,
 }
@@ -103,7 +105,16 @@ impl Trace {
         let name = name(&class, Path::new(""));
         let budget = Arc::new(Budget::for_input(streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)));
         let program = Arc::new(Program::new(class, &budget)?);
-        Ok(Self { path, program, streams, account: Some(account), is_selected: false, is_beside: false, name })
+        Ok(Self {
+            path,
+            program,
+            streams,
+            account: Some(account),
+            is_selected: false,
+            is_beside: false,
+            unread: 0,
+            name,
+        })
     }
 
     /// Bytes of the packets of all streams.
@@ -206,7 +217,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
 }
 
 fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<Error>) -> Result<Trace, Error> {
-    let path = folder.join("metadata");
+    let (path, known) = (folder.join("metadata"), faults.len());
     budget.admit(std::fs::metadata(&path).map_or(0, |data| stored(&data)));
     let class = metadata(&path)?;
     let program = Program::new(class, budget).map_err(|source| Error::Schema { path, source })?;
@@ -240,6 +251,7 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         account: None,
         is_selected: false,
         is_beside: false,
+        unread: faults.len().saturating_sub(known) as u64,
         name,
     })
 }
@@ -408,6 +420,7 @@ fn unite(trace: &mut Trace, mut other: Trace) {
     }
     trace.name = name(trace.class(), Path::new(""));
     let (into, from) = (ids(trace), ids(&other));
+    trace.unread = trace.unread.saturating_add(other.unread);
     for mut stream in other.streams {
         let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
         let Some(class) = position else { continue };
