@@ -85,7 +85,7 @@ fn head_of(
     let uuid = class.uuid.map(|uuid| uuid_text(&uuid));
     let losses = match &trace.account {
         Some(account) => account.has_losses(),
-        None => trace.unread > 0 || has_losses(trace, watch),
+        None => has_losses(trace, watch) || trace.unread > 0,
     };
     json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": losses })
 }
