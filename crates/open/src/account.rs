@@ -3,8 +3,8 @@
 use crate::{Ftrace, RecoveredSession, Trace, inspect};
 use lastwords_ctf::{Totals, Version, read};
 use lastwords_formats::evidence::{Account, StreamName};
-use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use lastwords_trace::ftrace::Ring;
+use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
+use lastwords_trace::ftrace::{Ring, counters};
 use lastwords_walk::lttng;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -87,18 +87,7 @@ fn named(name: &str, evidence: Evidence) -> Account<'static> {
 
 /// The account of a ring of ftrace: its evidence, and what its counters say.
 pub(crate) fn of_ring(name: &str, ring: &dyn Ring, mut evidence: Evidence) -> Account<'static> {
-    for (index, cpu) in ring.cpus().iter().enumerate() {
-        let stats = cpu.stats;
-        let counts = [
-            (stats.overrun, Cause::Overwritten),
-            (stats.commit_overrun, Cause::Refused),
-            (stats.dropped, Cause::Discarded),
-        ];
-        for (events, cause) in counts.into_iter().filter(|(events, _)| *events > 0) {
-            let place = "by the ring's counters".to_owned();
-            evidence.gaps.push(Gap { stream: Some(index), place, cause, events: Some(events), bytes: None });
-        }
-    }
+    evidence.gaps.extend(counters(ring));
     let stream = |cpu: u32| StreamName { cpu: Some(cpu), ..StreamName::default() };
     Account { streams: ring.cpus().iter().map(|cpu| stream(cpu.cpu)).collect(), ..named(name, evidence) }
 }

@@ -63,6 +63,7 @@ pub use machine::Machine;
 pub use memory::Memory;
 pub use meter::{Meter, Shown};
 pub use session::{RecoveredSession, read};
+pub use sniff::is_ctf_stream;
 pub use trace::{Body, Ftrace, Trace};
 
 use lastwords_image::core::CoreInfo;

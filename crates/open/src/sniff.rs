@@ -91,6 +91,12 @@ pub(super) fn is_lttng(path: &Path) -> bool {
     of_file(path) == Some(Kind::Lttng)
 }
 
+/// Whether a file begins as a stream of CTF, in either byte order.
+#[must_use]
+pub fn is_ctf_stream(path: &Path) -> bool {
+    of_file(path) == Some(Kind::CtfStream)
+}
+
 /// What a file looks like, in words.
 pub(super) fn words(kind: Option<Kind>) -> &'static str {
     match kind {

@@ -5,16 +5,13 @@
 
 use super::{Format, Job, is_stdout};
 use anyhow::{Context, bail};
-use std::fs::{File, Metadata};
-use std::io::Read as _;
+use lastwords_open::is_ctf_stream;
+use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// What a packet of CTF begins with, in either byte order.
-const MAGICS: [[u8; 4]; 2] = [[0xc1, 0xfc, 0x1f, 0xc1], [0xc1, 0x1f, 0xfc, 0xc1]];
-
 impl Job<'_> {
-    /// Whether a file or folder can be written at a path; nothing is removed.
+    /// Checks that a file or folder can be written at a path. It removes nothing.
     ///
     /// # Errors
     /// Something is there that is not to be replaced.
@@ -105,7 +102,5 @@ fn foreign(folder: &Path, is_top: bool) -> anyhow::Result<Option<String>> {
 
 /// The file is empty, or begins as a packet of CTF.
 fn is_stream(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut head));
-    read.is_ok() && (head.is_empty() || head.first_chunk().is_some_and(|magic| MAGICS.contains(magic)))
+    path.metadata().is_ok_and(|meta| meta.len() == 0) || is_ctf_stream(path)
 }
