@@ -20,7 +20,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Facts {
     /// `--strict`.
     pub(crate) strict: bool,
-    /// What is lost by the accounts of the traces.
+    /// Sum of the losses in the accounts of the traces.
     pub(crate) losses: Losses,
     /// The worst of what could not be had.
     pub(crate) worst_failure: Option<Severity>,

@@ -140,7 +140,7 @@ impl Family {
     }
 }
 
-/// What a trace is called in messages.
+/// Name of a trace in messages.
 fn name(trace: &Trace) -> String {
     match &trace.body {
         Body::Session(_) => format!("session {}", trace.name),
@@ -176,7 +176,7 @@ pub(crate) struct Job<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     lines: Vec<Line>,
-    /// What is lost by the accounts of the traces.
+    /// Sum of the losses in the accounts of the traces.
     pub(crate) losses: Losses,
     /// Something could not be read or written, which was said.
     pub(crate) failed: bool,
@@ -268,7 +268,7 @@ pub(crate) struct Line {
     pub(crate) streams: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// What is lost by the accounts of its traces.
+    /// Sum of the losses in the accounts of its traces.
     #[serde(flatten)]
     pub(crate) losses: Losses,
     /// What else is in the same file, merged by time.

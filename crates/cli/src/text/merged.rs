@@ -53,7 +53,7 @@ impl Run<'_> {
     }
 }
 
-/// What an array's clock lacks to nanoseconds since the epoch.
+/// Nanoseconds that are added to an array's clock to give time since the epoch; none where they are not known.
 fn real_time(array: &Trace) -> Option<i64> {
     array.ftrace()?.real_time()
 }

@@ -1,4 +1,4 @@
-//! What is damaged, cannot be read or is not searched in a folder or a trace of CTF is told, and counts.
+//! Parts of a folder or of a CTF trace that are damaged, unreadable or not searched are reported, and count as losses.
 
 use crate::support::{Place, ran, small};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -192,7 +192,7 @@ fn force_replaces_neither_inputs_nor_what_is_not_ours() {
         assert!(ran.status == 1 && ran.err.contains("does not replace the input"), "{args:?}: {}", ran.err);
         assert!(all("in/ctf") == before && place.at("k.dat").is_file(), "{args:?}");
     }
-    // What is refused for another reason leaves what is in the way.
+    // A command that is refused for another reason leaves the file that is in the way.
     std::fs::copy(place.at("k.dat"), place.at("k2.dat")).unwrap();
     std::fs::write(place.at("old.dat"), "old").unwrap();
     assert_eq!(place.run(&["convert", "k.dat", "k2.dat", "-o", "old.dat", "--force"]).status, 1);

@@ -25,7 +25,7 @@ fn lttng(place: &Place, case: &Path, name: &str, below: &str) -> PathBuf {
     folder.join(below)
 }
 
-/// What Babeltrace reads of a folder of CTF.
+/// The events that Babeltrace reads from a folder of CTF.
 fn packets(truth: PathBuf) -> Truth {
     let events = babeltrace::events(&truth).expect("what LTTng wrote");
     Truth::Packets(vec![Part { name: "", events, style: Style::Babeltrace(Some(truth)) }])

@@ -120,7 +120,7 @@ pub(super) fn trace_of(line: &str) -> Option<usize> {
     usize::try_from(Line(members).number("trace")?).ok()
 }
 
-/// What the first line says of each trace.
+/// The description of each trace in the first line.
 pub(super) fn traces(text: &str) -> Option<Vec<Line>> {
     let Value::Record(head) = serde_json::from_str(text.lines().next()?).ok()? else { return None };
     let Value::List(traces) = Line(head).member("traces")?.clone() else { return None };
@@ -128,7 +128,7 @@ pub(super) fn traces(text: &str) -> Option<Vec<Line>> {
     traces.into_iter().map(of_trace).collect()
 }
 
-/// Whether the first line says that something of a trace was lost.
+/// The first line says that a trace lost something.
 pub(super) fn says_losses(text: &str) -> Option<bool> {
     let losses = |trace: &Line| if let Value::Bool(is) = trace.member("losses")? { Some(*is) } else { None };
     traces(text)?.iter().map(losses).try_fold(false, |any, losses| Some(any | losses?))
