@@ -17,6 +17,7 @@ use lastwords_trace::visit::Ignore;
 const GIGA: i64 = 1_000_000_000;
 
 /// The thread that recorded an event, and the CPU: of the stream, or of the contexts.
+#[derive(Clone, Copy)]
 struct Origin<'a> {
     name: Option<&'a [u8]>,
     thread: Option<i64>,
@@ -26,7 +27,8 @@ struct Origin<'a> {
 
 /// Makes the lines of batches.
 pub(in super::super) struct Lines<'p, 't> {
-    heads: Heads<'p, 't>,
+    origins: Origins<'p, 't>,
+    time: TimeOfDay,
     traces: &'t [Trace],
     /// By trace.
     decoders: Vec<Decoder>,
@@ -39,7 +41,8 @@ pub(in super::super) struct Lines<'p, 't> {
 impl<'p, 't> Lines<'p, 't> {
     pub(in super::super) fn new(plan: &'p Plan<'t>, traces: &'t [Trace], zone: &Zone) -> Self {
         Self {
-            heads: Heads { plan, time: TimeOfDay::new(zone, b"", b""), named: None },
+            origins: Origins { plan, ready: vec![None; READY] },
+            time: TimeOfDay::new(zone, b"", b""),
             traces,
             decoders: traces.iter().map(|trace| trace.program.decoder()).collect(),
             line: Vec::new(),
@@ -70,15 +73,23 @@ impl<'p, 't> Lines<'p, 't> {
     /// nothing, for any other event.
     #[inline(always)]
     fn in_place(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
-        let plan = self.heads.plan;
+        let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
         let class = columns.events.get(record.class as usize)?;
         let flat = class.line.as_ref()?;
         let (places, bytes) = contexts(columns, window, record)?;
-        let origin = self.heads.origin(places, bytes, window);
         let payload = bytes.get(places.len..)?;
+        let origin = self.origins.known(places, bytes, window);
+        let ready = match places.name {
+            None => Some(self.origins.ready(window, record.class, class, &origin)?),
+            Some(_) => None,
+        };
+        let timed = (window.is_timed, columns.absolute);
         let put = |line: &mut page::Line<'_>| {
-            self.heads.put(window, columns.absolute, class, record, &origin, line);
+            head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| match ready {
+                Some(text) => text.put(line),
+                None => put_origin(plan.kernel, class, &origin, line),
+            });
             let is_whole = flat.put(payload, line).is_some();
             if !places.others.is_empty() {
                 others(line, places, bytes);
@@ -91,7 +102,7 @@ impl<'p, 't> Lines<'p, 't> {
 
     /// Writes the line of any event by visitors, without the line feed. Returns none where the event cannot be read.
     fn visited(&mut self, window: &Window, record: &Record, decoder: Option<&mut Decoder>) -> Option<()> {
-        let plan = self.heads.plan;
+        let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
         let class = columns.events.get(record.class as usize)?;
         let program = &self.traces.get(window.trace)?.program;
@@ -104,20 +115,24 @@ impl<'p, 't> Lines<'p, 't> {
         let origin = match (places, &columns.context) {
             (Some((places, bytes)), _) => {
                 at = at.wrapping_add(8 * places.len as u64);
-                self.heads.origin(places, bytes, window)
+                let known = self.origins.known(places, bytes, window);
+                Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known }
             }
             (None, Some(fields)) => {
                 self.context.clear();
                 let mut values = Values::of_context(fields, &mut self.context);
                 at = program.visit(decoder, fields.code, &window.part(), at, &mut values).ok()?;
                 let thread = self.context.thread();
-                let name = self.context.name().or_else(|| self.heads.listed(window, thread));
-                Origin { name, thread, stream: self.heads.cpu(window), cpu: self.context.cpu }
+                let name = self.context.name().or_else(|| self.origins.listed(window, thread));
+                Origin { name, thread, stream: self.origins.cpu(window), cpu: self.context.cpu }
             }
-            (None, None) => Origin { name: None, thread: None, stream: self.heads.cpu(window), cpu: None },
+            (None, None) => Origin { name: None, thread: None, stream: self.origins.cpu(window), cpu: None },
         };
         let line = &mut self.line;
-        self.heads.put(window, columns.absolute, class, record, &origin, line);
+        let timed = (window.is_timed, columns.absolute);
+        head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| {
+            put_origin(plan.kernel, class, &origin, line);
+        });
         class.name.put(line);
         if let Some(fields) = &class.specific {
             // The specific context is shown behind the payload, with the other contexts.
@@ -148,72 +163,94 @@ impl<'p, 't> Lines<'p, 't> {
     }
 }
 
-/// Writes what stands before the fields of an event.
-struct Heads<'p, 't> {
+/// The origins of the events that came last, as text.
+struct Origins<'p, 't> {
     plan: &'p Plan<'t>,
-    time: TimeOfDay,
-    /// The thread that was looked up last, by trace and id: most events come from the thread of the event before.
-    named: Option<(usize, i64, Option<&'t str>)>,
+    ready: Vec<Option<(Key, Constant<64>)>>,
 }
 
-impl<'p, 't> Heads<'p, 't> {
+/// The number of origins that are kept: a power of two.
+const READY: usize = 64;
+
+/// What the text of an origin depends on, where the contexts have no name: the stream, its classes, the event class, the
+/// thread, and the CPU.
+type Key = (usize, usize, u32, Option<i64>, Option<i64>);
+
+impl<'p, 't> Origins<'p, 't> {
     /// The CPU of the stream.
     #[inline]
     fn cpu(&self, window: &Window) -> Option<&'p Constant> {
         self.plan.cpus.get(window.stream)?.as_ref()
     }
 
-    /// The origin of an event whose contexts, which begin at `bytes`, are at known places.
+    /// The name that the trace's list of threads has for a thread.
+    fn listed(&self, window: &Window, thread: Option<i64>) -> Option<&'t [u8]> {
+        let name: &'t str = self.plan.names.get(window.trace)?.get(&thread?)?;
+        Some(name.as_bytes())
+    }
+
+    /// The origin of an event whose contexts, which begin at `bytes`, are at known places; but for a name that these do
+    /// not have.
     #[inline(always)]
-    fn origin<'a>(&mut self, places: &Places, bytes: &'a [u8], window: &Window) -> Origin<'a>
+    fn known<'a>(&self, places: &Places, bytes: &'a [u8], window: &Window) -> Origin<'a>
     where
         'p: 'a,
-        't: 'a,
     {
         let thread = places.thread.and_then(|place| place.integer(bytes));
         let name = places.name.and_then(|(at, len)| Some(nul::until(bytes.get(at..)?.get(..len)?)));
         let cpu = places.cpu.and_then(|place| place.integer(bytes));
-        Origin { name: name.or_else(|| self.listed(window, thread)), thread, stream: self.cpu(window), cpu }
+        Origin { name, thread, stream: self.cpu(window), cpu }
     }
 
-    /// The name that the trace's list of threads has for a thread.
-    #[inline]
-    fn listed(&mut self, window: &Window, thread: Option<i64>) -> Option<&'t [u8]> {
-        let thread = thread?;
-        let named = match self.named {
-            Some((trace, id, name)) if trace == window.trace && id == thread => name,
-            _ => {
-                let name = self.plan.names.get(window.trace).and_then(|names| names.get(&thread).copied());
-                self.named = Some((window.trace, thread, name));
-                name
-            }
-        };
-        named.map(str::as_bytes)
-    }
-
-    /// Appends the head of a line, up to the event's name.
+    /// The text of an origin that has no name of its own.
     #[inline(always)]
-    fn put(
-        &mut self,
-        window: &Window,
-        absolute: bool,
-        class: &Class<'_>,
-        record: &Record,
-        origin: &Origin<'_>,
-        line: &mut impl Put,
-    ) {
-        if self.plan.kernel {
-            kernel_head(line, class, origin);
-            kernel_time(line, record.nanoseconds);
-        } else {
-            match (window.is_timed, absolute) {
-                (true, true) => self.time.put(record.nanoseconds, line),
-                (true, false) => put_seconds(record.nanoseconds, line),
-                (false, _) => line.block(b"-", 1),
-            }
-            own_head(line, class, origin);
+    fn ready(&mut self, window: &Window, number: u32, class: &Class<'_>, origin: &Origin<'_>) -> Option<&Constant<64>> {
+        let key = (window.stream, window.plan, number, origin.thread, origin.cpu);
+        let thread = origin.thread.unwrap_or(0) as usize;
+        let at = thread.wrapping_add(number as usize).wrapping_add(window.stream.wrapping_mul(READY / 4)) % READY;
+        if self.ready.get(at)?.as_ref().is_none_or(|(of, _)| *of != key) {
+            self.make(at, key, window, class, origin);
+        }
+        self.ready.get(at)?.as_ref().map(|(_, text)| text)
+    }
+
+    #[cold]
+    fn make(&mut self, at: usize, key: Key, window: &Window, class: &Class<'_>, origin: &Origin<'_>) {
+        let mut text = Vec::new();
+        let name = self.listed(window, origin.thread);
+        put_origin(self.plan.kernel, class, &Origin { name, ..*origin }, &mut text);
+        if let Some(place) = self.ready.get_mut(at) {
+            *place = Some((key, Constant::new(&text)));
         }
     }
+}
+
+/// Appends an origin as text.
+#[inline]
+fn put_origin(kernel: bool, class: &Class<'_>, origin: &Origin<'_>, line: &mut impl Put) {
+    if kernel { kernel_origin(line, class, origin) } else { own_origin(line, class, origin) }
+}
+
+/// Appends the time and the origin of an event in their order.
+#[inline(always)]
+fn head<P: Put>(
+    kernel: bool,
+    (is_timed, absolute): (bool, bool),
+    time: &mut TimeOfDay,
+    nanoseconds: i64,
+    line: &mut P,
+    origin: impl FnOnce(&mut P),
+) {
+    if kernel {
+        origin(line);
+        return kernel_time(line, nanoseconds);
+    }
+    match (is_timed, absolute) {
+        (true, true) => time.put(nanoseconds, line),
+        (true, false) => put_seconds(nanoseconds, line),
+        (false, _) => line.block(b"-", 1),
+    }
+    origin(line);
 }
 
 /// Where the contexts of an event are at known places: these, and the bytes that they begin at.
@@ -250,7 +287,7 @@ fn others(out: &mut impl Put, places: &Places, context: &[u8]) {
 }
 
 /// `            comm-tid     [cpu] LEVEL`, in the columns of the kernel's `trace`.
-fn kernel_head(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
+fn kernel_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     let name = origin.name.unwrap_or(b"<...>");
     let width = if name.is_ascii() { name.len() } else { String::from_utf8_lossy(name).chars().count() };
     blanks(out, 16usize.saturating_sub(width));
@@ -285,7 +322,7 @@ fn kernel_time(out: &mut impl Put, nanoseconds: i64) {
 
 /// ` LEVEL [cpu] comm-tid`, or what is known of it, behind the time.
 #[inline(always)]
-fn own_head(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
+fn own_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     out.block(&class.before_cpu, 8);
     cpu(out, origin);
     if origin.name.is_none() && origin.thread.is_none() {
