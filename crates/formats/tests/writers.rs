@@ -251,7 +251,7 @@ fn styles() {
     assert!(line.starts_with("1.000000001 WARN  [001] worker-77 app:one:"), "{line}");
 }
 
-/// Events of many threads, some of which have a name in the trace's properties, on two CPUs, of classes with several levels.
+/// Events of many threads, some of which have a name in the trace's properties, on five CPUs, of classes with several levels.
 /// The expected lines are made here, field by field.
 #[test]
 fn each_line_shows_its_own_thread_cpu_and_level() {
@@ -262,10 +262,12 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
         let channel = &mut memory.schema.channels[0];
         channel.contexts.remove(0);
         let class = channel.events[0].clone();
-        channel.events = (0..6)
-            .map(|id| EventClass { id, name: format!("app:e{id}"), level: levels[id as usize].0, ..class.clone() })
+        channel.events = (0..80)
+            .map(|id| EventClass { id, name: format!("app:e{id}"), level: levels[id as usize % 6].0, ..class.clone() })
             .collect();
-        let threads: Vec<i32> = (0..100).map(|_| rng.next() as i32 >> rng.below(32)).collect();
+        memory.streams = (0..5).map(|cpu| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) }).collect();
+        memory.packets = vec![Vec::new(); 5];
+        let threads: Vec<i32> = (0..20).map(|_| rng.next() as i32 >> rng.below(32)).collect();
         let mut names = std::collections::BTreeMap::new();
         for thread in threads.iter().filter(|thread| **thread % 3 != 0) {
             let name = "n".repeat(rng.below(80) as usize + 1);
@@ -273,10 +275,10 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
             names.insert(*thread, name);
         }
         let mut expected: [Vec<(u64, String)>; 2] = Default::default();
-        let (mut all, mut clock) = ([vec![0; HEADER], vec![0; HEADER]], 1_000_000_000);
+        let (mut all, mut clock) = (vec![vec![0; HEADER]; 5], 1_000_000_000);
         for n in 0..3000u32 {
             clock += 1 + rng.below(50_000_000);
-            let (stream, thread, id) = (rng.below(2) as usize, *rng.pick(&threads), rng.below(6) as usize);
+            let (stream, thread, id) = (rng.below(5) as usize, *rng.pick(&threads), rng.below(80) as usize);
             let bytes = &mut all[stream];
             bytes.extend(29u32.to_le_bytes());
             bytes.extend((id as u16).to_le_bytes());
@@ -288,7 +290,7 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
             let (seconds, nanoseconds) = (clock / 1_000_000_000, clock % 1_000_000_000);
             let second = 11 * 3600 + 6 * 60 + 40 + seconds;
             let time = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
-            let (level, event) = (levels[id].1, format!("app:e{id}: n={n} text=x"));
+            let (level, event) = (levels[id % 6].1, format!("app:e{id}: n={n} text=x"));
             let named = names.get(&thread).map_or(String::new(), |name| format!("{name}-"));
             let own = format!("{time}.{nanoseconds:09} {level} [00{stream}] {named}{thread} {event}");
             let name = names.get(&thread).map_or("<...>", String::as_str);
