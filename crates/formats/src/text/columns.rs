@@ -5,9 +5,9 @@ mod values;
 
 use super::escape::bare;
 use super::line::Line;
+use super::look::Look;
 use super::message::{self, Piece, pieces, shown_name};
 use super::number::Constant;
-use super::plan::Look;
 use crate::events::Facts;
 use crate::fields::{self, Role};
 use lastwords_bytes::ByteOrder;
@@ -164,7 +164,7 @@ fn fields(code: &Code) -> Fields<'_> {
             .nodes()
             .iter()
             .zip(&roles)
-            .map(|(node, role)| if *role == Role::Hidden { Look::Hidden } else { super::plan::look(node) })
+            .map(|(node, role)| if *role == Role::Hidden { Look::Hidden } else { Look::of(node) })
             .collect(),
         roles,
     }

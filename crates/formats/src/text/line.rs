@@ -2,9 +2,9 @@
 //! a visitor.
 
 use super::escape::{plain, quoted, within_quotes};
+use super::look::{Look, ScopePlan};
 use super::number::{Constant, hexadecimal, signed, unsigned};
 use super::page::Put;
-use super::plan::{Look, ScopePlan};
 use super::value::number;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};

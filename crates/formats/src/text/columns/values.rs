@@ -2,9 +2,9 @@
 
 use super::super::escape::bare;
 use super::super::line::word;
+use super::super::look::Look;
 use super::super::message::Piece;
 use super::super::number::{general, signed, unsigned};
-use super::super::plan::Look;
 use super::super::value::{decoded, number};
 use super::{Fields, number_of};
 use crate::fields::Role;
