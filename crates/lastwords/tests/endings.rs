@@ -475,7 +475,7 @@ fn the_environment_enables_sizes_and_retains() {
     let (_, plain, note, size) = run("");
     assert!(!note.contains("LASTWORDS"), "{note}");
     let (_, asked, note, smaller) = run("shop=debug,size=256K,retain=1,loud=very");
-    assert!(note.contains("\"loud=very\" is passed over") && note.contains("trace"), "{note}");
+    assert!(note.contains("\"loud=very\" is ignored") && note.contains("trace"), "{note}");
     assert!(smaller < size, "{smaller} bytes, {size} without");
     assert!(asked.bytes < plain.bytes);
     let rules: Vec<_> = asked.rules.iter().map(|rule| (rule.enable, rule.pattern.as_str(), rule.level)).collect();

@@ -264,7 +264,7 @@ fn the_environment_says_how_many_sessions_stay() {
 
 #[test]
 fn what_is_wrong_is_told_and_the_rest_is_taken() {
-    let problems = |note: &str| note.matches("is passed over").count();
+    let problems = |note: &str| note.matches("is ignored").count();
     for wrong in ["shop=loud", "size=big", "size=99999999999G", "size=G", "retain=-1", "=info", "retain_size="] {
         let (details, note) = asked(&format!("{wrong},net=info"));
         let rules = [RuleSpec::disable("*"), RuleSpec::enable("net:*").up_to(Level::Info)];
