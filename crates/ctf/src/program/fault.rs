@@ -45,9 +45,9 @@ impl fmt::Display for SchemaError {
             }
             Self::Budget => write!(f, "far more fields than the trace has bytes"),
             Self::TooDeep => write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH),
-            Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header says which"),
+            Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header identifies them"),
             Self::NoId(Some(id)) => {
-                write!(f, "stream class {id}: several event classes, and no field of the event header says which")
+                write!(f, "stream class {id}: several event classes, and no field of the event header identifies them")
             }
         }
     }

@@ -341,7 +341,7 @@ impl<'t> Reader<'t> {
         read_at(file, path, offset.saturating_add(self.base), length, bytes)?;
         if length >= HOLE && bytes.iter().all(|byte| *byte == 0) {
             let cost = (length as u64).saturating_mul(COST);
-            let paid = self.program.budget().bytes("what holes of the file hold", cost);
+            let paid = self.program.budget().bytes("zeros in holes of the file", cost);
             paid.map_err(|error| Error::io(path)(std::io::Error::other(error)))?;
         }
         Ok(())

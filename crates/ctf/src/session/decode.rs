@@ -99,7 +99,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "{}", Fault { at: (offset as u64).saturating_mul(8), value, expected })
             }
             Expected::PayloadSize(n) => {
-                write!(f, "offset {offset}: the header says a payload of {value} bytes, its fields have {n}")
+                write!(f, "offset {offset}: the header gives a payload of {value} bytes, but its fields have {n}")
             }
             Expected::Channel => write!(f, "no channel {value} in the schema"),
             Expected::Written => write!(f, "offset {offset}: an event header of zeros: no event was written here"),

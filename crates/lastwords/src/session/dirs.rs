@@ -351,17 +351,17 @@ impl Folder {
 
     /// Returns the names of the files in the folder, which must all belong to a session.
     fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Error> {
-        let remedy = "only folders of sessions are removed: move away what is none of it";
+        let remedy = "only folders of sessions are removed: move away everything that does not belong to the session";
         let refused = |why: String| Err(Error::unsupported("removal of a folder", why, remedy));
         if !is_of_session(&self.name) {
-            return refused(format!("{} has no name of a session's folder", self.path.display()));
+            return refused(format!("{} does not have the name of a session's folder", self.path.display()));
         }
         let listed = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(self.path.with_file_name(&self.name)));
         let mut names = Vec::new();
         for entry in entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok) {
             if !is_ours(&entry) {
-                return refused(format!("{} is no file of a session", self.path.join(entry.file_name()).display()));
+                return refused(format!("{} is not a file of a session", self.path.join(entry.file_name()).display()));
             }
             names.push(entry.file_name());
         }

@@ -126,7 +126,7 @@ impl Error {
 
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::ELOOP | libc::ENOTDIR) => "; a link or file stands where a folder should: remove it",
+        Some(libc::ELOOP | libc::ENOTDIR) => "; there is a link or file in place of a folder: remove it",
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; set LASTWORDS_DIR to a folder that you may write",
         Some(libc::ENOENT) => "; its parent must exist",
         _ => "",

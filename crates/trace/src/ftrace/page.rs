@@ -172,7 +172,7 @@ impl Cursor {
                 0 => {
                     let length = word(bytes, self.at + 4, self.order) as usize;
                     if length < 4 || self.at + 8 > self.end {
-                        return Some(Err(self.misfit(length, "a length of 4 or more in the word behind the head")));
+                        return Some(Err(self.misfit(length, "a length of 4 or more in the word after the head")));
                     }
                     (self.at + 8, length - 4)
                 }

@@ -152,10 +152,12 @@ impl<'a, 'k> Declarer<'a, 'k> {
         if let Some(name) = role {
             let same = |other: &&Field| role_of(self.scope, &other.class) == Some(name);
             if root.fields.iter().filter(same).nth(1).is_some() {
-                return Err(format!("CTF 1.8 has one field only that says what `{name}` says"));
+                return Err(format!("CTF 1.8 allows only one field with the meaning of `{name}`"));
             }
             if is_inner && self.scope != Scope::EventHeader {
-                return Err(format!("CTF 1.8 knows a field that says what `{name}` says only beside the first fields"));
+                return Err(format!(
+                    "CTF 1.8 allows a field with the meaning of `{name}` only in the outermost structure"
+                ));
             }
         }
         match &field.class {
@@ -206,7 +208,7 @@ impl<'a, 'k> Declarer<'a, 'k> {
         let is_header = self.scope <= Scope::EventHeader;
         let by_map = parent == Parent::Option && self.scope == Scope::EventHeader && integer.roles == [Role::Clock];
         if is_header && parent != Parent::Member && !integer.roles.is_empty() && !by_map {
-            return Err("CTF 1.8 knows what a field says by its name: an option or element has none".into());
+            return Err("CTF 1.8 derives the meaning of a field from its name: an option or element has none".into());
         }
         let map = match self.clock {
             Some(clock) if timed && is_header => format!(" map = clock.{clock}.value;"),

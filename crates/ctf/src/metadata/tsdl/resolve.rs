@@ -409,7 +409,7 @@ impl Resolver<'_> {
             };
             let tokens: Vec<&str> = rest.split('.').collect();
             if *scope > location.scope {
-                return Err(location.wrong(format!("{reference} stands behind its use")));
+                return Err(location.wrong(format!("{reference} comes after the field that refers to it")));
             }
             if let Some(Type::Struct { fields, .. }) = root.as_deref()
                 && let Some((names, class)) = self.walk(fields, &tokens, Vec::new(), location)?

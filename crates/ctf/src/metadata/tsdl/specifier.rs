@@ -77,7 +77,7 @@ impl Parser<'_> {
                 self.advance();
                 match self.advance() {
                     Word::Number(number) => Ok(Value::Number(*number, true)),
-                    _ => Err(self.wrong("expected a number behind the minus")),
+                    _ => Err(self.wrong("expected a number after the minus")),
                 }
             }
             _ => Err(self.unexpected("a value")),
@@ -355,7 +355,7 @@ impl Parser<'_> {
         }
         let container = container.or_else(|| self.lookup("int"));
         let Some(Type::Integer(integer)) = container.as_deref() else {
-            let what = "enum: expected an integer type behind `:`, or one called `int`";
+            let what = "enum: expected an integer type after `:`, or one called `int`";
             return Err(Wrong { line, what: what.into() });
         };
         let integer = integer.clone();
