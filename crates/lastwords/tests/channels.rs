@@ -1,4 +1,4 @@
-//! Which events the channels of a session take that were not chosen.
+//! Tests which events the channels of a session take without explicit rules.
 #![allow(missing_docs, reason = "a test")]
 
 use std::path::Path;
@@ -38,7 +38,8 @@ fn warnings_and_errors_of_what_is_enabled_are_recorded_twice() {
     assert_eq!(recorded(&folder), [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5]);
     drop(session);
 
-    // What no glob enables goes nowhere, and what one enables goes by its level, whatever rules for all channels follow.
+    // Events that no glob enables go nowhere. Events that a glob enables go to channels by their level, whatever rules
+    // for all channels follow.
     let session = Session::builder("some").dir(dir.path()).events("mine:*").start().expect("it starts");
     let folder = session.folder().expect("a folder").to_owned();
     record_all();
