@@ -8,7 +8,7 @@ use std::collections::HashSet;
 pub struct Member<'a> {
     /// The field.
     pub field: &'a Field,
-    /// Its name as shown; unique in its scope.
+    /// The shown name, which is unique in its scope.
     pub name: String,
     /// The name of the length field that precedes this field, if it has one.
     pub length: Option<String>,

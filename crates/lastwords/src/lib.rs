@@ -57,7 +57,7 @@ pub use session::{
 };
 pub use session::{consume, dirs, processes, remote_control, rules, snapshot};
 
-/// What the macros expand to; not for other use.
+/// The items that the macros expand to. Applications must not use them directly.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::process::keep_loaded::library_of;

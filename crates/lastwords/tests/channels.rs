@@ -16,7 +16,7 @@ fn record_all() {
     event!(other, "warned", level: WARN, number = 5u64);
 }
 
-/// Numbers of the events in all streams of a session, sorted.
+/// Returns the numbers of the events in all streams of a session, sorted.
 fn recorded(folder: &Path) -> Vec<u64> {
     let sessions = naive::read(folder).expect("readable");
     let number = |body: &[u8]| u64::from_ne_bytes(body[body.len() - 8..].try_into().expect("a number"));

@@ -25,7 +25,7 @@ fn start(dir: &Path, kind: ClockKind) -> (Session, Areas) {
     (session, areas)
 }
 
-/// Offset of a field of a sample in the session region.
+/// Returns the offset of a field of a sample in the session region.
 fn sample(areas: &Areas, index: usize, field: usize) -> u64 {
     areas.clock + (offset_of!(ClockArea, samples) + index * size_of::<ClockSample>() + field) as u64
 }

@@ -222,7 +222,7 @@ fn read_only(dir: &Path) {
     mount(dir, libc::MS_RDONLY, "size=16m,mode=0700");
 }
 
-/// The files of the session.
+/// Returns the files of the session.
 fn files(dir: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     let folders = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     folders

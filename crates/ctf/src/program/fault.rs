@@ -55,7 +55,7 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// What the decoder expected where a packet is wrong.
+/// The value or condition that the decoder expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// This many more bits of content. The value is the number of bits left.
@@ -104,7 +104,7 @@ pub struct Fault {
     pub at: u64,
     /// The value found there.
     pub value: u64,
-    /// What the decoder expected.
+    /// The value or condition that the decoder expected.
     pub expected: Expected,
 }
 

@@ -65,8 +65,8 @@ struct EventProgram {
     payload: Code,
     /// Code of the common context, the specific context and the payload, with runs merged.
     merged: Code,
-    /// How to skip the common context, the specific context and the payload, if they are simple and need not be paid
-    /// for.
+    /// Sizes for skipping the common context, the specific context and the payload, if they are simple and need not be
+    /// paid for.
     stride: Option<Stride>,
     /// Bytes of text of an event, beyond its own bytes.
     weight: u64,

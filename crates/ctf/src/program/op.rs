@@ -74,7 +74,7 @@ pub(super) struct Choice {
     pub(super) ranges: Vec<(u32, Range)>,
     /// Finds the case if there are many ranges.
     pub(super) index: Option<RangeIndex>,
-    /// By case: the begin and the end of its ops.
+    /// The begin and the end of the ops of each case.
     pub(super) cases: Vec<(u32, u32)>,
     /// The field is an optional, so a value in no range means that it is absent. Otherwise such a value is an error.
     pub(super) optional: bool,

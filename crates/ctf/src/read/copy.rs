@@ -52,7 +52,7 @@ pub fn copy(
 #[derive(Default)]
 struct Names {
     taken: HashSet<PathBuf>,
-    /// By path: the last number that was appended to it.
+    /// The last number that was appended to each path.
     numbers: HashMap<PathBuf, u64>,
 }
 

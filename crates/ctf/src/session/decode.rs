@@ -65,7 +65,7 @@ impl RawEvent {
     }
 }
 
-/// What the decoder expected of an event.
+/// The value or condition that the decoder expected of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// An event that follows its class.
@@ -87,7 +87,7 @@ pub struct DecodeError {
     pub offset: usize,
     /// The value found there.
     pub value: u64,
-    /// What the decoder expected.
+    /// The value or condition that the decoder expected.
     pub expected: Expected,
 }
 

@@ -260,7 +260,7 @@ impl Header {
         out
     }
 
-    /// An event header with the full clock.
+    /// Writes an event header with the full clock.
     fn full(&self, out: &mut Vec<u8>, event: &RawEvent, clock: u64) {
         self.word(out, clock, TAG_FULL);
         self.id(out, event.id);
@@ -273,7 +273,7 @@ impl Header {
         }
     }
 
-    /// An event header with an id of its own.
+    /// Writes an event header with an id of its own.
     fn extended(&self, out: &mut Vec<u8>, event: &RawEvent) {
         self.word(out, event.clock, TAG_ID);
         self.id(out, event.id);

@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// Where events come from.
+/// A place that events come from.
 pub(super) struct Site {
     /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits. For a place of the
     /// `log` crate, [`LOG_PLACE`] replaces the kind.

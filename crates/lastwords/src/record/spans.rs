@@ -21,7 +21,7 @@ use crate::session::shared::{self, SessionShared};
 
 /// Number of entries that may contain one id.
 const PROBES: usize = 32;
-/// How often a thread tries to append to a text while another thread is appending to it.
+/// Number of times that a thread tries to append to a text while another thread is appending to it.
 const TRIES: usize = 1000;
 /// Increment for one generation in [`Span::inside`].
 const GENERATION: u32 = WRITING + 1;

@@ -64,7 +64,7 @@ pub enum Error {
         what: &'static str,
         /// Size of the table.
         limit: usize,
-        /// What the user can do.
+        /// Advice for the user.
         remedy: &'static str,
     },
     /// This machine, back-end or session does not support something.
@@ -105,7 +105,7 @@ pub enum Error {
         session: String,
         /// Description of what is missing.
         what: &'static str,
-        /// What the user can do.
+        /// Advice for the user.
         remedy: &'static str,
     },
 }

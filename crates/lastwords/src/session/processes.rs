@@ -25,7 +25,7 @@ pub(crate) struct Identity {
     pub(crate) pidns: u64,
 }
 
-/// Whether a process still runs.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// The process runs.
@@ -150,8 +150,8 @@ pub(crate) fn is_left(view: &SessionRegion) -> bool {
     !file.is_some_and(stays) && !joined(view.processes()).iter().any(has_it)
 }
 
-/// How often children are checked before they count as recording. A child that was just forked may be about to execute
-/// another program.
+/// Number of times that children are checked before they count as recording. A child that was just forked may be about
+/// to execute another program.
 const START_ROUNDS: u32 = 25;
 
 /// Returns true, after a short wait, if a child of this process maps the file, whether or not it has joined yet.

@@ -20,7 +20,7 @@ use super::session_region::SessionRegion;
 /// order, because otherwise it is not known that they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How many of the newest ended sessions of each name stay. Default: 5.
+    /// Number of ended sessions of each name that stay, the newest ones. Default: 5.
     pub sessions: usize,
     /// Limit of the bytes of all ended sessions of the user in the folder of sessions. Default: 1 GiB.
     pub bytes: u64,

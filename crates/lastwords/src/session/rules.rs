@@ -18,7 +18,7 @@ use crate::session::session_region::{SessionRegion, locked, text, until_nul};
 
 /// Largest size of a pattern, in bytes.
 pub(crate) const PATTERN_LEN: usize = 112;
-/// How often a reader tries again if the rules change while it reads.
+/// Number of times that a reader tries again if the rules change while it reads.
 const READ_TRIES: u32 = 1000;
 
 /// A rule that was read or will be written.

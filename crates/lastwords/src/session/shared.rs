@@ -36,7 +36,7 @@ pub(crate) struct SessionShared {
     pub(crate) folder: Option<Folder>,
     /// Number of handles of this process. At 0 the session is being closed.
     pub(crate) handles: AtomicUsize,
-    /// What happens to the files when the session is closed: [`STAYS`], [`GOES`] or [`GOES_AT_ONCE`]. The value only
+    /// The treatment of the files when the session is closed: [`STAYS`], [`GOES`] or [`GOES_AT_ONCE`]. The value only
     /// grows.
     pub(crate) removal: AtomicU8,
     /// Places of the session's recorder slots.

@@ -25,7 +25,7 @@ use crate::{flush, os};
 
 /// The bits of a reserve word that contain the position.
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
-/// How often a recorder reads the flip words again after it found a half that a swap has closed.
+/// Number of times that a recorder reads the flip words again after it found a half that a swap has closed.
 const CLOSED_ROUNDS: u32 = 1024;
 
 /// Records with compare-and-swap.

@@ -375,7 +375,7 @@ fn bare(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }
 
-/// The labels of an integer and their values. Ranges are cut to 64 bits.
+/// Lists the labels of an integer and their values. Ranges are cut to 64 bits.
 fn enumeration(integer: &Integer) -> String {
     let (least, most) = if integer.signed { (i64::MIN.into(), i64::MAX.into()) } else { (0, u64::MAX.into()) };
     let mut text = String::new();

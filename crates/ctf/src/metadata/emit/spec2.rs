@@ -337,7 +337,7 @@ fn text(of: &Text) -> Value {
     fragment
 }
 
-/// A string, BLOB or array of fixed or dynamic length.
+/// Returns the class of a string, BLOB or array of fixed or dynamic length.
 fn lengthy(what: &str, length: &Length) -> Value {
     match length {
         Length::Fixed(count) => json!({ "type": format!("static-length-{what}"), "length": count }),

@@ -219,7 +219,7 @@ impl<'b> Builder<'b> {
     }
 }
 
-/// The bits of a variable-length integer.
+/// Returns the bits of a variable-length integer.
 fn leb128() -> Bits {
     Bits { length: 64, alignment: 8, order: ByteOrder::Little, reversed: false }
 }

@@ -17,7 +17,7 @@ pub(super) enum Type {
 }
 
 impl Type {
-    /// Number of levels of types in this type.
+    /// Returns the number of levels of types in this type.
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Struct { depth, .. } | Self::Array { depth, .. } | Self::Variant { depth, .. } => *depth,
@@ -26,7 +26,7 @@ impl Type {
     }
 }
 
-/// Number of levels of a type that has these members.
+/// Returns the number of levels of a type that has these members.
 pub(super) fn depth_of(members: &[Member]) -> usize {
     members.iter().map(|member| member.class.depth()).max().unwrap_or(0).saturating_add(1)
 }
