@@ -166,25 +166,24 @@ fn begins_as_metadata(path: &Path) -> bool {
     read.is_ok() && (packets || head.first() == Some(&0x1e) || head.trim_ascii_start().starts_with(b"/* CTF"))
 }
 
-/// Opens all traces in a folder and the folders in it.
+/// Opens all traces in a folder and the folders in it. `budget` pays for the fields of their metadata and for their packets.
 ///
 /// # Errors
 /// The folder cannot be read, or has no trace.
-pub fn open(path: &Path) -> Result<Found, Error> {
+pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Found, Error> {
     std::fs::read_dir(path).map_err(Error::io(path))?;
     let mut found = Found::default();
     let folders = folders(path);
     if folders.is_empty() {
         return Err(Error::metadata(&path.join("metadata"), 0, "there is no such file, nor one in a folder below"));
     }
-    let budget = Arc::new(Budget::default());
     for folder in folders {
-        match open_one(path, &folder, &budget, &mut found.faults) {
+        match open_one(path, &folder, budget, &mut found.faults) {
             Ok(trace) => found.traces.push(trace),
             Err(fault) => found.faults.push(fault),
         }
     }
-    let (traces, spent) = joined(found.traces, &budget);
+    let (traces, spent) = joined(found.traces, budget);
     found.traces = traces;
     if let Some(error) = spent {
         let what = format!("{error}; traces of one UUID stay apart");

@@ -5,11 +5,12 @@ use lastwords_formats::events::Note;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Text, and remarks.
 pub fn report(folder: &Path) -> (String, Vec<String>) {
     let mut remarks = Vec::new();
-    let found = match read::open(folder) {
+    let found = match read::open(folder, &Arc::default()) {
         Ok(found) => found,
         Err(e) => return (String::new(), vec![e.to_string()]),
     };
