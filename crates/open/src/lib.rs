@@ -66,6 +66,7 @@ pub use session::{RecoveredSession, read};
 pub use sniff::is_ctf_stream;
 pub use trace::{Body, Ftrace, Trace};
 
+use lastwords_bytes::Budget;
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
 use lastwords_walk::session::ReadLimit;
@@ -261,6 +262,7 @@ fn open_all<'u>(
             opened.failures.push(Failure { severity, why: chain(&error) });
         }
     }
+    duplicates::join(opened, &Budget::default().times(options.budget));
     duplicates::settle(opened);
     Ok(())
 }

@@ -134,6 +134,43 @@ impl Trace {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Both have one identity, and one of their metadata decodes the packets of both. `budget` pays a step for each event record class that
+    /// is compared.
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub fn is_part(&self, other: &Self, budget: &Budget) -> Result<bool, lastwords_bytes::Error> {
+        let (one, other) = (self.class(), other.class());
+        if one.identity.uid.is_none() || one.identity != other.identity {
+            return Ok(false);
+        }
+        budget.steps("metadata of one UUID", classes(one).min(classes(other)) as u64)?;
+        Ok(are_parts(one, other))
+    }
+
+    /// Takes in the streams of a part of the same trace ([`Trace::is_part`]); the larger metadata counts for both. A packet that both have is
+    /// read once.
+    pub fn unite(&mut self, mut other: Self) {
+        let ids = |trace: &Self| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
+        if classes(other.class()) > classes(self.class()) {
+            std::mem::swap(self, &mut other);
+        }
+        self.name = name(self.class(), Path::new(""));
+        let (into, from) = (ids(self), ids(&other));
+        self.unread = self.unread.saturating_add(other.unread);
+        for mut stream in other.streams {
+            let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
+            let Some(class) = position else { continue };
+            stream.class = class;
+            let same = |there: &&mut Stream| there.class == class && there.id.is_some() && there.id == stream.id;
+            match self.streams.iter_mut().find(same) {
+                Some(there) => join(there, stream),
+                None => self.streams.push(stream),
+            }
+        }
+        self.streams.sort_by(|a, b| a.files.first().cmp(&b.files.first()));
+    }
 }
 
 /// The name of a trace; `below`: the path from the folder that was opened to its own.
@@ -183,8 +220,20 @@ pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Found, Error> {
             Err(fault) => found.faults.push(fault),
         }
     }
-    let (traces, spent) = joined(found.traces, budget);
-    found.traces = traces;
+    let mut spent = None;
+    for trace in std::mem::take(&mut found.traces) {
+        let mut is_part = |other: &&mut Trace| match other.is_part(&trace, budget) {
+            Ok(is_part) => is_part && spent.is_none(),
+            Err(error) => {
+                spent.get_or_insert(error);
+                false
+            }
+        };
+        match found.traces.iter_mut().find(&mut is_part) {
+            Some(other) => other.unite(trace),
+            None => found.traces.push(trace),
+        }
+    }
     if let Some(error) = spent {
         let what = format!("{error}; traces of one UUID stay apart");
         found.faults.push(Error::metadata(path, 0, what));
@@ -347,31 +396,6 @@ impl Same {
     }
 }
 
-/// Makes one trace of those that have one identity, as far as one of their metadata decodes both. Each event record class that is
-/// compared takes a step of the budget: behind its end, which is the error, traces stay apart.
-fn joined(traces: Vec<Trace>, budget: &Budget) -> (Vec<Trace>, Option<lastwords_bytes::Error>) {
-    let mut joined: Vec<Trace> = Vec::new();
-    let mut spent = None;
-    let mut pay = |one: &TraceClass, other: &TraceClass| {
-        let steps = classes(one).min(classes(other)) as u64;
-        spent.is_none() && budget.steps("metadata of one UUID", steps).map_err(|error| spent = Some(error)).is_ok()
-    };
-    for trace in traces {
-        let is_part = |other: &&mut Trace| {
-            let (one, other) = (other.class(), trace.class());
-            one.identity.uid.is_some() && one.identity == other.identity && pay(one, other) && are_parts(one, other)
-        };
-        match joined.iter_mut().find(is_part) {
-            Some(other) => unite(other, trace),
-            None => joined.push(trace),
-        }
-    }
-    for trace in &mut joined {
-        trace.streams.sort_by(|a, b| a.files.first().cmp(&b.files.first()));
-    }
-    (joined, spent)
-}
-
 /// Whether two metadata of one identity are of one trace: the one with more classes decodes the packets of the other as
 /// that does. Traces with the same UUID but other classes stay apart.
 fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
@@ -409,27 +433,6 @@ fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, strea
                 && there.payload == event.payload
         })
     })
-}
-
-/// The larger metadata counts for both.
-fn unite(trace: &mut Trace, mut other: Trace) {
-    let ids = |trace: &Trace| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
-    if classes(other.class()) > classes(trace.class()) {
-        std::mem::swap(trace, &mut other);
-    }
-    trace.name = name(trace.class(), Path::new(""));
-    let (into, from) = (ids(trace), ids(&other));
-    trace.unread = trace.unread.saturating_add(other.unread);
-    for mut stream in other.streams {
-        let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
-        let Some(class) = position else { continue };
-        stream.class = class;
-        let same = |there: &&mut Stream| there.class == class && there.id.is_some() && there.id == stream.id;
-        match trace.streams.iter_mut().find(same) {
-            Some(there) => join(there, stream),
-            None => trace.streams.push(stream),
-        }
-    }
 }
 
 #[cfg(test)]
