@@ -1,5 +1,6 @@
 //! Which events: the options that `report`, `recover` and `convert` share.
 
+use crate::clocks;
 use crate::input::Traces;
 use crate::moment::Moment;
 use crate::say;
@@ -108,11 +109,12 @@ impl Events {
     /// The selection for these traces.
     ///
     /// # Errors
-    /// None of them has a CPU that is wanted; channels are wanted of what has none.
+    /// None of them has a CPU that is wanted; channels are wanted of what has none; moments cannot be related to a trace's clock.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
         if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
             bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
         }
+        clocks::check_moments(traces, &[self.since, self.until])?;
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
         Ok(Chosen {
             cpus: self.cpus(traces)?,

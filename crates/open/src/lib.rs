@@ -64,7 +64,7 @@ pub use memory::Memory;
 pub use meter::{Meter, Shown};
 pub use session::{RecoveredSession, read};
 pub use sniff::is_ctf_stream;
-pub use trace::{Body, Ftrace, Trace};
+pub use trace::{Body, Ftrace, Trace, UnrelatedClock};
 
 use lastwords_bytes::Budget;
 use lastwords_image::core::CoreInfo;

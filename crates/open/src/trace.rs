@@ -43,6 +43,15 @@ pub enum Body {
     },
 }
 
+/// A clock that nothing relates to real time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnrelatedClock {
+    /// Its name.
+    pub name: String,
+    /// What it shares with the same clock of other traces, where that is known.
+    pub uid: Option<String>,
+}
+
 /// A trace array of a kernel's ftrace, as a trace reads it.
 #[derive(Clone, Copy)]
 pub struct Ftrace<'a> {
@@ -113,6 +122,20 @@ impl Trace {
         trace.streams.iter().filter_map(|stream| read::cpu(&trace, stream)).collect()
     }
 
+    /// The clock of its events, where nothing relates it to real time: its times are from an origin of its own.
+    #[must_use]
+    pub fn unrelated_clock(&self) -> Option<UnrelatedClock> {
+        if let Some(ftrace) = self.ftrace() {
+            // The arrays of one machine share their clocks.
+            let (name, uid) = (ftrace.array.clock.clone(), Some(self.origin.path.display().to_string()));
+            return ftrace.real_time().is_none().then_some(UnrelatedClock { name, uid });
+        }
+        match self.ctf() {
+            Some(trace) => unrelated_clock(trace),
+            None => unrelated_clock(&self.packets(Version::V2)?.ok()?),
+        }
+    }
+
     /// Nanoseconds since the epoch of its newest event; none where that is not known. All events are passed over for it.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
@@ -168,6 +191,14 @@ impl Ftrace<'_> {
         }
         i64::try_from(newest).unwrap_or(i64::MAX)
     }
+}
+
+fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
+    let class = trace.class();
+    let mut clocks =
+        trace.streams.iter().filter_map(|stream| class.clocks.get(class.streams.get(stream.class)?.clock?));
+    let clock = clocks.find(|clock| !clock.is_since_epoch())?;
+    Some(UnrelatedClock { name: clock.to_clock().name, uid: clock.identity.uid.clone() })
 }
 
 /// Nanoseconds since the epoch of the newest event of a stream, all of which are passed over.

@@ -1,6 +1,7 @@
 //! `lastwords report`: events as text on stdout, the account on stderr.
 
 use crate::account;
+use crate::clocks;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Traces};
 use crate::pager::Pager;
@@ -63,6 +64,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     }
     traces.check_readable()?;
     let chosen = args.events.choose(traces)?;
+    clocks::note_merged(traces, false);
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let form = Form {

@@ -2,6 +2,7 @@
 //! recorded, killed and recovered.
 
 mod child;
+mod clocks;
 mod consume;
 mod control;
 mod cores;

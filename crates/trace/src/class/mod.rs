@@ -156,7 +156,20 @@ pub struct Clock {
     pub attributes: Attributes,
 }
 
+/// Clocks whose tick 0 lies before 1971 count from something else than the epoch, if their metadata does not say that they do.
+const EPOCH_MIN: u64 = 365 * 24 * 3600;
+
 impl Clock {
+    /// Its times are since the epoch: its metadata says so, or, as those of LTTng's older releases, has an offset that is a date.
+    #[must_use]
+    pub fn is_since_epoch(&self) -> bool {
+        match self.origin {
+            Origin::UnixEpoch => true,
+            Origin::Unknown => u64::try_from(self.to_clock().offset_seconds).is_ok_and(|begin| begin >= EPOCH_MIN),
+            Origin::Custom(_) => false,
+        }
+    }
+
     /// The same for [`crate::clock::Converter`]: offsets of a second and more in ticks become seconds.
     #[must_use]
     pub fn to_clock(&self) -> crate::clock::Clock {
