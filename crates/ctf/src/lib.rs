@@ -37,7 +37,7 @@ pub mod write;
 pub use error::{Error, Result};
 pub use metadata::{Version, emit};
 pub use names::uuid_text;
-pub use output::{create_file, create_folder};
+pub use output::{create_file, create_folder, is_empty_folder};
 
 /// What was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,15 +2,25 @@
 
 use crate::error::{Error, Result};
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Makes a folder, mode 0700. Its parent must exist.
+/// Makes a folder, mode 0700. Its parent must exist. An empty folder that is there already is taken as it is.
 ///
 /// # Errors
-/// It exists already (whatever it is), or cannot be made.
+/// Something else is there already, or it cannot be made.
 pub fn create_folder(path: &Path) -> Result<()> {
-    DirBuilder::new().mode(0o700).create(path).map_err(Error::io(path, "create the folder"))
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && is_empty_folder(path) => Ok(()),
+        made => made.map_err(Error::io(path, "create the folder")),
+    }
+}
+
+/// A folder, and no link to one, that has nothing in it.
+pub fn is_empty_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+        && path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Makes a file for writing, mode 0600.

@@ -16,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
-/// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
+/// Writes `traces` as CTF of a version under `out`, which must not exist or be empty: one folder, or one for each. Packets are copied;
 /// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`, and what was read to `watch`.
 ///
 /// # Errors

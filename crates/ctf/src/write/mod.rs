@@ -31,11 +31,11 @@ pub struct Options {
     pub count_events: bool,
 }
 
-/// Writes `source` as a CTF folder, which must not exist, the data files as many at a time as there are CPUs. `watch` is told
+/// Writes `source` as a CTF folder, which must not exist or be empty, the data files as many at a time as there are CPUs. `watch` is told
 /// of the bytes of each packet.
 ///
 /// # Errors
-/// The folder exists; a file cannot be written; a field class that CTF cannot express.
+/// The folder has something in it; a file cannot be written; a field class that CTF cannot express.
 pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<'_>) -> Result<Totals> {
     let metadata = metadata(source.schema(), source.evidence(), options.version)?;
     create_folder(folder)?;
