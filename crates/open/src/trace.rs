@@ -10,6 +10,7 @@ use lastwords_trace::clock::Rounding;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, Ring};
 use lastwords_trace::parallel;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
@@ -203,15 +204,15 @@ fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
 
 /// Nanoseconds since the epoch of the newest event of a stream, all of which are passed over.
 fn newest_of(trace: &read::Trace, stream: &read::Stream) -> Option<i64> {
-    let mut reader = Reader::new(trace, stream).rounded(Rounding::Floor);
-    let mut newest = None;
-    loop {
-        // Times that 64 bits do not hold are those of no event.
-        reader.ahead(usize::MAX, |_, time| newest = newest.max(time.filter(|time| *time < i64::MAX)));
-        match reader.advance() {
-            Next::Event(event) => newest = newest.max(reader.nanoseconds(event.clock)),
-            Next::End => return newest,
-            Next::Packet | Next::Loss(_) | Next::Fault(_) => {}
+    let newest = Cell::new(None);
+    // Times that 64 bits do not hold are those of no event.
+    let note = |time: Option<i64>| newest.set(newest.get().max(time.filter(|time| *time < i64::MAX)));
+    let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |_, time| note(time));
+    Reader::new(trace, stream).rounded(Rounding::Floor).each(ahead, |reader, next| {
+        if let Next::Event(event) = next {
+            note(reader.nanoseconds(event.clock));
         }
-    }
+        false
+    });
+    newest.get()
 }

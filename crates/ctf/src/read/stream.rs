@@ -361,6 +361,19 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// Reads the stream to its end, or until `is_enough`. Before each look at what comes next, `forward` may take or pass over events that are
+    /// of simple forms ([`Reader::ahead`], [`Reader::pass`]).
+    pub fn each(mut self, mut forward: impl FnMut(&mut Self), mut is_enough: impl FnMut(&mut Self, &Next) -> bool) {
+        loop {
+            forward(&mut self);
+            match self.advance() {
+                Next::End => return,
+                next if is_enough(&mut self, &next) => return self.leave(),
+                _ => {}
+            }
+        }
+    }
+
     /// Nothing more of the stream is wanted: its rest counts as read.
     pub fn leave(mut self) {
         self.tell(self.place().map_or(0, |(_, entry)| entry.size));
