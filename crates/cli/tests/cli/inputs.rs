@@ -200,3 +200,29 @@ fn each_trace_has_its_own_account() {
     let evidence = |at: usize| &report["traces"][at]["evidence"];
     assert_eq!([&evidence(0)["lost_events"], &evidence(1)["lost_events"]], [0, 10], "{report}");
 }
+
+#[test]
+fn data_of_inputs_some_of_which_cannot_be_had_keep_their_layout() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    place.ok(&["convert", "a", "-o", "ctf"]);
+    let report = |inputs: &[&str]| -> serde_json::Value {
+        let ran = place.run(&[&["inspect", "--json"], inputs].concat());
+        assert!(ran.err.contains("nosuch: no such file"), "{}", ran.err);
+        serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
+    };
+    let schemas = |report: &serde_json::Value| -> Vec<String> {
+        report["reports"].as_array().unwrap().iter().map(|one| one["schema"].as_str().unwrap().to_owned()).collect()
+    };
+    for inputs in [["a", "nosuch"], ["nosuch", "a"]] {
+        let report = report(&inputs);
+        assert_eq!(schemas(&report), ["lastwords.inspect.v1"], "{inputs:?}");
+        assert!(report["faults"][0].as_str().unwrap().starts_with("nosuch: "), "{report}");
+    }
+    let report_of_ctf = report(&["ctf", "nosuch"]);
+    assert_eq!(report_of_ctf["schema"], "lastwords.inspect-ctf.v1");
+    assert!(report_of_ctf["faults"][0].as_str().unwrap().starts_with("nosuch: "), "{report_of_ctf}");
+    let all = report(&["ctf", "a", "nosuch"]);
+    assert_eq!(schemas(&all), ["lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
+    assert_eq!(all["faults"].as_array().unwrap().len(), 1, "{all}");
+}
