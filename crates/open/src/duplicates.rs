@@ -1,7 +1,7 @@
 //! The same events, given more than once: a session's folder and its copy, a core and the same core compressed, snapshots of one CTF trace
 //! that overlap.
 
-use crate::{Body, Failure, Opened, Severity, Trace};
+use crate::{Body, Failure, Opened, Severity, Trace, file};
 use lastwords_bytes::Budget;
 use lastwords_trace::source::Source;
 use lastwords_walk::session::Session;
@@ -29,7 +29,7 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
                 opened.notes.push(format!("{path} is a part of the trace in {origin}: both are read as one trace"));
                 let first = Arc::make_mut(first);
                 first.unite(Arc::unwrap_or_clone(part));
-                first.name().clone_into(name);
+                *name = file::name_of(first);
             }
             (_, body) => kept.push(Trace { body, ..trace }),
         }

@@ -141,9 +141,18 @@ fn of_ctf(path: &Path, options: &Options<'_>, budget: &Arc<Budget>, opened: &mut
     if found.traces.is_empty() {
         return Ok(());
     }
-    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Arc::new(trace)))).collect();
+    let bodies = found.traces.into_iter().map(|trace| (name_of(&trace), Body::Ctf(Arc::new(trace)))).collect();
     opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
     Ok(())
+}
+
+/// The name of a trace in a folder of CTF: its own, or else the folder's.
+pub(super) fn name_of(trace: &read::Trace) -> String {
+    let path = trace.path.canonicalize().unwrap_or_else(|_| trace.path.clone());
+    match trace.name() {
+        "" => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        name => name.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -202,7 +202,8 @@ impl Opened {
             if options.wants(&name) {
                 self.traces.push(Trace { name, origin: Arc::clone(&origin), body });
             } else {
-                self.unwanted.push(name);
+                // The name of a session can be lost.
+                self.unwanted.push(if name.is_empty() { origin.path.display().to_string() } else { name });
             }
         }
     }

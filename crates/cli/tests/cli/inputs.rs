@@ -226,3 +226,18 @@ fn data_of_inputs_some_of_which_cannot_be_had_keep_their_layout() {
     assert_eq!(schemas(&all), ["lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
     assert_eq!(all["faults"].as_array().unwrap().len(), 1, "{all}");
 }
+
+#[test]
+fn every_name_that_there_is_can_be_given() {
+    let place = Place::new();
+    for name in ["one", "two"] {
+        std::fs::create_dir_all(place.at("all").join(name)).unwrap();
+        let metadata = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+            event { name = e; fields := struct { integer { size = 8; } x; }; };";
+        std::fs::write(place.at("all").join(name).join("metadata"), metadata).unwrap();
+        std::fs::write(place.at("all").join(name).join("stream"), [1, 2, 3]).unwrap();
+    }
+    let ran = place.run(&["report", "all", "-s", "zzz"]);
+    assert!(ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two"), "{}", ran.err);
+    assert_eq!(place.ok(&["report", "all", "-s", "two"]).lines().count(), 3);
+}
