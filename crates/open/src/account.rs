@@ -7,6 +7,7 @@ use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Ring, counters};
 use lastwords_walk::lttng;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Trace {
@@ -40,13 +41,19 @@ impl Trace {
     }
 }
 
-/// The accounts of several traces; what concerns a machine is part of the account of its first array.
+/// The accounts of several traces; what concerns a machine is part of the account of its first array. Of several machines the names of
+/// arrays say which one they are of.
 #[must_use]
 pub fn accounts<'t>(traces: &'t [Trace]) -> Vec<Account<'t>> {
     let machine = |trace: &Trace| trace.ftrace().map(|_| Arc::as_ptr(&trace.origin));
+    let machines: BTreeSet<_> = traces.iter().filter_map(machine).collect();
     let account = |(index, trace): (usize, &'t Trace)| {
         let before = traces.iter().take(index).any(|other| machine(other) == machine(trace));
-        trace.account_of(!before)
+        let mut account = trace.account_of(!before);
+        if machines.len() > 1 && trace.ftrace().is_some() {
+            account.name = format!("{}: {}", trace.origin.path.display(), account.name);
+        }
+        account
     };
     traces.iter().enumerate().map(account).collect()
 }

@@ -241,3 +241,17 @@ fn every_name_that_there_is_can_be_given() {
     assert!(ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two"), "{}", ran.err);
     assert_eq!(place.ok(&["report", "all", "-s", "two"]).lines().count(), 3);
 }
+
+#[test]
+fn the_accounts_of_several_kernels_say_whose_they_are() {
+    let place = Place::new();
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    for name in ["one.dat", "two.dat"] {
+        std::fs::copy(&corpus, place.at(name)).unwrap();
+    }
+    let ran = place.run(&["report", "one.dat", "two.dat"]);
+    for account in ["\none.dat: top: sub-buffers: ", "\ntwo.dat: top: sub-buffers: "] {
+        assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
+    }
+    assert!(place.run(&["report", "one.dat"]).err.contains("\ntop: sub-buffers: "));
+}
