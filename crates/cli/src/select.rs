@@ -42,7 +42,8 @@ pub(crate) struct Events {
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     until: Option<Moment>,
 
-    /// Only the last N of them
+    /// Only the last N of them, of all traces together. Of instances or kernels whose clocks nothing relates to each other: of each, which a
+    /// note says
     #[arg(long, value_name = "N")]
     last: Option<u64>,
 }
@@ -202,6 +203,11 @@ impl Chosen {
             until: self.until.map(clock),
             last: self.last,
         }
+    }
+
+    /// Events of the CPU are wanted.
+    pub(crate) fn wants_cpu(&self, cpu: u32) -> bool {
+        self.cpus.is_empty() || self.cpus.contains(&cpu)
     }
 
     /// The same without `--last`, which is counted elsewhere.

@@ -1,5 +1,6 @@
 //! Events as text: all traces on one timeline, or those of a kernel one behind the other.
 
+mod last;
 mod merged;
 mod timeline;
 
@@ -148,16 +149,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The arrays one behind the other, each with the header that the kernel gives it.
+    /// The arrays one behind the other, each with the header that the kernel gives it. Of several, a line before that names the array, and one
+    /// that has none of the last events is left out.
     fn kernels(&mut self, arrays: &[&Trace], out: &mut dyn Write) -> anyhow::Result<()> {
-        for array in arrays {
+        for (array, last) in arrays.iter().zip(self.last_of_each(arrays)?) {
+            if last == Some(0) && self.chosen.last != Some(0) {
+                continue;
+            }
             let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
-            let wants = |cpu: u32| self.chosen.cpus.is_empty() || self.chosen.cpus.contains(&cpu);
-            if !ring.cpus().iter().any(|own| wants(own.cpu)) {
+            if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
                 continue;
             }
             let lines = if self.form.with_log { log(array)? } else { Vec::new() };
-            let options = self.options(array, self.chosen)?;
+            let options = ftrace::Options { last, ..self.options(array, self.chosen)? };
+            if arrays.len() > 1 {
+                out.write_all(last::title(array, arrays).as_bytes())?;
+            }
             let read = std::iter::once(ring).filter(|_| self.form.title.is_some());
             let _bar = machine.meter.show(read, |total| {
                 let mut bar = Progress::new(self.form.title.unwrap_or_default(), total);
@@ -166,7 +173,7 @@ impl Run<'_> {
             let log = timeline_of(array, &lines);
             let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
             self.told.add(&summary);
-            let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && wants(own.cpu));
+            let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && self.chosen.wants_cpu(own.cpu));
             self.told.totals.streams += used.count() as u64;
         }
         Ok(())
