@@ -70,6 +70,15 @@ impl Totals {
         self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
     }
 
+    /// The sum of several parts.
+    #[must_use]
+    pub fn sum(parts: &[Self]) -> Self {
+        parts.iter().fold(Self::default(), |mut sum, part| {
+            sum.add(part);
+            sum
+        })
+    }
+
     /// The packets tell of a loss: of events, or of whole packets.
     #[must_use]
     pub fn has_losses(&self) -> bool {

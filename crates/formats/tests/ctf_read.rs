@@ -111,7 +111,7 @@ fn a_copy_is_the_same() {
     let out = to.path().join("out");
     let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |note| panic!("{note:?}"))
         .expect("copied");
-    assert_eq!((totals.packets, totals.events, totals.faults), (2, 4, 0));
+    assert_eq!((totals[0].packets, totals[0].events, totals[0].faults), (2, 4, 0));
     for file in ["metadata", "chan_3"] {
         let read = |folder: &Path| std::fs::read(folder.join(file)).expect("read");
         assert_eq!(read(from.path()), read(&out), "{file}");

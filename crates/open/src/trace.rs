@@ -96,6 +96,12 @@ impl Trace {
         Some(Ftrace { machine, index, array, snapshot, ring: array.shown(snapshot) })
     }
 
+    /// The trace can be had as packets: [`Trace::packets`].
+    #[must_use]
+    pub fn has_packets(&self) -> bool {
+        self.ftrace().is_none() && self.lttng().is_none_or(|lttng| !lttng.session.metadata.text.is_empty())
+    }
+
     /// The trace as packets, whose names are those that metadata of a version have; none of a kernel's ftrace, and of packets whose
     /// description is missing.
     ///
@@ -106,7 +112,7 @@ impl Trace {
         let path = &self.origin.path;
         match &self.body {
             Body::Session(found) => Some(lastwords_ctf::session::trace(&found.session, path, version)),
-            Body::Lttng(lttng) if lttng.session.metadata.text.is_empty() => None,
+            _ if !self.has_packets() => None,
             Body::Lttng(lttng) => Some(lttng.session.trace(path)),
             Body::Ctf(trace) => Some(Ok((**trace).clone())),
             Body::Ftrace { .. } => None,

@@ -33,7 +33,8 @@ impl Run<'_> {
         for (array, lines) in timed.iter().zip(&logs) {
             let options = self.options(array, &chosen)?;
             let offset = real_time(array).unwrap_or(0);
-            sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
+            let position = self.traces.position(array);
+            sources.push(Box::new(Kernel { array, position, options, offset, lines, kept: &kept }));
         }
         let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);
@@ -97,6 +98,7 @@ impl timeline::Source for Packets<'_> {
 /// A trace array as a source of a timeline.
 struct Kernel<'a> {
     array: &'a Trace,
+    position: Option<usize>,
     options: ftrace::Options,
     offset: i64,
     lines: &'a [LogLine],
@@ -113,7 +115,7 @@ impl timeline::Source for Kernel<'_> {
         };
         let summary = ftrace::each(&mut put, &machine.tracing, index, &self.options, log);
         keep(self.kept, |told| {
-            told.add(&summary?);
+            told.add(&summary?, self.position);
             Ok(())
         });
         Ok(())

@@ -56,6 +56,8 @@ pub(crate) struct Told {
     pub(crate) totals: Totals,
     /// What reading found besides events.
     pub(crate) notes: Notes,
+    /// What reading told of trace arrays, by their positions among all traces.
+    arrays: Vec<(usize, Totals)>,
     /// The reader of the text has left.
     pub(crate) is_closed: bool,
 }
@@ -125,6 +127,8 @@ pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut
         Err(error) if is_closed(&error) => run.told.is_closed = true,
         written => written?,
     }
+    run.told.notes.place(&traces.of_packets());
+    run.told.notes.of_traces.append(&mut run.told.arrays);
     Ok(run.told)
 }
 
@@ -172,7 +176,7 @@ impl Run<'_> {
             });
             let log = timeline_of(array, &lines);
             let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
-            self.told.add(&summary);
+            self.told.add(&summary, self.traces.position(array));
             let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && self.chosen.wants_cpu(own.cpu));
             self.told.totals.streams += used.count() as u64;
         }
@@ -195,7 +199,10 @@ impl Run<'_> {
 }
 
 impl Told {
-    fn add(&mut self, summary: &ftrace::Summary) {
+    /// Adds what was written of the trace array at a position among all traces.
+    fn add(&mut self, summary: &ftrace::Summary, position: Option<usize>) {
+        let own = Totals { faults: summary.faults, ..Totals::default() };
+        self.arrays.extend(position.map(|position| (position, own)));
         summary.notes.iter().for_each(|note| say::note(plain(note)));
         self.totals.events += summary.events;
         self.totals.bytes += summary.bytes;

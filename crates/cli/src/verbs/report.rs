@@ -75,7 +75,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     };
     let told = text::write(traces, &chosen, &form, &mut out)?;
     let is_closed = !out.finish()? || told.is_closed;
-    let accounts = accounts_after_reading(&traces.all, &told.totals, &chosen.cpus);
+    let accounts = accounts_after_reading(&traces.all, &told.totals, &told.notes.of_traces);
     let losses = account::print(traces, &accounts, false);
     told.notes.tell();
     let facts = Facts {

@@ -255,3 +255,23 @@ fn the_accounts_of_several_kernels_say_whose_they_are() {
     }
     assert!(place.run(&["report", "one.dat"]).err.contains("\ntop: sub-buffers: "));
 }
+
+#[test]
+fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
+    let place = Place::new();
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    let mut file = std::fs::read(corpus).unwrap();
+    // The top level's second sub-buffer of CPU 0 tells of lost events no more, the first event of the instance has no length.
+    let (commit, event) = (12_296, 24_592);
+    assert_eq!((&file[commit..commit + 4], file[event]), (&[0x1c, 0, 0, 0xc0][..], 0), "the corpus is another");
+    file[commit + 3] = 0;
+    file[event] ^= 0xff;
+    std::fs::write(place.at("k.dat"), file).unwrap();
+    for args in [&["report", "k.dat", "-s", "top", "-s", "extra"][..], &["convert", "k.dat", "-o", "-", "--to", "json"]]
+    {
+        let ran = place.run(args);
+        for account in ["top: sub-buffers: none; nothing lost", "extra: sub-buffers: 1 invalid; with losses"] {
+            assert!(ran.err.contains(account), "{args:?}: {}", ran.err);
+        }
+    }
+}

@@ -18,6 +18,7 @@ use std::sync::mpsc::SyncSender;
 
 /// Writes `traces` as CTF of a version under `out`, which must not exist or be empty: one folder, or one for each. Packets are copied;
 /// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`, and what was read to `watch`.
+/// Returns what was written of each trace.
 ///
 /// # Errors
 /// A file cannot be read or written; a field class that the version cannot express.
@@ -27,12 +28,12 @@ pub fn copy(
     out: &Path,
     watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
-) -> crate::Result<Totals> {
+) -> crate::Result<Vec<Totals>> {
     // What the version cannot express is refused before anything is written.
     let metadata: Vec<Vec<u8>> =
         traces.iter().map(|trace| metadata_of(trace, version)).collect::<crate::Result<_>>()?;
     create_folder(out)?;
-    let mut totals = Totals::default();
+    let mut totals = Vec::new();
     let mut names = Names::default();
     for (trace, metadata) in traces.iter().zip(metadata) {
         let folder = match traces {
@@ -42,7 +43,7 @@ pub fn copy(
         if folder != out {
             create_folder(&folder)?;
         }
-        totals.add(&copy_trace(trace, &metadata, &folder, watch, faults)?);
+        totals.push(copy_trace(trace, &metadata, &folder, watch, faults)?);
     }
     Ok(totals)
 }

@@ -20,6 +20,7 @@ pub fn report(folder: &Path) -> (String, Vec<String>) {
         Note::Loss(_, text) => remarks.push(text),
         Note::Fault(fault) => remarks.push(fault.to_string()),
         Note::Remark(text) => remarks.push(text),
+        Note::Read(..) => {}
     };
     let (zone, watch) = (Zone::utc(), &read::unwatched);
     let written = text::write(&found.traces, Style::Babeltrace, &selection, &zone, &mut out, watch, &mut notes);
