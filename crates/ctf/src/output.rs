@@ -2,19 +2,23 @@
 
 use crate::error::{Error, Result};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Makes a folder, mode 0700. Its parent must exist. An empty folder that is there already is taken as it is.
+/// Makes a folder, mode 0700. Its parent must exist.
+///
+/// # Errors
+/// It exists already (whatever it is), or cannot be made.
+pub fn create_folder(path: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(path).map_err(Error::io(path, "create the folder"))
+}
+
+/// Makes a folder as [`create_folder`] does, or takes an empty one that is there already as it is.
 ///
 /// # Errors
 /// Something else is there already, or it cannot be made.
-pub fn create_folder(path: &Path) -> Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && is_empty_folder(path) => Ok(()),
-        made => made.map_err(Error::io(path, "create the folder")),
-    }
+pub(crate) fn empty_folder(path: &Path) -> Result<()> {
+    if is_empty_folder(path) { Ok(()) } else { create_folder(path) }
 }
 
 /// A folder, and no link to one, that has nothing in it.

@@ -7,7 +7,7 @@ use super::index::Entry;
 use super::stream::{Next, Reader, Watch};
 use crate::Totals;
 use crate::metadata::{Version, emit};
-use crate::output::{create_file, create_folder};
+use crate::output::{create_file, create_folder, empty_folder};
 use lastwords_trace::parallel;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ pub fn copy(
     // What the version cannot express is refused before anything is written.
     let metadata: Vec<Vec<u8>> =
         traces.iter().map(|trace| metadata_of(trace, version)).collect::<crate::Result<_>>()?;
-    create_folder(out)?;
+    empty_folder(out)?;
     let mut totals = Vec::new();
     let mut names = Names::default();
     for (trace, metadata) in traces.iter().zip(metadata) {
