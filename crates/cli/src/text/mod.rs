@@ -1,6 +1,6 @@
 //! Events as text: all traces on one timeline, or those of a kernel one behind the other.
 
-mod last;
+mod arrays;
 mod merged;
 mod timeline;
 
@@ -117,10 +117,13 @@ pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut
     let mut run = Run { traces, packets, style, chosen, form, told: Told::default() };
     let arrays: Vec<&Trace> = traces.arrays().collect();
     let is_first = |array: &&Trace| arrays.first().is_some_and(|first| Arc::ptr_eq(&array.origin, &first.origin));
-    let is_one_machine = arrays.iter().all(is_first);
+    // The kernel's own text stays apart, under its header.
+    let is_merged =
+        arrays.len() > 1 && form.style == Some(LineStyle::Fields) && self::arrays::offsets(&arrays).is_some();
+    let is_apart = arrays.iter().all(is_first) && !is_merged;
     let written = match (run.packets.is_empty(), arrays.is_empty()) {
         (false, true) => run.packets(out),
-        (true, _) if is_one_machine => run.kernels(&arrays, out),
+        (true, _) if is_apart => run.kernels(&arrays, out),
         _ => run.all(out),
     };
     match written {
@@ -167,7 +170,7 @@ impl Run<'_> {
             let lines = if self.form.with_log { log(array)? } else { Vec::new() };
             let options = ftrace::Options { last, ..self.options(array, self.chosen)? };
             if arrays.len() > 1 {
-                out.write_all(last::title(array, arrays).as_bytes())?;
+                writeln!(out, "# instance: {}", self::arrays::name(array, arrays))?;
             }
             let read = std::iter::once(ring).filter(|_| self.form.title.is_some());
             let _bar = machine.meter.show(read, |total| {

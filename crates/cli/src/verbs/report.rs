@@ -22,7 +22,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say
+    /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say. In fields, several instances are
+    /// merged by time, each line with its instance's name
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 

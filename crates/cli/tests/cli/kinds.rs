@@ -344,3 +344,23 @@ fn the_last_events_of_several_instances_are_those_of_all() {
     assert!(ran.out.contains("# instance: other.dat: top\n"), "{}", ran.out);
     assert!(ran.err.contains("--last 1 counts for each of them"), "{}", ran.err);
 }
+
+#[test]
+fn several_instances_in_fields_are_merged_by_time() {
+    let place = place();
+    let lines = |args: &[&str]| -> Vec<String> {
+        let text = place.ok(&[&["report", "k.dat", "--style", "fields"], args].concat());
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    let both = lines(&["--instance", "top", "--instance", "extra"]);
+    for name in ["top", "extra"] {
+        let of = |line: &String| line.strip_prefix(&format!("{name}: ")).map(str::to_owned);
+        assert_eq!(both.iter().filter_map(of).collect::<Vec<_>>(), lines(&["--instance", name]), "{both:?}");
+    }
+    let time = |line: &&String| line.split(": ").nth(1).and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let timed: Vec<&String> = both.iter().filter(|line| !line.contains(" [LOST ")).collect();
+    assert!(timed.len() > 2 && timed.is_sorted_by_key(time), "{both:?}");
+    assert!(!timed.is_sorted_by_key(|line| line.starts_with("extra: ")), "the instances alternate");
+    let last = lines(&["--instance", "top", "--instance", "extra", "--last", "2"]);
+    assert!(both.ends_with(&last) && last.iter().filter(|line| !line.contains(" [LOST ")).count() == 2, "{last:?}");
+}

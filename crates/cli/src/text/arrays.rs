@@ -1,4 +1,4 @@
-//! The last events of several trace arrays that are printed one behind the other.
+//! Several trace arrays that are printed together: their names, how their clocks relate, and the last events of all.
 
 use super::Run;
 use crate::say;
@@ -8,12 +8,11 @@ use lastwords_formats::ftrace::text as ftrace;
 use lastwords_open::{Ftrace, Trace};
 use std::sync::Arc;
 
-/// A comment before an array's text that names it among others.
-pub(super) fn title(array: &Trace, arrays: &[&Trace]) -> String {
-    let (path, name) = (array.origin.path.display(), &array.name);
+/// What an array is called among others.
+pub(super) fn name(array: &Trace, arrays: &[&Trace]) -> String {
     match arrays.iter().all(|other| Arc::ptr_eq(&other.origin, &array.origin)) {
-        true => format!("# instance: {}\n", plain(name)),
-        false => format!("# instance: {}\n", plain(&format!("{path}: {name}"))),
+        true => plain(&array.name),
+        false => plain(&format!("{}: {}", array.origin.path.display(), array.name)),
     }
 }
 
@@ -55,7 +54,7 @@ impl Run<'_> {
 }
 
 /// What the readings of the clock of each array lack to times that can be compared; none where nothing relates the clocks.
-fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
+pub(super) fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
     let (first, clock) = (arrays.first()?, arrays.first()?.ftrace()?.array.clock.as_str());
     let is_one = |array: &&Trace| {
         let has_same_clock = array.ftrace().is_some_and(|ftrace| ftrace.array.clock == clock);
