@@ -9,7 +9,7 @@ use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
 use crate::Totals;
-use crate::events::{Chosen, Facts, Filter, Note, Used};
+use crate::events::{Chosen, Facts, Filter, Note, Tally, Used};
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::Scope;
@@ -117,6 +117,7 @@ pub(super) fn print<'o>(
             number: 0,
             pipeline,
             totals: Totals::default(),
+            tally: Tally::new(&facts),
             used: Used::new(readers.len()),
             failed: None,
         };
@@ -146,6 +147,7 @@ struct Printer<'p, 't, 'o> {
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
     totals: Totals,
+    tally: Tally,
     used: Used,
     failed: Option<std::io::Error>,
 }
@@ -167,6 +169,7 @@ struct StreamState {
 impl Printer<'_, '_, '_> {
     fn finish(mut self) -> crate::Result<Totals> {
         self.flush();
+        self.tally.tell(self.notes);
         self.totals.bytes = self.pipeline.bytes();
         self.totals.streams = self.used.count();
         match self.failed {
@@ -267,6 +270,7 @@ impl Sink for Printer<'_, '_, '_> {
 
     fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {
         self.totals.lose(loss);
+        self.tally.lose(stream, loss);
         let Some(state) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(state.trace) else { return };
         let class = trace.class();
@@ -292,8 +296,9 @@ impl Sink for Printer<'_, '_, '_> {
         (self.notes)(Note::Loss(loss, text));
     }
 
-    fn fault(&mut self, _: usize, fault: Error) {
+    fn fault(&mut self, stream: usize, fault: Error) {
         self.totals.faults += 1;
+        self.tally.fault(stream);
         self.flush();
         (self.notes)(Note::Fault(fault));
     }
