@@ -507,6 +507,7 @@ fn tracing() -> Tracing {
         header_page: HeaderPage::of_word_size(8),
         formats: BTreeMap::new(),
         comms: BTreeMap::new(),
+        learns_comms: false,
         tgids: BTreeMap::new(),
         printk_formats: BTreeMap::new(),
         symbols: Arc::new(NoSymbols),

@@ -50,4 +50,6 @@ mod id {
 }
 
 #[cfg(test)]
+mod as_trace_cmd;
+#[cfg(test)]
 mod tests;

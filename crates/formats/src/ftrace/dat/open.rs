@@ -291,6 +291,7 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
         header_page,
         formats: machine.formats,
         comms: machine.comms,
+        learns_comms: true,
         tgids: std::collections::BTreeMap::new(),
         printk_formats: machine.printk_formats,
         symbols: Arc::new(machine.symbols),

@@ -57,6 +57,11 @@ impl Heads {
         is_known
     }
 
+    /// Forgets the line heads of all CPUs, because a task's name is another now.
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
+
     /// Appends it and remembers it, where it is one that can be.
     #[cold]
     fn change(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {

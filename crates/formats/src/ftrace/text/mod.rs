@@ -226,11 +226,13 @@ fn run(
             break;
         }
         if !wanted(&merge, time, printer, options) {
+            printer.pass(merge.payload());
             merge.advance();
             continue;
         }
         if skip > 0 {
             skip -= 1;
+            printer.pass(merge.payload());
             log.skip_to(time);
             merge.advance();
             continue;

@@ -1,0 +1,127 @@
+//! The text of a trace.dat file beside that of `trace-cmd report`.
+
+use std::path::Path;
+use std::process::Command;
+
+use lastwords_trace::ftrace::{Stats, Tracing};
+
+use super::{WriteOptions, open, write};
+use crate::ftrace::samples::*;
+use crate::ftrace::text::{Options, write_trace};
+
+/// What `trace-cmd report` prints of a file.
+fn by_trace_cmd(path: &Path) -> String {
+    let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(path).output();
+    String::from_utf8_lossy(&shown.expect("trace-cmd is needed: cargo xtask setup").stdout).into_owned()
+}
+
+/// What this library prints of the first array of a file.
+fn by_us(path: &Path, options: &Options) -> String {
+    let mut out = Vec::new();
+    let options = Options { no_header: true, ..options.clone() };
+    write_trace(&mut out, &open(path).unwrap(), 0, &options).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// One CPU that has these events, at distances of a microsecond.
+fn machine(payloads: Vec<Vec<u8>>) -> Tracing {
+    let events: Vec<_> = (1_000_000u64..).step_by(1000).zip(payloads).collect();
+    let pages = events.chunks(40).map(|events| page(events, None)).collect();
+    let stats = Stats { entries: events.len() as u64, ..Stats::default() };
+    let mut machine = tracing(ring(vec![pages], stats), ring(Vec::new(), Stats::default()));
+    machine.arrays.truncate(1);
+    machine
+}
+
+/// The path of a new file of the machine.
+fn file(folder: &tempfile::TempDir, machine: &Tracing) -> std::path::PathBuf {
+    let path = folder.path().join("trace.dat");
+    let _ = std::fs::remove_file(&path);
+    write(&path, machine, &WriteOptions::default()).unwrap();
+    path
+}
+
+const SWITCH: u16 = 310;
+const WAKEUP: u16 = 311;
+const NEW: u16 = 312;
+const WAKING: u16 = 313;
+
+/// Random switches and wake-ups of a few tasks, whose names change.
+fn scheduling(seed: u64) -> Tracing {
+    let mut state = seed;
+    let mut random = |below: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32 % below
+    };
+    let name = |number: u32| format!("{:\0<16}", format!("task {number}")).into_bytes();
+    let mut payloads = Vec::new();
+    for _ in 0..300 {
+        let [current, other] = [random(12), random(12)];
+        let [a, b] = [name(random(50)), name(random(50))];
+        payloads.push(match random(4) {
+            0 => payload(
+                SWITCH,
+                1,
+                0,
+                current,
+                &[a, current.to_le_bytes().into(), b, other.to_le_bytes().into()].concat(),
+            ),
+            kind => payload(
+                [0, WAKEUP, NEW, WAKING][kind as usize],
+                1,
+                0,
+                current,
+                &[a, other.to_le_bytes().into()].concat(),
+            ),
+        });
+    }
+    let mut machine = machine(payloads);
+    let pair = ["char comm[16]:8:16:0", "pid_t pid:24:4:1"];
+    let pairs =
+        ["char prev_comm[16]:8:16:0", "pid_t prev_pid:24:4:1", "char next_comm[16]:28:16:0", "pid_t next_pid:44:4:1"];
+    let print = "\"comm=%s pid=%d\", REC->comm, REC->pid";
+    let switch = "\"prev_comm=%s prev_pid=%d ==> next_comm=%s next_pid=%d\", REC->prev_comm, REC->prev_pid, REC->next_comm, REC->next_pid";
+    machine.formats.extend([
+        format("sched", SWITCH, "sched_switch", &pairs, switch),
+        format("sched", WAKEUP, "sched_wakeup", &pair, print),
+        format("sched", NEW, "sched_wakeup_new", &pair, print),
+        format("sched", WAKING, "sched_waking", &pair, print),
+    ]);
+    machine
+}
+
+/// Task and pid at the beginning of each line.
+fn heads(text: &str) -> Vec<String> {
+    text.lines().filter_map(|line| Some(line.split_once(" [")?.0.trim().to_owned())).collect()
+}
+
+#[test]
+fn names_are_learned_from_the_scheduler() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 0..10 {
+        let machine = scheduling(seed);
+        let path = file(&folder, &machine);
+        let whole = by_us(&path, &Options::default());
+        let (ours, theirs) = (heads(&whole), heads(&by_trace_cmd(&path)));
+        assert_eq!((ours.len(), &ours), (300, &theirs), "seed {seed}");
+        let unknown = ours.iter().filter(|head| head.starts_with("<...>")).count();
+        assert!((1..100).contains(&unknown), "seed {seed}: {unknown}");
+        // The lines of a selection are those of the whole.
+        let chosen = [
+            Options { events: vec!["sched_waking".into()], ..Options::default() },
+            Options { last: Some(20), ..Options::default() },
+            Options { since: Some(1_100_000), ..Options::default() },
+        ];
+        for options in chosen {
+            let some = by_us(&path, &options);
+            let is_there = |line: &str| whole.lines().any(|whole| whole == line);
+            assert!(!some.is_empty() && some.lines().all(is_there), "seed {seed}: {some}");
+        }
+        // A kernel's memory has the names that the kernel has.
+        let mut out = Vec::new();
+        write_trace(&mut out, &machine, 0, &Options { no_header: true, ..Options::default() }).unwrap();
+        let kept = heads(std::str::from_utf8(&out).unwrap());
+        let named = ["<idle>-0", "worker-7", "a long name here-9"];
+        assert!(kept.iter().all(|head| head.starts_with("<...>-") || named.contains(&head.as_str())), "{kept:?}");
+    }
+}
