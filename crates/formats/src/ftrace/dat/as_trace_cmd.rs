@@ -125,3 +125,49 @@ fn names_are_learned_from_the_scheduler() {
         assert!(kept.iter().all(|head| head.starts_with("<...>-") || named.contains(&head.as_str())), "{kept:?}");
     }
 }
+
+const WORK: u64 = 0xffff_ffff_8100_0100;
+const START: u64 = 0xffff_ffff_8100_0000;
+
+fn entry(function: u64, depth: u32) -> Vec<u8> {
+    payload(ENTRY, 0, 0, 7, &[&words(&[function])[..], &depth.to_le_bytes(), &[0; 4]].concat())
+}
+
+fn exit(function: u64, depth: u32, duration: u64) -> Vec<u8> {
+    let rest = [&words(&[function])[..], &depth.to_le_bytes(), &[0; 4], &words(&[1000, 1000 + duration])].concat();
+    payload(EXIT, 0, 0, 7, &rest)
+}
+
+/// Returns from functions, whether or not the file has the entry: with their duration.
+#[test]
+fn functions_that_return_have_durations() {
+    let mut payloads = vec![exit(WORK, 2, 5_249_123), exit(START, 1, 1_233_567), entry(START, 0), entry(WORK, 1)];
+    payloads.extend([exit(WORK, 1, 999), exit(START, 0, 12_456), entry(WORK, 3), wake(7)]);
+    for digits in 0..19 {
+        let power = 10u64.pow(digits);
+        payloads.extend([
+            exit(WORK, digits, power),
+            entry(WORK, 0),
+            exit(WORK, 0, power + 1),
+            exit(START, 0, 2 * power),
+        ]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, &machine(payloads));
+    let (ours, theirs) = (by_us(&path, &Options::default()), by_trace_cmd(&path));
+    // trace-cmd puts the name of the event before the graph.
+    let graph = |line: &str| {
+        let behind = line.split_once("funcgraph_").map_or(line, |(_, rest)| rest);
+        let (duration, call) = behind.split_once(": ")?.1.split_once('|')?;
+        Some((duration.trim_matches(|c: char| !c.is_ascii_digit()).to_owned(), call.to_owned()))
+    };
+    let ours: Vec<_> = ours.lines().filter_map(graph).collect();
+    let theirs: Vec<_> = theirs.lines().filter_map(graph).collect();
+    assert_eq!((ours.len(), theirs.len()), (63, 63));
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        // The kernel prints seven digits at most, trace-cmd three behind the point.
+        let digits = theirs.0.len().min(if theirs.0.contains('.') { 8 } else { usize::MAX });
+        assert_eq!((ours.0.as_str(), &ours.1), (&theirs.0[..digits], &theirs.1));
+    }
+    assert_eq!((ours[0].0.as_str(), ours[0].1.as_str()), ("5249.123", "      }"));
+}

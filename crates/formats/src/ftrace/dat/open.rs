@@ -25,6 +25,8 @@ const LARGEST_PAGE: u32 = 1 << 20;
 const LONGEST_CLOCKS: u64 = 1 << 12;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
+/// What trace-cmd shows of the entries of the function graph tracer. A file does not name the tracer that wrote them.
+const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
 
 /// Reads one description.
 type Part = fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>;
@@ -258,7 +260,7 @@ fn array(
         clock_in_ns: !PLAIN_CLOCKS.contains(&clock.as_str()),
         clock,
         options: Vec::new(),
-        tracer_options: Vec::new(),
+        tracer_options: GRAPH_OPTIONS.map(str::to_owned).to_vec(),
         shows_longest: false,
         is_on: false,
         live: Arc::new(ring) as Arc<dyn Ring>,

@@ -228,8 +228,7 @@ impl Graph {
             }
         }
         self.prologue(out, state, lane, at, None);
-        let duration = exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order));
-        self.duration(out, state, duration);
+        self.duration(out, state, exit.duration(payload, order));
         indent(out, depth);
         if self.columns.value {
             out.extend_from_slice(b"} /* ");
@@ -408,10 +407,7 @@ fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_
         let common = Common::read(payload, order);
         let is_it =
             common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;
-        is_it.then(|| Leaf {
-            duration: exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order)),
-            value: exit.value.unsigned(payload, order),
-        })
+        is_it.then(|| Leaf { duration: exit.duration(payload, order), value: exit.value.unsigned(payload, order) })
     })
 }
 
