@@ -171,3 +171,38 @@ fn functions_that_return_have_durations() {
     }
     assert_eq!((ours[0].0.as_str(), ours[0].1.as_str()), ("5249.123", "      }"));
 }
+
+/// The header counts the events of its own buffer.
+#[test]
+fn headers_count_the_events_of_their_buffer() {
+    let stats = |entries, overrun| Stats { entries, overrun, ..Stats::default() };
+    let pages = |count: u64| vec![page(&(0..count).map(|at| (1_000_000 + at, wake(7))).collect::<Vec<_>>(), None)];
+    let machine = tracing(ring(vec![pages(7), pages(7)], stats(7, 2)), ring(vec![pages(3)], stats(3, 50)));
+    let folder = tempfile::tempdir().unwrap();
+    for version in [6, 7] {
+        let path = folder.path().join(version.to_string());
+        write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+        let read = open(&path).unwrap();
+        for (array, counts) in [(0, "14/18 "), (1, "3/53 ")] {
+            let mut out = Vec::new();
+            write_trace(&mut out, &read, array, &Options::default()).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(
+                text.contains(&format!("entries-in-buffer/entries-written: {counts}")),
+                "version {version}: {text}"
+            );
+        }
+        // trace-cmd's counters of a ring that it has drained, into which an event was written since.
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (ours, drained) in
+            [("entries: 7\n", "entries: 1\n"), ("read events: 0\n", "read events: 7\n"), ("lastwords ", "trace-cmd ")]
+        {
+            while let Some(at) = bytes.windows(ours.len()).position(|window| window == ours.as_bytes()) {
+                bytes[at..at + ours.len()].copy_from_slice(drained.as_bytes());
+            }
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let stats = open(&path).unwrap().arrays[0].live.cpus()[0].stats;
+        assert_eq!((stats.entries, stats.overrun, stats.read), (7, 2, 0), "version {version}");
+    }
+}

@@ -156,6 +156,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
         let mut at = source.at(buffer.offset);
         source.budget.steps(WHAT, u64::from(told.cpus.min(MOST_CPUS)))?;
         let places = instance_table(&mut at, cpus)?;
+        buffer.stats = told.stats_before(&buffer.name);
         buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
         arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
     }
@@ -226,8 +227,9 @@ fn array(
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
         let mut stats = buffer.stats.get(cpu).copied().unwrap_or_default();
-        if stats.entries == 0 && bytes > 0 {
-            // The recorder drained the ring: what the kernel counts as read is what stands here.
+        if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !told.is_ours()) {
+            // The recorder drained the ring: the file has the events that the kernel counts as read. The kernel counts as entries what
+            // was written after that, which is not in the file.
             stats.entries = std::mem::take(&mut stats.read);
         }
         let whole = bytes.checked_div(u64::from(page_size)).unwrap_or(0);

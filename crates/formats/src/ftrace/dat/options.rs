@@ -97,10 +97,15 @@ impl Told {
         Ok(())
     }
 
+    /// This program wrote the file, and not trace-cmd.
+    pub(super) fn is_ours(&self) -> bool {
+        self.version.starts_with("lastwords")
+    }
+
     /// The clock of a buffer: its own; or the one that is chosen for the machine, where it has none. trace-cmd writes `local` for a
     /// buffer whose clock it did not set itself, and goes by the machine's then.
     pub(super) fn clock(&self, buffer: &Buffer) -> String {
-        let by_default = |clock: &str| clock.is_empty() || clock == "local" && !self.version.starts_with("lastwords");
+        let by_default = |clock: &str| clock.is_empty() || clock == "local" && !self.is_ours();
         let of = |text: &str| chosen(text).unwrap_or(text.trim()).to_owned();
         if by_default(&of(&buffer.clock)) {
             chosen(&self.clocks).unwrap_or("local").to_owned()

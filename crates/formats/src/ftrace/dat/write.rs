@@ -81,6 +81,11 @@ fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<
     Source { array, ring, sub_buffer_size: size }
 }
 
+/// Each array's name and ring.
+fn rings<'a>(sources: &[Source<'a>]) -> Vec<(&'a str, Option<&'a dyn Ring>)> {
+    sources.iter().map(|source| (source.array.name.as_str(), source.ring)).collect()
+}
+
 struct Counted<W: Write> {
     inner: W,
     written: u64,
@@ -161,7 +166,7 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     put.u32(cpus.len() as u32);
     put.bytes.extend_from_slice(b"options  \0");
     let top = sources.first();
-    for (id, data) in parts::common_options(tracing, top.and_then(|s| s.ring), top.map_or("", |s| &s.array.clock)) {
+    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)) {
         option(&mut put, id, &data);
     }
     let mut count = Put::new(tracing.byte_order);
@@ -239,7 +244,7 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
         options.push((id, value.bytes));
     }
     let top = sources.first();
-    options.extend(parts::common_options(tracing, top.and_then(|s| s.ring), top.map_or("", |s| &s.array.clock)));
+    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)));
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);
