@@ -5,7 +5,8 @@ use std::process::Command;
 
 use lastwords_trace::ftrace::{Stats, Tracing};
 
-use super::{WriteOptions, open, write};
+use super::tests::open;
+use super::{WriteOptions, write};
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
 

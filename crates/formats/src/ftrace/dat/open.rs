@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use lastwords_bytes::ByteOrder;
-use lastwords_bytes::Error as Located;
+use lastwords_bytes::{Budget, ByteOrder, Error as Located};
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
 
@@ -13,7 +12,7 @@ use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
 use super::listing::{Machine, reader};
 use super::options::{Buffer, MOST_CPUS, Place, Told};
-use super::reader::{At, Source, WHAT};
+use super::reader::{At, Source};
 use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
@@ -42,17 +41,17 @@ struct Begin {
 ///
 /// # Errors
 /// The file cannot be read, is no trace.dat, of another version, compressed in a way that is not known, or cut off before
-/// its buffers are described; places are offsets in the file.
-pub fn open(path: &Path) -> Result<Tracing> {
-    let mut tracing = read(path).map_err(Error::Input)?;
+/// its buffers are described; places are offsets in the file. `budget` is spent.
+pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Tracing> {
+    let mut tracing = read(path, budget).map_err(Error::Input)?;
     for gap in &mut tracing.evidence.gaps {
         gap.place = format!("{}: {}", path.display(), gap.place);
     }
     Ok(tracing)
 }
 
-fn read(path: &Path) -> std::result::Result<Tracing, Located> {
-    let mut source = Source::open(path)?;
+fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Located> {
+    let mut source = Source::open(path, budget)?;
     let mut at = source.at(0);
     if at.bytes(MAGIC.len() as u64)? != MAGIC {
         return Err(source.at(0).unexpected(0, "the magic bytes of a trace.dat file"));
@@ -90,7 +89,7 @@ fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut told.buffers) {
         // Each of the machine's CPUs has an entry in a copy of the file, whether or not it has data.
-        source.budget.steps(WHAT, (buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
+        source.entries((buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
@@ -154,7 +153,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
     for mut buffer in std::mem::take(&mut told.buffers) {
         let mut at = source.at(buffer.offset);
-        source.budget.steps(WHAT, u64::from(told.cpus.min(MOST_CPUS)))?;
+        source.entries(u64::from(told.cpus.min(MOST_CPUS)))?;
         let places = instance_table(&mut at, cpus)?;
         buffer.stats = told.stats_before(&buffer.name);
         buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
@@ -165,7 +164,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
 
 /// Offsets and sizes of the CPUs' data.
 fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
-    at.source.budget.steps(WHAT, u64::from(cpus))?;
+    at.source.entries(u64::from(cpus))?;
     (0..cpus).map(|cpu| Ok((cpu, at.u64()?, at.u64()?))).collect()
 }
 

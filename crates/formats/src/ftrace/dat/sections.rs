@@ -9,7 +9,7 @@ use super::chunks::Algorithm;
 use super::id;
 use super::listing::{Machine, reader};
 use super::options::Told;
-use super::reader::{MOST, Source, WHAT};
+use super::reader::{MOST, Source};
 
 /// Bytes of the header of a section.
 const HEADER: u64 = 16;
@@ -47,7 +47,7 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     if size > MOST {
         return Err(at.unexpected(size, "the size of a section"));
     }
-    source.budget.bytes(WHAT, size)?;
+    source.described(size)?;
     let raw = at.bytes(compressed)?;
     let whole = algorithm.uncompress(&raw, size as usize);
     whole.ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))

@@ -1,5 +1,6 @@
 use std::process::Command;
 
+use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, Stats, Tracing};
 use proptest::prelude::*;
@@ -7,6 +8,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
+
+/// Opens a file with the budget that a program has by default.
+pub(super) fn open(path: &std::path::Path) -> lastwords_ctf::Result<Tracing> {
+    super::open(path, &std::sync::Arc::default())
+}
 
 fn machine() -> Tracing {
     let print = payload(PRINT, 0, 0, 7, &[&words(&[0xffff_ffff_8100_0104])[..], b"hello\n\0"].concat());
@@ -228,7 +234,7 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             file[12..24].fill(0);
         }
         std::fs::write(&path, &file).unwrap();
-        let source = reader::Source::open(&path).unwrap();
+        let source = reader::Source::open(&path, &std::sync::Arc::default()).unwrap();
         let chunks = chunks::Chunks::read(&source, chunks::Algorithm::Zstd, 4096, (0, file.len() as u64)).0;
         let size = page.len() as u32;
         let ring = ring::FileRing {
@@ -397,19 +403,27 @@ fn buffers_without_cpus_are_not_counted_without_end() {
 #[test]
 fn tables_that_are_one_are_not_counted_without_end() {
     const CPUS: u32 = 1 << 16;
-    let mut file =
-        [&MAGIC[..], b"6\0\0\x08\0\x10\0\0header_page\0", &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
-    file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
-    let table = file.len() as u64 + 1000 * 16 + 2;
-    for _ in 0..1000 {
-        file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
-    }
-    file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.dat");
-    std::fs::write(&path, file).unwrap();
-    let error = open(&path).err().expect("too many").to_string();
-    assert!(error.contains("65536 more steps would exceed the limit"), "{error}");
+    let refused = |buffers: usize, budget: Budget| {
+        let mut file =
+            [&MAGIC[..], b"6\0\0\x08\0\x10\0\0header_page\0", &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
+        file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
+        let table = file.len() as u64 + buffers as u64 * 16 + 2;
+        for _ in 0..buffers {
+            file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
+        }
+        file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat());
+        std::fs::write(&path, file).unwrap();
+        super::open(&path, &budget.into()).err().map(|error| error.to_string())
+    };
+    let many = |error: Option<String>| error.unwrap().contains("65536 more steps would exceed the limit");
+    assert!(many(refused(1000, Budget::default())));
+    // The caller's factor counts (`--budget`), and so do the caller's own limits.
+    assert!(many(refused(2, Budget::default())));
+    assert_eq!(refused(2, Budget::default().times(3)), None);
+    let small = Budget::new(Limits { bytes: 1 << 20, ..Limits::default() });
+    assert!(refused(2, small).unwrap().contains("more bytes would exceed the limit"));
 }
 
 proptest! {
