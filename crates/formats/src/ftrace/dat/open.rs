@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use lastwords_bytes::{Budget, ByteOrder, Error as Located};
+use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
 
@@ -84,8 +84,11 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
 
 fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
     let mut told = Told::default();
-    sections::options(source, begin.algorithm, first, &mut told)?;
+    let cut = sections::options(source, begin.algorithm, first, &mut told)?;
     let mut machine = sections::machine(source, begin.algorithm, &told);
+    if let Some(cut) = cut {
+        sections::tell(source, &cut, &told, &mut machine);
+    }
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut told.buffers) {
         // Each of the machine's CPUs has an entry in a copy of the file, whether or not it has data.
@@ -133,7 +136,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
             }
             let size = at.u32()?;
             let data = at.bytes(u64::from(size))?;
-            told.option(id, &data, source.order, false)?;
+            told.option_or_loss(id, &data, source.order, false);
         }
         kind = at.bytes(10)?;
     }
@@ -154,8 +157,16 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     for mut buffer in std::mem::take(&mut told.buffers) {
         let mut at = source.at(buffer.offset);
         source.entries(u64::from(told.cpus.min(MOST_CPUS)))?;
-        let places = instance_table(&mut at, cpus)?;
         buffer.stats = told.stats_before(&buffer.name);
+        // The table of an instance stands behind the data of the buffers before it.
+        let places = match instance_table(&mut at, cpus) {
+            Ok(places) => places,
+            Err(error) if error.kind == Kind::Budget => return Err(error),
+            Err(error) => {
+                machine.lose(Cause::Missing, None, format!("all of instance {}: {error}", buffer.name));
+                continue;
+            }
+        };
         buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
         arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
     }
@@ -270,6 +281,9 @@ fn array(
 }
 
 fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
+    for wrong in &told.wrong {
+        machine.lose(Cause::Damaged, None, wrong.clone());
+    }
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
     let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
     // `uname -a` ends with the name of the system, trace-cmd's form with the machine.

@@ -49,11 +49,34 @@ pub(super) struct Told {
     stats: BTreeMap<String, BTreeMap<u32, Stats>>,
     /// The buffer whose counters follow, where one was named.
     stats_of: String,
+    /// Options that cannot be read.
+    pub(super) wrong: Vec<String>,
     /// Sections: id and offset; version 7.
     pub(super) sections: Vec<(u16, u64)>,
 }
 
 impl Told {
+    /// Takes in the options of a section of version 7, and gives the offset of the next section; 0 where there is none.
+    pub(super) fn options(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
+        let mut from = reader(section, order);
+        while from.left() >= 6 {
+            let (option, size) = (from.u16()?, from.u32()?);
+            let value = from.take(usize::try_from(size).unwrap_or(usize::MAX))?;
+            if option == id::DONE {
+                return Ok(reader(value, order).u64().unwrap_or(0));
+            }
+            self.option_or_loss(option, value, order, true);
+        }
+        Ok(0)
+    }
+
+    /// Takes in an option; one that cannot be read is a loss.
+    pub(super) fn option_or_loss(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
+        if let Err(error) = self.option(id, data, order, has_sections) {
+            self.wrong.push(format!("the option of id {id}: {error}"));
+        }
+    }
+
     /// Takes in an option. Those that are not known are passed over.
     pub(super) fn option(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
         let mut from = reader(data, order);

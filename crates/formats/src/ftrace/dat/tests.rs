@@ -306,6 +306,42 @@ fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
     }
 }
 
+/// The recorder writes the table of each buffer behind the data of the buffer before it. What the tables before the cut tell is read.
+#[test]
+fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
+    let (_folder, path) = written(7);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // A section of options that names the next, and between them a buffer that only the next would describe.
+    let first = bytes.windows(8).position(|window| window == b"7\0\0\x08\0\x10\0\0").unwrap() + 8 + 6;
+    let options = u64::from_le_bytes(bytes[first..first + 8].try_into().unwrap()) as usize;
+    let size = u64::from_le_bytes(bytes[options + 8..options + 16].try_into().unwrap()) as usize;
+    let (buffer, next) = (bytes.len() as u64, bytes.len() as u64 + 16 + 5000);
+    bytes[options + 16 + size - 8..options + 16 + size].copy_from_slice(&next.to_le_bytes());
+    bytes.extend([&id::BUFFER.to_le_bytes()[..], &[0; 6], &5000u64.to_le_bytes(), &[7; 3000]].concat());
+    std::fs::write(&path, &bytes).unwrap();
+    let read = open(&path).unwrap();
+    assert_eq!((0..2).map(|array| text(&read, array).lines().count()).sum::<usize>(), 6);
+    let gaps: Vec<_> = read.evidence.gaps.iter().map(|gap| (gap.bytes, gap.place.as_str())).collect();
+    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option tells its CPUs");
+    assert!(gaps.len() == 2 && gaps[0].1.contains(&format!("the options at offset {next:#x}")), "{gaps:?}");
+    assert!(gaps[1].0 == Some(3000) && gaps[1].1.ends_with(&lost), "{gaps:?}");
+
+    // Version 6: the table of an instance lies behind the end.
+    let (_folder, path) = written(6);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let option = bytes.windows(6).position(|window| window == b"extra\0").unwrap() - 8;
+    bytes[option..option + 8].copy_from_slice(&buffer.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let read = open(&path).unwrap();
+    assert_eq!((read.arrays.len(), text(&read, 0).lines().count()), (1, 5));
+    assert!(read.evidence.gaps[0].place.contains("all of instance extra: trace.dat: offset"), "{:?}", read.evidence);
+
+    // An option that cannot be read costs what it tells.
+    let mut told = options::Told::default();
+    told.option_or_loss(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
+    assert!(told.wrong[0].starts_with("the option of id 8: "), "{:?}", told.wrong);
+}
+
 /// A file of version 7 that says of itself what it likes: sub-buffers' size, and CPUs' places.
 fn made_up(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
     let mut file = [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"].concat();
