@@ -5,8 +5,10 @@
 
 mod format;
 pub mod page;
+mod retime;
 
 pub use format::{Field, Format, HeaderPage};
+pub use retime::retime;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -15,12 +15,12 @@ pub const MISSED_EVENTS: u64 = 1 << 31;
 pub const MISSED_STORED: u64 = 1 << 30;
 
 /// The longest payload that a kind tells, in words.
-const LONGEST_SHORT: u32 = 28;
-const PADDING: u32 = 29;
-const TIME_EXTEND: u32 = 30;
-const TIME_STAMP: u32 = 31;
+pub(super) const LONGEST_SHORT: u32 = 28;
+pub(super) const PADDING: u32 = 29;
+pub(super) const TIME_EXTEND: u32 = 30;
+pub(super) const TIME_STAMP: u32 = 31;
 /// Bits of an absolute time stamp; those above are the ones of the time before it.
-const STAMP_BITS: u32 = 59;
+pub(super) const STAMP_BITS: u32 = 59;
 
 /// What does not fit in a sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +79,16 @@ pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
 #[must_use]
 pub fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
     if size == 8 { long(bytes, at, order) } else { u64::from(word(bytes, at, order)) }
+}
+
+/// Writes an integer of up to 8 bytes; nothing where it would reach behind the end.
+pub fn put_native(bytes: &mut [u8], at: usize, value: u64, size: usize, order: ByteOrder) {
+    let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let raw = if order == ByteOrder::Little { raw.get(..size) } else { raw.get(8usize.saturating_sub(size)..) };
+    let place = at.checked_add(size).and_then(|end| bytes.get_mut(at..end));
+    if let (Some(place), Some(raw)) = (place, raw) {
+        place.copy_from_slice(raw);
+    }
 }
 
 /// Reads the header of a sub-buffer.
@@ -224,7 +234,7 @@ impl Cursor {
 }
 
 /// An absolute time stamp has 59 bits; the others are those of the time before it, as `rb_fix_abs_ts` mends them.
-fn whole_stamp(stamp: u64, before: u64) -> u64 {
+pub(super) fn whole_stamp(stamp: u64, before: u64) -> u64 {
     let top = before >> STAMP_BITS << STAMP_BITS;
     if top == 0 {
         return stamp;

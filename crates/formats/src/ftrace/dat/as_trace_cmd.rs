@@ -207,3 +207,79 @@ fn headers_count_the_events_of_their_buffer() {
         assert_eq!((stats.entries, stats.overrun, stats.read), (7, 2, 0), "version {version}");
     }
 }
+
+/// The machine with these options in its file, which stand where the name of the machine would.
+fn file_with(
+    folder: &tempfile::TempDir,
+    machine: &Tracing,
+    version: u8,
+    options: &[(u16, Vec<u8>)],
+) -> std::path::PathBuf {
+    let one = |(id, data): &(u16, Vec<u8>)| [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat();
+    let all: Vec<u8> = options.iter().flat_map(one).collect();
+    // The option has its id and length before the name, and a NUL behind it.
+    let machine = Tracing { uname: "u".repeat(all.len() - 7), ..machine.clone() };
+    let path = folder.path().join("trace.dat");
+    let _ = std::fs::remove_file(&path);
+    write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(all.len() - 7).position(|window| window == machine.uname.as_bytes()).unwrap() - 6;
+    bytes[at..at + all.len()].copy_from_slice(&all);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// TIME_SHIFT for one CPU: time, offset, factor and the bits behind its point of each sample.
+fn shift(flags: u32, samples: &[[i64; 4]]) -> (u16, Vec<u8>) {
+    let mut out = [&7u64.to_le_bytes()[..], &[flags, 1, samples.len() as u32].map(u32::to_le_bytes).concat()].concat();
+    (0..4).for_each(|part| samples.iter().for_each(|sample| out.extend(sample[part].to_le_bytes())));
+    (super::id::TIME_SHIFT, out)
+}
+
+/// Options that change the times of events.
+#[test]
+fn times_are_corrected() {
+    use super::id::{OFFSET, TSC2NSEC};
+    let events = (0..60).map(|_| wake(7)).collect();
+    let mut machine = machine(events);
+    let nanoseconds = |factor: u32, bits: u32| {
+        (TSC2NSEC, [&factor.to_le_bytes()[..], &bits.to_le_bytes(), &5u64.to_le_bytes()].concat())
+    };
+    // The events lie at 1,000,000 to 1,059,000.
+    let line = [
+        [990_000, 5_000_000, 1, 0],
+        [1_020_500, 5_300_000, 1, 0],
+        [1_041_000, 5_300_777, 1, 0],
+        [1_055_000, 7_000_000, 1, 0],
+    ];
+    let steps = line.map(|[time, offset, ..]| [time, offset, 3, 1]);
+    let back = [[0, 9_000_000, 1, 0], [1_020_500, -500_000, 1, 0], [1_050_000, -400_000, 1, 0]];
+    let cases = [
+        ("one sample", vec![shift(0, &[[5, -900_000, 7, 0]])], true),
+        ("two samples", vec![shift(1, &line[..2])], true),
+        ("steps", vec![shift(0, &line)], true),
+        ("line", vec![shift(1, &line)], true),
+        ("scaled steps", vec![shift(0, &steps)], true),
+        ("counter", vec![nanoseconds(0x5555_5555, 32)], true),
+        ("all", vec![shift(1, &line), nanoseconds(1_500_000_000, 30), (OFFSET, b"-1234567\0".to_vec())], true),
+        ("offset", vec![(OFFSET, b"0x123456789\0".to_vec())], true),
+        ("back", vec![shift(0, &back)], false),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (name, options, is_exact) in &cases {
+        for version in [6, 7] {
+            let has_counter = options.iter().any(|(id, _)| *id == TSC2NSEC);
+            machine.clocks = if has_counter { "local [x86-tsc]" } else { "[local] x86-tsc" }.into();
+            machine.arrays[0].clock = if has_counter { "x86-tsc" } else { "local" }.into();
+            let path = file_with(&folder, &machine, version, options);
+            let times = |text: &str| -> Vec<String> {
+                text.lines().filter_map(|line| Some(line.split_once(": ")?.0.rsplit_once(' ')?.1.to_owned())).collect()
+            };
+            let (ours, theirs) = (times(&by_us(&path, &Options::default())), times(&by_trace_cmd(&path)));
+            assert_eq!(ours.len(), 60, "{name}");
+            assert_eq!(ours == theirs, *is_exact, "{name}, version {version}: {ours:?} {theirs:?}");
+            let notes = open(&path).unwrap().arrays[0].live.checked().notes;
+            assert_eq!(notes.is_empty(), *is_exact, "{name}: {notes:?}");
+        }
+    }
+}

@@ -7,6 +7,8 @@
 #[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod chunks;
 #[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
+mod clock;
+#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod listing;
 #[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod open;
@@ -37,8 +39,11 @@ mod id {
     pub(super) const BUFFER: u16 = 3;
     pub(super) const TRACE_CLOCK: u16 = 4;
     pub(super) const UNAME: u16 = 5;
+    pub(super) const OFFSET: u16 = 7;
     pub(super) const CPU_COUNT: u16 = 8;
     pub(super) const VERSION: u16 = 9;
+    pub(super) const TIME_SHIFT: u16 = 12;
+    pub(super) const TSC2NSEC: u16 = 14;
     pub(super) const HEADER_INFO: u16 = 16;
     pub(super) const FTRACE_EVENTS: u16 = 17;
     pub(super) const EVENT_FORMATS: u16 = 18;

@@ -264,6 +264,8 @@ fn array(
         unpacked: Mutex::default(),
         wrong: Mutex::new(wrong),
         missed: Mutex::default(),
+        correction: Some(told.correction.clone()).filter(|correction| !correction.is_none()),
+        inexact: Mutex::default(),
     };
     let clock = told.clock(buffer);
     Array {

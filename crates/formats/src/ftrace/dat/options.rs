@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lastwords_bytes::Error;
 use lastwords_trace::ftrace::Stats;
 
+use super::clock::Correction;
 use super::id;
 use super::listing::{reader, string};
 use lastwords_bytes::ByteOrder;
@@ -49,6 +50,8 @@ pub(super) struct Told {
     stats: BTreeMap<String, BTreeMap<u32, Stats>>,
     /// The buffer whose counters follow, where one was named.
     stats_of: String,
+    /// What is to be done to the times of all buffers.
+    pub(super) correction: Correction,
     /// Options that cannot be read.
     pub(super) wrong: Vec<String>,
     /// Sections: id and offset; version 7.
@@ -86,6 +89,9 @@ impl Told {
             id::DATE => self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000)),
             id::VERSION => self.version = text(),
             id::UNAME => self.uname = text(),
+            id::OFFSET => self.correction.add_offset(&text()),
+            id::TIME_SHIFT => self.correction.read_shift(&mut from)?,
+            id::TSC2NSEC => self.correction.read_nanoseconds(&mut from)?,
             id::CPU_COUNT => self.cpus = from.u32()?,
             id::CPU_STAT => {
                 let text = text();
@@ -127,7 +133,12 @@ impl Told {
 
     /// The clock of a buffer: its own; or the one that is chosen for the machine, where it has none. trace-cmd writes `local` for a
     /// buffer whose clock it did not set itself, and goes by the machine's then.
+    ///
+    /// A time stamp counter whose readings the file makes nanoseconds has the name that trace-cmd gives it.
     pub(super) fn clock(&self, buffer: &Buffer) -> String {
+        if self.correction.is_in_ns() {
+            return "tsc2nsec".to_owned();
+        }
         let by_default = |clock: &str| clock.is_empty() || clock == "local" && !self.is_ours();
         let of = |text: &str| chosen(text).unwrap_or(text.trim()).to_owned();
         if by_default(&of(&buffer.clock)) {

@@ -246,6 +246,8 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             unpacked: std::sync::Mutex::default(),
             wrong: std::sync::Mutex::default(),
             missed: std::sync::Mutex::default(),
+            correction: None,
+            inexact: std::sync::Mutex::default(),
         };
         let rows = ring.checked().sub_buffers;
         let why = format!("the {} bytes at 0xc cannot be uncompressed to {size} bytes", packed.len());

@@ -11,7 +11,7 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use super::parts::{self, Put};
 use super::{MAGIC, id};
 use crate::Totals;
-use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED};
+use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED, put_native};
 use lastwords_ctf::create_file;
 use lastwords_ctf::{Error, Result};
 
@@ -345,18 +345,10 @@ fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usi
         commit |= MISSED_EVENTS;
         if let Some(count) = count.filter(|_| begin + committed + word <= bytes.len()) {
             commit |= MISSED_STORED;
-            put_native(&mut bytes[begin + committed..], count, word, tracing.byte_order);
+            put_native(bytes, begin + committed, count, word, tracing.byte_order);
         }
     }
-    put_native(&mut bytes[8..], commit, word, tracing.byte_order);
-}
-
-fn put_native(to: &mut [u8], value: u64, size: usize, order: ByteOrder) {
-    let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-    let from = if order == ByteOrder::Little { 0 } else { 8 - size };
-    if let Some(to) = to.get_mut(..size) {
-        to.copy_from_slice(&raw[from..from + size]);
-    }
+    put_native(bytes, 8, commit, word, tracing.byte_order);
 }
 
 /// Takes out what a consumer has read and makes the sub-buffer begin at its time. Gives what is left of `committed`.
@@ -369,6 +361,6 @@ fn drop_consumed(bytes: &mut [u8], tracing: &Tracing, committed: usize, consumed
     while cursor.next(bytes).is_some() {}
     let begin = tracing.header_page.data_offset as usize;
     bytes.copy_within(begin + hidden..begin + committed, begin);
-    put_native(bytes, cursor.time(), 8, tracing.byte_order);
+    put_native(bytes, 0, cursor.time(), 8, tracing.byte_order);
     committed - hidden
 }
