@@ -3,20 +3,30 @@
 use super::{float, hexadecimal, octets, text};
 use crate::fields::{Role, roles};
 use crate::text::decoded;
-use crate::text::number::{signed, unsigned};
+use crate::text::number::{Constant, signed, unsigned};
 use lastwords_ctf::program::Code;
 use lastwords_trace::class::Encoding;
-use lastwords_trace::visit::{NodeId, Shape, Visitor};
+use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 /// The fields of a scope.
 pub(super) struct Plan<'t> {
     pub(super) code: &'t Code,
     roles: Vec<Role>,
+    /// `"name":` of each node, escaped; empty where it has no name.
+    keys: Vec<Constant>,
 }
 
 impl<'t> Plan<'t> {
     pub(super) fn new(code: &'t Code) -> Self {
-        Self { code, roles: roles(code) }
+        let key = |node: &Node| {
+            let mut key = Vec::new();
+            if !node.name.is_empty() {
+                text(&mut key, node.name.as_bytes());
+                key.push(b':');
+            }
+            Constant::new(&key)
+        };
+        Self { code, roles: roles(code), keys: code.nodes().iter().map(key).collect() }
     }
 }
 
@@ -39,6 +49,7 @@ impl<'a, 't> Fields<'a, 't> {
     /// Puts the field's name; what it is, if it is shown.
     fn name(&mut self, node: NodeId) -> Option<&'t Shape> {
         let role = *self.plan.roles.get(node as usize)?;
+        let key = self.plan.keys.get(node as usize)?;
         let node = self.plan.code.nodes().get(node as usize)?;
         if self.hidden > 0 || role == Role::Hidden {
             return None;
@@ -47,8 +58,7 @@ impl<'a, 't> Fields<'a, 't> {
             if !self.out.ends_with(b"{") {
                 self.out.push(b',');
             }
-            text(self.out, node.name.as_bytes());
-            self.out.push(b':');
+            key.put(self.out);
         }
         Some(&node.shape)
     }

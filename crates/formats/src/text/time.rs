@@ -188,10 +188,30 @@ fn seconds(magnitude: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&nine((magnitude % NANOSECONDS) as u32));
 }
 
-/// Appends `YYYY-MM-DDTHH:MM:SS.nnnnnnnnnZ`; seconds where the year is out of reach.
-pub(crate) fn rfc3339(nanoseconds: i64, out: &mut Vec<u8>) {
-    let second = nanoseconds.div_euclid(GIGA);
-    let within = nanoseconds.rem_euclid(GIGA) as u32;
+/// Writes times as RFC 3339 has them; all up to the point is kept for the next time in the same second.
+#[derive(Debug, Default)]
+pub(crate) struct Rfc3339 {
+    second: Option<i64>,
+    text: Vec<u8>,
+}
+
+impl Rfc3339 {
+    /// Appends `YYYY-MM-DDTHH:MM:SS.nnnnnnnnnZ`.
+    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
+        let second = nanoseconds.div_euclid(GIGA);
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.text.clear();
+            up_to_point(second, &mut self.text);
+        }
+        out.extend_from_slice(&self.text);
+        out.extend_from_slice(&nine(nanoseconds.rem_euclid(GIGA) as u32));
+        out.push(b'Z');
+    }
+}
+
+/// Appends `YYYY-MM-DDTHH:MM:SS.`.
+fn up_to_point(second: i64, out: &mut Vec<u8>) {
     let (year, month, day) = civil(second.div_euclid(86_400));
     let of_day = second.rem_euclid(86_400) as u32;
     unsigned(out, year.unsigned_abs());
@@ -202,8 +222,6 @@ pub(crate) fn rfc3339(nanoseconds: i64, out: &mut Vec<u8>) {
         out.extend_from_slice(&two(number));
     }
     out.push(b'.');
-    out.extend_from_slice(&nine(within));
-    out.push(b'Z');
 }
 
 /// Year, month, day of a day since 1970-01-01: 400-year cycles that begin in March.

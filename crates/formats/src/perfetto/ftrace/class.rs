@@ -7,8 +7,10 @@ use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 use super::Symbols;
 use crate::fields::{Role, roles};
+use crate::json::hexadecimal;
 use crate::perfetto::proto::Message;
 use crate::perfetto::table::{Kind, Known, Table};
+use crate::text::number::{signed, unsigned};
 
 /// `FtraceEvent.generic`.
 const GENERIC: u32 = 327;
@@ -132,6 +134,21 @@ fn device(kernel: u64) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
+/// Numbers with commas between them.
+fn numbers(values: &[u64], is_signed: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        match is_signed {
+            true => signed(&mut text, value.cast_signed()),
+            false => unsigned(&mut text, *value),
+        }
+    }
+    text
+}
+
 /// Makes an event's message of its fields.
 pub(super) struct Fields<'a, 't> {
     pub(super) class: &'a Class<'t>,
@@ -214,12 +231,10 @@ impl Visitor for Fields<'_, '_> {
                 values.iter().for_each(|value| self.put(number, *value, signed));
             }
             What::Named { is_function } => {
-                let join = |words: Vec<String>, between| words.join(between).into_bytes();
                 let text = match is_function && !signed {
-                    _ if is_bytes => join(values.iter().map(|value| format!("{value:02x}")).collect(), ""),
+                    _ if is_bytes => values.iter().flat_map(|value| hexadecimal(*value as u8)).collect(),
                     true => self.symbols.functions(&values),
-                    false if signed => join(values.iter().map(|value| value.cast_signed().to_string()).collect(), ","),
-                    false => join(values.iter().map(u64::to_string).collect(), ","),
+                    false => numbers(&values, signed),
                 };
                 self.named(node, |field| field.text(3, &text));
             }
