@@ -72,7 +72,7 @@ pub fn retime(
         }
         at = match kind {
             0 => behind.saturating_add((next as usize).max(4).next_multiple_of(4)),
-            1..=LONGEST_SHORT => behind.saturating_add(kind as usize * 4),
+            1..=LONGEST_SHORT => behind.saturating_add((kind as usize).saturating_mul(4)),
             _ => behind.saturating_add(4),
         };
     }
