@@ -5,7 +5,7 @@ mod fields;
 use crate::events::{self, Chosen, Facts, Line, Note, channel, facts};
 use crate::select::Selection;
 use crate::text::format_of;
-use crate::text::number::unsigned;
+use crate::text::number::{octet, unsigned};
 use crate::text::time::Rfc3339;
 use crate::{Error, Result, Totals};
 use fields::{Fields, Plan};
@@ -42,7 +42,7 @@ pub fn write(
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
     let mut lines = Lines::new(&chosen);
     let mut totals = events::write(chosen, &mut lines, out, notes)?;
-    totals.bytes += head.len() as u64;
+    totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
 
@@ -256,7 +256,7 @@ fn float(out: &mut Vec<u8>, finite: bool, value: impl std::fmt::Debug) {
 pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for byte in bytes {
-        out.extend_from_slice(&hexadecimal(*byte));
+        out.extend_from_slice(&octet(*byte));
     }
     out.push(b'"');
 }
@@ -316,17 +316,11 @@ fn character(out: &mut Vec<u8>, c: char) {
     } else if lastwords_ctf::names::is_unsafe(c) {
         let [high, low] = (c as u16).to_be_bytes();
         out.extend_from_slice(b"\\u");
-        out.extend_from_slice(&hexadecimal(high));
-        out.extend_from_slice(&hexadecimal(low));
+        out.extend_from_slice(&octet(high));
+        out.extend_from_slice(&octet(low));
     } else {
         out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
     }
-}
-
-/// The two hexadecimal digits of a byte.
-pub(crate) fn hexadecimal(byte: u8) -> [u8; 2] {
-    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
-    [digit(byte >> 4), digit(byte)]
 }
 
 #[cfg(test)]

@@ -310,7 +310,7 @@ impl<'p, 't> Lines<'p, 't> {
             Some(decoder) => decoder,
             None => self.decoders.get_mut(window.trace)?,
         };
-        let within = record.body.wrapping_sub(8 * window.base);
+        let within = record.body.wrapping_sub(window.base.wrapping_mul(8));
         let places = columns.places.as_ref().filter(|_| within.is_multiple_of(8));
         let bytes = window.bytes.get((within / 8) as usize..).unwrap_or_default();
         let mut at = record.body;
@@ -319,7 +319,7 @@ impl<'p, 't> Lines<'p, 't> {
         let stream = plan.cpus.get(window.stream).and_then(Option::as_ref);
         let origin = match (places, &columns.context) {
             (Some(places), _) => {
-                at = at.wrapping_add(8 * places.len as u64);
+                at = at.wrapping_add((places.len as u64).wrapping_mul(8));
                 let thread = places.thread.and_then(|place| place.integer(bytes));
                 let name = places.name.and_then(|(at, len)| until_nul(bytes.get(at..)?.get(..len)?));
                 let cpu = places.cpu.and_then(|place| place.integer(bytes));
@@ -424,7 +424,7 @@ fn kernel_head(out: &mut Vec<u8>, class: &Class<'_>, origin: &Origin<'_>) {
         Some(id) => signed(out, id),
         None => out.push(b'?'),
     }
-    blanks(out, 7usize.saturating_sub(out.len() - begin));
+    blanks(out, 7usize.saturating_sub(out.len().wrapping_sub(begin)));
     out.extend_from_slice(b" [");
     cpu(out, origin);
     out.extend_from_slice(b"] ");
@@ -506,7 +506,7 @@ fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) 
 
 /// Where a field ends.
 fn end(values: &[u8], marks: &[Mark], field: usize) -> usize {
-    marks.get(field + 1).map_or(values.len(), |next| next.prefix)
+    marks.get(field.wrapping_add(1)).map_or(values.len(), |next| next.prefix)
 }
 
 /// A number's bits and sign, by its node.

@@ -56,11 +56,17 @@ impl TimeOfDay {
     /// Times between two short texts, together at most 14 bytes.
     pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
         let mut block = [0; BLOCK];
-        let time_end = before.len() + WHOLE;
-        block[..before.len()].copy_from_slice(before);
-        block[before.len()..time_end].copy_from_slice(b"00:00:00.000000000");
-        block[time_end..time_end + behind.len()].copy_from_slice(behind);
-        Self { zone: zone.clone(), begin: 0, known: false, block, before: before.len(), len: time_end + behind.len() }
+        let time_end = before.len().wrapping_add(WHOLE);
+        let parts = before.iter().chain(b"00:00:00.000000000").chain(behind);
+        block.iter_mut().zip(parts).for_each(|(place, byte)| *place = *byte);
+        Self {
+            zone: zone.clone(),
+            begin: 0,
+            known: false,
+            block,
+            before: before.len(),
+            len: time_end.wrapping_add(behind.len()),
+        }
     }
 
     /// Appends the time of day; before 1970, seconds: `-S.nnnnnnnnn`.
@@ -69,17 +75,17 @@ impl TimeOfDay {
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= NANOSECONDS {
             if nanoseconds < 0 {
-                out.extend_from_slice(&self.block[..self.before]);
+                out.extend_from_slice(self.block.get(..self.before).unwrap_or_default());
                 put_negative(nanoseconds, out);
-                out.extend_from_slice(&self.block[self.before + WHOLE..self.len]);
+                out.extend_from_slice(self.block.get(self.before.wrapping_add(WHOLE)..self.len).unwrap_or_default());
                 return;
             }
             self.move_to(nanoseconds);
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
-        let fraction = out.len() + self.before + TO_SECOND;
+        let fraction = out.len().wrapping_add(self.before).wrapping_add(TO_SECOND);
         out.block(&self.block, self.len);
-        if let Some(place) = out.get_mut(fraction..fraction + 9) {
+        if let Some(place) = out.get_mut(fraction..fraction.wrapping_add(9)) {
             place.copy_from_slice(&nine(within as u32));
         }
     }
@@ -87,12 +93,15 @@ impl TimeOfDay {
     #[cold]
     fn move_to(&mut self, nanoseconds: i64) {
         let second = nanoseconds / GIGA;
-        let of_day = (second + self.zone.offset(second)).rem_euclid(86_400) as u32;
+        let of_day = second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400) as u32;
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
-        for (place, pair) in self.block[self.before..self.before + TO_SECOND].chunks_exact_mut(3).zip(parts) {
-            place[..2].copy_from_slice(&pair);
+        let time = self.block.iter_mut().skip(self.before).take(TO_SECOND);
+        // Two digits, and a mark that stays.
+        let digits = parts.into_iter().flat_map(|[tens, ones]| [Some(tens), Some(ones), None]);
+        for (place, digit) in time.zip(digits) {
+            *place = digit.unwrap_or(*place);
         }
-        self.begin = second * GIGA;
+        self.begin = second.wrapping_mul(GIGA);
         self.known = true;
     }
 }
@@ -155,7 +164,8 @@ impl Stamp {
         let out = &mut self.far;
         out.clear();
         self.time.put(nanoseconds, out);
-        self.second[..TO_FRACTION].copy_from_slice(&self.time.block[..TO_FRACTION]);
+        let time = self.time.block.iter().take(TO_FRACTION);
+        self.second.iter_mut().zip(time).for_each(|(place, byte)| *place = *byte);
         match since {
             Some(since) => {
                 unsigned(out, since / NANOSECONDS);
@@ -226,13 +236,15 @@ fn up_to_point(second: i64, out: &mut Vec<u8>) {
 
 /// Year, month, day of a day since 1970-01-01: 400-year cycles that begin in March.
 fn civil(day: i64) -> (i64, u32, u32) {
-    let shifted = day + 719_468;
+    let shifted = day.wrapping_add(719_468);
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month as u32, (of_year - (153 * from_march + 2) / 5 + 1) as u32)
+    let year_of_era =
+        of_era.wrapping_sub(of_era / 1460).wrapping_add(of_era / 36_524).wrapping_sub(of_era / 146_096) / 365;
+    let of_year = of_era
+        .wrapping_sub(year_of_era.wrapping_mul(365).wrapping_add(year_of_era / 4).wrapping_sub(year_of_era / 100));
+    let from_march = of_year.wrapping_mul(5).wrapping_add(2) / 153;
+    let month = if from_march < 10 { from_march.wrapping_add(3) } else { from_march.wrapping_sub(9) };
+    let year = year_of_era.wrapping_add(era.wrapping_mul(400)).wrapping_add(i64::from(month <= 2));
+    (year, month as u32, of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1) as u32)
 }

@@ -3,25 +3,15 @@
 //! Sub-buffers stand in the file as they were in memory; [`open`] gives a
 //! [`Tracing`](lastwords_trace::ftrace::Tracing) that reads them when they are asked for, [`write()`] copies them.
 
-// The modules that read the bytes of a file deny what may panic.
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod chunks;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod clock;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod listing;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod open;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod options;
 mod parts;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod reader;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod ring;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod sections;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod symbols;
 mod write;
 

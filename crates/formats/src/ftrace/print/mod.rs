@@ -30,6 +30,7 @@ pub use names::{Names, Show};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
 
+pub(crate) use bytes::until_nul;
 pub(crate) use names::Mix;
 pub(crate) use number::{Spec, hex, number, text as padded};
 

@@ -8,7 +8,7 @@ use lastwords_trace::ftrace::{Format, Tracing};
 
 use super::slot::Slot;
 use crate::ftrace::print::{Mix, Spec, number, padded};
-use crate::text::number::{six, unsigned};
+use crate::text::number::{digit, six, unsigned};
 
 /// Beginnings of lines that are remembered.
 const MOST: usize = 1 << 16;
@@ -155,7 +155,7 @@ impl<'a> Tasks<'a> {
             Some(place) => *place,
             None => self.make(pid),
         };
-        out.extend_from_slice(&self.room[begin as usize..end as usize]);
+        out.extend_from_slice(self.room.get(begin as usize..end as usize).unwrap_or_default());
     }
 
     #[cold]
@@ -193,7 +193,7 @@ impl<'a> Tasks<'a> {
 #[inline]
 pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     if cpu < 1000 {
-        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0' + digit as u8);
+        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0'.wrapping_add(digit as u8));
         return out.extend_from_slice(&[b'[', hundreds, tens, ones, b']', b' ']);
     }
     out.push(b'[');
@@ -231,8 +231,8 @@ pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
         (false, false, true) => b's',
         (false, false, false) => b'.',
     };
-    let digit = |value: u8| if value == 0 { b'.' } else { b"0123456789abcdef"[usize::from(value & 15)] };
-    out.extend_from_slice(&[irqs, resched, context, digit(common.preempt & 15), digit(common.preempt >> 4)]);
+    let depth = |value: u8| if value == 0 { b'.' } else { digit(value) };
+    out.extend_from_slice(&[irqs, resched, context, depth(common.preempt & 15), depth(common.preempt >> 4)]);
 }
 
 /// ` %5lu.%06lu` in seconds, rounded to microseconds; or the plain number of a clock that counts no nanoseconds.
@@ -245,8 +245,8 @@ pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     }
     let micros = time.wrapping_add(500) / 1000;
     let (seconds, rest) = (micros / 1_000_000, (micros % 1_000_000) as u32);
-    let digits = if seconds < 10 { 1 } else { seconds.ilog10() as usize + 1 };
-    out.extend_from_slice(&b"    "[..5usize.saturating_sub(digits).min(4)]);
+    let digits = if seconds < 10 { 1 } else { (seconds.ilog10() as usize).wrapping_add(1) };
+    out.extend(std::iter::repeat_n(b' ', 5usize.saturating_sub(digits)));
     unsigned(out, seconds);
     out.push(b'.');
     out.extend_from_slice(&six(rest));

@@ -115,9 +115,9 @@ impl<'a> Printer<'a> {
     pub(crate) fn is_selected(&mut self, payload: &[u8]) -> bool {
         let id = Common::read(payload, self.order()).id;
         self.learn(id);
-        match &self.kinds[usize::from(id)] {
-            Some(kind) => kind.is_selected,
-            None => is_selected(self.globs, "unknown", &id.to_string()),
+        match self.kinds.get(usize::from(id)) {
+            Some(Some(kind)) => kind.is_selected,
+            _ => is_selected(self.globs, "unknown", &id.to_string()),
         }
     }
 
@@ -157,7 +157,10 @@ impl<'a> Printer<'a> {
         let is_line = matches!(&how, How::Program(program) if program.is_plain());
         let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
         let named = self.state.tasks.named_by(format);
-        self.kinds[at] = Some(Box::new(Kind { format, is_selected, is_noted, is_line, how, fields, named }));
+        let kind = Kind { format, is_selected, is_noted, is_line, how, fields, named };
+        if let Some(place) = self.kinds.get_mut(at) {
+            *place = Some(Box::new(kind));
+        }
     }
 
     /// Appends the line of an event that needs no more than a look at its fields, which is most of them; says whether it is
@@ -178,7 +181,7 @@ impl<'a> Printer<'a> {
             line.block(b"\n", 1);
             is_put
         });
-        self.printed += u64::from(is_put);
+        self.printed = self.printed.saturating_add(u64::from(is_put));
         if is_put && self.state.tasks.lacks(&kind.named, front.payload, order) {
             self.state.tasks.learn(&kind.named, front.payload, order);
             self.heads.forget();
@@ -228,7 +231,7 @@ impl<'a> Printer<'a> {
             lost_line(out, at.cpu, lost);
         }
         let starts = self.annotate && merge.take_start() && self.printed > 0;
-        self.printed += 1;
+        self.printed = self.printed.saturating_add(1);
         if self.is_graph && self.graph_line(out, merge, at) {
             return;
         }
@@ -297,7 +300,11 @@ impl<'a> Printer<'a> {
         let pid = at.common.pid as i32;
         if self.flags.verbose {
             let (flags, preempt) = (at.common.flags, at.common.preempt & 15);
-            let line = format!("{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ", at.cpu, self.printed - 1);
+            let line = format!(
+                "{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ",
+                at.cpu,
+                self.printed.saturating_sub(1)
+            );
             out.extend_from_slice(line.as_bytes());
         } else {
             let comm: String = comm.chars().take(8).collect();

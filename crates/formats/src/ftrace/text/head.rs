@@ -76,14 +76,14 @@ impl Heads {
         if !self.in_ns {
             return;
         }
-        let line = out.get(from..out.len() - FRACTION).unwrap_or_default();
+        let line = out.get(from..out.len().wrapping_sub(FRACTION)).unwrap_or_default();
         let mut block = [0; ROOM];
         let Some(place) = block.get_mut(..line.len()) else { return };
         place.copy_from_slice(line);
-        let begin = at.time.wrapping_add(500) / 1_000_000_000 * 1_000_000;
+        let begin = (at.time.wrapping_add(500) / 1_000_000_000).wrapping_mul(1_000_000);
         let known = Known { key: key(at.common), begin, block, len: line.len() };
         if self.known.len() <= at.lane {
-            self.known.resize(at.lane + 1, Known { key: u64::MAX, begin: 0, block, len: 0 });
+            self.known.resize(at.lane.wrapping_add(1), Known { key: u64::MAX, begin: 0, block, len: 0 });
         }
         if let Some(place) = self.known.get_mut(at.lane) {
             *place = known;

@@ -7,10 +7,9 @@ use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 use super::Symbols;
 use crate::fields::{Role, roles};
-use crate::json::hexadecimal;
 use crate::perfetto::proto::Message;
 use crate::perfetto::table::{Kind, Known, Table};
-use crate::text::number::{signed, unsigned};
+use crate::text::number::{octet, signed, unsigned};
 
 /// `FtraceEvent.generic`.
 const GENERIC: u32 = 327;
@@ -93,7 +92,7 @@ impl<'t> Class<'t> {
         for (node, role) in self.code.nodes().iter().zip(&self.roles) {
             let is_field = *role != Role::Hidden && !node.name.is_empty();
             self.whats.push(if is_field { what(at, node) } else { What::Nothing });
-            at += usize::from(is_field);
+            at = at.saturating_add(usize::from(is_field));
         }
     }
 
@@ -232,7 +231,7 @@ impl Visitor for Fields<'_, '_> {
             }
             What::Named { is_function } => {
                 let text = match is_function && !signed {
-                    _ if is_bytes => values.iter().flat_map(|value| hexadecimal(*value as u8)).collect(),
+                    _ if is_bytes => values.iter().flat_map(|value| octet(*value as u8)).collect(),
                     true => self.symbols.functions(&values),
                     false => numbers(&values, signed),
                 };
